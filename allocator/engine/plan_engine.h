@@ -1,0 +1,109 @@
+// PlanEngine: serves the requests of one device from an arena, where the plan says they belong.
+//
+// A request that the plan expects (allocator/engine/matcher.h finds it) gets its slot, provided that no live block holds any
+// byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). Every other request is the
+// caller's to serve elsewhere, and is counted by reason. A wrong plan or a diverging run therefore costs memory, never data.
+//
+// Streams: until hand-overs are planned, the arena serves one stream only (the plan's main stream, bound at its first match).
+// A block that is recorded on another stream anyway stays occupied after its free until that stream has passed it.
+//
+// Thread-safe; Allocate and Free are noexcept, take no heap memory, do no I/O and hold no lock over a driver call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/model/plan.h"
+#include "proto/model/trace.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+enum class MissReason : std::uint8_t {
+  kNone,        // served
+  kUnplanned,   // matched an entry that the plan leaves to upstream (dynamic, other stream, recorded on a stream)
+  kUnknownSize, // no entry of this script has this size
+  kUnmatched,   // the size exists, but not here
+  kOccupied,    // matched, but a live block holds bytes of the slot
+  kStream,      // matched, but on another stream than the arena serves
+  kFenced,      // inside a fence (evaluation, checkpoint)
+  kCapturing,   // a graph capture or MemPool owns the stream's requests
+  kInactive,    // no plan, plan given up, or forked child
+  kCount,
+};
+[[nodiscard]] const char* MissReasonName(MissReason reason) noexcept;
+
+// Orders reuse after work of other streams. Implemented per backend; the CPU has none. All calls noexcept, thread-safe.
+class StreamFence {
+ public:
+  using Event = std::uint64_t;  // 0 is none
+  virtual ~StreamFence() = default;
+  // An event behind all work given to `stream` so far; 0 when it cannot be recorded now (a capture runs, driver gone).
+  virtual Event Record(StreamHandle stream) noexcept = 0;
+  // True when all work before the event is done.
+  virtual bool Done(Event event) noexcept = 0;
+  virtual void Recycle(Event event) noexcept = 0;
+};
+
+struct EngineStats {
+  std::uint64_t requests = 0;
+  std::uint64_t planned_hits = 0;
+  std::array<std::uint64_t, static_cast<std::size_t>(MissReason::kCount)> misses{};
+  Bytes live_bytes = 0;
+  Bytes peak_live_bytes = 0;
+  std::uint64_t live_blocks = 0;
+  std::uint64_t iterations = 0;
+  bool active = false;
+};
+
+struct LiveBlock {
+  Offset offset = 0;
+  Bytes bytes = 0;       // rounded
+  Bytes requested = 0;
+  StreamHandle stream = 0;
+  bool freed_pending = false;  // freed by the program, still fenced by another stream
+};
+
+class PlanEngine {
+ public:
+  struct Allocation {
+    void* pointer = nullptr;  // null: not served here
+    MissReason reason = MissReason::kNone;
+  };
+
+  // `base` is the arena's base address; the arena is mapped up to plan.arena_bytes. `fence` may be null (one stream).
+  // REQUIRES: CheckPlanShape passed.
+  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence);
+  ~PlanEngine();
+  PlanEngine(const PlanEngine&) = delete;
+  PlanEngine& operator=(const PlanEngine&) = delete;
+
+  Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
+  // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
+  Bytes Free(void* pointer) noexcept;
+  void RecordStream(void* pointer, StreamHandle stream) noexcept;
+
+  // Moves the cursor. Marks come from the host thread that runs the loop.
+  void OnMark(const Mark& mark) noexcept;
+
+  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed.
+  void Deactivate() noexcept;
+
+  [[nodiscard]] EngineStats Stats() const;
+  void ResetPeak() noexcept;
+  // Size of the live block that starts at or contains `pointer`; nullopt-like: bytes == 0 if none.
+  [[nodiscard]] LiveBlock FindLive(const void* pointer) const noexcept;
+  [[nodiscard]] std::vector<LiveBlock> LiveBlocks() const;  // ascending by offset; allocates, cold
+
+  // Walks every invariant (no two live blocks overlap, bitset and table agree, counters add up). Empty: fine.
+  [[nodiscard]] std::string CheckInvariants() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,38 @@
+// Config: what the environment asks for. The one reader of STALLOC_* in C++; read once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/model/result.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc };
+[[nodiscard]] const char* ModeName(Mode mode) noexcept;
+
+struct Config {
+  Mode mode = Mode::kTorch;          // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error
+  std::string model_info_path;       // STALLOC_MODEL_INFO_PATH; needed by Trace and Alloc
+  bool trace_fast = false;           // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
+  int log_level = 3;                 // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
+  bool strict = false;               // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
+  Bytes memory_limit = 0;            // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
+                                     // and the host driver; 0 none
+  std::uint32_t rank = 0;            // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK; first that is set
+  std::uint32_t local_rank = 0;
+  std::uint32_t world_size = 1;
+  std::string oom_report;            // STALLOC_OOM_REPORT
+
+  // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.
+  [[nodiscard]] std::string TracePath() const;
+  [[nodiscard]] std::string PlanPath() const;      // output/plan/rank00000.plan
+  [[nodiscard]] std::string SummaryPath() const;   // log_output/rank00000.summary.json
+};
+
+// `getenv`-like source, so that tests need no global environment. Errors name the variable, what is allowed and the value.
+using EnvironmentReader = const char* (*)(const char* name);
+[[nodiscard]] Result<Config> ReadConfig(EnvironmentReader reader);
+
+}  // namespace stalloc

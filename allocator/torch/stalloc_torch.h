@@ -1,0 +1,28 @@
+/* stalloc_torch.h: what libstalloc_torch.so exports beside stalloc.h: installing under PyTorch.
+ *
+ * Call after `import torch` and before CUDA is initialised. The library is built for one minor version of torch and refuses others.
+ */
+#ifndef STALLOC_TORCH_STALLOC_TORCH_H_
+#define STALLOC_TORCH_STALLOC_TORCH_H_
+
+#include "allocator/capi/stalloc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The torch version this library was built for, e.g. "2.11.0". */
+STALLOC_API const char* stalloc_torch_built_for(void);
+/* 1 if this build has the CUDA adapter. */
+STALLOC_API int stalloc_torch_has_cuda(void);
+/* Replaces the CUDA caching allocator by ours over it. 0: installed. Else stalloc_last_error says why (CUDA initialised
+ * already, another allocator installed, torch version). `running_torch`: torch.__version__ of the process. */
+STALLOC_API int stalloc_torch_install_cuda(const char* running_torch);
+/* The same for c10's CPU allocator. */
+STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  /* STALLOC_TORCH_STALLOC_TORCH_H_ */

@@ -1,0 +1,51 @@
+// The packing problem: blocks with lifetimes and sizes get offsets so that no two that live at once overlap; the arena's
+// height (greatest offset + size) is to be small. Known as dynamic storage allocation (Garey & Johnson SR2).
+//
+//   offset ^
+//          |   +----+          a block is a rectangle: its lifetime wide, its size high;
+//          |   |  B |  +---+   it may only slide vertically.
+//          | +-+----+--+ C |   A block with two lifetimes (an arc that wraps around the steady iteration, or one place that
+//          | |    A    |---+   serves set-up and steady state in turn) slides as one.
+//          +--------------------> tick
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "proto/model/units.h"
+
+namespace stalloc::planner {
+
+// Half-open: alive at begin, gone at end. REQUIRES: begin < end.
+struct Lifetime {
+  Tick begin = 0;
+  Tick end = 0;
+
+  [[nodiscard]] bool Overlaps(const Lifetime& other) const { return begin < other.end && other.begin < end; }
+  bool operator==(const Lifetime&) const = default;
+};
+
+struct Block {
+  std::uint64_t id = 0;       // the caller's name for it
+  Bytes bytes = 0;            // > 0
+  Lifetime life;
+  std::optional<Lifetime> second_life;  // disjoint from `life`
+  Bytes alignment = 1;        // offset is a multiple of it
+  std::uint32_t stream = 0;   // ordinal; for counting hand-overs
+  bool persistent = false;    // prefers the bottom
+};
+
+struct Problem {
+  std::vector<Block> blocks;
+};
+
+struct Packing {
+  std::vector<Offset> offsets;  // parallel to Problem::blocks
+  Bytes height = 0;
+};
+
+// Greatest sum of sizes alive at one tick: no packing is lower. O(n log n).
+[[nodiscard]] Bytes LoadBound(const Problem& problem);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,77 @@
+// Value types of a plan. Meaning of the fields: proto/plan.proto.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model/trace.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+enum class EntryClass : std::uint8_t { kStatic = 1, kDynamic = 2, kOptional = 3, kPersistent = 4 };
+
+inline constexpr std::uint32_t kNoSlot = 0xffffffffu;
+
+struct Slot {
+  Offset offset = 0;
+  Bytes capacity = 0;
+  std::vector<std::uint32_t> predecessors;
+};
+
+// One expected request.
+struct Entry {
+  Bytes bytes = 0;       // rounded up to kBlockAlignment
+  Bytes min_bytes = 0;   // = bytes unless dynamic
+  Bytes max_bytes = 0;
+  std::uint32_t stream = 0;   // ordinal
+  std::uint32_t slot = kNoSlot;
+  EntryClass entry_class = EntryClass::kStatic;
+  std::uint64_t expected_life = 0;
+};
+
+struct Phase {
+  Mark mark;
+  std::uint32_t first_entry = 0;
+};
+
+struct Script {
+  std::vector<Phase> phases;  // first_entry ascending
+  std::vector<Entry> entries;
+};
+
+struct StreamEdge {
+  std::uint32_t from_slot = 0;
+  std::uint32_t to_slot = 0;
+  std::uint32_t from_stream = 0;
+  std::uint32_t to_stream = 0;
+};
+
+struct Predicted {
+  Bytes peak_live_bytes = 0;
+  Bytes planned_peak_bytes = 0;
+  Bytes upstream_peak_bytes = 0;
+  Bytes lower_bound_bytes = 0;
+  double efficiency = 0;
+};
+
+struct DevicePlan {
+  DeviceIndex device = 0;
+  Bytes arena_bytes = 0;
+  std::vector<Slot> slots;
+  std::vector<Script> prologue;
+  std::vector<Script> cycle;
+  std::vector<StreamEdge> stream_edges;
+  std::vector<StreamInfo> streams;
+  Predicted predicted;
+};
+
+struct Plan {
+  Fingerprint fingerprint;
+  std::vector<DevicePlan> devices;
+  std::string planner_version;
+  std::string solver;
+};
+
+}  // namespace stalloc

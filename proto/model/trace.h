@@ -1,0 +1,79 @@
+// Value types of a trace, as the recorder writes and the planner reads them. Meaning of the fields: proto/trace.proto.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+struct Fingerprint {
+  std::string torch_version;
+  std::string device_name;
+  Bytes device_bytes = 0;
+  std::string driver_version;
+  std::uint32_t world_size = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t local_rank = 0;
+  std::vector<std::string> command_line;
+  std::string stalloc_version;
+  std::string trace_mode;
+
+  bool operator==(const Fingerprint&) const = default;
+};
+
+enum class EventKind : std::uint8_t { kAlloc = 1, kFree = 2, kRecordStream = 3, kMark = 4, kHeld = 5 };
+enum class MarkKind : std::uint8_t { kInit = 1, kIteration = 2, kMicrobatch = 3, kOptimizer = 4, kLayer = 5, kFence = 6 };
+enum class MarkEdge : std::uint8_t { kBegin = 1, kEnd = 2 };
+enum class Pass : std::uint8_t { kNone = 0, kForward = 1, kBackward = 2, kWeight = 3, kForwardBackward = 4, kOther = 5 };
+
+struct Mark {
+  MarkKind kind = MarkKind::kInit;
+  MarkEdge edge = MarkEdge::kBegin;
+  Pass pass = Pass::kNone;
+  std::int32_t chunk = 0;
+  std::int32_t index = 0;
+  std::string name;
+  bool automatic = false;
+
+  bool operator==(const Mark&) const = default;
+};
+
+inline constexpr std::uint32_t kAllocCaptured = 1;
+
+struct StreamInfo {
+  std::uint32_t ordinal = 0;
+  DeviceIndex device = 0;
+  StreamHandle handle = 0;
+
+  bool operator==(const StreamInfo&) const = default;
+};
+
+// One row. Which fields mean something depends on `kind`: see EventKind in trace.proto.
+struct TraceEvent {
+  EventKind kind = EventKind::kAlloc;
+  DeviceIndex device = 0;          // kAlloc, kHeld
+  std::uint64_t allocation = 0;    // kAlloc (its own index), kFree, kRecordStream
+  Bytes bytes = 0;                 // kAlloc: as requested; kHeld
+  std::uint32_t stream = 0;        // ordinal
+  std::uint32_t thread = 0;        // ordinal
+  std::uint32_t flags = 0;
+  std::uint32_t mark = 0;          // kMark: index into Trace::marks
+  std::int64_t time_ns = 0;        // since the file's first event
+
+  bool operator==(const TraceEvent&) const = default;
+};
+
+struct Trace {
+  Fingerprint fingerprint;
+  std::vector<TraceEvent> events;
+  std::vector<Mark> marks;
+  std::vector<StreamInfo> streams;
+  std::uint64_t allocations = 0;
+  bool complete = false;           // false: the process was killed; the events are a valid prefix
+  std::string truncation;          // when not complete: what the reader found, for the user
+};
+
+}  // namespace stalloc

@@ -1,0 +1,27 @@
+// Units that every layer shares.
+#pragma once
+
+#include <cstdint>
+
+namespace stalloc {
+
+using Bytes = std::uint64_t;     // a count of bytes
+using Offset = std::uint64_t;    // bytes from the base of an arena
+using Tick = std::int64_t;       // position in a sequence of allocations and frees
+using StreamHandle = std::uint64_t;  // cudaStream_t as a number; 0 is the default stream (and every CPU request)
+using DeviceIndex = int;         // CUDA ordinal; kCpuDevice for host memory
+
+inline constexpr DeviceIndex kCpuDevice = -1;
+
+// PyTorch rounds every request up to this; offsets and capacities of a plan are multiples of it.
+inline constexpr Bytes kBlockAlignment = 512;
+
+// The smallest multiple of `unit` that is >= `value`. REQUIRES: unit > 0 and no overflow.
+[[nodiscard]] constexpr Bytes RoundUp(Bytes value, Bytes unit) { return (value + unit - 1) / unit * unit; }
+
+// Size that a request occupies: at least one alignment unit, as PyTorch does.
+[[nodiscard]] constexpr Bytes BlockBytes(Bytes requested) {
+  return requested == 0 ? kBlockAlignment : RoundUp(requested, kBlockAlignment);
+}
+
+}  // namespace stalloc
