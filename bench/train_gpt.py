@@ -1,0 +1,202 @@
+"""Trains a GPT in plain PyTorch under whatever allocator the process has, and reports losses, times and memory.
+
+    python bench/train_gpt.py --preset toy --iterations 10 --json out.json
+    STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=run1 stalloc run bench/train_gpt.py --preset dense-1b --iterations 3
+
+Every size can be overridden by a flag. `--json` writes what bench/compare_modes.py reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from workload import PRESETS, Gpt, MasterWeightAdamW, WorkloadConfig, token_batches
+
+
+class Marks:
+    """Marks of the loop through stalloc's API at the asked level; nothing where stalloc is not there or not wanted."""
+
+    def __init__(self, level: str) -> None:
+        self._api: Any = None
+        if level == "none":
+            return
+        with contextlib.suppress(ImportError):
+            import stalloc
+
+            self._api = stalloc
+        self._full = level == "full"
+
+    def iteration(self, index: int) -> None:
+        if self._api is not None:
+            self._api.iteration(index)
+
+    def microbatch(self, kind: str, index: int) -> None:
+        if self._api is not None and self._full:
+            self._api.microbatch(kind, index)
+
+    def optimizer(self) -> None:
+        if self._api is not None and self._full:
+            self._api.optimizer()
+
+    def fence(self, kind: str) -> Any:
+        return contextlib.nullcontext() if self._api is None else self._api.fence(kind)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="toy")
+    for field in dataclasses.fields(WorkloadConfig):
+        flag = "--" + field.name.replace("_", "-")
+        if field.type == "bool":
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None)
+        else:
+            parser.add_argument(flag, type=int if field.type == "int" else str, default=None)
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
+    parser.add_argument("--seed", type=int, default=1234)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--deterministic", action="store_true", help="deterministic algorithms only")
+    parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
+    parser.add_argument("--memory-fraction", type=float, help="cap this process's share of the GPU's memory")
+    parser.add_argument("--eval-at", type=int, help="evaluate after this iteration")
+    parser.add_argument("--eval-fence", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--extra-tensor-from", type=int, help="from this iteration on, one more tensor a step")
+    parser.add_argument("--extra-tensor-bytes", type=int, default=1 << 20)
+    parser.add_argument("--micro-batch-from", type=int, nargs=2, metavar=("ITERATION", "SIZE"), help="change the batch")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    return parser.parse_args()
+
+
+def workload_of(arguments: argparse.Namespace) -> WorkloadConfig:
+    overrides = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(WorkloadConfig)}
+    return dataclasses.replace(PRESETS[arguments.preset], **{k: v for k, v in overrides.items() if v is not None})
+
+
+def digest_of(model: torch.nn.Module) -> str:
+    """SHA-256 over all parameters' bytes: two runs with the same digest computed the same thing."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def max_resident_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Training:
+    """One run: model, optimizer, data and the loop."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.config = workload_of(arguments)
+        cuda = arguments.device == "cuda" or (arguments.device == "auto" and torch.cuda.is_available())
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+        if cuda:
+            torch.cuda.set_device(self.device)
+            if arguments.memory_fraction is not None:
+                torch.cuda.set_per_process_memory_fraction(arguments.memory_fraction, self.device)
+        torch.manual_seed(arguments.seed)
+        if arguments.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+        self.resident_at_start = max_resident_bytes()
+        self.marks = Marks(arguments.marks)
+        self.model = Gpt(self.config, self.device)
+        self.optimizer = MasterWeightAdamW(self.model, arguments.learning_rate)
+        self.batches: Iterator[torch.Tensor] = token_batches(self.config, arguments.seed, self.device)
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def step(self, iteration: int) -> float:
+        self.marks.iteration(iteration)
+        extra: list[torch.Tensor] = []
+        change = self.arguments.micro_batch_from
+        if change is not None and iteration == change[0]:
+            self.config.micro_batch = change[1]
+        total = torch.zeros((), device=self.device)
+        for number in range(self.config.accumulation):
+            self.marks.microbatch("F", number)
+            loss = self.model(next(self.batches)) / self.config.accumulation
+            if self.arguments.extra_tensor_from is not None and iteration >= self.arguments.extra_tensor_from:
+                extra.append(torch.full((self.arguments.extra_tensor_bytes,), 1, dtype=torch.uint8, device=self.device))
+            self.marks.microbatch("B", number)
+            loss.backward()
+            total += loss.detach()
+        self.marks.optimizer()
+        self.optimizer.step()
+        if any(int(t.min()) != 1 for t in extra):
+            raise RuntimeError("an extra tensor was overwritten")
+        return total.item()
+
+    def evaluate(self) -> float:
+        fence = self.marks.fence("eval") if self.arguments.eval_fence else contextlib.nullcontext()
+        with fence, torch.no_grad():
+            return self.model(next(self.batches)).item()
+
+    def run(self) -> dict[str, Any]:
+        losses: list[float] = []
+        seconds: list[float] = []
+        evaluations: list[float] = []
+        for iteration in range(self.arguments.iterations):
+            self.synchronize()
+            begin = time.perf_counter()
+            losses.append(self.step(iteration))
+            self.synchronize()
+            seconds.append(time.perf_counter() - begin)
+            if iteration == self.arguments.eval_at:
+                evaluations.append(self.evaluate())
+        result = {
+            "config": dataclasses.asdict(self.config),
+            "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
+            "torch": torch.__version__,
+            "losses": losses,
+            "losses_hex": [loss.hex() for loss in losses],
+            "evaluations_hex": [loss.hex() for loss in evaluations],
+            "weights_sha256": digest_of(self.model),
+            "step_seconds": seconds,
+            "step_seconds_median": statistics.median(seconds[len(seconds) // 3 :]),
+        }
+        result["memory"] = self.memory()
+        return result
+
+    def memory(self) -> dict[str, int]:
+        """Bytes; `held_peak` is what the allocator kept from the device at its peak (on the CPU: resident set's growth)."""
+        if self.device.type == "cpu":
+            return {"held_peak": max_resident_bytes() - self.resident_at_start}
+        stats = torch.cuda.memory_stats(self.device)
+        return {
+            "allocated_peak": stats["allocated_bytes.all.peak"],
+            "held_peak": stats["reserved_bytes.all.peak"],
+            "alloc_retries": stats["num_alloc_retries"],
+        }
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    training = Training(arguments)
+    result = training.run()
+    print(f"last loss {result['losses'][-1]:.6f}, median step {result['step_seconds_median'] * 1e3:.1f} ms", flush=True)
+    if arguments.json is not None:
+        temporary = arguments.json.with_suffix(".tmp")
+        temporary.write_text(json.dumps(result, indent=1))
+        temporary.replace(arguments.json)
+
+
+if __name__ == "__main__":
+    main()
