@@ -1,0 +1,56 @@
+# Sourced by demo and test: installs what is missing and leaves $PYTHON pointing at an environment with torch.
+#
+#   STALLOC_PYTHON  the interpreter to start from (default: python3)
+#   STALLOC_VENV    where the environment goes (default: .venv in the repository)
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+base_python=${STALLOC_PYTHON:-python3}
+venv=${STALLOC_VENV:-$root/.venv}
+torch_requirement='torch==2.11.*'
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Installs the Debian/Ubuntu packages among "$@" that are missing.
+ensure_packages() {
+  local missing=() package
+  command -v dpkg-query >/dev/null || return 0
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing ${missing[*]}"
+  local sudo=
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null \
+    || die "apt-get could not install: ${missing[*]}"
+}
+
+ensure_build_packages() {
+  ensure_packages build-essential cmake ninja-build ccache libabsl-dev libprotobuf-dev protobuf-compiler libprotozero-dev \
+    libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
+  [ "$base_python" != python3 ] || command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null \
+    || ensure_packages python3 python3-venv python3-dev
+}
+
+# An environment of its own; a torch that the base interpreter has already is used as it is.
+ensure_python() {
+  local site=()
+  if "$base_python" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
+  [ -x "$venv/bin/python" ] || { say "creating $venv"; "$base_python" -m venv "${site[@]}" "$venv"; }
+  PYTHON=$venv/bin/python
+  "$PYTHON" -c 'import torch' 2>/dev/null || { say "installing $torch_requirement"; "$PYTHON" -m pip install -q "$torch_requirement"; }
+  local missing=() name
+  for name in numpy rich plotly pytest scikit_build_core "$@"; do
+    "$PYTHON" -c "import ${name//-/_}" 2>/dev/null || missing+=("${name//_/-}")
+  done
+  [ ${#missing[@]} -eq 0 ] || { say "installing ${missing[*]}"; "$PYTHON" -m pip install -q "${missing[@]}"; }
+  export PYTHON
+}
+
+# The package, its libraries and the planner, into the environment.
+install_stalloc() {
+  say "building and installing stalloc"
+  "$PYTHON" -m pip install -q --no-build-isolation --no-deps --force-reinstall "$root"
+}

@@ -1,0 +1,88 @@
+"""Fails on an include against the order of the layers, and on one of what a layer must not know.
+
+Each layer may include itself and what stands above it in ORDER. The planner knows neither CUDA nor torch; what a training
+process loads knows neither Abseil nor protobuf's runtime.
+
+    python3 tests/layering/check_includes.py [ROOT]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+# Lowest first. A layer includes itself and earlier ones of its own or the shared group.
+SHARED = ["proto/model", "proto/codec"]
+ORDERS = {
+    "allocator": [
+        "allocator/base",
+        "allocator/driver",
+        "allocator/arena",
+        "allocator/engine",
+        "allocator/record",
+        "allocator/runtime",
+        "allocator/capi",
+        "allocator/torch",
+    ],
+    "planner": ["planner/packing", "planner/analysis", "planner/report", "planner/cli"],
+}
+# Headers of other projects, and the only folders that may include them.
+FOREIGN = {
+    r"^(c10|torch|ATen)/": ["allocator/torch"],
+    r"^(cuda|cuda_runtime|cuda_runtime_api|driver_types)\.h$": ["allocator/driver", "allocator/capi", "allocator/torch"],
+    r"^absl/": ["planner", "proto/codec"],
+    r"^(google/protobuf/|proto/[a-z]+\.pb\.h$)": ["proto/codec"],
+    r"^protozero/": ["proto/codec"],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
+SOURCES = {".h", ".cc", ".cu"}
+
+
+def layer_of(path: str) -> str | None:
+    """The layer that a path from the root belongs to, or None for a path outside the layers."""
+    for layer in [*SHARED, *ORDERS["allocator"], *ORDERS["planner"]]:
+        if path.startswith(layer + "/"):
+            return layer
+    return None
+
+
+def allowed_layers(layer: str) -> list[str]:
+    if layer in SHARED:
+        return SHARED[: SHARED.index(layer) + 1]
+    order = ORDERS[layer.split("/")[0]]
+    return SHARED + order[: order.index(layer) + 1]
+
+
+def violations_of(path: str, text: str) -> list[str]:
+    """One sentence for each include of `path` that its layer may not have."""
+    layer = layer_of(path)
+    if layer is None:
+        return []
+    found = []
+    for target in INCLUDE.findall(text):
+        for pattern, folders in FOREIGN.items():
+            if re.search(pattern, target) and not any(path.startswith(folder + "/") for folder in folders):
+                found.append(f"{path}: includes {target}, which only {', '.join(folders)} may")
+        target_layer = layer_of(target)
+        if target_layer is not None and target_layer not in allowed_layers(layer):
+            found.append(f"{path}: layer {layer} includes {target} of the later layer {target_layer}")
+        if target.startswith(("tests/", "bench/", "patches/")):
+            found.append(f"{path}: includes {target}, which is no layer")
+    return found
+
+
+def main(root: Path) -> int:
+    files = [p for top in ("proto", "allocator", "planner") for p in sorted((root / top).rglob("*")) if p.suffix in SOURCES]
+    if not files:
+        print(f"check_includes: no sources below {root}", file=sys.stderr)
+        return 1
+    found = [line for p in files for line in violations_of(p.relative_to(root).as_posix(), p.read_text())]
+    for line in found:
+        print(line, file=sys.stderr)
+    print(f"check_includes: {len(files)} files, {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]))
