@@ -26,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 MODES = ["native", "expandable", "trace-fast", "trace-exact", "alloc"]
 GIB = float(1 << 30)
+EXIT_OUT_OF_MEMORY = 3  # of train_gpt.py
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -87,12 +88,12 @@ class Comparison:
         output = self.directory / f"{mode}.json"
         begin = time.perf_counter()
         completed = subprocess.run(self.command(mode, output), env=self.environment(mode), check=False)
-        if completed.returncode != 0:
+        if completed.returncode not in (0, EXIT_OUT_OF_MEMORY):
             raise SystemExit(f"compare_modes: the {mode} run failed with exit code {completed.returncode}")
         result: dict[str, Any] = json.loads(output.read_text())
         result["wall_seconds"] = time.perf_counter() - begin
         summary = self.run_directory(mode) / "log_output" / "rank00000.summary.json"
-        if mode in ("alloc", "trace-fast", "trace-exact"):
+        if mode in ("alloc", "trace-fast", "trace-exact") and "out_of_memory" not in result:
             result["summary"] = json.loads(summary.read_text())
             shutil.copy(summary, self.directory / f"{mode}.summary.json")
         self.results[mode] = result
@@ -119,10 +120,14 @@ def live_peak(results: dict[str, dict[str, Any]], mode: str) -> int | None:
 def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
     """One line of the table; ratios are against native where it was run."""
     result = results[mode]
+    if "out_of_memory" in result:
+        return {"mode": mode, "out_of_memory": result["out_of_memory"]}
     summary = result.get("summary")
     held = summary["held_peak_bytes"] if summary else result["memory"]["held_peak"]
     live = live_peak(results, mode)
     native = results.get("native")
+    if native is not None and "out_of_memory" in native:
+        native = None
     row: dict[str, Any] = {
         "mode": mode,
         "live_bytes": live,
@@ -150,6 +155,9 @@ def print_table(rows: list[dict[str, Any]], markdown: bool) -> None:
 
     lines = [header]
     for row in rows:
+        if "out_of_memory" in row:
+            lines.append([row["mode"], "-", "out of memory", *["-"] * (len(header) - 3)])
+            continue
         equal = row.get("losses_equal")
         lines.append(
             [
@@ -184,6 +192,9 @@ def machine() -> dict[str, str]:
 def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[str]:
     found = []
     for row in rows:
+        if "out_of_memory" in row:
+            found.append(f"{row['mode']}: out of memory")
+            continue
         if row.get("losses_equal") is False:
             found.append(f"{row['mode']}: losses differ from native's")
         if row["mode"] == "alloc":
@@ -204,7 +215,7 @@ def main() -> int:
             print(f"== {mode}", file=sys.stderr, flush=True)
             comparison.run(mode)
     rows = [row_of(comparison.results, mode) for mode in arguments.modes]
-    device = next(iter(comparison.results.values()))["device"]
+    device = next((r["device"] for r in comparison.results.values() if "device" in r), "unknown device")
     print(f"{arguments.preset} on {device}, {arguments.iterations} iterations")
     print_table(rows, arguments.markdown)
     if arguments.json:

@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ from typing import Any
 
 import torch
 from workload import PRESETS, Gpt, MasterWeightAdamW, WorkloadConfig, token_batches
+
+
+EXIT_OUT_OF_MEMORY = 3
 
 
 class Marks:
@@ -187,16 +191,20 @@ class Training:
         }
 
 
-def main() -> None:
+def main() -> int:
     arguments = parse_arguments()
-    training = Training(arguments)
-    result = training.run()
-    print(f"last loss {result['losses'][-1]:.6f}, median step {result['step_seconds_median'] * 1e3:.1f} ms", flush=True)
+    try:
+        result = Training(arguments).run()
+        print(f"last loss {result['losses'][-1]:.6f}, median step {result['step_seconds_median'] * 1e3:.1f} ms", flush=True)
+    except torch.OutOfMemoryError as error:
+        result = {"out_of_memory": str(error)}
+        print(f"out of memory: {error}", flush=True)
     if arguments.json is not None:
         temporary = arguments.json.with_suffix(".tmp")
         temporary.write_text(json.dumps(result, indent=1))
         temporary.replace(arguments.json)
+    return EXIT_OUT_OF_MEMORY if "out_of_memory" in result else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
