@@ -1,0 +1,163 @@
+#include "proto/model/plan_shape.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace stalloc {
+namespace {
+
+using std::to_string;
+
+Error Violation(const std::string& where, const std::string& rule) { return Error{"plan, " + where + ": " + rule}; }
+
+bool Aligned(Bytes value) { return value % kBlockAlignment == 0; }
+
+// One device's plan with the words that lead to it.
+class DeviceCheck {
+ public:
+  explicit DeviceCheck(const DevicePlan& plan) : plan_(plan), device_("device " + to_string(plan.device)) {}
+
+  // The first violated rule.
+  [[nodiscard]] std::optional<Error> Run() const {
+    if (auto error = CheckFrame()) return error;
+    if (auto error = CheckStreams()) return error;
+    for (std::size_t i = 0; i < plan_.slots.size(); ++i) {
+      if (auto error = CheckSlot(i)) return error;
+    }
+    for (std::size_t i = 0; i < plan_.prologue.size(); ++i) {
+      if (auto error = CheckScript(plan_.prologue[i], "prologue script " + to_string(i))) return error;
+    }
+    for (std::size_t i = 0; i < plan_.cycle.size(); ++i) {
+      if (auto error = CheckScript(plan_.cycle[i], "cycle script " + to_string(i))) return error;
+    }
+    for (std::size_t i = 0; i < plan_.stream_edges.size(); ++i) {
+      if (auto error = CheckEdge(i)) return error;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  [[nodiscard]] std::optional<Error> CheckFrame() const {
+    if (plan_.device < kCpuDevice) return Violation(device_, "expected -1 (CPU) or a device's index");
+    if (!Aligned(plan_.arena_bytes)) {
+      return Violation(device_, "arena_bytes " + to_string(plan_.arena_bytes) + " is not a multiple of 512");
+    }
+    if (plan_.slots.size() >= kNoSlot) return Violation(device_, "too many slots: " + to_string(plan_.slots.size()));
+    if (plan_.cycle.empty()) return Violation(device_, "expected at least one cycle script, found none");
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> CheckStreams() const {
+    std::vector<std::uint32_t> ordinals;
+    for (const StreamInfo& stream : plan_.streams) ordinals.push_back(stream.ordinal);
+    std::sort(ordinals.begin(), ordinals.end());
+    const auto twice = std::adjacent_find(ordinals.begin(), ordinals.end());
+    if (twice != ordinals.end()) return Violation(device_, "stream ordinal " + to_string(*twice) + " is listed twice");
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> CheckSlot(std::size_t index) const {
+    const Slot& slot = plan_.slots[index];
+    const auto violation = [&](const std::string& rule) {
+      return Violation(device_ + ", slot " + to_string(index), rule);
+    };
+    if (!Aligned(slot.offset)) return violation("offset " + to_string(slot.offset) + " is not a multiple of 512");
+    if (slot.capacity == 0 || !Aligned(slot.capacity)) {
+      return violation("capacity " + to_string(slot.capacity) + " is not a positive multiple of 512");
+    }
+    if (slot.offset > plan_.arena_bytes || slot.capacity > plan_.arena_bytes - slot.offset) {
+      return violation("offset " + to_string(slot.offset) + " and capacity " + to_string(slot.capacity) +
+                       " reach beyond the arena's " + to_string(plan_.arena_bytes) + " bytes");
+    }
+    for (const std::uint32_t predecessor : slot.predecessors) {
+      if (predecessor >= plan_.slots.size()) {
+        return violation("predecessor " + to_string(predecessor) + " of " + to_string(plan_.slots.size()) + " slots");
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> CheckScript(const Script& script, const std::string& name) const {
+    const std::string where = device_ + ", " + name;
+    std::uint32_t previous = 0;
+    for (std::size_t i = 0; i < script.phases.size(); ++i) {
+      const std::uint32_t first = script.phases[i].first_entry;
+      const auto violation = [&](const std::string& rule) {
+        return Violation(where + ", phase " + to_string(i), rule);
+      };
+      if (first > script.entries.size()) {
+        return violation("first_entry " + to_string(first) + " of " + to_string(script.entries.size()) + " entries");
+      }
+      if (first < previous) {
+        return violation("first_entry " + to_string(first) + " after " + to_string(previous) + " is not ascending");
+      }
+      previous = first;
+    }
+    for (std::size_t i = 0; i < script.entries.size(); ++i) {
+      if (auto rule = BrokenEntryRule(script.entries[i])) return Violation(where + ", entry " + to_string(i), *rule);
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::string> BrokenEntryRule(const Entry& entry) const {
+    if (entry.bytes == 0 || !Aligned(entry.bytes)) {
+      return "bytes " + to_string(entry.bytes) + " is not a positive multiple of 512";
+    }
+    if (entry.min_bytes > entry.bytes || entry.bytes > entry.max_bytes) {
+      return "expected min_bytes <= bytes <= max_bytes, found " + to_string(entry.min_bytes) + ", " +
+             to_string(entry.bytes) + ", " + to_string(entry.max_bytes);
+    }
+    if (!KnownStream(entry.stream)) return "stream ordinal " + to_string(entry.stream) + " is not listed";
+    if (entry.slot == kNoSlot) return std::nullopt;
+    if (entry.slot >= plan_.slots.size()) {
+      return "slot " + to_string(entry.slot) + " of " + to_string(plan_.slots.size());
+    }
+    if (plan_.slots[entry.slot].capacity < entry.bytes) {
+      return "bytes " + to_string(entry.bytes) + " in slot " + to_string(entry.slot) + " of capacity " +
+             to_string(plan_.slots[entry.slot].capacity);
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> CheckEdge(std::size_t index) const {
+    const StreamEdge& edge = plan_.stream_edges[index];
+    const std::string where = device_ + ", stream edge " + to_string(index);
+    for (const std::uint32_t slot : {edge.from_slot, edge.to_slot}) {
+      if (slot >= plan_.slots.size()) {
+        return Violation(where, "slot " + to_string(slot) + " of " + to_string(plan_.slots.size()));
+      }
+    }
+    for (const std::uint32_t stream : {edge.from_stream, edge.to_stream}) {
+      if (!KnownStream(stream)) return Violation(where, "stream ordinal " + to_string(stream) + " is not listed");
+    }
+    return std::nullopt;
+  }
+
+  // A plan that lists no streams at all knows one, its first.
+  [[nodiscard]] bool KnownStream(std::uint32_t ordinal) const {
+    if (plan_.streams.empty()) return ordinal == 0;
+    return std::any_of(plan_.streams.begin(), plan_.streams.end(),
+                       [&](const StreamInfo& stream) { return stream.ordinal == ordinal; });
+  }
+
+  const DevicePlan& plan_;
+  const std::string device_;
+};
+
+}  // namespace
+
+Status CheckPlanShape(const Plan& plan) {
+  if (plan.devices.empty()) return Error{"plan: expected at least one device, found none"};
+  for (std::size_t i = 0; i < plan.devices.size(); ++i) {
+    const DevicePlan& device = plan.devices[i];
+    const bool twice = std::any_of(plan.devices.begin(), plan.devices.begin() + static_cast<std::ptrdiff_t>(i),
+                                   [&](const DevicePlan& other) { return other.device == device.device; });
+    if (twice) return Error{"plan: device " + to_string(device.device) + " is listed twice"};
+    if (auto error = DeviceCheck(device).Run()) return *error;
+  }
+  return Ok{};
+}
+
+}  // namespace stalloc
