@@ -1,9 +1,12 @@
 // DeviceRuntime: the allocator of one device in one mode, over an injected upstream. What adapters call.
 //
 //   Trace fast : upstream + Recorder          Trace exact : PageHeap (upstream where it cannot) + Recorder
-//   Alloc      : PlanEngine, else upstream
+//   Alloc      : PlanEngine, else upstream     neither     : upstream (degraded session)
 //
-// Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe.
+// Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are bytes.
+//
+// A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving, and
+// idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
 #pragma once
 
 #include <cstdint>
@@ -30,27 +33,48 @@ class Upstream {
   virtual void RecordStream(void* pointer, StreamHandle stream) = 0;
   struct Held {
     Bytes current = 0;
-    Bytes peak = 0;
+    Bytes peak = 0;  // since its own peak was last reset
   };
-  // Bytes that it holds on the device, used or cached.
+  // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.
   [[nodiscard]] virtual Held HeldBytes() const = 0;
+};
+
+// Peaks over the whole run, whatever the program resets meanwhile. What the summary reports.
+struct RunPeaks {
+  Bytes live_bytes = 0;
+  Bytes held_bytes = 0;
+  Bytes arena_bytes = 0;
+  Bytes upstream_bytes = 0;
+  double efficiency = 0;  // live / held
+};
+
+// Requests over 512 B from the second iteration on, all of them (also fenced and captured ones).
+struct SteadyCounts {
+  std::uint64_t requests = 0;
+  std::uint64_t hits = 0;
 };
 
 struct RuntimeStats {
   std::uint64_t requests = 0;
   std::uint64_t planned_hits = 0;
   std::uint64_t dynamic_hits = 0;
-  std::uint64_t upstream = 0;
-  EngineStats engine;
+  std::uint64_t upstream = 0;       // requests that upstream served
+  std::uint64_t heap_hits = 0;      // requests that PageHeap served (exact Trace)
+  std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
+  std::uint64_t iterations = 0;
+  SteadyCounts steady;
+  EngineStats engine;               // its `misses` also count what never reached the engine (kCapturing, kInactive)
+  bool gave_up = false;             // the run did not resemble its plan
   Bytes live_bytes = 0;          // rounded to 512 B a block, arena + heap + upstream
-  Bytes peak_live_bytes = 0;     // peak of the sum
-  Bytes arena_bytes = 0;         // mapped
+  Bytes peak_live_bytes = 0;     // peak of the sum since ResetPeaks
+  Bytes arena_bytes = 0;         // mapped now
   Bytes arena_live_bytes = 0;
   Bytes heap_bytes = 0;          // PageHeap's physical bytes (exact Trace)
   Bytes upstream_reserved_bytes = 0;
-  Bytes upstream_reserved_peak_bytes = 0;
-  Bytes held_peak_bytes = 0;     // peak of arena + heap + upstream
+  Bytes upstream_reserved_peak_bytes = 0;  // since upstream's own reset
+  Bytes held_peak_bytes = 0;     // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
   double efficiency = 0;         // peak_live / held_peak
+  RunPeaks run;
 };
 
 class DeviceRuntime {
@@ -65,25 +89,34 @@ class DeviceRuntime {
     bool exact = false;               // Trace
     Bytes limit_bytes = 0;
   };
-  // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run.
+  // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);
   ~DeviceRuntime();
 
   // `captured`: a graph capture or MemPool owns this stream's requests; goes to upstream, never to arena or heap.
   // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is then.
+  // A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, bool captured);
+  // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than we are).
   void Free(void* pointer) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
   void OnMark(const Mark& mark);
 
   // Arena or heap owns the address (as opposed to upstream).
   [[nodiscard]] bool Owns(const void* pointer) const noexcept;
+  // Rounded bytes of a live block of upstream's that was given out here; 0: none starts there.
+  [[nodiscard]] Bytes UpstreamBlockBytes(const void* pointer) const noexcept;
   [[nodiscard]] RuntimeStats Stats() const;
+  // Starts new peaks in Stats(); RunPeaks go on. Call it BEFORE upstream's own peaks are reset, whose run peak it keeps.
   void ResetPeaks() noexcept;
-  [[nodiscard]] const Arena* arena() const noexcept;
-  [[nodiscard]] const PlanEngine* engine() const noexcept;
-  [[nodiscard]] PageHeap* heap() noexcept;
+  [[nodiscard]] const Arena* arena() const noexcept;         // null: no plan is served
+  [[nodiscard]] const PlanEngine* engine() const noexcept;   // null: no plan is served
+  [[nodiscard]] PageHeap* heap() noexcept;                   // null: not exact Trace
+  // Why a plan or heap that was asked for is not there; empty: fine.
+  [[nodiscard]] const std::string& degraded() const noexcept;
 
+  // No event goes to the recorder from here on. At exit, before the recorder is closed.
+  void StopRecording() noexcept;
   // In a forked child: nothing is served from or given back to the arena any more, no driver call is made.
   void BecomeInert() noexcept;
 

@@ -1,9 +1,13 @@
 // Session: what one process does under one Config: recorder or plan, a DeviceRuntime per device, the summary at exit.
 //
-// The composition root below the adapters. One per process; created by the adapter's install call, never destroyed before exit.
+// The composition root below the adapters. One per process (allocator/capi/global_session.h holds it); created by the adapter's
+// install call, never destroyed before exit: at exit it closes the trace and writes the summary by itself. Thread-safe.
+//
+// Errors: what makes planning or tracing impossible is an Error from Open under STALLOC_STRICT=1; otherwise it is logged once as
+// a warning, degraded() keeps it and every request goes upstream. After fork() the child's copy is inert: it serves from
+// upstream, writes no file and touches no device.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,36 +16,47 @@
 
 namespace stalloc {
 
+// The version of this library, as the summary and the fingerprint carry it.
+[[nodiscard]] const char* LibraryVersion() noexcept;
+
 class Session {
  public:
   struct Environment {
     Config config;
-    Fingerprint fingerprint;   // what is known at install; devices add theirs by UpdateFingerprint
+    Fingerprint fingerprint;   // what is known at install; rank, world size, version and trace mode are filled in from config
   };
-  // Opens the trace file or loads and checks the plan. An error that makes planning impossible (no plan, foreign plan,
-  // corrupt file, read-only directory, directory in use) is returned under STALLOC_STRICT; otherwise it is logged once and
-  // the session is `degraded`: every request goes upstream.
+  // Opens the trace file or loads the plan and checks its fingerprint (rank, world size, torch). In Mode::kTorch it does nothing.
   static Result<std::unique_ptr<Session>> Open(Environment environment);
   ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
-  // Builds the runtime of one device. Call once per device, before its first allocation. Checks the plan's fingerprint against
-  // `device_fingerprint` (GPU name, memory, torch).
+  // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the first's.
+  // Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under STALLOC_STRICT=1, when
+  // the plan does not fit this device: failure() says why and the adapter must raise it.
   DeviceRuntime* AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                            const Fingerprint& device_fingerprint);
-  // Null if not added.
+  // Null if not added. Lock-free.
   [[nodiscard]] DeviceRuntime* Device(DeviceIndex device) const noexcept;
 
   // To the recorder and every device.
   void Mark(const stalloc::Mark& mark);
 
+  // Trace events so far to the file.
   void Flush();
-  // {"mode": ..., "degraded": null or why, "devices": [{...RuntimeStats...}]}: see README for the keys.
+  // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: allocator/README.md has the keys.
   [[nodiscard]] std::string StatsJson() const;
-  // Temporary name, then rename. Called at exit and by stalloc_flush.
+  // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
   Status WriteSummary() const;
+  // Ends the recording (the trace file gets its orderly end) and writes the summary. Runs at exit; later calls do nothing.
+  void Finish();
 
   [[nodiscard]] const Config& config() const noexcept;
-  [[nodiscard]] const std::string& degraded() const noexcept;  // empty: fine
+  [[nodiscard]] std::string degraded() const;  // empty: fine
+  [[nodiscard]] std::string failure() const;   // STALLOC_STRICT=1: what an adapter must raise; empty: nothing
+
+  // In a forked child; the handler that Open registers calls it.
+  void BecomeInert() noexcept;
 
  private:
   struct Impl;
