@@ -1,11 +1,11 @@
-"""Runs one workload under each allocator in fresh processes and prints what each held, how fast it was and what it computed.
+"""Runs one workload under each allocator, each in a fresh process; prints what it held, its speed and its losses.
 
     python bench/compare_modes.py --preset toy --iterations 20                 # CPU or GPU, whatever torch finds
     python bench/compare_modes.py --preset dense-1b --json results.json -- --seed 7
 
-Modes: native, expandable (PyTorch's expandable_segments:True), trace-fast, trace-exact, alloc (planned from the fast trace,
-else from the exact one). E is peak live bytes / peak held bytes; live bytes are the trace's (each request rounded up to
-512 B, from allocation to free) and the same numerator serves every row. Arguments after `--` go to bench/train_gpt.py.
+Modes: native, expandable (PyTorch's expandable_segments:True), trace-fast, trace-exact, alloc (planned from the fast
+trace, else from the exact one). E is peak live bytes / peak held bytes; live bytes are those that stalloc counts (each
+request rounded up to 512 B, from allocation to free). Arguments after `--` go to bench/train_gpt.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--check", action="store_true", help="exit 1 unless losses are equal and the plan held")
     parser.add_argument("--min-efficiency", type=float, default=0.0, help="with --check: Alloc's least E, in percent")
-    parser.add_argument("--min-hits", type=float, default=99.9, help="with --check: Alloc's least steady hit rate, percent")
+    parser.add_argument("--min-hits", type=float, default=99.9, help="with --check: Alloc's least hit rate, percent")
     parser.add_argument("train", nargs="*", help="arguments for train_gpt.py, after --")
     return parser.parse_args()
 

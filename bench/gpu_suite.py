@@ -2,8 +2,8 @@
 
     python bench/gpu_suite.py --output results --workloads dense-1b half-recompute-3b
 
-Writes one JSON a workload and the tests' report to --output, prints the tables. Exits 1 if a test or run failed; a workload
-that fails does not stop the others.
+Writes one JSON a workload and the tests' report to --output, prints the tables. Exits 1 if a test or run failed; a
+workload that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def main() -> int:
     failed = []
     if not arguments.no_tests:
         report = str(arguments.output / "gpu_tests.xml")
-        tests = [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", str(HERE.parent / "tests" / "gpu")]
-        if not run("GPU tests", tests):
+        folder = str(HERE.parent / "tests" / "gpu")
+        if not run("GPU tests", [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", folder]):
             failed.append("GPU tests")
     failed += [str(binary) for binary in arguments.test_binaries if not run(str(binary), [str(binary)])]
     for workload in arguments.workloads:

@@ -180,7 +180,7 @@ class Training:
         return result
 
     def memory(self) -> dict[str, int]:
-        """Bytes; `held_peak` is what the allocator kept from the device at its peak (on the CPU: resident set's growth)."""
+        """Bytes; `held_peak`: what the allocator kept from the device (on the CPU: the resident set's growth)."""
         if self.device.type == "cpu":
             return {"held_peak": max_resident_bytes() - self.resident_at_start}
         stats = torch.cuda.memory_stats(self.device)
@@ -195,7 +195,8 @@ def main() -> int:
     arguments = parse_arguments()
     try:
         result = Training(arguments).run()
-        print(f"last loss {result['losses'][-1]:.6f}, median step {result['step_seconds_median'] * 1e3:.1f} ms", flush=True)
+        milliseconds = result["step_seconds_median"] * 1e3
+        print(f"last loss {result['losses'][-1]:.6f}, median step {milliseconds:.1f} ms", flush=True)
     except torch.OutOfMemoryError as error:
         result = {"out_of_memory": str(error)}
         print(f"out of memory: {error}", flush=True)

@@ -1,4 +1,4 @@
-"""The models and batches that `train_gpt.py` trains: a GPT with dense or mixture-of-experts blocks, in plain PyTorch."""
+"""What `train_gpt.py` trains: a GPT with dense or mixture-of-experts blocks, in plain PyTorch, and its batches."""
 
 from __future__ import annotations
 
