@@ -1,11 +1,11 @@
-// The packing problem: blocks with lifetimes and sizes get offsets so that no two that live at once overlap; the arena's
-// height (greatest offset + size) is to be small. Known as dynamic storage allocation (Garey & Johnson SR2).
+// The packing problem: blocks with lifetimes and sizes get offsets so that no two that live at once overlap; the
+// arena's height (greatest offset + size) is to be small. Known as dynamic storage allocation (Garey & Johnson SR2).
 //
 //   offset ^
 //          |   +----+          a block is a rectangle: its lifetime wide, its size high;
 //          |   |  B |  +---+   it may only slide vertically.
-//          | +-+----+--+ C |   A block with two lifetimes (an arc that wraps around the steady iteration, or one place that
-//          | |    A    |---+   serves set-up and steady state in turn) slides as one.
+//          | +-+----+--+ C |   A block with two lifetimes (an arc that wraps around the steady iteration, or one place
+//          that | |    A    |---+   serves set-up and steady state in turn) slides as one.
 //          +--------------------> tick
 #pragma once
 
@@ -27,13 +27,13 @@ struct Lifetime {
 };
 
 struct Block {
-  std::uint64_t id = 0;       // the caller's name for it
-  Bytes bytes = 0;            // > 0
+  std::uint64_t id = 0;  // the caller's name for it
+  Bytes bytes = 0;       // > 0
   Lifetime life;
-  std::optional<Lifetime> second_life;  // disjoint from `life`
-  Bytes alignment = 1;        // offset is a multiple of it
-  std::uint32_t stream = 0;   // ordinal; for counting hand-overs
-  bool persistent = false;    // prefers the bottom
+  std::optional<Lifetime> second_life = std::nullopt;  // disjoint from `life`
+  Bytes alignment = 1;                                 // offset is a multiple of it
+  std::uint32_t stream = 0;                            // ordinal; for counting hand-overs
+  bool persistent = false;                             // prefers the bottom
 };
 
 struct Problem {

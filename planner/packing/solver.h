@@ -1,4 +1,5 @@
-// Solver: one algorithm, one file. Deterministic for a seed; anytime: a deadline or Stop() keeps the best valid packing.
+// Solver: one algorithm, one file. Deterministic for a seed; anytime: a deadline or Stop() keeps the best valid
+// packing.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@ struct SolveOptions {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   std::uint64_t seed = 1;
   int threads = 1;
-  Bytes lower_bound = 0;                    // stop when reached
-  const std::atomic<bool>* stop = nullptr;  // Ctrl-C; may be null
+  Bytes lower_bound = 0;                               // stop when reached
+  const std::atomic<bool>* stop = nullptr;             // Ctrl-C; may be null
   std::function<void(Bytes best_height)> on_progress;  // may be empty; called from the solving thread
 };
 

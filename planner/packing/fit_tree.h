@@ -1,0 +1,67 @@
+// FitTree: which addresses are occupied when, and the lowest free address for a span of time; no conflict graph.
+//
+// A segment tree over positions. A span splits into O(log n) canonical nodes. Each node keeps two interval lists:
+//   cover  addresses of blocks for which the node is canonical: occupied in the whole node;
+//   touch  addresses of blocks that are alive anywhere in the node (cover included).
+//
+//             [ cover | touch ]              a query for the span ====== reads `touch` of its canonical nodes (C)
+//             /               \              and `cover` of every node above one (A): O(log n) sorted lists.
+//        A [    |    ]      A [    |    ]
+//         /       \          /      \         The lowest address that is free in all of them is found by leapfrogging:
+//       [ ]      C[ ]      C[ ]     [ ]       a list that objects moves the candidate to the end of its obstacle.
+//                 =============
+//
+// Not thread-safe: one tree per thread. Bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/packing/instance.h"
+#include "planner/packing/interval_list.h"
+
+namespace stalloc::planner {
+
+class FitTree {
+ public:
+  explicit FitTree(std::uint32_t positions);
+
+  // Forgets all blocks, keeps memory.
+  void Clear();
+
+  // REQUIRES: !span.empty(), span within the positions, begin < end. Addresses may already be occupied in the span.
+  void Insert(const Span& span, Offset begin, Offset end);
+
+  // The lowest multiple of item.alignment that is >= base and leaves item.bytes free throughout both of the item's
+  // spans.
+  [[nodiscard]] Offset LowestFit(const Item& item, Offset base);
+
+ private:
+  struct Node {
+    IntervalList cover;
+    IntervalList touch;
+  };
+  // Where a query stands in one list: everything before `next` ends at or below the candidate.
+  struct Cursor {
+    const IntervalList::Interval* next;
+    const IntervalList::Interval* end;
+  };
+  static constexpr std::size_t kMaxLists = 2 * 4 * 32;  // two spans, at most 4 lists a level
+
+  void Gather(const Span& span);
+  void GatherList(const IntervalList& list);
+  void MarkUsed(std::uint32_t node);
+  template <typename Visit>
+  static void ForEachAncestor(std::uint32_t left, std::uint32_t right, Visit visit);
+
+  std::uint32_t leaves_;  // a power of two; leaf p is node leaves_ + p
+  std::vector<Node> nodes_;
+  std::vector<std::uint32_t> used_;  // nodes that Clear must visit
+  std::vector<bool> is_used_;
+  std::array<Cursor, kMaxLists> cursors_;
+  std::size_t cursor_count_ = 0;
+};
+
+}  // namespace stalloc::planner

@@ -1,0 +1,29 @@
+#include "planner/packing/size_first_fit.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "planner/packing/search_solver.h"
+
+namespace stalloc::planner {
+
+std::vector<BlockIndex> SizeOrder(const Instance& instance) {
+  std::vector<BlockIndex> order(instance.size());
+  std::iota(order.begin(), order.end(), BlockIndex{0});
+  std::sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) {
+    const Item& x = instance[a];
+    const Item& y = instance[b];
+    if (x.bytes != y.bytes) return x.bytes > y.bytes;
+    if (x.start_step != y.start_step) return x.start_step < y.start_step;
+    return a < b;
+  });
+  return order;
+}
+
+void SolveBySize(Evaluator& evaluator) { evaluator.FirstFit(SizeOrder(evaluator.instance())); }
+
+std::unique_ptr<Solver> MakeSizeFirstFit() {
+  return MakeSearchSolver("size_first_fit", [](Evaluator& evaluator, const SolveOptions&) { SolveBySize(evaluator); });
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,20 @@
+// First fit in order of size, greatest first, ties by start of lifetime: with equal sizes this is interval colouring,
+// which is optimal within the size. O(n log n) evaluations of nothing: one pass.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "planner/packing/evaluator.h"
+#include "planner/packing/solver.h"
+
+namespace stalloc::planner {
+
+[[nodiscard]] std::vector<BlockIndex> SizeOrder(const Instance& instance);
+
+// The packing of SizeOrder, regardless of deadline: the incumbent that every other search starts from.
+void SolveBySize(Evaluator& evaluator);
+
+[[nodiscard]] std::unique_ptr<Solver> MakeSizeFirstFit();
+
+}  // namespace stalloc::planner

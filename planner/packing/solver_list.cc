@@ -1,0 +1,15 @@
+#include "planner/packing/solver_list.h"
+
+#include "planner/packing/portfolio.h"
+#include "planner/packing/size_first_fit.h"
+
+namespace stalloc::planner {
+
+std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
+  std::vector<std::unique_ptr<Solver>> solvers;
+  solvers.push_back(MakeSizeFirstFit());
+  solvers.push_back(MakePortfolio());
+  return solvers;
+}
+
+}  // namespace stalloc::planner
