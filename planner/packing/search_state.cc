@@ -6,7 +6,8 @@
 namespace stalloc::planner {
 
 SearchState::SearchState(const Instance& instance, const SolveOptions& options)
-    : options_(options), target_(std::max(instance.load_bound(), options.lower_bound)) {}
+    : options_(options),
+      target_(std::max({instance.load_bound(), options.lower_bound, options.capacity.value_or(0)})) {}
 
 bool SearchState::OutOfTime() const {
   if (height() == kNothingYet) return false;

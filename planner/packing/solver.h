@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "planner/packing/problem.h"
@@ -17,8 +18,9 @@ struct SolveOptions {
   std::uint64_t seed = 1;
   int threads = 1;
   Bytes lower_bound = 0;                               // stop when reached
+  std::optional<Bytes> capacity = std::nullopt;        // low enough: stop when reached, though lower may be possible
   const std::atomic<bool>* stop = nullptr;             // Ctrl-C; may be null
-  std::function<void(Bytes best_height)> on_progress;  // may be empty; called from the solving thread
+  std::function<void(Bytes best_height)> on_progress;  // may be empty; called from a solving thread, one call at a time
 };
 
 class Solver {
