@@ -1,0 +1,105 @@
+"""stalloc: plans the memory of a training run from a trace of its first iterations.
+
+With STALLOC_MODE set (Torch, Trace or Alloc), `import stalloc` as a script's first line puts the allocator in place; so
+do `stalloc run SCRIPT` and, where the package is installed, `import torch` alone. Without it nothing happens, and marks
+cost nothing.
+
+    for step, batch in enumerate(batches):
+        stalloc.iteration(step)
+        ...
+        with stalloc.fence("eval"):
+            evaluate(model)
+
+Marks may be plain calls (a beginning) or context managers (beginning and end). A script without any is cut at the steps
+of its optimizer. Marks belong on the thread that runs the training loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from stalloc import _autoload, _install, _process, _session
+from stalloc._marks import NO_MARK, NoMark, check_pass
+from stalloc._version import __version__
+
+__all__ = [
+    "__version__",
+    "fence",
+    "flush",
+    "installed",
+    "iteration",
+    "layer",
+    "microbatch",
+    "mode",
+    "optimizer",
+    "stats",
+]
+
+
+def iteration(index: Optional[int] = None) -> NoMark:
+    """Begins an iteration; `index` as the loop counts it, or one more than the last. Turns automatic iterations off."""
+    session = _session.current
+    return NO_MARK if session is None else session.marker.iteration(index)
+
+
+def microbatch(kind: str, index: Optional[int] = None, chunk: int = 0) -> NoMark:
+    """Begins a pass of one micro-batch through one model chunk.
+
+    Args:
+        kind: "F" forward, "B" backward, "W" the weight half of a split backward, "FB" both merged, "O" other.
+        index: which micro-batch of the iteration; by default counted per kind and chunk.
+        chunk: the model chunk (virtual pipeline stage).
+    """
+    session = _session.current
+    check_pass(kind)
+    return NO_MARK if session is None else session.marker.microbatch(kind, index, chunk)
+
+
+def layer(name: str, kind: str = "F") -> NoMark:
+    """Begins a layer, or a step in one, whose sizes depend on the data."""
+    session = _session.current
+    check_pass(kind)
+    return NO_MARK if session is None else session.marker.layer(name, kind)
+
+
+def optimizer() -> NoMark:
+    """Begins the optimizer's part of an iteration."""
+    session = _session.current
+    return NO_MARK if session is None else session.marker.optimizer()
+
+
+def fence(kind: str) -> NoMark:
+    """Begins something that is not part of the steady loop: "eval", "save", … Use it as a context manager."""
+    session = _session.current
+    return NO_MARK if session is None else session.marker.fence(kind)
+
+
+def stats() -> dict[str, Any]:
+    """The allocator's figures, per device; no devices where it is not in place."""
+    session = _session.current
+    return {"mode": None, "degraded": None, "devices": []} if session is None else session.stats()
+
+
+def flush() -> None:
+    """Hands every event so far to the trace file, and writes the summary."""
+    session = _session.current
+    if session is not None:
+        session.flush()
+
+
+def mode() -> Optional[str]:
+    """Torch, Trace or Alloc; None where stalloc is not active in this process."""
+    session = _session.current
+    return None if session is None else session.mode
+
+
+def installed() -> bool:
+    """True where stalloc's allocator serves this process (Trace and Alloc)."""
+    session = _session.current
+    return session is not None and session.library is not None
+
+
+if _install.being_imported("torch"):
+    _autoload.activate()
+elif _process.trains():
+    _install.activate()

@@ -1,0 +1,27 @@
+"""Activation at the end of `import torch`, through torch's entry point group `torch.backends`."""
+
+from __future__ import annotations
+
+import os
+
+from stalloc import _install, _log, _process
+
+
+def activate() -> None:
+    """Does what STALLOC_MODE asks; an obstacle is printed, and the program goes on with plain torch.
+
+    Raises:
+        ValueError: a variable's value is not allowed, which nobody can have meant.
+        RuntimeError: under STALLOC_STRICT=1, when the allocator could not be put in place.
+    """
+    if not _process.trains():
+        return
+    try:
+        _install.activate()
+    except ValueError as error:
+        _log.error(str(error))
+        raise
+    except Exception as error:  # whatever it is: torch must stay importable
+        if os.environ.get("STALLOC_STRICT") == "1":
+            raise
+        _log.error(f"{error}; going on with plain torch")

@@ -1,0 +1,3 @@
+"""What the build writes into an installed package; absent in the source tree."""
+
+VERSION: str

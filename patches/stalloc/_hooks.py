@@ -1,0 +1,71 @@
+"""Automatic marks from torch's global optimizer hooks, for scripts that place none.
+
+The step of one optimizer, the anchor, is the boundary between two iterations: with several (GANs, one per parameter
+kind, a wrapper around another) every iteration holds one step of each, and a boundary per optimizer would cut it up.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, Optional
+
+from stalloc._marks import Marker
+
+# So many steps of others without one of the anchor: the anchor is out of use.
+_PATIENCE = 64
+
+
+class OptimizerHooks:
+    """Marks the beginning of the optimizer's work before a step and the next iteration after it."""
+
+    def __init__(self, marker: Marker, is_compiling: Callable[[], bool]) -> None:
+        self._marker = marker
+        self._is_compiling = is_compiling
+        self._anchor: Optional[weakref.ref[Any]] = None
+        self._foreign_steps = 0
+        self._optimizer_marked = False
+        self._handles: list[Any] = []
+
+    def install(self, optimizer_module: Any) -> None:
+        """Registers with `torch.optim.optimizer`."""
+        self._handles = [
+            optimizer_module.register_optimizer_step_pre_hook(self.before_step),
+            optimizer_module.register_optimizer_step_post_hook(self.after_step),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
+        """The pre-hook. Nothing is marked while torch.compile traces an optimizer's step."""
+        if self._is_compiling():
+            return
+        anchor = self._living_anchor()
+        if not self._optimizer_marked and (anchor is None or anchor is optimizer):
+            self._optimizer_marked = True
+            self._marker.automatic_optimizer()
+
+    def after_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
+        """The post-hook."""
+        if self._is_compiling():
+            return
+        if not self._is_anchor(optimizer):
+            return
+        self._foreign_steps = 0
+        self._optimizer_marked = False
+        self._marker.automatic_boundary()
+
+    def _living_anchor(self) -> Optional[Any]:
+        return None if self._anchor is None else self._anchor()
+
+    def _is_anchor(self, optimizer: Any) -> bool:
+        anchor = self._living_anchor()
+        if anchor is optimizer:
+            return True
+        self._foreign_steps += 1
+        if anchor is not None and self._foreign_steps < _PATIENCE:
+            return False
+        self._anchor = weakref.ref(optimizer)
+        return True

@@ -1,0 +1,185 @@
+"""Decides whether and how this process runs under stalloc, and makes it so. Idempotent.
+
+Mode Torch never imports torch: its hooks are placed when the program imports it. Trace and Alloc must have replaced the
+allocator before CUDA is initialised, so they import torch at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+from stalloc import _config, _library, _log, _process, _report, _session
+from stalloc._hooks import OptimizerHooks
+from stalloc._library import Library, LibraryError, TorchLibrary
+from stalloc._marks import Marker
+
+TOO_LATE = (
+    "CUDA is initialised already, so its allocator cannot be replaced any more. `import stalloc`, or run under "
+    "`stalloc run`, before anything that initialises CUDA; importing megatron.training does that."
+)
+
+_activating = False
+
+
+def activate() -> None:
+    """Does what STALLOC_MODE asks of this process; nothing where it is unset, or a second time.
+
+    Raises:
+        ValueError: a variable's value is not allowed.
+        RuntimeError: the allocator could not be put in place.
+    """
+    global _activating
+    config = _config.read_config()
+    if config.mode is None or _activating or _session.current is not None:
+        return
+    if _process.owned_by_other(os.environ, config.rank, os.getpid()):
+        return
+    _process.claim(config.rank)
+    _activating = True  # importing torch below comes back here through the autoload entry point
+    try:
+        if config.mode == _config.TORCH:
+            marker = Marker(_ignore, _report.harmless(_report.torch_report()))
+            _session.start(_session.Session(config.mode, None, marker))
+            when_imported("torch", lambda torch: _place_hooks(torch, marker))
+        else:
+            torch = importlib.import_module("torch")
+            library = _install_allocator(config, torch)
+            report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
+            marker = Marker(library.mark, report)
+            _session.start(_session.Session(config.mode, library, marker))
+            _place_hooks(torch, marker)
+    finally:
+        _activating = False
+
+
+def _place_hooks(torch: Any, marker: Marker) -> None:
+    hooks = OptimizerHooks(marker, torch.compiler.is_compiling)
+    hooks.install(importlib.import_module("torch.optim.optimizer"))
+
+
+def _ignore(*_: object) -> None:
+    """For marks and reports that nobody asked for."""
+
+
+# The allocator -------------------------------------------------------------------------------------------------------
+
+
+def _install_allocator(config: _config.Config, torch: Any) -> Library:
+    device = config.device if config.device != "auto" else _device_of_machine(torch)
+    if device == "cuda" and torch.cuda.is_initialized():
+        raise RuntimeError(TOO_LATE)
+    running = str(torch.__version__)
+    adapter, obstacle = _load_adapter(running, device)
+    if adapter is not None:
+        _with_context(lambda: adapter.install(device, running))
+        return adapter
+    if device != "cuda" or config.strict:
+        raise RuntimeError(f"{obstacle}; reinstall stalloc where this torch is installed")
+    return _install_pluggable(torch, obstacle)
+
+
+def _with_context(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except RuntimeError as error:
+        raise RuntimeError(f"stalloc could not be installed under torch: {error}") from error
+
+
+def _device_of_machine(torch: Any) -> str:
+    """CUDA where torch sees a GPU; asked through NVML, since the program may yet set CUDA_VISIBLE_DEVICES or fork."""
+    with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _load_adapter(running: str, device: str) -> tuple[Optional[TorchLibrary], str]:
+    """The adapter, or None and why it cannot serve this torch."""
+    try:
+        adapter = TorchLibrary(_library.find_or_raise(_library.TORCH_LIBRARY_NAME))
+    except LibraryError as error:
+        return None, f"the adapter for torch {running} is not usable: {error}"
+    if not _library.same_torch(adapter.built_for, running):
+        return None, f"the adapter was built for torch {adapter.built_for}, this is torch {running}"
+    if device == "cuda" and not adapter.has_cuda:
+        return None, f"the adapter for torch {running} was built without CUDA"
+    return adapter, ""
+
+
+def _install_pluggable(torch: Any, obstacle: str) -> Library:
+    library = Library(_library.find_or_raise(_library.LIBRARY_NAME))
+    _with_context(library.init)
+    memory = torch.cuda.memory
+    allocator = memory.CUDAPluggableAllocator(str(library.path), "stalloc_malloc", "stalloc_free")
+    allocator.allocator().set_record_stream_fn(library.address_of("stalloc_record_stream"))
+    memory.change_current_allocator(allocator)
+    _log.warning(
+        f"{obstacle}; using libstalloc.so through torch's pluggable allocator instead: torch.cuda.memory_stats and "
+        "memory_snapshot, CUDA graphs, memory pools and CUDA IPC do not work, and out of memory is not retried"
+    )
+    return library
+
+
+# Later imports -------------------------------------------------------------------------------------------------------
+
+
+def being_imported(name: str) -> bool:
+    """True while the module's own code runs for the first time."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
+    """Calls back with the module: now if it is there (or its import is at its end), else once it has been imported."""
+    module = sys.modules.get(name)
+    if module is not None:
+        callback(module)
+    else:
+        sys.meta_path.insert(0, _ImportHook(name, callback))
+
+
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Runs a callback behind the first import of one module, then is gone."""
+
+    def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._callback = callback
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if fullname != self._name:
+            return None
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._callback(module)
+
+            loader.exec_module = exec_module
+        return spec

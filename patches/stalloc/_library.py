@@ -1,0 +1,175 @@
+"""The C ABI in ctypes: where the libraries are, every signature, and the check of the ABI's version.
+
+All signatures of allocator/capi/stalloc.h and allocator/torch/stalloc_torch.h stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+ABI_VERSION = 1
+LIBRARY_NAME = "libstalloc.so"
+TORCH_LIBRARY_NAME = "libstalloc_torch.so"
+PLANNER_NAME = "stalloc-planner"
+
+
+class LibraryError(RuntimeError):
+    """A library of ours is missing, cannot be loaded, or speaks another ABI."""
+
+
+class Library:
+    """libstalloc.so, or what the adapter shares with it. Calls release the GIL; every call is thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._dll = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise LibraryError(f"cannot load {path}: {error}") from error
+        try:
+            self._declare()
+        except AttributeError as error:
+            raise LibraryError(f"{path} is not one of stalloc's libraries: {error}") from error
+        if self.abi_version < ABI_VERSION:
+            raise LibraryError(
+                f"{path} speaks an older ABI than this package; reinstall stalloc: "
+                f"library {self.abi_version}, package {ABI_VERSION}"
+            )
+
+    def _declare(self) -> None:
+        number, text, size = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+        self._function("stalloc_abi_version", number)
+        self._function("stalloc_version", text)
+        self._function("stalloc_init", number)
+        self._function("stalloc_last_error", text)
+        self.mark = self._function("stalloc_mark", None, number, number, number, number, number, text, number)
+        self._function("stalloc_stats_json", size, text, size)
+        self._function("stalloc_flush", number)
+
+    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
+        function = getattr(self._dll, name)
+        function.restype = result
+        function.argtypes = list(arguments)
+        return function
+
+    @property
+    def abi_version(self) -> int:
+        return int(self._dll.stalloc_abi_version())
+
+    @property
+    def version(self) -> str:
+        return _decoded(self._dll.stalloc_version())
+
+    @property
+    def last_error(self) -> str:
+        return _decoded(self._dll.stalloc_last_error())
+
+    def init(self) -> None:
+        """Opens the session. RuntimeError with the library's words when that fails."""
+        self._raise_unless_zero(self._dll.stalloc_init())
+
+    def stats(self) -> dict[str, Any]:
+        """StatsJson, parsed."""
+        needed = self._dll.stalloc_stats_json(None, 0)
+        while True:
+            buffer = ctypes.create_string_buffer(needed + 1)
+            written = self._dll.stalloc_stats_json(buffer, needed + 1)
+            if written <= needed:
+                break
+            needed = written  # it grew in between
+        result: dict[str, Any] = json.loads(buffer.value or b"{}")
+        return result
+
+    def flush(self) -> None:
+        """Events and summary to their files. RuntimeError with the library's words when that fails."""
+        self._raise_unless_zero(self._dll.stalloc_flush())
+
+    def address_of(self, name: str) -> int:
+        """The address of an exported function, for torch's setters."""
+        return ctypes.cast(getattr(self._dll, name), ctypes.c_void_p).value or 0
+
+    def _raise_unless_zero(self, status: int) -> None:
+        if status != 0:
+            raise RuntimeError(self.last_error or f"{self.path.name} failed without a reason: status {status}")
+
+
+class TorchLibrary(Library):
+    """libstalloc_torch.so. Load it after `import torch`: it finds torch's libraries in the process."""
+
+    def _declare(self) -> None:
+        super()._declare()
+        self._function("stalloc_torch_built_for", ctypes.c_char_p)
+        self._function("stalloc_torch_has_cuda", ctypes.c_int)
+        self._function("stalloc_torch_install_cuda", ctypes.c_int, ctypes.c_char_p)
+        self._function("stalloc_torch_install_cpu", ctypes.c_int, ctypes.c_char_p)
+
+    @property
+    def built_for(self) -> str:
+        """The torch version that it was compiled against."""
+        return _decoded(self._dll.stalloc_torch_built_for())
+
+    @property
+    def has_cuda(self) -> bool:
+        return bool(self._dll.stalloc_torch_has_cuda())
+
+    def install(self, device: str, running_torch: str) -> None:
+        """Puts our allocator in torch's place. RuntimeError with the library's words when that fails."""
+        function = self._dll.stalloc_torch_install_cuda if device == "cuda" else self._dll.stalloc_torch_install_cpu
+        self._raise_unless_zero(function(running_torch.encode()))
+
+
+def _decoded(text: Optional[bytes]) -> str:
+    return (text or b"").decode("utf-8", "replace")
+
+
+def same_torch(built_for: str, running: str) -> bool:
+    """True when both are of one minor version, which is what the adapter's virtual tables depend on."""
+    return _minor(built_for) == _minor(running)
+
+
+def _minor(version: str) -> list[str]:
+    return version.partition("+")[0].split(".")[:2]
+
+
+def directories() -> Iterator[Path]:
+    """Where our files may lie, best first: STALLOC_LIB_PATH, the installed package, the source tree's release build."""
+    chosen = os.environ.get("STALLOC_LIB_PATH")
+    if chosen:
+        yield from _with_siblings(Path(chosen))
+    try:
+        from stalloc import _build_info  # beside the libraries, in an editable install too
+    except ImportError:
+        pass
+    else:
+        yield from _with_siblings(Path(_build_info.__file__).resolve().parent / "lib")
+    package = Path(__file__).resolve().parent
+    yield from _with_siblings(package / "lib")
+    if (package.parents[1] / "CMakePresets.json").is_file():
+        yield package.parents[1] / "build" / "release"
+
+
+def _with_siblings(lib: Path) -> Iterator[Path]:
+    yield lib
+    yield lib / "bin"
+    yield lib.parent / "bin"
+
+
+def find(name: str) -> Optional[Path]:
+    """The first file of that name, or None."""
+    return next((path for path in (directory / name for directory in directories()) if path.is_file()), None)
+
+
+def find_or_raise(name: str) -> Path:
+    """The first file of that name; LibraryError lists where it was looked for."""
+    path = find(name)
+    if path is None:
+        looked = ", ".join(dict.fromkeys(str(directory) for directory in directories()))
+        raise LibraryError(
+            f"{name} was not found; build it (`pip install .`) or set STALLOC_LIB_PATH; looked in {looked}"
+        )
+    return path

@@ -1,0 +1,31 @@
+"""Lines for the user, on stderr, each in one write so that ranks do not mix within a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stalloc._config import rank_text
+
+
+def line(text: str) -> None:
+    """Writes `[stalloc] rank R text`."""
+    rank = rank_text(os.environ) or "0"
+    stream = sys.stderr
+    if stream is None:
+        return
+    try:
+        stream.write(f"[stalloc] rank {rank} {text}\n")
+        stream.flush()
+    except (OSError, ValueError):
+        pass  # a closed stderr must not end a training run
+
+
+def warning(text: str) -> None:
+    """Says what is lost and why; the run goes on."""
+    line(f"warning: {text}")
+
+
+def error(text: str) -> None:
+    """Says what failed; used where an exception would end a run that can go on."""
+    line(f"error: {text}")

@@ -1,0 +1,132 @@
+"""Marks: what the training loop says about itself, numbered as proto/trace.proto numbers them.
+
+`Marker` counts and forwards; the functions that scripts call stand in `stalloc/__init__.py` and cost nothing where no
+marker is active. A mark can be a plain call (its beginning only) or a context manager (beginning and end):
+
+    stalloc.iteration()                 with stalloc.iteration():
+    ...                                     ...
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Callable, Optional
+
+INIT, ITERATION, MICROBATCH, OPTIMIZER, LAYER, FENCE = 1, 2, 3, 4, 5, 6  # MarkKind
+BEGIN, END = 1, 2  # MarkEdge
+PASSES = {"": 0, "F": 1, "B": 2, "W": 3, "FB": 4, "O": 5}  # Pass
+
+# kind, edge, pass, chunk, index, name, automatic: the signature of stalloc_mark.
+MarkSink = Callable[[int, int, int, int, int, Optional[bytes], int], object]
+
+
+def check_pass(kind: str) -> None:
+    """ValueError for anything but F, B, W, FB and O."""
+    if kind not in PASSES or not kind:
+        raise ValueError(f"kind must be one of F, B, W, FB, O: {kind!r}")
+
+
+class NoMark:
+    """What a mark returns where nothing listens."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], traceback: Optional[TracebackType]
+    ) -> None:
+        return None
+
+
+NO_MARK = NoMark()
+
+
+class OpenMark(NoMark):
+    """A mark that has begun; leaving it as a context manager ends it."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], traceback: Optional[TracebackType]
+    ) -> None:
+        self._end()
+
+
+class Marker:
+    """Counts iterations and micro-batches, and forwards every mark to `sink`.
+
+    `finished` is told of each iteration that is over, by its index. Marks come from the one thread that runs the loop.
+    """
+
+    def __init__(self, sink: MarkSink, finished: Callable[[int], object]) -> None:
+        self._sink = sink
+        self._finished = finished
+        self._next_iteration = 0
+        self._running: Optional[int] = None  # the explicit iteration that has begun and not ended
+        self._microbatches: dict[tuple[str, int], int] = {}
+        self.explicit = False  # the script marks its iterations itself
+
+    def _mark(
+        self, kind: int, number: int = 0, chunk: int = 0, index: int = 0, name: Optional[bytes] = None
+    ) -> OpenMark:
+        self._sink(kind, BEGIN, number, chunk, index, name, 0)
+        return OpenMark(lambda: self._sink(kind, END, number, chunk, index, name, 0))
+
+    def iteration(self, index: Optional[int]) -> OpenMark:
+        """Begins an iteration of the script's loop, and with it ends the one before."""
+        self.finish()
+        if not self.explicit:
+            self.explicit = True
+            self._next_iteration = 0
+        number = self._next_iteration if index is None else int(index)
+        self._begin(number, automatic=0)
+        self._running = number
+        return OpenMark(lambda: self._end_iteration(number))
+
+    def _begin(self, number: int, automatic: int) -> None:
+        self._next_iteration = number + 1
+        self._microbatches.clear()
+        self._sink(ITERATION, BEGIN, 0, 0, number, None, automatic)
+
+    def _end_iteration(self, number: int) -> None:
+        self._sink(ITERATION, END, 0, 0, number, None, 0)
+        if self._running == number:
+            self.finish()
+
+    def finish(self) -> None:
+        """Tells of the explicit iteration that runs, if one does; also what the end of the process calls."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            self._finished(running)
+
+    def automatic_boundary(self) -> None:
+        """An optimizer has stepped: what ran until now was one iteration, the next begins."""
+        if self.explicit:
+            return
+        if self._next_iteration == 0:
+            self._next_iteration = 1  # the first one began with the process
+        self._finished(self._next_iteration - 1)
+        self._begin(self._next_iteration, automatic=1)
+
+    def microbatch(self, kind: str, index: Optional[int], chunk: int) -> OpenMark:
+        key = (kind, chunk)
+        number = self._microbatches.get(key, 0) if index is None else int(index)
+        self._microbatches[key] = number + 1
+        return self._mark(MICROBATCH, PASSES[kind], chunk, number)
+
+    def layer(self, name: str, kind: str) -> OpenMark:
+        return self._mark(LAYER, PASSES[kind], name=name.encode())
+
+    def optimizer(self) -> OpenMark:
+        return self._mark(OPTIMIZER)
+
+    def automatic_optimizer(self) -> None:
+        self._sink(OPTIMIZER, BEGIN, 0, 0, 0, None, 1)
+
+    def fence(self, kind: str) -> OpenMark:
+        return self._mark(FENCE, name=kind.encode())

@@ -1,0 +1,93 @@
+"""One line of memory figures per iteration. Only reads: torch's peaks are never reset, no device memory is touched."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from stalloc import _log
+
+_GIB = float(1 << 30)
+
+
+def _gib(count: float) -> str:
+    return f"{count / _GIB:.2f} GiB"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "n/a"
+
+
+def _resident_bytes() -> Optional[int]:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * resource.getpagesize()
+
+
+def host_figures() -> str:
+    """What a process without CUDA can be told: the resident set. There are no reserved bytes to compare it with."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resident = _resident_bytes()
+    now = "" if resident is None else f"resident {_gib(resident)}, "
+    return f"{now}peak resident {_gib(peak)} (CPU)"
+
+
+def cuda_figures(torch: Any) -> list[str]:
+    """One text per device that the process has used, with the peaks as torch has them at this moment."""
+    texts: list[tuple[str, str]] = []
+    for device in range(torch.cuda.device_count()):
+        stats = torch.cuda.memory_stats(device)
+        reserved = stats.get("reserved_bytes.all.peak", 0)
+        if reserved:
+            allocated = stats.get("allocated_bytes.all.peak", 0)
+            figures = f"peak allocated {_gib(allocated)}, peak reserved {_gib(reserved)}"
+            texts.append((f"cuda:{device} ", f"{figures}, utilisation {_percent(allocated, reserved)}"))
+    return [(name if len(texts) > 1 else "") + figures for name, figures in texts]
+
+
+def torch_report() -> Callable[[int], None]:
+    """Mode Torch: how much of what PyTorch's allocator reserved was ever in use."""
+
+    def report(iteration: int) -> None:
+        torch: Any = sys.modules.get("torch")
+        on_cuda = torch is not None and torch.cuda.is_initialized()
+        for text in cuda_figures(torch) if on_cuda else [host_figures()]:
+            _log.line(f"iteration {iteration}: {text}")
+
+    return report
+
+
+def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
+    """Modes Trace and Alloc, where the log level asks for it: the line from our own ledger, with the plan's hits."""
+
+    def report(iteration: int) -> None:
+        for device in stats().get("devices", []):
+            live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
+            hits, requests = device.get("planned_hits", 0), device.get("requests", 0)
+            _log.line(
+                f"iteration {iteration}: peak live {_gib(live)}, peak held {_gib(held)}, "
+                f"utilisation {_percent(live, held)}, planned {hits} of {requests} requests"
+            )
+
+    return report
+
+
+def harmless(report: Callable[[int], None]) -> Callable[[int], None]:
+    """The same report, which ends with a warning instead of the training run when its figures cannot be read."""
+    broken = False
+
+    def guarded(iteration: int) -> None:
+        nonlocal broken
+        if broken:
+            return
+        try:
+            report(iteration)
+        except RuntimeError as error:
+            broken = True
+            _log.warning(f"no memory figures from now on: {error}")
+
+    return guarded

@@ -1,0 +1,82 @@
+"""Runs a script or module in this process the way `python SCRIPT` and `python -m MODULE` do.
+
+`sys.argv`, `sys.path[0]` and `sys.modules["__main__"]` are what the program would see under plain python, and stay so
+until the process ends: pickling and the spawn method of multiprocessing find the program as their main module.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from typing import Any, Callable
+
+
+def prepare_script(path: str, arguments: list[str]) -> None:
+    """Sets `sys.argv` and `sys.path` as python would before it runs the script."""
+    sys.argv = [path, *arguments]
+    directory = path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path))
+    _set_first_on_path(directory)
+
+
+def prepare_module(name: str, arguments: list[str]) -> None:
+    """The same for a module; python shows `-m` as the program until the module has been found."""
+    sys.argv = ["-m", *arguments]
+    _set_first_on_path(os.getcwd())
+
+
+def _set_first_on_path(directory: str) -> None:
+    # Under -P or -I python puts nothing in front, and there is nothing of ours to replace.
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path[0] = directory
+
+
+def run_script(path: str) -> int:
+    """Runs a file, or a directory or archive that holds `__main__.py`. Returns 0, or 1 after an exception.
+
+    SystemExit and KeyboardInterrupt pass through.
+    """
+    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+        return _guarded(lambda: runpy.run_path(path, run_name="__main__"))
+    with io.open_code(os.path.abspath(path)) as file:
+        source = file.read()
+    main = _new_main()
+    main.__file__ = path
+    main.__dict__["__cached__"] = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    return _guarded(lambda: exec(compile(source, path, "exec"), main.__dict__))
+
+
+def run_module(name: str) -> int:
+    """Runs a module as `python -m` does."""
+    _new_main()
+    run_as_main: Callable[[str], Any] = runpy._run_module_as_main  # type: ignore[attr-defined]
+    return _guarded(lambda: run_as_main(name))
+
+
+def _new_main() -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    return main
+
+
+def _guarded(program: Callable[[], Any]) -> int:
+    """Shows an exception as python would, without the frames that led to the program."""
+    try:
+        program()
+    except Exception as error:
+        traceback = error.__traceback__
+        while traceback is not None and _is_ours(traceback):
+            traceback = traceback.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        return 1
+    return 0
+
+
+def _is_ours(traceback: types.TracebackType) -> bool:
+    return traceback.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>")

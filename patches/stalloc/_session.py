@@ -1,0 +1,56 @@
+"""What this process does under stalloc, once it has been activated. One per process; a forked child has none."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any, Optional
+
+from stalloc import _log
+from stalloc._library import Library
+from stalloc._marks import Marker
+
+
+class Session:
+    """Mode, library (None in mode Torch, where PyTorch's own allocator stays) and marker."""
+
+    def __init__(self, mode: str, library: Optional[Library], marker: Marker) -> None:
+        self.mode = mode
+        self.library = library
+        self.marker = marker
+
+    def flush(self) -> None:
+        if self.library is not None:
+            self.library.flush()
+
+    def stats(self) -> dict[str, Any]:
+        if self.library is None:
+            return {"mode": self.mode, "degraded": None, "devices": []}
+        return self.library.stats()
+
+
+current: Optional[Session] = None
+
+
+def start(session: Session) -> None:
+    """Makes it the process's session, to be closed at exit and absent from forked children."""
+    global current
+    current = session
+    atexit.register(_close)
+    os.register_at_fork(after_in_child=_leave)
+
+
+def _leave() -> None:
+    """A forked child neither marks nor writes: trace, plan and summary are its parent's."""
+    global current
+    current = None
+
+
+def _close() -> None:
+    if current is None:
+        return
+    current.marker.finish()
+    try:
+        current.flush()
+    except RuntimeError as error:
+        _log.error(f"the last events could not be written: {error}")
