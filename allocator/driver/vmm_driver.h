@@ -1,8 +1,8 @@
 // VmmDriver: the virtual-memory calls that an arena is built from, on one device.
 //
-// Two implementations hold the same contract (tests/driver/driver_conformance.h runs over both): CudaDriver over the CUDA
-// driver API, HostDriver over memfd and mmap with the same granularity rules. All calls are thread-safe, none allocates from
-// the allocators under test, none throws. A failed call changes nothing.
+// Two implementations hold the same contract (tests/driver/driver_conformance.h runs over both): CudaDriver over the
+// CUDA driver API, HostDriver over memfd and mmap with the same granularity rules. All calls are thread-safe, none
+// allocates from the allocators under test, none throws. A failed call changes nothing.
 //
 // States of an address range:   unknown --Reserve--> reserved --Map--> mapped --SetAccess--> usable
 //                               usable/mapped --Unmap--> reserved --ReleaseReservation--> unknown
@@ -15,7 +15,7 @@
 
 namespace stalloc {
 
-using Address = std::uint64_t;       // a device (or host) virtual address
+using Address = std::uint64_t;         // a device (or host) virtual address
 using PhysicalHandle = std::uint64_t;  // opaque; 0 is none
 
 enum class DriverCode : std::uint8_t {
@@ -29,8 +29,8 @@ enum class DriverCode : std::uint8_t {
 
 struct [[nodiscard]] DriverStatus {
   DriverCode code = DriverCode::kOk;
-  int native = 0;                // CUresult or errno
-  const char* call = "";         // static string: the call that failed
+  int native = 0;         // CUresult or errno
+  const char* call = "";  // static string: the call that failed
 
   [[nodiscard]] bool ok() const { return code == DriverCode::kOk; }
 };

@@ -1,0 +1,66 @@
+// CudaDriver: VmmDriver over the CUDA driver API, in the device's primary context (the one that PyTorch uses).
+//
+// Memory is pinned device memory, made for GPUDirect RDMA where the device can, and exportable as a file descriptor
+// where the device can, since NCCL, UCX and RDMA stacks want both. Thread-safe. Calls are legal while a stream is
+// captured. When the driver is unloading, or in a forked child, every call gives kShuttingDown.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "allocator/driver/cuda_api.h"
+#include "allocator/driver/vmm_driver.h"
+
+namespace stalloc {
+
+class CudaDriver final : public VmmDriver {
+ public:
+  // Initialises the driver and retains the device's primary context. Null on failure: `status` has kUnavailable where
+  // there is no driver, no such device or no virtual memory management on it.
+  static std::unique_ptr<CudaDriver> Create(int device, DriverStatus* status) noexcept;
+  ~CudaDriver() override;
+  CudaDriver(const CudaDriver&) = delete;
+  CudaDriver& operator=(const CudaDriver&) = delete;
+
+  [[nodiscard]] Bytes Granularity() const noexcept override { return granularity_; }
+  [[nodiscard]] const char* Name() const noexcept override { return "cuda"; }
+
+  DriverStatus Reserve(Bytes bytes, Address* address) noexcept override;
+  DriverStatus ReleaseReservation(Address address, Bytes bytes) noexcept override;
+  DriverStatus Create(Bytes bytes, PhysicalHandle* handle) noexcept override;
+  DriverStatus Release(PhysicalHandle handle) noexcept override;
+  DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override;
+  DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
+  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
+  DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
+  DriverStatus Synchronize() noexcept override;
+
+  // From the next SetAccess on, `peer_device` reads and writes this device's mappings too; what is mapped already needs
+  // a new SetAccess (Arena::RefreshAccess, PageHeap::RefreshAccess). kInvalid when the two devices have no peer link.
+  DriverStatus EnablePeer(int peer_device) noexcept;
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] cuda::Context context() const noexcept { return context_; }
+  [[nodiscard]] const cuda::Api& api() const noexcept { return api_; }
+  // What Create asks the driver for.
+  [[nodiscard]] const cuda::AllocationProperties& properties() const noexcept { return properties_; }
+
+ private:
+  CudaDriver(const cuda::Api& api, int ordinal, cuda::Device device, cuda::Context context);
+  // Chooses RDMA capability and handle type, and proves them by creating one granule. Called once.
+  DriverStatus ChooseProperties() noexcept;
+  template <typename Call>
+  DriverStatus InContext(const char* name, Call&& call) noexcept;
+
+  const cuda::Api& api_;
+  const int device_;  // ordinal
+  const cuda::Device cuda_device_;
+  const cuda::Context context_;  // retained
+  cuda::AllocationProperties properties_;
+  Bytes granularity_ = 0;
+  std::mutex access_mutex_;
+  std::vector<cuda::AccessDescription> access_;  // guarded by access_mutex_; [0] is this device
+};
+
+}  // namespace stalloc

@@ -1,0 +1,47 @@
+// CudaEvents: pooled CUDA events (no timing) of one device, for whoever must know when a stream has passed a point.
+//
+// An event is a number, 0 is none. Never touches a stream that is being captured, and its calls are legal while other
+// streams are. Thread-safe, noexcept; events are made when the pool is empty and kept until destruction.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "allocator/driver/cuda_api.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+class CudaEvents {
+ public:
+  using Event = std::uint64_t;
+
+  // `context`: the device's primary context, which outlives this object (CudaDriver::context()).
+  CudaEvents(const cuda::Api& api, cuda::Context context) noexcept;
+  ~CudaEvents();
+  CudaEvents(const CudaEvents&) = delete;
+  CudaEvents& operator=(const CudaEvents&) = delete;
+
+  // An event behind all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
+  // driver is gone.
+  [[nodiscard]] Event Record(StreamHandle stream) noexcept;
+  // True when all work before the event is done; also when the driver is unloading, for then nothing runs any more.
+  [[nodiscard]] bool Done(Event event) noexcept;
+  // Work given to `stream` after this call waits on the device for the event. False when that cannot be asked for now.
+  [[nodiscard]] bool Wait(StreamHandle stream, Event event) noexcept;
+  // Gives the event back to the pool. 0 is fine.
+  void Recycle(Event event) noexcept;
+  // True when `stream` is being captured, or cannot be asked since another capture forbids it.
+  [[nodiscard]] bool Capturing(StreamHandle stream) noexcept;
+
+ private:
+  [[nodiscard]] cuda::Event Take() noexcept;
+
+  const cuda::Api& api_;
+  const cuda::Context context_;
+  std::mutex mutex_;
+  std::vector<cuda::Event> pool_;  // recycled; guarded by mutex_
+};
+
+}  // namespace stalloc
