@@ -1,0 +1,145 @@
+#include "proto/codec/trace_rows.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "proto/codec/messages.h"
+
+namespace stalloc {
+namespace {
+
+std::int64_t DecodeZigzag(std::uint64_t value) { return static_cast<std::int64_t>((value >> 1) ^ (~(value & 1) + 1)); }
+
+}  // namespace
+
+std::string TraceRows::CheckColumns(const proto::TraceChunk& chunk) const {
+  if (chunk.first_event() != events_) {
+    return absl::StrCat("expected first event ", events_, ", found ", chunk.first_event());
+  }
+  const struct {
+    const char* name;
+    int size;
+  } columns[] = {{"subject", chunk.subject_size()},
+                 {"value", chunk.value_size()},
+                 {"stream", chunk.stream_size()},
+                 {"thread", chunk.thread_size()},
+                 {"time_delta_ns", chunk.time_delta_ns_size()},
+                 {"flags", chunk.flags_size()}};
+  for (const auto& column : columns) {
+    if (column.size != chunk.kind_size()) {
+      return absl::StrCat("column ", column.name, ": expected ", chunk.kind_size(), " values, found ", column.size);
+    }
+  }
+  return {};
+}
+
+std::string TraceRows::TakeMarks(const proto::TraceChunk& chunk, std::vector<Mark>* marks) const {
+  marks->reserve(static_cast<std::size_t>(chunk.marks_size()));
+  for (const proto::Mark& message : chunk.marks()) {
+    if (std::string problem = FromMessage(message, &marks->emplace_back()); !problem.empty()) return problem;
+  }
+  return {};
+}
+
+std::string TraceRows::TakeStreams(const proto::TraceChunk& chunk, std::vector<StreamInfo>* streams) const {
+  for (const proto::StreamInfo& message : chunk.streams()) {
+    const std::uint64_t expected = streams_ + streams->size();
+    if (message.ordinal() != expected) {
+      return absl::StrCat("expected stream ordinal ", expected, ", found ", message.ordinal());
+    }
+    streams->push_back(FromMessage(message));
+  }
+  return {};
+}
+
+// What the row's subject refers to must exist.
+std::string TraceRows::TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event) {
+  const std::uint64_t allocations = freed_.size();
+  switch (event->kind) {
+    case EventKind::kAlloc:
+    case EventKind::kHeld: {
+      const std::int64_t device = DecodeZigzag(subject);
+      if (device < kCpuDevice || device > std::numeric_limits<DeviceIndex>::max()) {
+        return absl::StrCat("impossible device ", device);
+      }
+      event->device = static_cast<DeviceIndex>(device);
+      event->bytes = value;
+      if (event->kind == EventKind::kAlloc) {
+        event->allocation = allocations;
+        freed_.push_back(false);
+      }
+      return {};
+    }
+    case EventKind::kFree:
+    case EventKind::kRecordStream:
+      if (subject >= allocations) return absl::StrCat("allocation ", subject, " of ", allocations, " so far");
+      event->allocation = subject;
+      if (event->kind == EventKind::kFree) {
+        if (freed_[subject]) return absl::StrCat("allocation ", subject, " is freed twice");
+        freed_[subject] = true;
+        newly_freed_.push_back(subject);
+      }
+      return {};
+    case EventKind::kMark:
+      if (subject >= marks_) return absl::StrCat("mark ", subject, " of ", marks_, " so far");
+      event->mark = static_cast<std::uint32_t>(subject);
+      return {};
+  }
+  return "unknown event kind";
+}
+
+std::string TraceRows::TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event) {
+  const std::uint32_t kind = chunk.kind(row);
+  if (kind < static_cast<std::uint32_t>(EventKind::kAlloc) || kind > static_cast<std::uint32_t>(EventKind::kHeld)) {
+    return absl::StrCat("unknown event kind ", kind);
+  }
+  event->kind = static_cast<EventKind>(kind);
+  event->stream = chunk.stream(row);
+  event->thread = chunk.thread(row);
+  event->flags = chunk.flags(row);
+  const bool has_stream = event->kind == EventKind::kAlloc || event->kind == EventKind::kRecordStream;
+  if (has_stream && event->stream >= streams_) {
+    return absl::StrCat("stream ordinal ", event->stream, " of ", streams_, " so far");
+  }
+  if (std::string problem = TakeSubject(chunk.subject(row), chunk.value(row), event); !problem.empty()) return problem;
+  // Unsigned: a foreign file may hold any numbers, and their sum wraps.
+  time_ns_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns_) +
+                                       static_cast<std::uint64_t>(chunk.time_delta_ns(row)));
+  event->time_ns = time_ns_;
+  return {};
+}
+
+std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
+  if (std::string problem = CheckColumns(chunk); !problem.empty()) return problem;
+  std::vector<Mark> marks;
+  if (std::string problem = TakeMarks(chunk, &marks); !problem.empty()) return problem;
+  std::vector<StreamInfo> streams;
+  if (std::string problem = TakeStreams(chunk, &streams); !problem.empty()) return problem;
+
+  const std::size_t old_rows = trace->events.size();
+  const std::size_t old_allocations = freed_.size();
+  const std::int64_t old_time_ns = time_ns_;
+  marks_ += marks.size();
+  streams_ += streams.size();
+  newly_freed_.clear();
+  for (int row = 0; row < chunk.kind_size(); ++row) {
+    const std::string problem = TakeRow(chunk, row, &trace->events.emplace_back());
+    if (problem.empty()) continue;
+    trace->events.resize(old_rows);
+    for (const std::uint64_t allocation : newly_freed_) freed_[allocation] = false;
+    freed_.resize(old_allocations);
+    time_ns_ = old_time_ns;
+    marks_ -= marks.size();
+    streams_ -= streams.size();
+    return absl::StrCat("row ", row, ": ", problem);
+  }
+  ++chunks_;
+  events_ += static_cast<std::uint64_t>(chunk.kind_size());
+  trace->marks.insert(trace->marks.end(), marks.begin(), marks.end());
+  trace->streams.insert(trace->streams.end(), streams.begin(), streams.end());
+  if (chunk.has_fingerprint()) trace->fingerprint = FromMessage(chunk.fingerprint());
+  trace->allocations = freed_.size();
+  return {};
+}
+
+}  // namespace stalloc

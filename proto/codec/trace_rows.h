@@ -1,0 +1,39 @@
+// Turns the columns of one TraceChunk message after the other into rows, and checks them against what came before.
+// Private to proto/codec. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model/trace.h"
+#include "proto/trace.pb.h"
+
+namespace stalloc {
+
+class TraceRows {
+ public:
+  // Appends the chunk's rows, marks and streams to `trace`. Empty, or the first rule that the chunk breaks; then
+  // nothing is appended and this object's counts are as before.
+  [[nodiscard]] std::string Append(const proto::TraceChunk& chunk, Trace* trace);
+
+  [[nodiscard]] std::uint64_t chunks() const { return chunks_; }
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+
+ private:
+  [[nodiscard]] std::string CheckColumns(const proto::TraceChunk& chunk) const;
+  [[nodiscard]] std::string TakeMarks(const proto::TraceChunk& chunk, std::vector<Mark>* marks) const;
+  [[nodiscard]] std::string TakeStreams(const proto::TraceChunk& chunk, std::vector<StreamInfo>* streams) const;
+  [[nodiscard]] std::string TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event);
+  [[nodiscard]] std::string TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event);
+
+  std::uint64_t chunks_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t marks_ = 0;    // with those of the chunk in hand
+  std::uint64_t streams_ = 0;  // the same
+  std::int64_t time_ns_ = 0;
+  std::vector<bool> freed_;                 // by allocation index; its size is the number of allocations
+  std::vector<std::uint64_t> newly_freed_;  // by the chunk in hand
+};
+
+}  // namespace stalloc
