@@ -1,12 +1,11 @@
 #include "proto/codec/plan_message.h"
 
-#include <protozero/pbf_reader.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "proto/codec/frame.h"
-#include "proto/codec/protozero_checked.h"  // before protozero
+#include "proto/codec/protozero.h"
 
 namespace stalloc {
 namespace {

@@ -1,10 +1,9 @@
 #include "proto/codec/trace_chunk_writer.h"
 
-#include <protozero/pbf_writer.hpp>
 #include <string_view>
 
 #include "proto/codec/frame.h"
-#include "proto/codec/protozero_checked.h"  // before protozero
+#include "proto/codec/protozero.h"
 
 namespace stalloc {
 namespace {

@@ -1,8 +1,8 @@
-// Included before protozero, everywhere: its assertions throw, in every build.
+// protozero, with assertions that throw in every build. Included instead of its own headers, so that all translation
+// units agree (one definition rule). Private to proto/codec.
 //
 // protozero asserts that a field has the wire type that it is read as. That is a property of the file, not of this
-// program, so a failure must be an error for the reader and never an abort. Same definition in all translation units
-// (one definition rule).
+// program: a failure must be an error for the reader and never an abort.
 #pragma once
 
 #include <stdexcept>
@@ -17,3 +17,6 @@ struct ProtozeroAssertion : std::runtime_error {
 
 #define protozero_assert(condition) \
   (static_cast<bool>(condition) ? static_cast<void>(0) : throw ::stalloc::ProtozeroAssertion("unexpected wire type"))
+
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
