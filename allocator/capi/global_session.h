@@ -10,9 +10,10 @@ namespace stalloc {
 // Null before OpenGlobalSession succeeded. Lock-free.
 [[nodiscard]] Session* GlobalSession() noexcept;
 
-// Reads STALLOC_* and the ranks from the environment, opens the session and installs it; the first call decides, later calls
-// return its result. `known`: what the adapter knows of the fingerprint (torch version); the command line is filled in here.
-// In Mode::kTorch the session exists and does nothing: look at config().mode before installing anything.
+// Reads STALLOC_* and the ranks from the environment, opens the session and installs it; the first call decides, later
+// calls return its result. `known`: what the adapter knows of the fingerprint (torch version); the command line is
+// filled in here. In Mode::kTorch the session exists and does nothing: look at config().mode before installing
+// anything.
 [[nodiscard]] Result<Session*> OpenGlobalSession(const Fingerprint& known);
 
 // What stalloc_last_error returns to this thread from now on.

@@ -1,4 +1,7 @@
-// Config: what the environment asks for. The one reader of STALLOC_* in C++; read once.
+// Config: what the environment asks for. The one reader of STALLOC_* in C++; read once. Sizes are bytes.
+//
+// A variable that is set to the empty string counts as unset. Everything that is set is checked, in every mode: a typo
+// is an error that names the variable, what is allowed and the value found, never a silent default.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +16,37 @@ enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc };
 [[nodiscard]] const char* ModeName(Mode mode) noexcept;
 
 struct Config {
-  Mode mode = Mode::kTorch;          // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error
-  std::string model_info_path;       // STALLOC_MODEL_INFO_PATH; needed by Trace and Alloc
-  bool trace_fast = false;           // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
-  int log_level = 3;                 // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
-  bool strict = false;               // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
-  Bytes memory_limit = 0;            // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
-                                     // and the host driver; 0 none
-  std::uint32_t rank = 0;            // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK; first that is set
+  Mode mode = Mode::kTorch;     // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error
+  std::string model_info_path;  // STALLOC_MODEL_INFO_PATH; needed by Trace and Alloc
+  bool trace_fast = false;      // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
+  int log_level = 3;            // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
+  bool strict = false;          // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
+  Bytes memory_limit = 0;       // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
+                                // and the host driver; 0 none
+  // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
+  // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
+  std::uint32_t rank = 0;
   std::uint32_t local_rank = 0;
   std::uint32_t world_size = 1;
-  std::string oom_report;            // STALLOC_OOM_REPORT
+  std::string oom_report;  // STALLOC_OOM_REPORT
+
+  // Checked and kept for users of the published tool; nothing in this version depends on them.
+  std::string dynamic = "auto";  // STALLOC_DYNAMIC = 0 | 1 | auto
+  bool static_fallback = true;   // STALLOC_STATIC_FALLBACK = 0 | 1: the safety it asks for is always on here
+  std::string lib_path;          // STALLOC_LIB_PATH
 
   // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.
   [[nodiscard]] std::string TracePath() const;
-  [[nodiscard]] std::string PlanPath() const;      // output/plan/rank00000.plan
-  [[nodiscard]] std::string SummaryPath() const;   // log_output/rank00000.summary.json
+  [[nodiscard]] std::string PlanPath() const;     // output/plan/rank00000.plan
+  [[nodiscard]] std::string SummaryPath() const;  // log_output/rank00000.summary.json
 };
 
-// `getenv`-like source, so that tests need no global environment. Errors name the variable, what is allowed and the value.
+// `getenv`-like source, so that tests need no global environment. Errors name the variable, what is allowed and the
+// value.
 using EnvironmentReader = const char* (*)(const char* name);
 [[nodiscard]] Result<Config> ReadConfig(EnvironmentReader reader);
+
+// The reader for the process's own environment.
+[[nodiscard]] const char* ProcessEnvironment(const char* name);
 
 }  // namespace stalloc

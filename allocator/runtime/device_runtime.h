@@ -3,10 +3,11 @@
 //   Trace fast : upstream + Recorder          Trace exact : PageHeap (upstream where it cannot) + Recorder
 //   Alloc      : PlanEngine, else upstream     neither     : upstream (degraded session)
 //
-// Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are bytes.
+// Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are
+// bytes.
 //
-// A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving, and
-// idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
+// A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving,
+// and idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
 #pragma once
 
 #include <cstdint>
@@ -63,17 +64,17 @@ struct RuntimeStats {
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
   std::uint64_t iterations = 0;
   SteadyCounts steady;
-  EngineStats engine;               // its `misses` also count what never reached the engine (kCapturing, kInactive)
-  bool gave_up = false;             // the run did not resemble its plan
-  Bytes live_bytes = 0;          // rounded to 512 B a block, arena + heap + upstream
-  Bytes peak_live_bytes = 0;     // peak of the sum since ResetPeaks
-  Bytes arena_bytes = 0;         // mapped now
+  EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kInactive)
+  bool gave_up = false;       // the run did not resemble its plan
+  Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
+  Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
+  Bytes arena_bytes = 0;      // mapped now
   Bytes arena_live_bytes = 0;
-  Bytes heap_bytes = 0;          // PageHeap's physical bytes (exact Trace)
+  Bytes heap_bytes = 0;  // PageHeap's physical bytes (exact Trace)
   Bytes upstream_reserved_bytes = 0;
   Bytes upstream_reserved_peak_bytes = 0;  // since upstream's own reset
-  Bytes held_peak_bytes = 0;     // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
-  double efficiency = 0;         // peak_live / held_peak
+  Bytes held_peak_bytes = 0;               // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
+  double efficiency = 0;                   // peak_live / held_peak
   RunPeaks run;
 };
 
@@ -81,12 +82,12 @@ class DeviceRuntime {
  public:
   struct Parts {
     DeviceIndex device = 0;
-    Upstream* upstream = nullptr;     // not owned; outlives the runtime
-    VmmDriver* driver = nullptr;      // not owned; may be null in Trace fast
-    StreamFence* fence = nullptr;     // not owned; may be null
-    Recorder* recorder = nullptr;     // Trace; not owned
-    const DevicePlan* plan = nullptr; // Alloc; copied
-    bool exact = false;               // Trace
+    Upstream* upstream = nullptr;      // not owned; outlives the runtime
+    VmmDriver* driver = nullptr;       // not owned; may be null in Trace fast
+    StreamFence* fence = nullptr;      // not owned; may be null
+    Recorder* recorder = nullptr;      // Trace; not owned
+    const DevicePlan* plan = nullptr;  // Alloc; copied
+    bool exact = false;                // Trace
     Bytes limit_bytes = 0;
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
@@ -94,10 +95,11 @@ class DeviceRuntime {
   ~DeviceRuntime();
 
   // `captured`: a graph capture or MemPool owns this stream's requests; goes to upstream, never to arena or heap.
-  // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is then.
-  // A request of 0 bytes is upstream's, uncounted.
+  // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is
+  // then. A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, bool captured);
-  // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than we are).
+  // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
+  // we are).
   void Free(void* pointer) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
   void OnMark(const Mark& mark);
@@ -107,11 +109,12 @@ class DeviceRuntime {
   // Rounded bytes of a live block of upstream's that was given out here; 0: none starts there.
   [[nodiscard]] Bytes UpstreamBlockBytes(const void* pointer) const noexcept;
   [[nodiscard]] RuntimeStats Stats() const;
-  // Starts new peaks in Stats(); RunPeaks go on. Call it BEFORE upstream's own peaks are reset, whose run peak it keeps.
+  // Starts new peaks in Stats(); RunPeaks go on. Call it BEFORE upstream's own peaks are reset, whose run peak it
+  // keeps.
   void ResetPeaks() noexcept;
-  [[nodiscard]] const Arena* arena() const noexcept;         // null: no plan is served
-  [[nodiscard]] const PlanEngine* engine() const noexcept;   // null: no plan is served
-  [[nodiscard]] PageHeap* heap() noexcept;                   // null: not exact Trace
+  [[nodiscard]] const Arena* arena() const noexcept;        // null: no plan is served
+  [[nodiscard]] const PlanEngine* engine() const noexcept;  // null: no plan is served
+  [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
 

@@ -1,11 +1,12 @@
 // Session: what one process does under one Config: recorder or plan, a DeviceRuntime per device, the summary at exit.
 //
-// The composition root below the adapters. One per process (allocator/capi/global_session.h holds it); created by the adapter's
-// install call, never destroyed before exit: at exit it closes the trace and writes the summary by itself. Thread-safe.
+// The composition root below the adapters. One per process (allocator/capi/global_session.h holds it); created by the
+// adapter's install call, never destroyed before exit: at exit it closes the trace and writes the summary by itself.
+// Thread-safe.
 //
-// Errors: what makes planning or tracing impossible is an Error from Open under STALLOC_STRICT=1; otherwise it is logged once as
-// a warning, degraded() keeps it and every request goes upstream. After fork() the child's copy is inert: it serves from
-// upstream, writes no file and touches no device.
+// Errors: what makes planning or tracing impossible is an Error from Open under STALLOC_STRICT=1; otherwise it is
+// logged once as a warning, degraded() keeps it and every request goes upstream. After fork() the child's copy is
+// inert: it serves from upstream, writes no file and touches no device.
 #pragma once
 
 #include <memory>
@@ -23,17 +24,19 @@ class Session {
  public:
   struct Environment {
     Config config;
-    Fingerprint fingerprint;   // what is known at install; rank, world size, version and trace mode are filled in from config
+    Fingerprint
+        fingerprint;  // what is known at install; rank, world size, version and trace mode are filled in from config
   };
-  // Opens the trace file or loads the plan and checks its fingerprint (rank, world size, torch). In Mode::kTorch it does nothing.
+  // Opens the trace file or loads the plan and checks its fingerprint (rank, world size, torch). In Mode::kTorch it
+  // does nothing.
   static Result<std::unique_ptr<Session>> Open(Environment environment);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the first's.
-  // Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under STALLOC_STRICT=1, when
-  // the plan does not fit this device: failure() says why and the adapter must raise it.
+  // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the
+  // first's. Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under
+  // STALLOC_STRICT=1, when the plan does not fit this device: failure() says why and the adapter must raise it.
   DeviceRuntime* AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                            const Fingerprint& device_fingerprint);
   // Null if not added. Lock-free.
@@ -48,7 +51,8 @@ class Session {
   [[nodiscard]] std::string StatsJson() const;
   // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
   Status WriteSummary() const;
-  // Ends the recording (the trace file gets its orderly end) and writes the summary. Runs at exit; later calls do nothing.
+  // Ends the recording (the trace file gets its orderly end) and writes the summary. Runs at exit; later calls do
+  // nothing.
   void Finish();
 
   [[nodiscard]] const Config& config() const noexcept;

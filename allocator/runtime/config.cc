@@ -1,0 +1,204 @@
+#include "allocator/runtime/config.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+namespace stalloc {
+namespace {
+
+constexpr std::string_view kModes = "Torch, Trace or Alloc";
+
+// Collects the first error, so that the list of variables below reads straight down.
+class Reader {
+ public:
+  explicit Reader(EnvironmentReader environment) : environment_(environment) {}
+
+  [[nodiscard]] const std::string& error() const { return error_; }
+  [[nodiscard]] bool IsSet(const char* name) const { return !Value(name).empty(); }
+  [[nodiscard]] std::string_view Value(const char* name) const {
+    const char* value = environment_(name);
+    return value == nullptr ? std::string_view() : std::string_view(value);
+  }
+
+  void Fail(const char* name, std::string_view allowed, std::string_view found) {
+    if (!error_.empty()) return;
+    error_.append(name).append(" must be ").append(allowed).append("; found \"").append(found).append("\"");
+  }
+
+  void Text(const char* name, std::string* target) const {
+    if (IsSet(name)) *target = Value(name);
+  }
+
+  void Flag(const char* name, bool* target) {
+    const std::string_view value = Value(name);
+    if (value.empty()) return;
+    if (value != "0" && value != "1") return Fail(name, "0 or 1", value);
+    *target = value == "1";
+  }
+
+  template <typename Number>
+  void Integer(const char* name, Number least, Number most, std::string_view allowed, Number* target) {
+    const std::string_view value = Value(name);
+    if (value.empty()) return;
+    Number number{};
+    const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (code != std::errc() || end != value.data() + value.size() || number < least || number > most) {
+      return Fail(name, allowed, value);
+    }
+    *target = number;
+  }
+
+  void Size(const char* name, Bytes* target);
+
+ private:
+  EnvironmentReader environment_;
+  std::string error_;
+};
+
+bool EqualsIgnoringCase(std::string_view left, std::string_view right) {
+  if (left.size() != right.size()) return false;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+    if (lower(left[i]) != lower(right[i])) return false;
+  }
+  return true;
+}
+
+// The shift of a unit ("", "K", "MiB", "gb"...), all binary; -1 when it is none.
+int UnitShift(std::string_view unit) {
+  if (unit.empty() || EqualsIgnoringCase(unit, "b")) return 0;
+  constexpr std::array<std::string_view, 4> kUnits = {"k", "m", "g", "t"};
+  for (std::size_t i = 0; i < kUnits.size(); ++i) {
+    if (!EqualsIgnoringCase(unit.substr(0, 1), kUnits[i])) continue;
+    const std::string_view rest = unit.substr(1);
+    if (rest.empty() || EqualsIgnoringCase(rest, "b") || EqualsIgnoringCase(rest, "ib")) {
+      return static_cast<int>(10 * (i + 1));
+    }
+  }
+  return -1;
+}
+
+void Reader::Size(const char* name, Bytes* target) {
+  constexpr std::string_view kAllowed = "a whole number of bytes with an optional K, M, G or T (binary), such as 512M";
+  const std::string_view value = Value(name);
+  if (value.empty()) return;
+  Bytes number = 0;
+  const char* const last = value.data() + value.size();
+  const auto [end, code] = std::from_chars(value.data(), last, number);
+  const int shift = UnitShift(std::string_view(end, static_cast<std::size_t>(last - end)));
+  if (code != std::errc() || shift < 0 || number > (std::numeric_limits<Bytes>::max() >> shift)) {
+    return Fail(name, kAllowed, value);
+  }
+  *target = number << shift;
+}
+
+void ReadMode(Reader& reader, Config* config) {
+  const std::string_view value = reader.Value("STALLOC_MODE");
+  if (value.empty()) return;
+  for (const Mode mode : {Mode::kTorch, Mode::kTrace, Mode::kAlloc}) {
+    if (EqualsIgnoringCase(value, ModeName(mode))) {
+      config->mode = mode;
+      return;
+    }
+  }
+  std::string allowed(kModes);
+  if (EqualsIgnoringCase(value, "Auto")) allowed += " (Auto is not available yet in this version)";
+  reader.Fail("STALLOC_MODE", allowed, value);
+}
+
+void ReadDynamic(Reader& reader, Config* config) {
+  const std::string_view value = reader.Value("STALLOC_DYNAMIC");
+  if (value.empty()) return;
+  for (const std::string_view allowed : {"0", "1", "auto"}) {
+    if (EqualsIgnoringCase(value, allowed)) {
+      config->dynamic = allowed;
+      return;
+    }
+  }
+  reader.Fail("STALLOC_DYNAMIC", "0, 1 or auto", value);
+}
+
+// One launcher's names for the same three numbers.
+struct RankVariables {
+  const char* rank;
+  const char* local_rank;
+  const char* world_size;
+};
+constexpr std::array<RankVariables, 4> kLaunchers = {{
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"},
+    {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},
+}};
+
+void ReadRanks(Reader& reader, Config* config) {
+  constexpr std::uint32_t kMost = (1u << 31) - 1;
+  for (const RankVariables& launcher : kLaunchers) {
+    if (!reader.IsSet(launcher.rank)) continue;
+    reader.Integer<std::uint32_t>(launcher.rank, 0, kMost, "a number from 0 on", &config->rank);
+    reader.Integer<std::uint32_t>(launcher.local_rank, 0, kMost, "a number from 0 on", &config->local_rank);
+    reader.Integer<std::uint32_t>(launcher.world_size, 1, kMost, "a number from 1 on", &config->world_size);
+    return;
+  }
+}
+
+void RequireDirectory(Reader& reader, const Config& config) {
+  if (config.mode == Mode::kTorch || !config.model_info_path.empty()) return;
+  const std::string allowed = std::string("the run's directory when STALLOC_MODE is ").append(ModeName(config.mode));
+  reader.Fail("STALLOC_MODEL_INFO_PATH", allowed, "");
+}
+
+// <directory>/<folder>/rank00000<suffix>
+std::string RankPath(const Config& config, std::string_view folder, std::string_view suffix) {
+  std::array<char, 32> rank{};
+  std::snprintf(rank.data(), rank.size(), "/rank%05u", config.rank);
+  std::string path = config.model_info_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.append(folder).append(rank.data()).append(suffix);
+}
+
+}  // namespace
+
+const char* ModeName(Mode mode) noexcept {
+  switch (mode) {
+    case Mode::kTorch:
+      return "Torch";
+    case Mode::kTrace:
+      return "Trace";
+    case Mode::kAlloc:
+      return "Alloc";
+  }
+  return "?";
+}
+
+std::string Config::TracePath() const { return RankPath(*this, "/trace", ".trace"); }
+std::string Config::PlanPath() const { return RankPath(*this, "/output/plan", ".plan"); }
+std::string Config::SummaryPath() const { return RankPath(*this, "/log_output", ".summary.json"); }
+
+Result<Config> ReadConfig(EnvironmentReader environment) {
+  Reader reader(environment);
+  Config config;
+  ReadMode(reader, &config);
+  reader.Text("STALLOC_MODEL_INFO_PATH", &config.model_info_path);
+  reader.Flag("STALLOC_TRACE_FAST_MODE", &config.trace_fast);
+  reader.Integer("STALLOC_LOG_LEVEL", 0, 3, "a number from 0 (all) to 3 (warnings and errors)", &config.log_level);
+  reader.Flag("STALLOC_STRICT", &config.strict);
+  reader.Size("STALLOC_MEMORY_LIMIT", &config.memory_limit);
+  reader.Text("STALLOC_OOM_REPORT", &config.oom_report);
+  ReadDynamic(reader, &config);
+  reader.Flag("STALLOC_STATIC_FALLBACK", &config.static_fallback);
+  reader.Text("STALLOC_LIB_PATH", &config.lib_path);
+  ReadRanks(reader, &config);
+  RequireDirectory(reader, config);
+  if (!reader.error().empty()) return Error{reader.error()};
+  return config;
+}
+
+const char* ProcessEnvironment(const char* name) { return std::getenv(name); }
+
+}  // namespace stalloc

@@ -1,0 +1,311 @@
+#include "allocator/runtime/device_runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/held_meter.h"
+#include "allocator/runtime/human_bytes.h"
+#include "allocator/runtime/ledger.h"
+#include "allocator/runtime/planned_space.h"
+#include "allocator/runtime/recorder_gate.h"
+#include "allocator/runtime/request_counts.h"
+
+namespace stalloc {
+
+struct DeviceRuntime::Impl {
+  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {}
+
+  const Parts parts;
+  std::string degraded;
+  std::unique_ptr<PlannedSpace> space;
+  std::unique_ptr<PageHeap> heap;
+  std::atomic<bool> inert{false};
+  RecorderGate recorder;
+  RequestCounts counts;
+  Ledger ledger;
+  LogThrottle unknown_frees{1};
+  LogThrottle heap_full{1};
+
+  mutable std::mutex cold;  // guards the two below
+  mutable HeldMeter meter;
+  mutable Bytes run_arena_bytes = 0;
+
+  void SetUpPlan();
+  void SetUpHeap();
+  void* ServeFromPlan(Bytes requested, StreamHandle stream, bool captured) noexcept;
+  void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
+  void* ServeFromUpstream(Bytes requested, StreamHandle stream, bool captured);
+  Bytes Reclaim(bool captured) noexcept;
+  void Record(const void* pointer, Bytes requested, StreamHandle stream, bool captured) noexcept;
+  void UnknownFree(const void* pointer) noexcept;
+  void OnIteration();
+  Bytes ReleaseIdle();
+  [[nodiscard]] bool Owns(const void* pointer) const noexcept {
+    return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
+  }
+  Upstream::Held Sample() const;
+  [[nodiscard]] Bytes OwnBytes() const noexcept {
+    return (space != nullptr ? space->arena().mapped_bytes() : 0) +
+           (heap != nullptr ? heap->GetStats().physical_bytes : 0);
+  }
+};
+
+// Set-up
+// ----------------------------------------------------------------------------------------------------------------
+
+void DeviceRuntime::Impl::SetUpPlan() {
+  if (parts.plan->arena_bytes == 0) {
+    degraded = "the plan has no arena: it serves no request";
+  } else if (parts.driver == nullptr) {
+    degraded = "this device has no driver for an arena";
+  } else {
+    space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, &degraded);
+  }
+  if (!degraded.empty()) {
+    Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
+  }
+}
+
+void DeviceRuntime::Impl::SetUpHeap() {
+  if (parts.driver != nullptr) heap = PageHeap::Create(*parts.driver, parts.limit_bytes);
+  if (heap != nullptr) return;
+  degraded = "exact tracing is not possible on this device; it is traced in fast mode";
+  Log(LogSeverity::kWarning, "device %d: %s", parts.device, degraded.c_str());
+}
+
+DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(parts)) {
+  if (parts.plan != nullptr) {
+    impl_->SetUpPlan();
+  } else if (parts.recorder != nullptr && parts.exact) {
+    impl_->SetUpHeap();
+  }
+  impl_->Sample();
+}
+
+DeviceRuntime::~DeviceRuntime() = default;
+
+// Allocate
+// --------------------------------------------------------------------------------------------------------------
+
+void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, bool captured) {
+  Impl& self = *impl_;
+  if (requested == 0 || self.inert.load(std::memory_order_relaxed))
+    return self.parts.upstream->Allocate(requested, stream);
+  self.counts.Request(requested);
+  void* pointer = nullptr;
+  if (self.space != nullptr) {
+    pointer = self.ServeFromPlan(requested, stream, captured);
+  } else if (self.heap != nullptr && !captured) {
+    pointer = self.ServeFromHeap(requested, stream);
+  }
+  if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, captured);
+  // Known to the trace only once it is known to the ledger, and before the caller can free it.
+  self.Record(pointer, requested, stream, captured);
+  return pointer;
+}
+
+void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, bool captured) noexcept {
+  if (captured) {
+    counts.Captured(requested);
+    return nullptr;
+  }
+  const PlanEngine::Allocation allocation = space->engine().Allocate(requested, stream);
+  counts.Planned(requested, allocation.reason);
+  if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
+  return allocation.pointer;
+}
+
+void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) noexcept {
+  void* const pointer = heap->Allocate(requested, stream);
+  if (pointer != nullptr) {
+    counts.HeapHit();
+    ledger.Add(BlockBytes(requested));
+  } else if (heap_full.Pass()) {
+    const PageHeap::Stats stats = heap->GetStats();
+    Log(LogSeverity::kWarning,
+        "device %d: exact trace: %s live in the heap and %s requested do not fit; the native allocator is asked "
+        "(time %llu)",
+        parts.device, HumanBytes(stats.live_bytes).text, HumanBytes(requested).text,
+        static_cast<unsigned long long>(heap_full.count()));
+  }
+  return pointer;
+}
+
+void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, bool captured) {
+  void* pointer = nullptr;
+  try {
+    pointer = parts.upstream->Allocate(requested, stream);
+  } catch (...) {
+    // Upstream is out of memory after its own retries. What lies idle here may be what it lacks.
+    if (Reclaim(captured) == 0) throw;
+    pointer = parts.upstream->Allocate(requested, stream);
+  }
+  counts.UpstreamServed();
+  if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested));
+  return pointer;
+}
+
+// Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids a synchronisation.
+Bytes DeviceRuntime::Impl::Reclaim(bool captured) noexcept {
+  if (captured) return 0;
+  return heap != nullptr ? heap->ReleaseCached() : ReleaseIdle();
+}
+
+void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, bool captured) noexcept {
+  recorder.Pass(
+      [&](Recorder& to) { to.Allocated(parts.device, pointer, requested, stream, captured ? kAllocCaptured : 0); });
+}
+
+// Free
+// ------------------------------------------------------------------------------------------------------------------
+
+void DeviceRuntime::Free(void* pointer) noexcept {
+  Impl& self = *impl_;
+  if (pointer == nullptr) return;
+  const bool owned = self.Owns(pointer);
+  if (self.inert.load(std::memory_order_relaxed)) {
+    if (!owned) self.parts.upstream->Free(pointer);
+    return;
+  }
+  if (owned) {
+    // The trace has to have the free before the address can be given out again.
+    self.recorder.Pass([&](Recorder& to) { to.Freed(pointer); });
+    const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer) : self.heap->Free(pointer);
+    self.ledger.Remove(bytes);
+    if (bytes == 0) self.UnknownFree(pointer);
+    return;
+  }
+  if (self.ledger.RemoveUpstream(pointer) != 0) {
+    self.recorder.Pass([&](Recorder& to) { to.Freed(pointer); });
+  } else {
+    self.UnknownFree(pointer);
+  }
+  self.parts.upstream->Free(pointer);
+}
+
+void DeviceRuntime::Impl::UnknownFree(const void* pointer) noexcept {
+  if (!unknown_frees.Pass()) return;
+  Log(LogSeverity::kWarning, "device %d: free of %p, which was not allocated here (time %llu)", parts.device, pointer,
+      static_cast<unsigned long long>(unknown_frees.count()));
+}
+
+void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
+  Impl& self = *impl_;
+  if (pointer == nullptr) return;
+  const bool owned = self.Owns(pointer);
+  if (self.inert.load(std::memory_order_relaxed)) {
+    if (!owned) self.parts.upstream->RecordStream(pointer, stream);
+    return;
+  }
+  self.recorder.Pass([&](Recorder& to) { to.StreamRecorded(pointer, stream); });
+  if (!owned) {
+    self.parts.upstream->RecordStream(pointer, stream);
+  } else if (self.space != nullptr) {
+    self.space->engine().RecordStream(pointer, stream);
+  } else {
+    self.heap->RecordStream(pointer, stream);
+  }
+}
+
+// Marks
+// -----------------------------------------------------------------------------------------------------------------
+
+void DeviceRuntime::OnMark(const Mark& mark) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return;
+  if (self.space != nullptr) self.space->engine().OnMark(mark);
+  if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
+    const Upstream::Held held = self.Sample();
+    self.recorder.Pass([&](Recorder& to) { to.Held(self.parts.device, held.current); });
+  }
+  if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) self.OnIteration();
+}
+
+void DeviceRuntime::Impl::OnIteration() {
+  counts.Iteration();
+  if (space == nullptr) return;
+  space->Judge(counts.Expected());
+  ReleaseIdle();
+}
+
+Bytes DeviceRuntime::Impl::ReleaseIdle() {
+  if (space == nullptr || !space->gave_up()) return 0;
+  Sample();  // the peak of what is held up to here belongs to the larger arena
+  const Bytes released = space->ReleaseIdle();
+  Sample();
+  return released;
+}
+
+// Figures
+// ---------------------------------------------------------------------------------------------------------------
+
+Upstream::Held DeviceRuntime::Impl::Sample() const {
+  const Upstream::Held held = parts.upstream->HeldBytes();
+  const Bytes own = OwnBytes();
+  const std::lock_guard lock(cold);
+  meter.Sample(own, held.current, held.peak);
+  if (space != nullptr) run_arena_bytes = std::max(run_arena_bytes, space->arena().mapped_bytes());
+  return held;
+}
+
+RuntimeStats DeviceRuntime::Stats() const {
+  const Impl& self = *impl_;
+  RuntimeStats stats;
+  if (self.space != nullptr) stats.engine = self.space->engine().Stats();
+  self.counts.AddTo(&stats);
+  stats.planned_hits = stats.engine.planned_hits;
+  stats.unknown_frees = self.unknown_frees.count();
+  stats.gave_up = self.space != nullptr && self.space->gave_up();
+  stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
+  stats.arena_live_bytes = stats.engine.live_bytes;
+  stats.heap_bytes = self.heap != nullptr ? self.heap->GetStats().physical_bytes : 0;
+  stats.live_bytes = self.ledger.live_bytes();
+  stats.peak_live_bytes = self.ledger.peak_bytes();
+  const Upstream::Held held = self.Sample();
+  stats.upstream_reserved_bytes = held.current;
+  stats.upstream_reserved_peak_bytes = held.peak;
+  stats.run.live_bytes = self.ledger.run_peak_bytes();
+  {
+    const std::lock_guard lock(self.cold);
+    stats.held_peak_bytes = self.meter.peak();
+    stats.run.held_bytes = self.meter.run_peak();
+    stats.run.upstream_bytes = self.meter.run_upstream_peak();
+    stats.run.arena_bytes = self.run_arena_bytes;
+  }
+  const auto ratio = [](Bytes live, Bytes all) {
+    return all == 0 ? 0.0 : static_cast<double>(live) / static_cast<double>(all);
+  };
+  stats.efficiency = ratio(stats.peak_live_bytes, stats.held_peak_bytes);
+  stats.run.efficiency = ratio(stats.run.live_bytes, stats.run.held_bytes);
+  return stats;
+}
+
+void DeviceRuntime::ResetPeaks() noexcept {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return;
+  const Upstream::Held held = self.Sample();
+  self.ledger.ResetPeak();
+  if (self.space != nullptr) self.space->engine().ResetPeak();
+  const Bytes own = self.OwnBytes();
+  const std::lock_guard lock(self.cold);
+  self.meter.ResetPeak(own, held.current);
+}
+
+bool DeviceRuntime::Owns(const void* pointer) const noexcept { return impl_->Owns(pointer); }
+Bytes DeviceRuntime::UpstreamBlockBytes(const void* pointer) const noexcept {
+  return impl_->ledger.FindUpstream(pointer);
+}
+const Arena* DeviceRuntime::arena() const noexcept {
+  return impl_->space != nullptr ? &impl_->space->arena() : nullptr;
+}
+const PlanEngine* DeviceRuntime::engine() const noexcept {
+  return impl_->space != nullptr ? &impl_->space->engine() : nullptr;
+}
+PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
+const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
+void DeviceRuntime::StopRecording() noexcept { impl_->recorder.Close(); }
+void DeviceRuntime::BecomeInert() noexcept { impl_->inert.store(true, std::memory_order_relaxed); }
+
+}  // namespace stalloc

@@ -1,0 +1,60 @@
+// PlannedSpace: the arena of a plan and the engine that serves it, from mapping to giving up.
+//
+//   mapped, serving  --GiveUp-->  idle parts go back at each ReleaseIdle  -->  nothing mapped
+//
+// The arena is mapped in two chunks where that helps, so that a run which gives its plan up can return the transient
+// part while weights and optimizer state live on below:
+//
+//   base                     persistent_top                          arena_bytes
+//    |== chunk 0: persistent ==|== chunk 1: activations, gradients ====|
+//
+// Thread-safe. Sizes are bytes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "allocator/arena/arena.h"
+#include "allocator/engine/plan_engine.h"
+#include "allocator/runtime/resemblance.h"
+
+namespace stalloc {
+
+class PlannedSpace {
+ public:
+  // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied.
+  static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
+                                              std::string* why);
+
+  [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
+  [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
+  [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
+
+  // At each iteration's begin: gives the plan up when the run does not resemble it (one warning). True when it did so
+  // now.
+  bool Judge(const Resemblance::Totals& totals) noexcept;
+  [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
+
+  // After giving up: returns to the device what no live or pending block needs; bytes. Synchronises the device when
+  // there is something to return. Nothing while the plan is served.
+  Bytes ReleaseIdle() noexcept;
+
+ private:
+  PlannedSpace(VmmDriver& driver, const DevicePlan& plan) : driver_(driver), plan_(plan) {}
+
+  VmmDriver& driver_;
+  const DevicePlan plan_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
+  std::atomic<bool> gave_up_{false};
+  std::mutex mutex_;
+  Resemblance resemblance_;  // guarded by mutex_
+};
+
+// Where the first chunk ends: above every block that outlives an iteration; a multiple of `granularity`, at most
+// arena_bytes.
+[[nodiscard]] Bytes PersistentTop(const DevicePlan& plan, Bytes granularity);
+
+}  // namespace stalloc

@@ -1,0 +1,80 @@
+// RequestCounts: what a DeviceRuntime counts of its requests beside the engine's own statistics.
+//
+// A request costs two relaxed atomic additions at most. Hit rates are about requests over 512 B ("large"): smaller ones
+// are cheap wherever they lie. Thread-safe; Iteration() comes from the thread of the loop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/engine/plan_engine.h"
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/resemblance.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+class RequestCounts {
+ public:
+  void Request(Bytes requested) noexcept { Bump(IsLarge(requested) ? large_ : small_); }
+
+  // What the engine answered.
+  void Planned(Bytes requested, MissReason reason) noexcept {
+    if (!IsLarge(requested)) return;
+    if (reason == MissReason::kNone) {
+      Bump(large_hits_);
+    } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced) {
+      Bump(large_not_for_plan_);
+    }
+  }
+  // A request that was never shown to the engine.
+  void Captured(Bytes requested) noexcept {
+    Bump(captured_);
+    if (IsLarge(requested)) Bump(large_not_for_plan_);
+  }
+  void HeapHit() noexcept { Bump(heap_hits_); }
+  void UpstreamServed() noexcept { Bump(upstream_); }
+
+  // An iteration begins; the second one starts the steady counts.
+  void Iteration() noexcept {
+    if (iterations_.fetch_add(1, std::memory_order_relaxed) != 1) return;
+    steady_from_.store(Read(large_), std::memory_order_relaxed);
+    steady_from_hits_.store(Read(large_hits_), std::memory_order_relaxed);
+  }
+
+  // Large requests that the plan was to serve, so far.
+  [[nodiscard]] Resemblance::Totals Expected() const noexcept {
+    return {Read(large_) - Read(large_not_for_plan_), Read(large_hits_)};
+  }
+
+  void AddTo(RuntimeStats* stats) const noexcept {
+    stats->requests = Read(small_) + Read(large_);
+    stats->upstream = Read(upstream_);
+    stats->heap_hits = Read(heap_hits_);
+    stats->iterations = Read(iterations_);
+    stats->engine.misses[static_cast<std::size_t>(MissReason::kCapturing)] += Read(captured_);
+    if (stats->iterations < 2) return;
+    stats->steady = {Read(large_) - Read(steady_from_), Read(large_hits_) - Read(steady_from_hits_)};
+  }
+
+ private:
+  using Counter = std::atomic<std::uint64_t>;
+
+  static bool IsLarge(Bytes requested) noexcept { return requested > 512; }
+  static void Bump(Counter& counter) noexcept { counter.fetch_add(1, std::memory_order_relaxed); }
+  static std::uint64_t Read(const Counter& counter) noexcept { return counter.load(std::memory_order_relaxed); }
+
+  // Touched by every hit; the rest only by misses and marks.
+  alignas(64) Counter small_{0};
+  Counter large_{0};
+  Counter large_hits_{0};
+  alignas(64) Counter large_not_for_plan_{0};
+  Counter upstream_{0};
+  Counter heap_hits_{0};
+  Counter captured_{0};
+  Counter iterations_{0};
+  Counter steady_from_{0};
+  Counter steady_from_hits_{0};
+};
+
+}  // namespace stalloc

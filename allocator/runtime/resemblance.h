@@ -1,0 +1,47 @@
+// Resemblance: does this run still look like its plan? Judged once an iteration, from counts.
+//
+// A plan of another model, batch size or framework version serves little and holds its whole arena meanwhile. It is
+// given up when the first iteration after init hits less than a tenth, or three iterations in a row hit less than half,
+// of the requests over 512 B that the plan meant to serve. Requests that it leaves to upstream on purpose, fenced and
+// captured ones do not count, and iterations with next to no such requests say nothing. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+namespace stalloc {
+
+class Resemblance {
+ public:
+  // Requests over 512 B since the start.
+  struct Totals {
+    std::uint64_t expected = 0;  // those that the plan was to serve
+    std::uint64_t hits = 0;
+  };
+
+  // At each iteration's begin. True when the run should give its plan up; `last()` then has the figures.
+  [[nodiscard]] bool OnIteration(const Totals& totals) noexcept {
+    const Totals before = totals_;
+    totals_ = totals;
+    if (boundaries_++ == 0) return false;  // what came before was init
+    const Totals iteration{totals.expected - before.expected, totals.hits - before.hits};
+    if (iteration.expected < kFewRequests) return false;
+    last_ = iteration;
+    const bool first = judged_++ == 0;
+    poor_ = iteration.hits * 2 < iteration.expected ? poor_ + 1 : 0;
+    return poor_ >= kPoorIterations || (first && iteration.hits * 10 < iteration.expected);
+  }
+
+  [[nodiscard]] const Totals& last() const noexcept { return last_; }
+
+ private:
+  static constexpr std::uint64_t kFewRequests = 16;
+  static constexpr int kPoorIterations = 3;
+
+  Totals totals_;
+  Totals last_;
+  std::uint64_t boundaries_ = 0;
+  std::uint64_t judged_ = 0;
+  int poor_ = 0;
+};
+
+}  // namespace stalloc

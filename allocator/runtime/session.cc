@@ -1,0 +1,282 @@
+#include "allocator/runtime/session.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/files.h"
+#include "allocator/runtime/fingerprint_check.h"
+#include "allocator/runtime/process_hooks.h"
+#include "allocator/runtime/recorder_gate.h"
+#include "allocator/runtime/stats_json.h"
+#include "proto/codec/plan_reader.h"
+
+namespace stalloc {
+namespace {
+
+constexpr DeviceIndex kMostDevices = 256;
+
+// What `device` knows replaces what `known` says.
+void Merge(const Fingerprint& device, Fingerprint* known) {
+  if (!device.torch_version.empty()) known->torch_version = device.torch_version;
+  if (!device.device_name.empty()) known->device_name = device.device_name;
+  if (device.device_bytes != 0) known->device_bytes = device.device_bytes;
+  if (!device.driver_version.empty()) known->driver_version = device.driver_version;
+}
+
+void Complete(const Config& config, Fingerprint* fingerprint) {
+  fingerprint->rank = config.rank;
+  fingerprint->local_rank = config.local_rank;
+  fingerprint->world_size = config.world_size;
+  fingerprint->stalloc_version = LibraryVersion();
+  fingerprint->trace_mode = config.trace_fast ? "fast" : "exact";
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Config config;
+  std::unique_ptr<Recorder> recorder;  // Trace
+  std::unique_ptr<RecorderGate> gate;  // marks and flushes of the session itself
+  std::atomic<bool> inert{false};
+  std::atomic<bool> finished{false};
+
+  // Devices are looked up without a lock and only ever added; slot 0 is the CPU.
+  std::array<std::atomic<DeviceRuntime*>, kMostDevices + 1> by_index{};
+
+  mutable std::mutex mutex;  // guards all below
+  Fingerprint fingerprint;
+  std::optional<Plan> plan;  // Alloc
+  std::string degraded;
+  std::string failure;
+  Recorder::Counters last_counters;
+  struct Device {
+    DeviceIndex index;
+    std::unique_ptr<DeviceRuntime> runtime;
+  };
+  std::vector<Device> devices;
+
+  Status OpenTrace();
+  Status LoadPlan();
+  [[nodiscard]] std::string PlanTrouble(DeviceIndex device) const;
+  void Degrade(const std::string& why, bool logged);
+  DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence);
+  template <typename Visit>
+  void ForEachDevice(Visit&& visit) {
+    for (std::atomic<DeviceRuntime*>& slot : by_index) {
+      if (DeviceRuntime* const device = slot.load(std::memory_order_acquire); device != nullptr) visit(*device);
+    }
+  }
+};
+
+// Open
+// ------------------------------------------------------------------------------------------------------------------
+
+Status Session::Impl::OpenTrace() {
+  const std::string path = config.TracePath();
+  if (Status made = MakeParentDirectories(path); !made.ok()) return Error{"cannot trace: " + made.error()};
+  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = path, .fingerprint = fingerprint});
+  if (!opened.ok()) return Error{"cannot trace: " + opened.error()};
+  recorder = std::move(opened).value();
+  gate = std::make_unique<RecorderGate>(recorder.get());
+  return Ok{};
+}
+
+Status Session::Impl::LoadPlan() {
+  Result<Plan> read = ReadPlan(config.PlanPath());
+  if (!read.ok()) return Error{"no usable plan: " + read.error()};
+  const std::vector<std::string> differences = Differences(read.value().fingerprint, fingerprint);
+  if (!differences.empty()) {
+    return Error{"the plan " + config.PlanPath() + " was made for another run: " + Join(differences)};
+  }
+  const std::string script = ScriptDifference(read.value().fingerprint, fingerprint);
+  if (!script.empty()) {
+    Log(LogSeverity::kWarning, "the plan was traced with another program (%s); it is used all the same",
+        script.c_str());
+  }
+  plan = std::move(read).value();
+  return Ok{};
+}
+
+Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
+  auto impl = std::make_unique<Impl>();
+  impl->config = std::move(environment.config);
+  impl->fingerprint = std::move(environment.fingerprint);
+  const Config& config = impl->config;
+  SetLogLevel(config.log_level);
+  SetLogRank(config.rank);
+  Complete(config, &impl->fingerprint);
+  Status status = Ok{};
+  if (config.mode == Mode::kTrace) status = impl->OpenTrace();
+  if (config.mode == Mode::kAlloc) status = impl->LoadPlan();
+  if (!status.ok()) {
+    if (config.strict) return Error{status.error()};
+    impl->Degrade(status.error(), /*logged=*/false);
+  }
+  std::unique_ptr<Session> session(new Session(std::move(impl)));
+  if (config.mode != Mode::kTorch) WatchProcess(session.get());
+  return session;
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Session::~Session() {
+  if (impl_->config.mode != Mode::kTorch) UnwatchProcess(this);
+}
+
+// REQUIRES: mutex is held, or nobody else knows the session yet.
+void Session::Impl::Degrade(const std::string& why, bool logged) {
+  if (degraded.empty()) degraded = why;
+  if (config.strict && failure.empty()) failure = why;
+  if (logged || config.strict) return;
+  Log(LogSeverity::kWarning, "%s; the run goes on %s", why.c_str(),
+      config.mode == Mode::kTrace ? "untraced" : "unplanned");
+}
+
+// Devices
+// ---------------------------------------------------------------------------------------------------------------
+
+// Why the plan does not fit this device; empty: it does. REQUIRES: mutex is held, there is a plan.
+std::string Session::Impl::PlanTrouble(DeviceIndex device) const {
+  std::vector<std::string> differences = Differences(plan->fingerprint, fingerprint);
+  const std::string other = DeviceDifference(*plan, device);
+  if (!other.empty()) differences.push_back(other);
+  if (differences.empty()) return {};
+  return "the plan " + config.PlanPath() + " was made for another device: " + Join(differences);
+}
+
+// REQUIRES: mutex is held.
+DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence) {
+  DeviceRuntime::Parts parts{.device = device,
+                             .upstream = upstream,
+                             .driver = driver,
+                             .fence = fence,
+                             .recorder = recorder.get(),
+                             .plan = nullptr,
+                             .exact = !config.trace_fast,
+                             .limit_bytes = config.memory_limit};
+  if (plan.has_value()) {
+    if (const std::string trouble = PlanTrouble(device); !trouble.empty()) {
+      Degrade(trouble, /*logged=*/false);
+    } else {
+      for (const DevicePlan& one : plan->devices) {
+        if (one.device == device) parts.plan = &one;
+      }
+    }
+  }
+  if (!failure.empty()) return nullptr;
+  auto runtime = std::make_unique<DeviceRuntime>(parts);
+  if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);
+  if (!failure.empty()) return nullptr;
+  devices.push_back({device, std::move(runtime)});
+  return devices.back().runtime.get();
+}
+
+DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
+                                  const Fingerprint& device_fingerprint) {
+  Impl& self = *impl_;
+  const std::lock_guard lock(self.mutex);
+  if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
+  Merge(device_fingerprint, &self.fingerprint);
+  if (self.gate != nullptr) {
+    self.gate->Pass([&](Recorder& recorder) { recorder.UpdateFingerprint(self.fingerprint); });
+  }
+  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence);
+  if (runtime == nullptr) return nullptr;
+  if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
+  if (device >= kCpuDevice && device < kMostDevices) {
+    self.by_index[static_cast<std::size_t>(device + 1)].store(runtime, std::memory_order_release);
+  }
+  return runtime;
+}
+
+DeviceRuntime* Session::Device(DeviceIndex device) const noexcept {
+  if (device < kCpuDevice || device >= kMostDevices) return nullptr;
+  return impl_->by_index[static_cast<std::size_t>(device + 1)].load(std::memory_order_acquire);
+}
+
+// Marks and files
+// -------------------------------------------------------------------------------------------------------
+
+void Session::Mark(const stalloc::Mark& mark) {
+  if (impl_->inert.load(std::memory_order_relaxed)) return;
+  if (impl_->gate != nullptr) impl_->gate->Pass([&](Recorder& recorder) { recorder.Marked(mark); });
+  impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
+}
+
+void Session::Flush() {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->gate == nullptr) return;
+  impl_->gate->Pass([](Recorder& recorder) { recorder.Flush(); });
+}
+
+std::string Session::StatsJson() const {
+  const Impl& self = *impl_;
+  SessionFigures figures;
+  if (!self.inert.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(self.mutex);
+    figures.degraded = self.degraded;
+    figures.fingerprint = self.fingerprint;
+    figures.recorder = self.last_counters;
+    if (self.gate != nullptr) {
+      self.gate->Pass([&](Recorder& recorder) { figures.recorder = recorder.GetCounters(); });
+    }
+    for (const Impl::Device& device : self.devices) figures.devices.push_back({device.index, device.runtime->Stats()});
+  } else {
+    figures.degraded = "forked child: the parent keeps the figures";
+  }
+  figures.config = self.config;
+  return StatsToJson(figures);
+}
+
+Status Session::WriteSummary() const {
+  // A child's figures would overwrite its parent's.
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->config.mode == Mode::kTorch) return Ok{};
+  const std::string path = impl_->config.SummaryPath();
+  if (Status made = MakeParentDirectories(path); !made.ok()) return made;
+  return WriteFileAtomically(path, StatsJson() + "\n");
+}
+
+void Session::Finish() {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed) || self.finished.exchange(true)) return;
+  if (self.recorder != nullptr) {
+    self.ForEachDevice([](DeviceRuntime& device) { device.StopRecording(); });
+    self.gate->Close();
+    self.recorder->Flush();
+    const Recorder::Counters counters = self.recorder->GetCounters();
+    if (!counters.write_error.empty()) {
+      Log(LogSeverity::kError, "the trace %s is not whole: %s", self.config.TracePath().c_str(),
+          counters.write_error.c_str());
+    }
+    {
+      const std::lock_guard lock(self.mutex);
+      self.last_counters = counters;
+    }
+    self.recorder.reset();
+  }
+  if (const Status written = WriteSummary(); !written.ok()) {
+    Log(LogSeverity::kWarning, "no summary: %s", written.error().c_str());
+  }
+}
+
+const Config& Session::config() const noexcept { return impl_->config; }
+
+std::string Session::degraded() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->degraded;
+}
+
+std::string Session::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure;
+}
+
+void Session::BecomeInert() noexcept {
+  impl_->inert.store(true, std::memory_order_relaxed);
+  impl_->ForEachDevice([](DeviceRuntime& device) { device.BecomeInert(); });
+}
+
+}  // namespace stalloc

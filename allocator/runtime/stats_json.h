@@ -1,0 +1,28 @@
+// The statistics of a session as JSON: what stalloc_stats_json returns and the summary file holds.
+//
+// The first device's figures stand at the top level, every device's in "devices". All peaks are of the whole run,
+// whatever the program reset meanwhile. Bytes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "allocator/runtime/device_runtime.h"
+
+namespace stalloc {
+
+struct SessionFigures {
+  struct Device {
+    DeviceIndex device = 0;
+    RuntimeStats stats;
+  };
+  Config config;
+  std::string degraded;
+  Fingerprint fingerprint;
+  Recorder::Counters recorder;
+  std::vector<Device> devices;  // in the order in which they were added
+};
+
+[[nodiscard]] std::string StatsToJson(const SessionFigures& figures);
+
+}  // namespace stalloc
