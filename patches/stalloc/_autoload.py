@@ -6,16 +6,20 @@ import os
 
 from stalloc import _install, _log, _process
 
+_tried = False
+
 
 def activate() -> None:
-    """Does what STALLOC_MODE asks; an obstacle is printed, and the program goes on with plain torch.
+    """Does what STALLOC_MODE asks; an obstacle is printed, once, and the program goes on with plain torch.
 
     Raises:
         ValueError: a variable's value is not allowed, which nobody can have meant.
         RuntimeError: under STALLOC_STRICT=1, when the allocator could not be put in place.
     """
-    if not _process.trains():
+    global _tried
+    if _tried or not _process.trains():
         return
+    _tried = True  # the first import of stalloc comes here, then the entry point itself
     try:
         _install.activate()
     except ValueError as error:

@@ -57,6 +57,10 @@ class OpenMark(NoMark):
         self._end()
 
 
+def _nothing(*_: object) -> None:
+    """Where the marks of a silenced marker go."""
+
+
 class Marker:
     """Counts iterations and micro-batches, and forwards every mark to `sink`.
 
@@ -103,6 +107,10 @@ class Marker:
         if self._running is not None:
             running, self._running = self._running, None
             self._finished(running)
+
+    def silence(self) -> None:
+        """From now on nothing is forwarded, nor told."""
+        self._sink = self._finished = _nothing
 
     def automatic_boundary(self) -> None:
         """An optimizer has stepped: what ran until now was one iteration, the next begins."""

@@ -6,9 +6,11 @@ until the process ends: pickling and the spawn method of multiprocessing find th
 
 from __future__ import annotations
 
+import builtins
 import importlib.machinery
 import io
 import os
+import pkgutil
 import runpy
 import sys
 import types
@@ -18,8 +20,12 @@ from typing import Any, Callable
 def prepare_script(path: str, arguments: list[str]) -> None:
     """Sets `sys.argv` and `sys.path` as python would before it runs the script."""
     sys.argv = [path, *arguments]
-    directory = path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path))
-    _set_first_on_path(directory)
+    _set_first_on_path(os.path.abspath(path) if _holds_main(path) else os.path.dirname(os.path.realpath(path)))
+
+
+def _holds_main(path: str) -> bool:
+    """A directory or an archive, which python imports `__main__` from."""
+    return pkgutil.get_importer(path) is not None
 
 
 def prepare_module(name: str, arguments: list[str]) -> None:
@@ -39,9 +45,10 @@ def run_script(path: str) -> int:
 
     SystemExit and KeyboardInterrupt pass through.
     """
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
-        return _guarded(lambda: runpy.run_path(path, run_name="__main__"))
-    with io.open_code(os.path.abspath(path)) as file:
+    if _holds_main(path):
+        return _run_as_main("__main__", False)
+    path = os.path.join(os.getcwd(), path)  # absolute and as it was written
+    with io.open_code(path) as file:
         source = file.read()
     main = _new_main()
     main.__file__ = path
@@ -52,14 +59,18 @@ def run_script(path: str) -> int:
 
 def run_module(name: str) -> int:
     """Runs a module as `python -m` does."""
+    return _run_as_main(name, True)
+
+
+def _run_as_main(name: str, alter_argv: bool) -> int:
     _new_main()
-    run_as_main: Callable[[str], Any] = runpy._run_module_as_main  # type: ignore[attr-defined]
-    return _guarded(lambda: run_as_main(name))
+    run_as_main: Callable[[str, bool], Any] = runpy._run_module_as_main  # type: ignore[attr-defined]
+    return _guarded(lambda: run_as_main(name, alter_argv))
 
 
 def _new_main() -> types.ModuleType:
     main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     return main
 

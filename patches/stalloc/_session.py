@@ -43,6 +43,8 @@ def start(session: Session) -> None:
 def _leave() -> None:
     """A forked child neither marks nor writes: trace, plan and summary are its parent's."""
     global current
+    if current is not None:
+        current.marker.silence()  # the optimizer hooks still know it
     current = None
 
 

@@ -1,0 +1,54 @@
+/* Both libraries' ABI without an allocator behind it. Calls are lines of $FAKE_LOG; the environment decides what it claims:
+ * FAKE_ABI, FAKE_BUILT_FOR, FAKE_HAS_CUDA, FAKE_ERROR (installing fails with these words). */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#define API __attribute__((visibility("default")))
+
+static const char* Env(const char* name, const char* otherwise) {
+  const char* value = getenv(name);
+  return value != NULL ? value : otherwise;
+}
+
+static void Log(const char* text) {
+  const char* path = getenv("FAKE_LOG");
+  FILE* file = path != NULL ? fopen(path, "a") : NULL;
+  if (file == NULL) return;
+  fprintf(file, "%s\n", text);
+  fclose(file);
+}
+
+static int Outcome(const char* what, const char* detail) {
+  char line[512];
+  snprintf(line, sizeof(line), "%s %s", what, detail);
+  Log(line);
+  return getenv("FAKE_ERROR") != NULL ? 1 : 0;
+}
+
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "1")); }
+API const char* stalloc_version(void) { return "9.9.9"; }
+API int stalloc_init(void) { return Outcome("init", ""); }
+API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
+API void* stalloc_malloc(ssize_t bytes, int device, void* stream) { return malloc((size_t)bytes); }
+API void stalloc_free(void* pointer, ssize_t bytes, int device, void* stream) { free(pointer); }
+API void stalloc_record_stream(void* pointer, void* stream) {}
+API void stalloc_mark(int kind, int edge, int pass, int chunk, int index, const char* name, int automatic) {
+  char line[512];
+  snprintf(line, sizeof(line), "mark %d %d %d %d %d %s %d", kind, edge, pass, chunk, index, name ? name : "-", automatic);
+  Log(line);
+}
+API size_t stalloc_stats_json(char* buffer, size_t capacity) {
+  const char* text = "{\"mode\": \"Alloc\", \"degraded\": null, \"devices\": [{\"requests\": 10, \"planned_hits\": 9, "
+                     "\"peak_live_bytes\": 2147483648, \"held_peak_bytes\": 4294967296}]}";
+  if (strlen(text) < capacity) memcpy(buffer, text, strlen(text) + 1);
+  return strlen(text);
+}
+API int stalloc_flush(void) { return Outcome("flush", ""); }
+
+API const char* stalloc_torch_built_for(void) { return Env("FAKE_BUILT_FOR", "2.11.0"); }
+API int stalloc_torch_has_cuda(void) { return atoi(Env("FAKE_HAS_CUDA", "1")); }
+API int stalloc_torch_install_cuda(const char* running) { return Outcome("install cuda", running); }
+API int stalloc_torch_install_cpu(const char* running) { return Outcome("install cpu", running); }

@@ -1,0 +1,69 @@
+"""The utilisation lines."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+
+from stalloc import _report
+
+
+class FakeCuda:
+    """Two devices; only those with reserved bytes are reported."""
+
+    def __init__(self, *peaks: tuple[int, int]) -> None:
+        self._peaks = peaks
+
+    def device_count(self) -> int:
+        return len(self._peaks)
+
+    def memory_stats(self, device: int) -> dict[str, int]:
+        allocated, reserved = self._peaks[device]
+        return {"allocated_bytes.all.peak": allocated, "reserved_bytes.all.peak": reserved} if reserved else {}
+
+
+def figures(*peaks: tuple[int, int]) -> list[str]:
+    return _report.cuda_figures(types.SimpleNamespace(cuda=FakeCuda(*peaks)))
+
+
+def test_the_line_of_one_device_has_both_peaks_and_their_ratio() -> None:
+    gib = 1 << 30
+    assert figures((int(34.93 * gib), int(36.87 * gib)), (0, 0)) == [
+        "peak allocated 34.93 GiB, peak reserved 36.87 GiB, utilisation 94.7 %"
+    ]
+
+
+def test_several_devices_are_told_apart() -> None:
+    assert [line.split()[0] for line in figures((1, 2), (0, 0), (3, 3))] == ["cuda:0", "cuda:2"]
+
+
+def test_the_host_line_has_the_resident_set() -> None:
+    assert "peak resident" in _report.host_figures()
+
+
+def test_the_allocators_line_names_its_hits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "5")
+    device: dict[str, Any] = {"peak_live_bytes": 1 << 30, "held_peak_bytes": 1 << 31, "planned_hits": 9, "requests": 10}
+    _report.stats_report(lambda: {"devices": [device]})(4)
+    assert capsys.readouterr().err == (
+        "[stalloc] rank 5 iteration 4: peak live 1.00 GiB, peak held 2.00 GiB, utilisation 50.0 %, "
+        "planned 9 of 10 requests\n"
+    )
+
+
+def test_figures_that_cannot_be_read_end_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[int] = []
+
+    def broken(iteration: int) -> None:
+        calls.append(iteration)
+        raise RuntimeError("does not yet support getDeviceStats")
+
+    report = _report.harmless(broken)
+    report(0)
+    report(1)
+    assert calls == [0]
+    assert capsys.readouterr().err.count("getDeviceStats") == 1
