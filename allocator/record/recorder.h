@@ -1,12 +1,13 @@
 // Recorder: takes allocation events from any thread and writes them to a trace file from a thread of its own.
 //
-// The caller's path copies one fixed-size event into a bounded ring: no heap memory, no file I/O, no lock (target <= 150 ns).
-// A full ring blocks the caller until the writer has made room; events are never dropped. The order of events in the file
-// is the order of their ring tickets; callers record an allocation after they have the address and a free before they
-// give it up, so that for one address the order in the file is alloc, free, alloc, free.
+// The caller's path copies one fixed-size event into a bounded ring: no heap memory, no file I/O, no lock (target <=
+// 150 ns). A full ring blocks the caller until the writer has made room; events are never dropped. The order of events
+// in the file is the order of their ring tickets; callers record an allocation after they have the address and a free
+// before they give it up, so that for one address the order in the file is alloc, free, alloc, free.
 //
-// The file grows under its final name in whole frames (proto/FORMAT.md): the valid prefix of a killed process's file is a
-// valid trace. After fork() the child's copy is inert and owns no file; the parent's events are flushed before the fork.
+// The file grows under its final name in whole frames (proto/FORMAT.md): the valid prefix of a killed process's file is
+// a valid trace. After fork() the child's copy is inert and owns no file; the parent's events are flushed before the
+// fork.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@
 namespace stalloc {
 
 struct RecorderOptions {
-  std::string path;               // created exclusively: two processes on one path are an error that names the other's pid
+  std::string path;  // created exclusively: two processes on one path are an error that names the other's pid
   Fingerprint fingerprint;
-  std::uint32_t ring_events = 1u << 16;   // a power of two
+  std::uint32_t ring_events = 1u << 16;  // a power of two
   std::uint32_t chunk_events = 1u << 14;
 };
 
@@ -45,10 +46,16 @@ class Recorder {
   // Returns when every event recorded so far by this thread is in the file (handed to the kernel).
   virtual void Flush() = 0;
 
+  // Writes the last chunk, closes the file and ends the writer; later calls do nothing. For an orderly end at exit
+  // while other threads may still call (unlike the destructor).
+  virtual void Close() = 0;
+
   struct Counters {
     std::uint64_t events = 0;
-    std::uint64_t blocked = 0;   // times a caller had to wait for room
-    std::string write_error;     // empty, or what stopped writing (disk full): later events are counted, not kept
+    std::uint64_t blocked = 0;  // times a caller had to wait for room
+    std::uint64_t unpaired =
+        0;                    // frees and uses of addresses not seen allocated, and frees missed; as of the last chunk
+    std::string write_error;  // empty, or what stopped writing (disk full): later events are counted, not kept
   };
   [[nodiscard]] virtual Counters GetCounters() const = 0;
 };

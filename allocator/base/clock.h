@@ -1,0 +1,17 @@
+// The clock of traces and measurements. Thread-safe; no system call on the usual Linux (vDSO).
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace stalloc {
+
+// CLOCK_MONOTONIC, in nanoseconds.
+[[nodiscard]] inline std::int64_t MonotonicNanoseconds() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace stalloc

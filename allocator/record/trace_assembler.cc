@@ -1,0 +1,84 @@
+#include "allocator/record/trace_assembler.h"
+
+#include <utility>
+
+namespace stalloc {
+
+void TraceAssembler::Add(const RecordedEvent& event, Mark* mark) {
+  switch (event.kind) {
+    case EventKind::kAlloc:
+      AddAllocation(event);
+      break;
+    case EventKind::kFree:
+      AddFree(event);
+      break;
+    case EventKind::kRecordStream:
+      AddStreamUse(event);
+      break;
+    case EventKind::kMark:
+      chunk_.marks.push_back(std::move(*mark));
+      AppendRow(event, EventKind::kMark, marks_++, 0, 0);
+      break;
+    case EventKind::kHeld:
+      AppendRow(event, EventKind::kHeld, DeviceSubject(event.device), event.value, 0);
+      break;
+  }
+}
+
+void TraceAssembler::AddAllocation(const RecordedEvent& event) {
+  if (Live* old = live_.Find(event.subject); old != nullptr) {
+    ++unpaired_;
+    AppendRow(event, EventKind::kFree, old->allocation, 0, 0);
+  }
+  live_.Insert(event.subject, {.allocation = allocations_++, .device = event.device});
+  AppendRow(event, EventKind::kAlloc, DeviceSubject(event.device), event.value,
+            StreamOrdinal(event.device, event.stream));
+}
+
+void TraceAssembler::AddFree(const RecordedEvent& event) {
+  const std::optional<Live> live = live_.Erase(event.subject);
+  if (!live.has_value()) {
+    ++unpaired_;
+    return;
+  }
+  AppendRow(event, EventKind::kFree, live->allocation, 0, 0);
+}
+
+void TraceAssembler::AddStreamUse(const RecordedEvent& event) {
+  const Live* live = live_.Find(event.subject);
+  if (live == nullptr) {
+    ++unpaired_;
+    return;
+  }
+  AppendRow(event, EventKind::kRecordStream, live->allocation, 0, StreamOrdinal(live->device, event.stream));
+}
+
+void TraceAssembler::AppendRow(const RecordedEvent& event, EventKind kind, std::uint64_t subject, std::uint64_t value,
+                               std::uint32_t stream) {
+  if (!started_) {
+    chunk_.time_origin_ns = static_cast<std::uint64_t>(event.time_ns);
+    time_ns_ = event.time_ns;
+    started_ = true;
+  }
+  chunk_.AppendRow(kind, subject, value, stream, ThreadOrdinal(event.thread), event.time_ns - time_ns_, event.flags);
+  time_ns_ = event.time_ns;
+}
+
+std::uint32_t TraceAssembler::StreamOrdinal(DeviceIndex device, StreamHandle handle) {
+  for (const StreamInfo& stream : streams_) {
+    if (stream.handle == handle && stream.device == device) return stream.ordinal;
+  }
+  const StreamInfo added{.ordinal = static_cast<std::uint32_t>(streams_.size()), .device = device, .handle = handle};
+  streams_.push_back(added);
+  chunk_.streams.push_back(added);
+  return added.ordinal;
+}
+
+std::uint32_t TraceAssembler::ThreadOrdinal(std::uint32_t token) {
+  if (const std::uint32_t* ordinal = threads_.Find(token); ordinal != nullptr) return *ordinal;
+  const auto ordinal = static_cast<std::uint32_t>(threads_.size());
+  threads_.Insert(token, ordinal);
+  return ordinal;
+}
+
+}  // namespace stalloc

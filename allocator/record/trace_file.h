@@ -1,0 +1,40 @@
+// TraceFile: the file of one recorder, held exclusively and only ever extended by whole frames.
+//
+// Exclusive: flock() on the file itself, so a dead process leaves nothing behind that would have to be cleaned up. The
+// holder is named by a POSIX lock on the same file, which carries its process id and protects nothing. An older trace
+// at the path is replaced, after the lock is taken. Not thread-safe: the recorder opens it and its writer thread uses
+// it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/model/result.h"
+
+namespace stalloc {
+
+class TraceFile {
+ public:
+  TraceFile() = default;
+  ~TraceFile() { Close(); }
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  // Creates missing directories and the file, locks it, empties it and writes the magic. Errors name the path and the
+  // cause.
+  [[nodiscard]] Status Open(const std::string& path);
+
+  // Appends all of `bytes` or, on an error (disk full), cuts the file back to where it was.
+  [[nodiscard]] Status Append(std::string_view bytes);
+
+  // Gives up the lock. In a forked child: drops the child's copy only, the parent keeps file and lock.
+  void Close() noexcept;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,82 @@
+// TraceWriterThread: empties the ring into the trace file.
+//
+// Writes a chunk when it is full, at the end of a phase (init, iteration, fence), when a flush asks for it, and when
+// rows have waited for a second; the last one when it is stopped. It looks at the ring every few milliseconds by
+// itself, so that callers need not wake it. After a write error it goes on emptying the ring and keeps nothing: callers
+// never wait for a full disk. Thread-safe but for Start and Stop.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "allocator/record/event_ring.h"
+#include "allocator/record/mark_table.h"
+#include "allocator/record/trace_assembler.h"
+#include "allocator/record/trace_file.h"
+#include "proto/model/result.h"
+#include "proto/model/trace.h"
+
+namespace stalloc {
+
+class TraceWriterThread {
+ public:
+  // `ring` and `marks` outlive this object.
+  TraceWriterThread(EventRing* ring, MarkTable* marks, std::size_t chunk_events)
+      : ring_(*ring), marks_(*marks), chunk_events_(chunk_events) {}
+  TraceWriterThread(const TraceWriterThread&) = delete;
+  TraceWriterThread& operator=(const TraceWriterThread&) = delete;
+
+  // Opens the file, writes a first chunk that holds only the fingerprint, and starts the thread.
+  [[nodiscard]] Status Start(const std::string& path, const Fingerprint& fingerprint);
+  // Empties the ring for the last time, writes the last chunk, joins the thread and closes the file. Once.
+  void Stop();
+
+  // Returns when everything pushed before the call is in the file.
+  void Flush() noexcept;
+  void UpdateFingerprint(const Fingerprint& fingerprint);
+
+  [[nodiscard]] std::string write_error() const;
+  [[nodiscard]] std::uint64_t unpaired() const noexcept { return unpaired_.load(std::memory_order_relaxed); }
+
+  // In a forked child, where the thread does not exist: closes the child's copy of the file.
+  void AbandonInChild() noexcept { file_.Close(); }
+
+ private:
+  void Loop();
+  void Take(const RecordedEvent& event);
+  // Serves flushes and rows that have waited long enough. `idle`: the ring was found empty.
+  void WriteWhereDue(bool idle);
+  // Writes the chunk in hand, unless it says nothing new.
+  void WriteChunk(bool last);
+  void Fail(const std::string& error);
+
+  EventRing& ring_;
+  MarkTable& marks_;
+  const std::size_t chunk_events_;
+
+  // The writer thread's own.
+  TraceFile file_;
+  TraceAssembler assembler_;
+  std::string frame_;
+  std::int64_t last_write_ns_ = 0;
+  bool failed_ = false;
+  bool running_ = false;  // before that, errors are Start's to return
+
+  // Shared.
+  std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> flush_wanted_{0};  // a ring position
+  std::atomic<std::uint64_t> flushed_{0};       // a ring position
+  std::atomic<std::uint32_t> flush_word_{0};    // advances with flushed_
+  std::atomic<std::uint64_t> unpaired_{0};
+  mutable std::mutex mutex_;  // guards the three below
+  Fingerprint fingerprint_;
+  bool fingerprint_is_new_ = true;
+  std::string write_error_;
+  std::thread thread_;
+};
+
+}  // namespace stalloc
