@@ -1,6 +1,7 @@
 /* stalloc_torch.h: what libstalloc_torch.so exports beside stalloc.h: installing under PyTorch.
  *
- * Call after `import torch` and before CUDA is initialised. The library is built for one minor version of torch and refuses others.
+ * Call after `import torch` and before CUDA is initialised. The library is built for one minor version of torch and
+ * refuses others.
  */
 #ifndef STALLOC_TORCH_STALLOC_TORCH_H_
 #define STALLOC_TORCH_STALLOC_TORCH_H_
@@ -25,4 +26,4 @@ STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 }
 #endif
 
-#endif  /* STALLOC_TORCH_STALLOC_TORCH_H_ */
+#endif /* STALLOC_TORCH_STALLOC_TORCH_H_ */

@@ -1,0 +1,54 @@
+// CpuUpstream: torch's own CPU allocator as the upstream of a DeviceRuntime.
+//
+// Adds what a general allocator does not tell: the bytes that are live in it (its held bytes; it caches nothing that we
+// could see), and a cap: with `limit_bytes`, arena, heap and upstream together may not hold more. Sizes in bytes, as
+// requested. Thread-safe, also across fork(): the table's locks are taken over a fork, so a child of a busy process can
+// go on.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <array>
+#include <atomic>
+
+#include "allocator/base/open_table.h"
+#include "allocator/base/spin_mutex.h"
+#include "allocator/driver/vmm_driver.h"
+#include "allocator/runtime/device_runtime.h"
+
+namespace stalloc {
+
+class CpuUpstream final : public Upstream {
+ public:
+  // `previous`: the allocator that was installed before; REQUIRES: it has a raw_deleter. `driver` (not owned) tells
+  // what the arena holds, and is asked only under a limit. One instance per process, never destroyed.
+  CpuUpstream(c10::Allocator* previous, VmmDriver* driver, Bytes limit_bytes);
+
+  // Throws c10::Error (torch: RuntimeError) when the limit or the system has no room, in the default allocator's words.
+  void* Allocate(Bytes requested, StreamHandle stream) override;
+  void Free(void* pointer) noexcept override;
+  void RecordStream(void*, StreamHandle) override {}
+  [[nodiscard]] Held HeldBytes() const override;
+
+  void LockForFork() noexcept;
+  void UnlockAfterFork() noexcept;
+
+ private:
+  struct alignas(64) Shard {
+    SpinMutex mutex;
+    OpenTable<Bytes> bytes{1024};
+  };
+  static constexpr std::size_t kShards = 16;
+
+  Shard& ShardOf(const void* pointer) noexcept;
+  void CheckLimit(Bytes requested) const;
+
+  c10::Allocator* const previous_;
+  VmmDriver* const driver_;
+  const Bytes limit_bytes_;
+  std::atomic<Bytes> held_{0};
+  std::atomic<Bytes> peak_{0};
+  std::array<Shard, kShards> shards_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,111 @@
+#include "allocator/torch/cuda_allocator.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstdlib>
+
+namespace stalloc {
+namespace {
+
+// A deleter has no closure, so the allocator is global. Set once, before the first block.
+StallocCudaAllocator* g_allocator = nullptr;
+
+// What every DataPtr carries that leaves this allocator.
+void DeleteCudaBlock(void* pointer) { g_allocator->raw_delete(pointer); }
+
+c10::DeviceIndex CurrentDevice() {
+  c10::DeviceIndex device = 0;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return device;
+}
+
+// The native allocator's own test for sizes that must be a mistake; it also words the error.
+constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
+
+}  // namespace
+
+StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
+    : native_(native),
+      force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
+      devices_({session, native, &history_, std::move(torch_version)}) {
+  g_allocator = this;
+}
+
+c10::DataPtr StallocCudaAllocator::allocate(std::size_t bytes) {
+  if (C10_UNLIKELY(Uncached() || bytes >= kOneExabyte)) return native_->allocate(bytes);
+  const DeviceIndex device = CurrentDevice();
+  void* pointer = bytes == 0 ? nullptr : Serve(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
+  return {pointer, pointer, &DeleteCudaBlock, c10::Device(c10::DeviceType::CUDA, device)};
+}
+
+c10::DeleterFnPtr StallocCudaAllocator::raw_deleter() const {
+  return Uncached() ? native_->raw_deleter() : &DeleteCudaBlock;
+}
+
+void* StallocCudaAllocator::raw_alloc(std::size_t bytes) {
+  if (Uncached()) return native_->raw_alloc(bytes);
+  if (bytes == 0) return nullptr;
+  const DeviceIndex device = CurrentDevice();
+  return Serve(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
+}
+
+void* StallocCudaAllocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) {
+  if (Uncached()) return native_->raw_alloc_with_stream(bytes, stream);
+  return bytes == 0 ? nullptr : Serve(bytes, CurrentDevice(), stream);
+}
+
+void* StallocCudaAllocator::Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream) {
+  return devices_.Get(device).Allocate(bytes, stream, pools_.Accept(device, stream));
+}
+
+// Also blocks that the native allocator gave out uncached or before a device was known here: they are its own.
+void StallocCudaAllocator::raw_delete(void* pointer) {
+  if (pointer == nullptr) return;
+  CudaDevice* owner = devices_.Owner(pointer);
+  if (owner == nullptr || (Uncached() && !owner->Knows(pointer))) {
+    native_->raw_delete(pointer);
+  } else {
+    owner->Free(pointer);
+  }
+}
+
+// As the native allocator: a block with another deleter is none of ours (CUDA IPC, from_blob) and needs nothing.
+void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) {
+  if (block.get() == nullptr || block.get_deleter() != &DeleteCudaBlock) return;
+  CudaDevice* owner = devices_.Owner(block.get());
+  TORCH_INTERNAL_ASSERT(owner != nullptr, "No allocated block can be found");
+  owner->RecordStream(block.get(), stream);
+}
+
+void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::Stream stream) {
+  recordStream(block, c10::cuda::CUDAStream(stream));
+}
+
+// Pools and captures: their blocks are the native allocator's, only the deleter is ours
+// ----------------------------------
+
+StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolState(
+    DeviceIndex device, std::shared_ptr<AllocatorState> state) {
+  CheckpointDelta delta = native_->setCheckpointPoolState(device, std::move(state));
+  if (Uncached()) return delta;
+  const c10::DeleterFnPtr native_deleter = native_->raw_deleter();
+  for (c10::DataPtr& block : delta.dataptrs_allocd) {
+    const bool exchanged = block.compare_exchange_deleter(native_deleter, &DeleteCudaBlock);
+    TORCH_INTERNAL_ASSERT(exchanged, "a block of a checkpoint has an unknown deleter");
+  }
+  return delta;
+}
+
+void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId pool,
+                                               std::function<bool(cudaStream_t)> filter) {
+  native_->beginAllocateToPool(device, pool, filter);
+  pools_.Begin(device, pool, std::move(filter));
+}
+
+void StallocCudaAllocator::endAllocateToPool(DeviceIndex device, MempoolId pool) {
+  native_->endAllocateToPool(device, pool);
+  pools_.End(device, pool);
+}
+
+}  // namespace stalloc

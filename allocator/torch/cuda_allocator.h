@@ -1,0 +1,126 @@
+// StallocCudaAllocator: PyTorch's CUDA allocator with a plan in front of it.
+//
+// Holds the native caching allocator that was installed before and passes everything on to it, except the requests that
+// the session serves from its arena or heap (allocator/runtime). Graph captures and MemPools, IPC, history, OOM retries
+// and observers, cache statistics for cuDNN and the rest therefore stay what users know. Every virtual function of the
+// base classes is overridden (tests/torch/test_virtuals.py), since a base default would hide the native allocator's.
+//
+// All blocks carry one deleter, also native ones: torch compares deleters to tell whose a block is. Where the native
+// allocator runs uncached (PYTORCH_NO_CUDA_MEMORY_CACHING, torch.cuda.memory.caching_allocator_enable(False)) it is
+// left alone altogether. Thread-safe. Never destroyed: frees arrive until the process is gone.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "allocator/torch/cuda_devices.h"
+#include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_pools.h"
+
+namespace stalloc {
+
+class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
+ public:
+  using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+  using DeviceIndex = c10::DeviceIndex;
+  using MempoolId = c10::MempoolId_t;
+  using AllocatorState = c10::cuda::CUDACachingAllocator::AllocatorState;
+  using CheckpointDelta = c10::cuda::CUDACachingAllocator::CheckpointDelta;
+  using SnapshotInfo = c10::cuda::CUDACachingAllocator::SnapshotInfo;
+
+  // `native`, `session`: live for ever.
+  StallocCudaAllocator(Native* native, Session* session, std::string torch_version);
+
+  // Blocks: cuda_allocator.cc
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void* raw_alloc(std::size_t bytes) override;
+  void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override;
+  void raw_delete(void* pointer) override;
+  using CUDAAllocator::recordStream;
+  void recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) override;
+  void recordStream(const c10::DataPtr& block, c10::Stream stream) override;
+  CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) override;
+  void beginAllocateToPool(DeviceIndex device, MempoolId pool, std::function<bool(cudaStream_t)> filter) override;
+  void endAllocateToPool(DeviceIndex device, MempoolId pool) override;
+
+  // Figures, recording, peers: cuda_figures.cc
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
+  void resetAccumulatedStats(DeviceIndex device) override;
+  void resetPeakStats(DeviceIndex device) override;
+  SnapshotInfo snapshot(MempoolId pool, bool include_traces) override;
+  void recordHistory(bool enabled, c10::cuda::CUDACachingAllocator::CreateContextFn context_recorder,
+                     std::size_t alloc_trace_max_entries, c10::cuda::CUDACachingAllocator::RecordContext when,
+                     bool clear_history, const std::vector<std::string>& skip_actions) override;
+  void attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) override;
+  void emptyCache(MempoolId pool) override;
+  double getMemoryFraction(DeviceIndex device) override;
+  void setMemoryFraction(double fraction, DeviceIndex device) override;
+  void* getBaseAllocation(void* pointer, std::size_t* bytes) override;
+  c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void* pointer) override;
+  void enablePeerAccess(DeviceIndex device, DeviceIndex device_to_access) override;
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                          cudaStream_t stream, bool p2p_enabled) override;
+
+  // The native allocator's alone.
+  bool is_simple_data_ptr(const c10::DataPtr& block) const override { return native_->is_simple_data_ptr(block); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { native_->copy_data(to, from, bytes); }
+  void init(int device_count) override { native_->init(device_count); }
+  bool initialized() override { return native_->initialized(); }
+  void enable(bool value) override { native_->enable(value); }
+  bool isEnabled() const override { return native_->isEnabled(); }
+  std::string name() override { return native_->name(); }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(DeviceIndex device) override {
+    return native_->getMemoryInfo(device);
+  }
+  std::vector<c10::cuda::CUDACachingAllocator::StreamSegmentSize> getExpandableSegmentSizes(
+      DeviceIndex device) override {
+    return native_->getExpandableSegmentSizes(device);
+  }
+  void cacheInfo(DeviceIndex device, std::size_t* largest) override { native_->cacheInfo(device, largest); }
+  void releasePool(DeviceIndex device, MempoolId pool) override { native_->releasePool(device, pool); }
+  int getPoolUseCount(DeviceIndex device, MempoolId pool) override { return native_->getPoolUseCount(device, pool); }
+  void createOrIncrefPool(DeviceIndex device, MempoolId pool, std::shared_ptr<CUDAAllocator> allocator) override {
+    native_->createOrIncrefPool(device, pool, std::move(allocator));
+  }
+  void setUseOnOOM(DeviceIndex device, MempoolId pool, bool use) override { native_->setUseOnOOM(device, pool, use); }
+  void setNoSplit(DeviceIndex device, MempoolId pool) override { native_->setNoSplit(device, pool); }
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,
+                                const std::unordered_set<void*>& expected) override {
+    return native_->checkPoolLiveAllocations(device, pool, expected);
+  }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return native_->getIpcDevPtr(std::move(handle)); }
+  bool isHistoryEnabled() override { return native_->isHistoryEnabled(); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& metadata) override {
+    native_->recordAnnotation(metadata);
+  }
+  void pushCompileContext(std::string& context) override { native_->pushCompileContext(context); }
+  void popCompileContext() override { native_->popCompileContext(); }
+  void setUserMetadata(const std::string& metadata) override { native_->setUserMetadata(metadata); }
+  std::string getUserMetadata() override { return native_->getUserMetadata(); }
+  void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override {
+    native_->attachOutOfMemoryObserver(std::move(observer));
+  }
+  std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId pool) override {
+    return native_->getCheckpointState(device, pool);
+  }
+
+ private:
+  void* Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
+  [[nodiscard]] bool Uncached() const { return force_uncached_ || !native_->isEnabled(); }
+  [[nodiscard]] static bool IsDefaultPool(const MempoolId& pool) { return pool.first == 0 && pool.second == 0; }
+
+  Native* const native_;
+  const bool force_uncached_;  // PYTORCH_NO_CUDA_MEMORY_CACHING
+  AllocationHistory history_;
+  c10::ApproximateClockToUnixTimeConverter clock_;
+  PoolFilters pools_;
+  CudaDevices devices_;
+};
+
+}  // namespace stalloc

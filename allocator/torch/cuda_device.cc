@@ -1,0 +1,177 @@
+#include "allocator/torch/cuda_device.h"
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <pthread.h>
+
+#include <atomic>
+
+#include "allocator/base/log.h"
+#include "allocator/driver/cuda_events.h"
+#include "allocator/runtime/human_bytes.h"
+#include "allocator/torch/cuda_snapshot.h"
+
+namespace stalloc {
+namespace {
+
+// In a forked child nothing of ours is touched: locks may be held there by threads that do not exist.
+std::atomic<bool> g_forked{false};
+
+void WatchForks() {
+  static const bool watching = pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); }) == 0;
+  (void)watching;
+}
+
+class CudaStreamFence final : public StreamFence {
+ public:
+  explicit CudaStreamFence(const CudaDriver& driver) : events_(driver.api(), driver.context()) {}
+  Event Record(StreamHandle stream) noexcept override { return events_.Record(stream); }
+  bool Done(Event event) noexcept override { return events_.Done(event); }
+  void Recycle(Event event) noexcept override { events_.Recycle(event); }
+
+ private:
+  CudaEvents events_;
+};
+
+}  // namespace
+
+CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
+                       const std::vector<c10::DeviceIndex>& peers)
+    : environment_(environment), index_(index), upstream_(environment.native, index) {
+  WatchForks();
+  OpenDriver(peers);
+  runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint());
+  TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
+  serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
+  fraction_ = environment_.native->getMemoryFraction(index_);
+  if (!serves_) return;
+  UpdateReserved();
+  stats_.Refresh(environment_.native->getDeviceStats(index_));
+  if (fraction_ < 1.0) ApplyFraction();
+  if (const Arena* arena = runtime_->arena(); arena != nullptr && environment_.history->active()) {
+    environment_.history->OnSegment(
+        AllocationHistory::Entry::SEGMENT_ALLOC,
+        {index_, reinterpret_cast<const void*>(arena->base()), arena->mapped_bytes(), nullptr});
+  }
+}
+
+void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
+  DriverStatus status;
+  driver_ = CudaDriver::Create(index_, &status);
+  if (driver_ == nullptr) {
+    Log(LogSeverity::kInfo, "device %d: no virtual memory management: %s gave %d", index_, status.call, status.native);
+    return;
+  }
+  fence_ = std::make_unique<CudaStreamFence>(*driver_);
+  for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
+}
+
+Fingerprint CudaDevice::DeviceFingerprint() const {
+  Fingerprint fingerprint;
+  fingerprint.torch_version = environment_.torch_version;
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
+  fingerprint.device_name = properties.name;
+  fingerprint.device_bytes = properties.totalGlobalMem;
+  int version = 0;
+  C10_CUDA_CHECK(cudaDriverGetVersion(&version));
+  fingerprint.driver_version = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  return fingerprint;
+}
+
+// Blocks
+// ----------------------------------------------------------------------------------------------------------------
+
+void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) {
+  void* pointer = nullptr;
+  try {
+    pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream), captured);
+  } catch (c10::OutOfMemoryError& error) {
+    DescribeOutOfMemory(error);
+    throw;
+  }
+  if (!serves_) return pointer;
+  if (runtime_->Owns(pointer)) {
+    OnServed(pointer, requested, stream);
+  } else {
+    OnNative();
+  }
+  return pointer;
+}
+
+void CudaDevice::Free(void* pointer) {
+  if (Serves(pointer) && !g_forked.load(std::memory_order_relaxed)) BeforeFree(pointer);
+  runtime_->Free(pointer);
+  CudaUpstream::RethrowFreeError();
+}
+
+void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream) {
+  const CudaUpstream::StreamScope scope(stream);
+  runtime_->RecordStream(pointer, reinterpret_cast<StreamHandle>(stream.stream()));
+}
+
+void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  bool passed = stats_.Allocated(BlockBytes(requested), requested);
+  if (runtime_->heap() != nullptr) {
+    heap_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
+    passed |= UpdateReserved();
+  }
+  if (passed) stats_.Refresh(environment_.native->getDeviceStats(index_));
+  if (C10_UNLIKELY(environment_.history->active())) {
+    environment_.history->OnAlloc({index_, pointer, requested, stream}, environment_.native->getUserMetadata());
+  }
+  ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));
+}
+
+// A native block may have made a new peak of the sum.
+void CudaDevice::OnNative() { stats_.Refresh(environment_.native->getDeviceStats(index_)); }
+
+// All of it before the block is free: afterwards another thread may have the address.
+void CudaDevice::BeforeFree(void* pointer) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  const Block block = FindServed(pointer);
+  if (block.requested == 0) return;  // none starts here: the runtime reports it
+  stats_.Freed(BlockBytes(block.requested), block.requested);
+  if (runtime_->heap() != nullptr) heap_blocks_.Remove(pointer);
+  if (C10_UNLIKELY(environment_.history->active())) {
+    environment_.history->OnFree({index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
+                                 environment_.native->getUserMetadata());
+  }
+  ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
+}
+
+CudaDevice::Block CudaDevice::FindServed(const void* pointer) const noexcept {
+  if (const PlanEngine* engine = runtime_->engine(); engine != nullptr) {
+    const LiveBlock live = engine->FindLive(pointer);
+    const bool starts = runtime_->arena()->base() + live.offset == reinterpret_cast<Address>(pointer);
+    return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
+  }
+  const std::optional<HeapBlock> block = heap_blocks_.Find(pointer);
+  return block.has_value() ? Block{block->requested, block->stream} : Block{};
+}
+
+void CudaDevice::ReportToProfiler(void* pointer, std::int64_t change) const {
+  if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
+  const CombinedStats::Totals totals = stats_.Sum();
+  c10::reportMemoryUsageToProfiler(pointer, change, static_cast<std::size_t>(totals.allocated),
+                                   static_cast<std::size_t>(totals.reserved),
+                                   c10::Device(c10::DeviceType::CUDA, index_));
+}
+
+// Added to the error's text: the native allocator's own figures leave our part out.
+void CudaDevice::DescribeOutOfMemory(c10::Error& error) const {
+  if (!serves_) return;
+  const RuntimeStats stats = runtime_->Stats();
+  error.add_context(c10::str("stalloc on this device: arena ", HumanBytes(stats.arena_bytes).text, ", of which ",
+                             HumanBytes(stats.arena_live_bytes).text, " are in use; exact trace's heap ",
+                             HumanBytes(stats.heap_bytes).text, "; these are not in the figures above"));
+}
+
+}  // namespace stalloc

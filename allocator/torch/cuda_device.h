@@ -1,0 +1,104 @@
+// CudaDevice: what the adapter keeps for one CUDA device: its driver, runtime, statistics and memory fraction.
+//
+// Blocks of ours ("served": arena or heap) pass through here, so that statistics, history, torch.profiler and Python's
+// memory trace see them as they see native ones. Where the runtime has neither arena nor heap, nothing is kept and the
+// native allocator's own figures hold unchanged. Thread-safe. Never destroyed.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "allocator/driver/cuda_driver.h"
+#include "allocator/runtime/session.h"
+#include "allocator/torch/cuda_heap_blocks.h"
+#include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_stats.h"
+#include "allocator/torch/cuda_upstream.h"
+
+namespace stalloc {
+
+class CudaDevice {
+ public:
+  using Native = CudaUpstream::Native;
+  using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
+
+  struct Environment {
+    Session* session = nullptr;
+    Native* native = nullptr;
+    AllocationHistory* history = nullptr;
+    std::string torch_version;
+  };
+
+  // Maps the plan's arena, if there is one. `peers` may access it. REQUIRES: CUDA and the native allocator are
+  // initialised. Throws c10::Error where STALLOC_STRICT=1 refuses the plan.
+  CudaDevice(const Environment& environment, c10::DeviceIndex index, const std::vector<c10::DeviceIndex>& peers);
+
+  // REQUIRES: bytes > 0, this device is current. Throws what the native allocator throws.
+  void* Allocate(Bytes requested, cudaStream_t stream, bool captured);
+  // A block that the native allocator cannot free is an exception, as it is without us.
+  void Free(void* pointer);
+  void RecordStream(void* pointer, const c10::cuda::CUDAStream& stream);
+
+  // Arena or heap holds the address.
+  [[nodiscard]] bool Serves(const void* pointer) const noexcept { return serves_ && runtime_->Owns(pointer); }
+  // That, or a native block that came through here.
+  [[nodiscard]] bool Knows(const void* pointer) const noexcept {
+    return Serves(pointer) || runtime_->UpstreamBlockBytes(pointer) != 0;
+  }
+
+  [[nodiscard]] DeviceStats Stats();
+  void ResetPeakStats();
+  void ResetAccumulatedStats();
+  // Cached pages of the exact trace's heap; the arena stays.
+  void EmptyCache() noexcept;
+
+  void SetMemoryFraction(double fraction);
+  [[nodiscard]] double MemoryFraction() const;
+
+  // Opens our memory to `peer`. Fails silently where the devices have no link: native reports that.
+  void EnablePeer(c10::DeviceIndex peer) noexcept;
+  // Base and size of the arena, or of the heap's block. REQUIRES: Serves(pointer).
+  void* BaseAllocation(void* pointer, std::size_t* bytes) const;
+
+  void AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const;
+
+  [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
+  [[nodiscard]] bool serves() const noexcept { return serves_; }
+
+ private:
+  struct Block {
+    Bytes requested = 0;
+    StreamHandle stream = 0;
+  };
+
+  [[nodiscard]] Fingerprint DeviceFingerprint() const;
+  void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
+  void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
+  void OnNative();
+  void BeforeFree(void* pointer);
+  [[nodiscard]] Block FindServed(const void* pointer) const noexcept;
+  void ReportToProfiler(void* pointer, std::int64_t change) const;
+  bool UpdateReserved();
+  void UpdateSample();
+  [[nodiscard]] Bytes OwnBytes() const noexcept;
+  void ApplyFraction();
+  DriverStatus RefreshAccess() noexcept;
+  void DescribeOutOfMemory(c10::Error& error) const;
+
+  const Environment environment_;
+  const c10::DeviceIndex index_;
+  CudaUpstream upstream_;
+  std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena and no heap
+  std::unique_ptr<StreamFence> fence_;
+  DeviceRuntime* runtime_ = nullptr;  // the session's
+  bool serves_ = false;               // there is an arena or a heap
+  HeapBlocks heap_blocks_;
+  CombinedStats stats_;
+  mutable std::mutex fraction_mutex_;  // guards fraction_
+  double fraction_ = 1.0;              // as the user set it; 1: not limited
+};
+
+}  // namespace stalloc

@@ -1,0 +1,96 @@
+// StallocCudaAllocator, second part: figures, recording, limits and peers.
+#include "allocator/torch/cuda_allocator.h"
+#include "allocator/torch/cuda_snapshot.h"
+
+namespace stalloc {
+
+// A device that nothing was allocated on yet has no figures of ours.
+c10::CachingDeviceAllocator::DeviceStats StallocCudaAllocator::getDeviceStats(DeviceIndex device) {
+  CudaDevice* found = devices_.Find(device);
+  return found != nullptr ? found->Stats() : native_->getDeviceStats(device);
+}
+
+void StallocCudaAllocator::resetAccumulatedStats(DeviceIndex device) {
+  CudaDevice* found = devices_.Find(device);
+  return found != nullptr ? found->ResetAccumulatedStats() : native_->resetAccumulatedStats(device);
+}
+
+void StallocCudaAllocator::resetPeakStats(DeviceIndex device) {
+  CudaDevice* found = devices_.Find(device);
+  return found != nullptr ? found->ResetPeakStats() : native_->resetPeakStats(device);
+}
+
+StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::snapshot(MempoolId pool, bool include_traces) {
+  SnapshotInfo info = native_->snapshot(pool, include_traces);
+  if (!IsDefaultPool(pool)) return info;
+  devices_.ForEach([&](CudaDevice& device) {
+    device.AppendSegments(info.segments);
+    const auto index = static_cast<std::size_t>(device.index());
+    if (include_traces && index < info.device_traces.size()) {
+      MergeTraces(history_.Entries(device.index()), clock_, info.device_traces[index]);
+    }
+  });
+  return info;
+}
+
+// The native allocator first: it rejects what is wrong.
+void StallocCudaAllocator::recordHistory(bool enabled,
+                                         c10::cuda::CUDACachingAllocator::CreateContextFn context_recorder,
+                                         std::size_t alloc_trace_max_entries,
+                                         c10::cuda::CUDACachingAllocator::RecordContext when, bool clear_history,
+                                         const std::vector<std::string>& skip_actions) {
+  native_->recordHistory(enabled, context_recorder, alloc_trace_max_entries, when, clear_history, skip_actions);
+  history_.Configure({enabled, context_recorder, alloc_trace_max_entries, when, clear_history, skip_actions});
+}
+
+void StallocCudaAllocator::attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) {
+  native_->attachAllocatorTraceTracker(tracker);
+  history_.AddTracker(std::move(tracker));
+}
+
+void StallocCudaAllocator::emptyCache(MempoolId pool) {
+  native_->emptyCache(pool);
+  if (IsDefaultPool(pool)) devices_.ForEach([](CudaDevice& device) { device.EmptyCache(); });
+}
+
+double StallocCudaAllocator::getMemoryFraction(DeviceIndex device) {
+  CudaDevice* found = devices_.Find(device);
+  return found != nullptr ? found->MemoryFraction() : native_->getMemoryFraction(device);
+}
+
+// Before the first allocation the native allocator keeps the value, and the device takes it over when it is made.
+void StallocCudaAllocator::setMemoryFraction(double fraction, DeviceIndex device) {
+  CudaDevice* found = devices_.Find(device);
+  return found != nullptr ? found->SetMemoryFraction(fraction) : native_->setMemoryFraction(fraction, device);
+}
+
+void* StallocCudaAllocator::getBaseAllocation(void* pointer, std::size_t* bytes) {
+  CudaDevice* server = devices_.Server(pointer);
+  return server != nullptr ? server->BaseAllocation(pointer, bytes) : native_->getBaseAllocation(pointer, bytes);
+}
+
+c10::cuda::CUDACachingAllocator::ShareableHandle StallocCudaAllocator::shareIpcHandle(void* pointer) {
+  TORCH_CHECK(
+      devices_.Server(pointer) == nullptr,
+      "stalloc: a tensor in the planned arena (or an exact trace's heap) cannot be shared with another process yet. "
+      "Allocate tensors to share inside `with torch.cuda.use_mem_pool(torch.cuda.MemPool()):`, which PyTorch's own "
+      "allocator serves, or run with STALLOC_MODE=Torch.");
+  return native_->shareIpcHandle(pointer);
+}
+
+void StallocCudaAllocator::enablePeerAccess(DeviceIndex device, DeviceIndex device_to_access) {
+  native_->enablePeerAccess(device, device_to_access);
+  devices_.EnablePeer(device, device_to_access);
+}
+
+// Memory that does not come from cudaMalloc needs the peer copy between two devices without peer access.
+cudaError_t StallocCudaAllocator::memcpyAsync(void* to, int to_device, const void* from, int from_device,
+                                              std::size_t bytes, cudaStream_t stream, bool p2p_enabled) {
+  if (!p2p_enabled && to_device != from_device &&
+      (devices_.Server(to) != nullptr || devices_.Server(from) != nullptr)) {
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+  }
+  return native_->memcpyAsync(to, to_device, from, from_device, bytes, stream, p2p_enabled);
+}
+
+}  // namespace stalloc

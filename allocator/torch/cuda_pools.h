@@ -1,0 +1,45 @@
+// PoolFilters: which requests belong to a CUDA graph capture or a MemPool.
+//
+// torch announces a pool by beginAllocateToPool(device, id, filter) and takes every request whose stream the filter
+// accepts from that pool until endAllocateToPool. Such requests are never ours: a graph keeps their addresses after the
+// program has freed them. Thread-safe. Without an open pool the question costs one relaxed load.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <functional>
+#include <shared_mutex>
+#include <vector>
+
+namespace stalloc {
+
+class PoolFilters {
+ public:
+  using Filter = std::function<bool(cudaStream_t)>;
+
+  void Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter);
+  // Closes the pool's newest opening on that device; unknown pools are ignored.
+  void End(c10::DeviceIndex device, c10::MempoolId_t pool);
+
+  // True when an open pool of the device accepts the stream. Filters may call CUDA, and throw what it throws.
+  [[nodiscard]] bool Accept(c10::DeviceIndex device, cudaStream_t stream) const {
+    return open_count_.load(std::memory_order_relaxed) != 0 && AcceptSlowly(device, stream);
+  }
+
+ private:
+  struct Open {
+    c10::DeviceIndex device;
+    c10::MempoolId_t pool;
+    Filter filter;
+  };
+
+  bool AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
+
+  std::atomic<std::size_t> open_count_{0};
+  mutable std::shared_mutex mutex_;
+  std::vector<Open> open_;
+};
+
+}  // namespace stalloc

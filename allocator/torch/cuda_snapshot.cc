@@ -1,0 +1,83 @@
+#include "allocator/torch/cuda_snapshot.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace stalloc {
+namespace {
+
+using c10::cuda::CUDACachingAllocator::BlockInfo;
+using c10::cuda::CUDACachingAllocator::SegmentInfo;
+
+BlockInfo Gap(Bytes bytes) {
+  BlockInfo gap;
+  gap.size = bytes;
+  return gap;
+}
+
+void AppendBlock(SegmentInfo& segment, const BlockInfo& block) {
+  segment.requested_size += block.requested_size;
+  if (block.allocated) segment.allocated_size += block.size;
+  if (block.active) segment.active_size += block.size;
+  segment.blocks.push_back(block);
+}
+
+}  // namespace
+
+SegmentInfo ArenaSegment(c10::DeviceIndex device, std::size_t base, Bytes mapped_bytes,
+                         const std::vector<LiveBlock>& live, const AllocationHistory& history) {
+  SegmentInfo segment;
+  segment.device = device;
+  segment.address = base;
+  segment.total_size = mapped_bytes;
+  segment.is_large = true;
+  Offset end = 0;
+  for (const LiveBlock& block : live) {
+    if (block.offset + block.bytes > mapped_bytes) break;
+    if (block.offset > end) AppendBlock(segment, Gap(block.offset - end));
+    BlockInfo info;
+    info.size = block.bytes;
+    info.requested_size = block.requested;
+    info.allocated = !block.freed_pending;
+    info.active = true;
+    info.context_when_allocated = history.BlockContext(reinterpret_cast<const void*>(base + block.offset));
+    AppendBlock(segment, info);
+    segment.stream = reinterpret_cast<void*>(block.stream);  // one stream serves the arena
+    end = block.offset + block.bytes;
+  }
+  if (end < mapped_bytes) AppendBlock(segment, Gap(mapped_bytes - end));
+  return segment;
+}
+
+SegmentInfo HeapSegment(c10::DeviceIndex device, const HeapBlock& block, const AllocationHistory& history) {
+  SegmentInfo segment;
+  segment.device = device;
+  segment.address = reinterpret_cast<std::size_t>(block.pointer);
+  segment.total_size = BlockBytes(block.requested);
+  segment.is_large = segment.total_size > c10::CachingAllocator::kSmallSize;
+  segment.stream = reinterpret_cast<void*>(block.stream);
+  BlockInfo info;
+  info.size = segment.total_size;
+  info.requested_size = block.requested;
+  info.allocated = true;
+  info.active = true;
+  info.context_when_allocated = history.BlockContext(block.pointer);
+  AppendBlock(segment, info);
+  return segment;
+}
+
+void MergeTraces(std::vector<AllocationHistory::Entry> ours, c10::ApproximateClockToUnixTimeConverter& clock,
+                 std::vector<AllocationHistory::Entry>& native) {
+  const auto to_nanoseconds = clock.makeConverter();
+  for (AllocationHistory::Entry& entry : ours) {
+    entry.time_.t_ = static_cast<time_t>(to_nanoseconds(entry.time_.approx_t_) / 1000);
+  }
+  const std::size_t native_count = native.size();
+  native.insert(native.end(), std::make_move_iterator(ours.begin()), std::make_move_iterator(ours.end()));
+  const auto middle = native.begin() + static_cast<std::ptrdiff_t>(native_count);
+  std::inplace_merge(native.begin(), middle, native.end(),
+                     [](const auto& a, const auto& b) { return a.time_.t_ < b.time_.t_; });
+}
+
+}  // namespace stalloc

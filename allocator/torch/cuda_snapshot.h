@@ -1,0 +1,31 @@
+// What torch.cuda.memory_snapshot() shows of our memory, in the native allocator's own types.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <vector>
+
+#include "allocator/engine/plan_engine.h"
+#include "allocator/torch/cuda_heap_blocks.h"
+#include "allocator/torch/cuda_history.h"
+
+namespace stalloc {
+
+// The arena as one segment: its live blocks, ascending, and the gaps between them as inactive blocks, up to
+// `mapped_bytes`. `live` ascending by offset, as PlanEngine::LiveBlocks gives them; blocks above `mapped_bytes` are
+// left out.
+[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo ArenaSegment(c10::DeviceIndex device, std::size_t base,
+                                                                        Bytes mapped_bytes,
+                                                                        const std::vector<LiveBlock>& live,
+                                                                        const AllocationHistory& history);
+
+// A block of the exact trace's heap: a segment of its own, since its neighbours in address space are unrelated.
+[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo HeapSegment(c10::DeviceIndex device, const HeapBlock& block,
+                                                                       const AllocationHistory& history);
+
+// Merges `ours` (times in approximate-clock ticks) into `native` (converted, microseconds), by time; each keeps its own
+// order.
+void MergeTraces(std::vector<AllocationHistory::Entry> ours, c10::ApproximateClockToUnixTimeConverter& clock,
+                 std::vector<AllocationHistory::Entry>& native);
+
+}  // namespace stalloc

@@ -1,0 +1,169 @@
+#include "allocator/torch/cuda_stats.h"
+
+#include <c10/core/AllocatorConfig.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace stalloc {
+namespace {
+
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
+using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
+
+constexpr auto kAggregate = static_cast<std::size_t>(StatType::AGGREGATE);
+constexpr auto kSmall = static_cast<std::size_t>(StatType::SMALL_POOL);
+constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
+
+// The native allocator's pools: up to 1 MiB is small.
+std::size_t PoolOf(Bytes bytes) { return bytes <= c10::CachingAllocator::kSmallSize ? kSmall : kLarge; }
+
+}  // namespace
+
+enum CombinedStats::Figure : std::size_t {
+  kAllocations,
+  kSegments,
+  kActive,
+  kInactiveSplit,
+  kAllocatedBytes,
+  kReservedBytes,
+  kActiveBytes,
+  kInactiveSplitBytes,
+  kRequestedBytes,
+};
+
+namespace {
+
+// In the order of Figure.
+constexpr StatArray DeviceStats::*kMembers[] = {
+    &DeviceStats::allocation,      &DeviceStats::segment,
+    &DeviceStats::active,          &DeviceStats::inactive_split,
+    &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
+    &DeviceStats::active_bytes,    &DeviceStats::inactive_split_bytes,
+    &DeviceStats::requested_bytes,
+};
+
+}  // namespace
+
+bool CombinedStats::Allocated(Bytes bytes, Bytes requested) noexcept {
+  const std::size_t pool = PoolOf(bytes);
+  const auto rounded = static_cast<std::int64_t>(bytes);
+  const std::lock_guard lock(mutex_);
+  bool passed = Raise(kAllocations, pool, 1);
+  passed |= Raise(kActive, pool, 1);
+  passed |= Raise(kAllocatedBytes, pool, rounded);
+  passed |= Raise(kActiveBytes, pool, rounded);
+  passed |= Raise(kRequestedBytes, pool, static_cast<std::int64_t>(requested));
+  return passed;
+}
+
+void CombinedStats::Freed(Bytes bytes, Bytes requested) noexcept {
+  const std::size_t pool = PoolOf(bytes);
+  const auto rounded = static_cast<std::int64_t>(bytes);
+  const std::lock_guard lock(mutex_);
+  Lower(kAllocations, pool, 1);
+  Lower(kActive, pool, 1);
+  Lower(kAllocatedBytes, pool, rounded);
+  Lower(kActiveBytes, pool, rounded);
+  Lower(kRequestedBytes, pool, static_cast<std::int64_t>(requested));
+}
+
+bool CombinedStats::SetReserved(Bytes bytes, std::int64_t segments) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool grew = Set(kReservedBytes, kLarge, static_cast<std::int64_t>(bytes));
+  return Set(kSegments, kLarge, segments) || grew;
+}
+
+void CombinedStats::SetSample(const Sample& sample) noexcept {
+  const std::lock_guard lock(mutex_);
+  Set(kInactiveSplit, kLarge, sample.gaps);
+  Set(kInactiveSplitBytes, kLarge, sample.gap_bytes);
+  Set(kActive, kLarge, rows_[kActive][kLarge].own + sample.pending - sample_.pending);
+  Set(kActiveBytes, kLarge, rows_[kActiveBytes][kLarge].own + sample.pending_bytes - sample_.pending_bytes);
+  sample_ = sample;
+}
+
+void CombinedStats::Refresh(const DeviceStats& native) noexcept {
+  const std::lock_guard lock(mutex_);
+  RefreshLocked(native);
+}
+
+DeviceStats CombinedStats::Combine(const DeviceStats& native) noexcept {
+  DeviceStats combined = native;
+  const std::lock_guard lock(mutex_);
+  RefreshLocked(native);
+  for (std::size_t figure = 0; figure < kFigures; ++figure) {
+    for (std::size_t type = 0; type < kTypes; ++type) {
+      const Row& row = rows_[figure][type];
+      c10::CachingAllocator::Stat& stat = (combined.*kMembers[figure])[type];
+      stat.current += row.own;
+      stat.allocated += row.allocated;
+      stat.freed += row.freed;
+      stat.peak = row.peak;
+    }
+  }
+  return combined;
+}
+
+void CombinedStats::ResetPeaks(const DeviceStats& native) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& types : rows_) {
+    for (Row& row : types) row.peak = 0;
+  }
+  RefreshLocked(native);
+}
+
+void CombinedStats::ResetAccumulated() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& types : rows_) {
+    for (Row& row : types) row.allocated = row.freed = 0;
+  }
+}
+
+CombinedStats::Totals CombinedStats::Sum() const noexcept {
+  const std::lock_guard lock(mutex_);
+  const Row& allocated = rows_[kAllocatedBytes][kAggregate];
+  const Row& reserved = rows_[kReservedBytes][kAggregate];
+  return {allocated.own + allocated.native, reserved.own + reserved.native};
+}
+
+bool CombinedStats::Raise(Figure figure, std::size_t pool, std::int64_t amount) noexcept {
+  bool passed = false;
+  for (const std::size_t type : {kAggregate, pool}) {
+    Row& row = rows_[figure][type];
+    row.own += amount;
+    row.allocated += amount;
+    passed |= row.own + row.native > row.peak;
+  }
+  return passed;
+}
+
+void CombinedStats::Lower(Figure figure, std::size_t pool, std::int64_t amount) noexcept {
+  for (const std::size_t type : {kAggregate, pool}) {
+    Row& row = rows_[figure][type];
+    row.own -= amount;
+    row.freed += amount;
+  }
+}
+
+bool CombinedStats::Set(Figure figure, std::size_t pool, std::int64_t value) noexcept {
+  const std::int64_t change = value - rows_[figure][pool].own;
+  if (change > 0) return Raise(figure, pool, change);
+  Lower(figure, pool, -change);
+  return false;
+}
+
+void CombinedStats::RefreshLocked(const DeviceStats& native) noexcept {
+  for (std::size_t figure = 0; figure < kFigures; ++figure) {
+    const StatArray& stats = native.*kMembers[figure];
+    for (std::size_t type = 0; type < kTypes; ++type) {
+      Row& row = rows_[figure][type];
+      row.native = stats[type].current;
+      // The native peak alone is a lower bound of the sum's: it catches native allocations of other threads in between.
+      row.peak = std::max({row.peak, row.own + row.native, stats[type].peak});
+    }
+  }
+}
+
+}  // namespace stalloc

@@ -1,0 +1,82 @@
+// CombinedStats: what torch.cuda.memory_stats() shows when blocks live both in our memory and in the native allocator.
+//
+// Current values add up. Peaks do not: the two parts peak at different times, so the peak of the sum is kept here. Our
+// part is followed block by block; the native part is looked at when it can matter: after each native allocation, and
+// when our part grew so far that, with the native part as last seen, the sum would be a new peak. Native frees only
+// lower it, so in between `native as last seen + ours` is an upper bound, and a steady iteration asks the native
+// allocator almost never. Two threads that allocate at the very same time may let a peak be too high by one of their
+// blocks, never too low.
+//
+// inactive_split (the gaps of the arena) and blocks that wait for another stream are sampled when statistics are read.
+// Bytes. Thread-safe; no heap memory, no calls out.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <array>
+#include <cstdint>
+
+#include "allocator/base/spin_mutex.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+class CombinedStats {
+ public:
+  using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
+
+  // What is looked at only when statistics are read.
+  struct Sample {
+    std::int64_t gaps = 0;  // of the arena, between and above its blocks
+    std::int64_t gap_bytes = 0;
+    std::int64_t pending = 0;  // blocks that are freed but still fenced by another stream: active, not allocated
+    std::int64_t pending_bytes = 0;
+  };
+  struct Totals {
+    std::int64_t allocated = 0;
+    std::int64_t reserved = 0;
+  };
+
+  // A block of ours begins or ends. `bytes`: rounded. True: a peak may have been passed, call Refresh.
+  [[nodiscard]] bool Allocated(Bytes bytes, Bytes requested) noexcept;
+  void Freed(Bytes bytes, Bytes requested) noexcept;
+  // What our memory holds on the device now, in how many pieces. True: call Refresh.
+  [[nodiscard]] bool SetReserved(Bytes bytes, std::int64_t segments) noexcept;
+  void SetSample(const Sample& sample) noexcept;
+
+  void Refresh(const DeviceStats& native) noexcept;
+  // Refresh, then both parts together. What only the native allocator has (retries, OOMs...) is its own.
+  [[nodiscard]] DeviceStats Combine(const DeviceStats& native) noexcept;
+  // `native`: after its own peaks were reset.
+  void ResetPeaks(const DeviceStats& native) noexcept;
+  void ResetAccumulated() noexcept;
+
+  // Both parts, the native one as last seen.
+  [[nodiscard]] Totals Sum() const noexcept;
+
+ private:
+  static constexpr std::size_t kFigures = 9;
+  static constexpr std::size_t kTypes = static_cast<std::size_t>(c10::CachingAllocator::StatType::NUM_TYPES);
+  enum Figure : std::size_t;
+
+  struct Row {
+    std::int64_t own = 0;
+    std::int64_t allocated = 0;  // ours, accumulated
+    std::int64_t freed = 0;
+    std::int64_t native = 0;  // as last seen
+    std::int64_t peak = 0;    // of the sum
+  };
+
+  // Each changes one figure of ours, in its pool and in the aggregate. The first two return true where a peak may be
+  // passed.
+  bool Raise(Figure figure, std::size_t pool, std::int64_t amount) noexcept;
+  bool Set(Figure figure, std::size_t pool, std::int64_t value) noexcept;
+  void Lower(Figure figure, std::size_t pool, std::int64_t amount) noexcept;
+  void RefreshLocked(const DeviceStats& native) noexcept;
+
+  mutable SpinMutex mutex_;
+  std::array<std::array<Row, kTypes>, kFigures> rows_{};
+  Sample sample_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,46 @@
+#include "allocator/torch/cuda_upstream.h"
+
+#include <utility>
+
+namespace stalloc {
+
+thread_local std::exception_ptr CudaUpstream::free_error_;
+thread_local const c10::cuda::CUDAStream* CudaUpstream::recording_ = nullptr;
+
+void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
+  return native_->raw_alloc_with_stream(requested, reinterpret_cast<cudaStream_t>(stream));
+}
+
+void CudaUpstream::Free(void* pointer) noexcept {
+  try {
+    native_->raw_delete(pointer);
+  } catch (...) {
+    free_error_ = std::current_exception();
+  }
+}
+
+// The native allocator skips blocks that do not carry its own deleter, so it gets a DataPtr that does, and loses it
+// again before that would free the block.
+void CudaUpstream::RecordStream(void* pointer, StreamHandle stream) {
+  c10::DataPtr block(pointer, pointer, native_->raw_deleter(), c10::Device(c10::DeviceType::CUDA, device_));
+  const c10::cuda::CUDAStream bare =
+      recording_ != nullptr ? *recording_
+                            : c10::cuda::getStreamFromExternal(reinterpret_cast<cudaStream_t>(stream), device_);
+  try {
+    native_->recordStream(block, bare);
+  } catch (...) {
+    block.release_context();
+    throw;
+  }
+  block.release_context();
+}
+
+Upstream::Held CudaUpstream::HeldBytes() const {
+  constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const c10::CachingAllocator::Stat reserved = native_->getDeviceStats(device_).reserved_bytes[kAggregate];
+  return {static_cast<Bytes>(reserved.current), static_cast<Bytes>(reserved.peak)};
+}
+
+void CudaUpstream::ThrowFreeError() { std::rethrow_exception(std::exchange(free_error_, nullptr)); }
+
+}  // namespace stalloc

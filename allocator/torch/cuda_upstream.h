@@ -1,0 +1,53 @@
+// CudaUpstream: torch's native CUDA allocator as the upstream of one device's DeviceRuntime.
+//
+// Thread-safe, as the native allocator is. Allocate throws what that throws, c10::OutOfMemoryError above all.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <exception>
+
+#include "allocator/runtime/device_runtime.h"
+
+namespace stalloc {
+
+class CudaUpstream final : public Upstream {
+ public:
+  using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+
+  CudaUpstream(Native* native, c10::DeviceIndex device) : native_(native), device_(device) {}
+
+  // REQUIRES: the current device is this one's.
+  void* Allocate(Bytes requested, StreamHandle stream) override;
+  // The runtime frees without throwing. What the native allocator throws is kept for the thread: see RethrowFreeError.
+  void Free(void* pointer) noexcept override;
+  void RecordStream(void* pointer, StreamHandle stream) override;
+  // Reserved bytes; the peak since the native allocator's peaks were last reset.
+  [[nodiscard]] Held HeldBytes() const override;
+
+  // Throws what this thread's last Free met, once.
+  static void RethrowFreeError() {
+    if (free_error_ != nullptr) ThrowFreeError();
+  }
+
+  // While it lives, RecordStream on this thread hands the native allocator this very stream object: a bare cudaStream_t
+  // would lose the id by which torch knows its pool streams.
+  class StreamScope {
+   public:
+    explicit StreamScope(const c10::cuda::CUDAStream& stream) { recording_ = &stream; }
+    ~StreamScope() { recording_ = nullptr; }
+    StreamScope(const StreamScope&) = delete;
+    StreamScope& operator=(const StreamScope&) = delete;
+  };
+
+ private:
+  [[noreturn]] static void ThrowFreeError();
+
+  static thread_local std::exception_ptr free_error_;
+  static thread_local const c10::cuda::CUDAStream* recording_;
+
+  Native* const native_;
+  const c10::DeviceIndex device_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,72 @@
+"""Prints where the torch of this interpreter lies, as `key=value` lines for CMake.
+
+Does not import torch: that takes seconds, can fail on a build machine without its libraries, and would load what a
+build does not need. Run it isolated (`python -I find_torch.py`), so that the overlay which pip puts on PYTHONPATH while
+it builds a wheel does not hide the interpreter's own packages; `--user` adds the user's site-packages, which isolation
+leaves out. Prints nothing when there is no torch.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import re
+import site
+import sys
+
+
+def find_package() -> str | None:
+    """Returns torch's directory, or None."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return next(iter(spec.submodule_search_locations))
+
+
+def read_version(package: str) -> dict[str, str]:
+    """Returns torch's version and its CUDA version ('' for a build without) from version.py."""
+    with open(os.path.join(package, "version.py"), encoding="utf-8") as file:
+        text = file.read()
+    version = re.search(r"^__version__\s*(?::[^=]+)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    cuda = re.search(r"^cuda\s*(?::[^=]+)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    return {"version": version.group(1) if version else "", "cuda": cuda.group(1) if cuda else ""}
+
+
+def uses_new_abi(library: str) -> bool:
+    """Returns whether libc10 was built with libstdc++'s current string: its mangled names say so."""
+    with open(library, "rb") as file:
+        return b"St7__cxx1112basic_string" in file.read()
+
+
+def find_cuda_headers(package: str, cuda: str) -> str:
+    """Returns the directory of the CUDA runtime headers that came with torch, or ''."""
+    root = os.path.join(os.path.dirname(package), "nvidia")
+    major = cuda.partition(".")[0]
+    places = [f"{root}/cu{major}/include", f"{root}/cuda_runtime/include", *sorted(glob.glob(f"{root}/*/include"))]
+    return next((place for place in places if os.path.exists(os.path.join(place, "cuda_runtime_api.h"))), "")
+
+
+def main() -> None:
+    """Prints the lines."""
+    if "--user" in sys.argv:
+        sys.path.append(site.getusersitepackages())
+    package = find_package()
+    if package is None or not os.path.exists(os.path.join(package, "version.py")):
+        return
+    library = os.path.join(package, "lib", "libc10.so")
+    headers = os.path.join(package, "include")
+    if not os.path.exists(library) or not os.path.isdir(headers):
+        return
+    facts = read_version(package)
+    cuda_library = os.path.join(package, "lib", "libc10_cuda.so")
+    facts["include"] = headers
+    facts["c10"] = library
+    facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
+    facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
+    facts["new_abi"] = "1" if uses_new_abi(library) else "0"
+    for key, value in facts.items():
+        print(f"{key}={value}")
+
+
+main()

@@ -1,0 +1,19 @@
+// The torch version that this library was compiled against, and the check of the one that runs.
+//
+// The adapters are subclasses of torch's own classes: their virtual tables hold for one minor version only, and another
+// one would call the wrong functions. So the check comes before anything else of torch is touched.
+#pragma once
+
+#include <string_view>
+
+#include "proto/model/result.h"
+
+namespace stalloc {
+
+// For example "2.11.0+cu130".
+[[nodiscard]] const char* BuiltForTorch() noexcept;
+
+// Fine when both name the same major and minor version. The error says what to do.
+[[nodiscard]] Status CheckTorchVersion(std::string_view built_for, std::string_view running);
+
+}  // namespace stalloc
