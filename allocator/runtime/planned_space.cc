@@ -10,9 +10,6 @@
 namespace stalloc {
 namespace {
 
-// A transient part smaller than this is not worth a handle of its own.
-constexpr Bytes kLeastChunk = Bytes{64} << 20;
-
 std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes needed) {
   MemoryInfo info;
   std::string free = "unknown";
@@ -29,40 +26,34 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(free);
 }
 
-DriverStatus MapChunks(Arena& arena, const DevicePlan& plan, Bytes granularity) {
-  const Bytes height = RoundUp(plan.arena_bytes, granularity);
-  const Bytes persistent = PersistentTop(plan, granularity);
-  if (persistent > 0 && height - persistent >= kLeastChunk) {
-    if (const DriverStatus status = arena.GrowTo(persistent); !status.ok()) return status;
+// What lies between the blocks. `blocks` ascend by offset and do not overlap.
+std::vector<Arena::Range> GapsBetween(const std::vector<LiveBlock>& blocks, Bytes end) {
+  std::vector<Arena::Range> gaps;
+  Offset from = 0;
+  for (const LiveBlock& block : blocks) {
+    if (block.offset > from) gaps.push_back({from, block.offset - from});
+    from = block.offset + block.bytes;
   }
-  return arena.GrowTo(height);
+  if (end > from) gaps.push_back({from, end - from});
+  return gaps;
+}
+
+bool HoldsWholeChunk(const std::vector<Arena::Range>& gaps, const std::vector<Arena::Range>& chunks) {
+  return std::any_of(chunks.begin(), chunks.end(), [&](const Arena::Range& chunk) {
+    return std::any_of(gaps.begin(), gaps.end(), [&](const Arena::Range& gap) {
+      return gap.offset <= chunk.offset && chunk.offset + chunk.bytes <= gap.offset + gap.bytes;
+    });
+  });
 }
 
 }  // namespace
-
-Bytes PersistentTop(const DevicePlan& plan, Bytes granularity) {
-  Bytes top = 0;
-  const auto raise = [&](const std::vector<Script>& scripts) {
-    for (const Script& script : scripts) {
-      for (const Entry& entry : script.entries) {
-        if (entry.slot == kNoSlot) continue;
-        if (entry.entry_class != EntryClass::kPersistent && entry.expected_life != 0) continue;
-        const Slot& slot = plan.slots[entry.slot];
-        top = std::max(top, slot.offset + slot.capacity);
-      }
-    }
-  };
-  raise(plan.prologue);
-  raise(plan.cycle);
-  return std::min(RoundUp(top, granularity), RoundUp(plan.arena_bytes, granularity));
-}
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                                    std::string* why) {
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(driver, plan));
   DriverStatus status;
   space->arena_ = Arena::Create(driver, plan.arena_bytes, &status);
-  if (space->arena_ != nullptr) status = MapChunks(*space->arena_, plan, driver.Granularity());
+  if (space->arena_ != nullptr) status = space->arena_->GrowTo(plan.arena_bytes);
   if (space->arena_ == nullptr || !status.ok()) {
     *why = DescribeFailure(driver, status, plan.arena_bytes);
     return nullptr;
@@ -90,13 +81,11 @@ Bytes PlannedSpace::ReleaseIdle() noexcept {
   if (!gave_up() || arena_->mapped_bytes() == 0) return 0;
   const std::lock_guard lock(mutex_);
   // The engine serves nothing any more, so what is idle now stays idle.
-  Offset top = 0;
-  for (const LiveBlock& block : engine_->LiveBlocks()) top = std::max(top, block.offset + block.bytes);
-  top = RoundUp(top, driver_.Granularity());
-  if (top >= arena_->mapped_bytes()) return 0;
-  // Kernels given out before the last free may still read there.
+  const std::vector<Arena::Range> gaps = GapsBetween(engine_->LiveBlocks(), arena_->mapped_end());
+  if (!HoldsWholeChunk(gaps, arena_->Chunks())) return 0;
+  // Kernels that were given out before the last free may still read there.
   if (!driver_.Synchronize().ok()) return 0;
-  return arena_->ShrinkTo(top);
+  return arena_->ReleaseIdle(gaps);
 }
 
 }  // namespace stalloc

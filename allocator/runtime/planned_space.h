@@ -1,12 +1,6 @@
 // PlannedSpace: the arena of a plan and the engine that serves it, from mapping to giving up.
 //
-//   mapped, serving  --GiveUp-->  idle parts go back at each ReleaseIdle  -->  nothing mapped
-//
-// The arena is mapped in two chunks where that helps, so that a run which gives its plan up can return the transient
-// part while weights and optimizer state live on below:
-//
-//   base                     persistent_top                          arena_bytes
-//    |== chunk 0: persistent ==|== chunk 1: activations, gradients ====|
+//   mapped, serving  --GiveUp-->  idle chunks go back at each ReleaseIdle  -->  nothing mapped
 //
 // Thread-safe. Sizes are bytes.
 #pragma once
@@ -52,9 +46,5 @@ class PlannedSpace {
   std::mutex mutex_;
   Resemblance resemblance_;  // guarded by mutex_
 };
-
-// Where the first chunk ends: above every block that outlives an iteration; a multiple of `granularity`, at most
-// arena_bytes.
-[[nodiscard]] Bytes PersistentTop(const DevicePlan& plan, Bytes granularity);
 
 }  // namespace stalloc
