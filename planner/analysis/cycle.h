@@ -1,0 +1,54 @@
+// The steady cycle: which traced iterations are warm-up, with what period the rest repeats, and which ones serve as
+// template.
+//
+//   segment     0      1      2      3      4      5
+//   iteration   -      0      1      2      3      4 (broken off)
+//               set-up warm   |----- alike -----|  not compared
+//                             template (period 1)
+//
+// Warm-up ends where iterations begin to be alike: they ask for the same sizes and leave nothing behind that later ones
+// do not leave too (lazy optimizer state, workspaces). The first iteration is warm-up unless it is the only one or
+// nothing tells it from the next. Several optimizers per step repeat with a period of their number when marks come from
+// optimizer steps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/analysis/lifetimes.h"
+
+namespace stalloc::planner {
+
+inline constexpr std::uint32_t kMaxPeriod = 4;
+
+struct Cycle {
+  std::uint32_t warmup = 0;    // leading iterations that have scripts of their own
+  std::uint32_t period = 1;    // iterations [warmup, warmup + period) are the template
+  std::uint32_t complete = 0;  // iterations [0, complete) ran to their end
+  std::uint32_t traced = 0;    // complete, or one more
+  std::vector<std::string> warnings;
+
+  [[nodiscard]] bool broken_off() const { return complete < traced; }
+  // Which script of the period an iteration is: also for warm-up iterations, counted backwards.
+  [[nodiscard]] std::uint32_t ScriptOf(std::uint32_t iteration) const {
+    return (iteration + period - warmup % period) % period;
+  }
+  // Iterations after this one that ran to their end.
+  [[nodiscard]] std::uint32_t Followers(std::uint32_t iteration) const {
+    return iteration + 1 < complete ? complete - 1 - iteration : 0;
+  }
+};
+
+// Share of requests that two iterations have in common, as sizes with their numbers: 1 if they ask for the same.
+[[nodiscard]] double Likeness(const DeviceTrace& device, std::uint32_t left_segment, std::uint32_t right_segment);
+
+// FailedPrecondition if there is no iteration to plan; the message says what to do.
+[[nodiscard]] absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation,
+                                              bool trace_complete);
+
+// The block is freed when nothing is asked for any more, at the end of the process: as good as never.
+[[nodiscard]] bool FreedAtExit(const DeviceTrace& device, const Allocation& allocation);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,19 @@
+// The peak of a traced run, and what is live at it. One sweep over the device's events. Pure.
+#pragma once
+
+#include <vector>
+
+#include "planner/analysis/lifetimes.h"
+#include "planner/analysis/rank_report.h"
+
+namespace stalloc::planner {
+
+// Classes come from `model`; without one every block is kUnmatched, fenced or persistent.
+[[nodiscard]] PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model);
+
+// Requests, bytes and peak of every segment (stability is left open).
+[[nodiscard]] std::vector<SegmentReport> SummarizeSegments(const DeviceTrace& device, const Segmentation& segmentation);
+
+[[nodiscard]] std::vector<StreamReport> SummarizeStreams(const DeviceTrace& device);
+
+}  // namespace stalloc::planner

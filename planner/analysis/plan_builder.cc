@@ -1,0 +1,54 @@
+#include "planner/analysis/plan_builder.h"
+
+#include "planner/analysis/predecessors.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Allocations and frees of the device between the two, outside of fences; 0 if the block stays for good.
+std::uint64_t ExpectedLife(const DeviceTrace& device, const TimelineEntry& entry) {
+  const Allocation& allocation = device.allocations[entry.allocation];
+  const bool stays =
+      entry.entry_class == EntryClass::kPersistent || !allocation.freed() || FreedAtExit(device, allocation);
+  return stays ? 0 : allocation.free_tick - allocation.tick;
+}
+
+Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
+  Script script;
+  script.phases = device.segments[timeline.segment].phases;
+  script.entries.reserve(timeline.entries.size());
+  for (const TimelineEntry& from : timeline.entries) {
+    Entry entry;
+    entry.bytes = from.bytes;
+    entry.min_bytes = from.min_bytes;
+    entry.max_bytes = from.max_bytes;
+    entry.stream = device.allocations[from.allocation].stream;
+    entry.slot = from.block == kNone ? kNoSlot : from.block;
+    entry.entry_class = from.entry_class;
+    entry.expected_life = ExpectedLife(device, from);
+    script.entries.push_back(entry);
+  }
+  return script;
+}
+
+}  // namespace
+
+DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, const Packing& packing) {
+  DevicePlan plan;
+  plan.device = device.device;
+  plan.arena_bytes = RoundUp(packing.height, kBlockAlignment);
+  plan.streams = device.streams;
+  plan.slots.resize(timeline.problem.blocks.size());
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    plan.slots[i].offset = packing.offsets[i];
+    plan.slots[i].capacity = timeline.problem.blocks[i].bytes;
+  }
+  for (std::size_t s = 0; s < timeline.scripts.size(); ++s) {
+    auto& scripts = s < timeline.prologue ? plan.prologue : plan.cycle;
+    scripts.push_back(BuildScript(device, timeline.scripts[s]));
+  }
+  FillPredecessors(&plan);
+  return plan;
+}
+
+}  // namespace stalloc::planner

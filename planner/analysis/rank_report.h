@@ -1,0 +1,117 @@
+// What the planner has to say about one rank, as values. Rendering is planner/report's business. Bytes throughout.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/analysis/replay.h"
+#include "planner/analysis/segments.h"
+#include "planner/analysis/steady.h"
+#include "proto/model/plan.h"
+#include "proto/model/trace.h"
+
+namespace stalloc::planner {
+
+// Of live bytes at the peak, by what the block is.
+enum class PeakClass : std::uint8_t {
+  kSetUp,   // persistent, allocated before the first iteration: mostly weights
+  kWarmup,  // persistent, allocated in an iteration: mostly optimizer state and gradient buffers
+  kStatic,
+  kDynamic,
+  kOptional,
+  kFenced,     // inside a fence: evaluation, checkpoint
+  kUnmatched,  // in no script
+  kCount,
+};
+[[nodiscard]] const char* PeakClassName(PeakClass peak_class);
+
+struct PeakReport {
+  Bytes live_bytes = 0;
+  std::uint32_t segment = 0;
+  std::uint32_t ordinal = 0;  // last request of the segment before the peak
+  bool fenced = false;
+  std::array<Bytes, static_cast<std::size_t>(PeakClass::kCount)> by_class{};
+};
+
+// How an iteration compares with the template.
+enum class Stability : std::uint8_t {
+  kSetUp,
+  kWarmup,
+  kTemplate,
+  kSame,
+  kSameThenMore,
+  kDifferent,
+  kBrokenOff,
+  kNotCompared
+};
+[[nodiscard]] const char* StabilityName(Stability stability);
+
+struct SegmentReport {
+  std::int32_t index = -1;  // as the loop counts; -1: set-up
+  std::uint64_t requests = 0;
+  Bytes requested_bytes = 0;  // sum, rounded per request
+  Bytes peak_live_bytes = 0;
+  Stability stability = Stability::kNotCompared;
+  std::optional<SegmentReplay> replay;
+};
+
+struct StreamReport {
+  StreamInfo stream;
+  std::uint64_t requests = 0;
+  Bytes bytes = 0;
+  std::uint64_t recorded = 0;  // blocks that were also used by another stream
+  bool main = false;
+};
+
+// Requests of one period that the plan does or does not place.
+struct UnplannedReport {
+  std::uint64_t requests = 0;
+  Bytes bytes = 0;
+};
+
+struct PackingReport {
+  std::string solver;
+  std::uint64_t blocks = 0;
+  Bytes arena_bytes = 0;
+  Bytes lower_bound_bytes = 0;
+  double seconds = 0;
+  std::uint32_t period = 1;
+  std::uint32_t copies = 1;
+  std::uint32_t warmup = 0;
+  std::array<UnplannedReport, static_cast<std::size_t>(Unplanned::kCount)> cycle{};  // [kPlanned]: those with a place
+  Predicted predicted;
+
+  [[nodiscard]] double ratio() const {
+    return lower_bound_bytes == 0 ? 1.0 : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+struct DeviceReport {
+  DeviceIndex device = 0;
+  PeakReport peak;
+  std::vector<SegmentReport> segments;
+  std::vector<StreamReport> streams;
+  Bytes held_peak_bytes = 0;  // when traced; 0: not recorded
+  std::optional<PackingReport> packing;
+  std::vector<std::string> warnings;
+
+  // Of the traced run; 0 if not recorded.
+  [[nodiscard]] double traced_efficiency() const {
+    return held_peak_bytes == 0 ? 0.0 : static_cast<double>(peak.live_bytes) / static_cast<double>(held_peak_bytes);
+  }
+};
+
+struct RankReport {
+  Fingerprint fingerprint;
+  std::uint64_t events = 0;
+  bool trace_complete = true;
+  MarkCensus census;
+  std::vector<DeviceReport> devices;
+  std::vector<std::string> warnings;
+  double seconds = 0;  // analysis and planning, without reading the trace
+};
+
+}  // namespace stalloc::planner

@@ -1,0 +1,42 @@
+// Replay: plays the traced run against a plan, and proves that the plan holds for it.
+//
+// Shares nothing with how the plan was made but the trace's segments and the alignment: lifetimes come from the trace's
+// own events, places from the plan alone. Proved are, for the prologue and the first script of the cycle (whose
+// requests must be the traced ones to the byte): no two planned blocks overlap while both are alive, none leaves the
+// arena, and whatever last held a byte of a slot is among its predecessors. In later iterations a request whose place
+// is still taken counts as a miss, as it does at run time. The same walk predicts hits and what upstream has to hold.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/analysis/lifetimes.h"
+#include "proto/model/plan.h"
+
+namespace stalloc::planner {
+
+struct SegmentReplay {
+  std::uint64_t requests = 0;
+  std::uint64_t hits = 0;             // served from the arena
+  std::uint64_t occupied = 0;         // expected, but the place was still taken
+  std::uint64_t unplanned = 0;        // expected, and left to upstream by the plan
+  std::uint64_t unmatched = 0;        // not what the plan expects here: other size, or not expected at all
+  std::uint64_t hits_over_block = 0;  // hits and requests of more than one alignment unit
+  std::uint64_t requests_over_block = 0;
+};
+
+struct Replay {
+  std::vector<SegmentReplay> segments;  // parallel to DeviceTrace::segments
+  Bytes peak_live_bytes = 0;            // of the whole run, fences included
+  Bytes planned_peak_bytes = 0;         // live in the arena
+  Bytes upstream_peak_bytes = 0;        // live elsewhere
+};
+
+// InvalidArgument naming script, entry and values where the plan does not hold.
+[[nodiscard]] absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan);
+
+// The script that traced segment `segment` runs by.
+[[nodiscard]] const Script& ScriptOfSegment(const DevicePlan& plan, std::size_t segment);
+
+}  // namespace stalloc::planner

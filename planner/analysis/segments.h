@@ -1,0 +1,61 @@
+// Segments: a trace cut at its iteration marks.
+//
+//   events   | set-up ... | iteration 0 ... | iteration 1 ... |  eval  | iteration 2 ...
+//   marks    ^            ^ I-begin         ^ I-begin          F-begin/end
+//   segment      0              1                 2             (fence)       3
+//
+// Segment 0 is everything before the first iteration mark (it may be empty); segment i + 1 is the i-th traced
+// iteration. The end mark of an iteration does not cut: what follows it belongs to the same segment. Fences
+// (evaluation, checkpoint) are excised: marks inside them do not count, and requests inside them are nobody's script.
+// Pure functions of the trace.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/model/trace.h"
+
+namespace stalloc::planner {
+
+struct SegmentMark {
+  std::uint64_t event = 0;  // index into Trace::events
+  std::uint32_t mark = 0;   // index into Trace::marks
+};
+
+struct Segment {
+  std::uint64_t begin_event = 0;   // the iteration's begin mark; 0 for the set-up
+  std::uint64_t end_event = 0;     // one past the last event
+  std::int32_t index = -1;         // the iteration as the loop counts it; -1 for the set-up
+  std::vector<SegmentMark> marks;  // in order, without the begin mark itself
+  bool ended = false;              // has the iteration's end mark
+};
+
+// Half-open range of events inside the outermost pair of fence marks.
+struct FenceRange {
+  std::uint64_t begin_event = 0;
+  std::uint64_t end_event = 0;
+};
+
+// How many marks of each kind are used, so that the user can be told what is missing.
+struct MarkCensus {
+  std::uint64_t iterations = 0;
+  std::uint64_t automatic_iterations = 0;  // among them
+  std::uint64_t microbatches = 0;
+  std::uint64_t optimizers = 0;
+  std::uint64_t layers = 0;
+  std::uint64_t fences = 0;
+  std::uint64_t ignored_automatic = 0;  // an explicit mark of the same kind came before them
+};
+
+struct Segmentation {
+  std::vector<Segment> segments;  // never empty
+  std::vector<FenceRange> fences;
+  MarkCensus census;
+
+  [[nodiscard]] std::size_t iterations() const { return segments.size() - 1; }
+};
+
+// Automatic marks of a kind are ignored from the first explicit mark of that kind on.
+[[nodiscard]] Segmentation CutAtMarks(const Trace& trace);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,225 @@
+#include "planner/analysis/steady.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+namespace stalloc::planner {
+namespace {
+
+// What the samples of one entry add up to.
+struct Evidence {
+  std::optional<Tick> end;  // latest
+  bool never_freed = false;
+  std::uint32_t compared = 0;
+  std::uint32_t found = 0;
+};
+
+class Comparer {
+ public:
+  Comparer(const DeviceTrace& device, const Cycle& cycle) : device_(device) {
+    model_.cycle = cycle;
+    model_.main_stream = MainStream(device);
+  }
+
+  SteadyModel Compare() {
+    OpenScripts();
+    AlignSegments();
+    const Cycle& cycle = model_.cycle;
+    for (std::uint32_t iteration = cycle.warmup; iteration < cycle.traced; ++iteration) {
+      TakeIteration(iteration);
+    }
+    if (cycle.complete <= cycle.warmup + cycle.period) {
+      TakeWarmup();
+    }
+    Conclude();
+    return std::move(model_);
+  }
+
+ private:
+  static std::uint32_t SegmentOf(std::uint32_t iteration) { return iteration + 1; }
+
+  void OpenScripts() {
+    Tick begin = 0;
+    for (std::uint32_t c = 0; c < model_.cycle.period; ++c) {
+      const auto& requests = device_.segments[SegmentOf(model_.cycle.warmup + c)].allocations;
+      std::vector<CycleEntry>& script = model_.scripts.emplace_back();
+      model_.begins.push_back(begin);
+      for (const std::uint32_t index : requests) {
+        const Allocation& allocation = device_.allocations[index];
+        CycleEntry entry;
+        entry.allocation = index;
+        entry.bytes = entry.min_bytes = entry.max_bytes = allocation.bytes;
+        entry.begin = begin++;
+        script.push_back(entry);
+      }
+      evidence_.emplace_back(requests.size());
+    }
+    model_.begins.push_back(begin);
+  }
+
+  void AlignSegments() {
+    const Cycle& cycle = model_.cycle;
+    std::vector<Sequence> templates;
+    for (std::uint32_t c = 0; c < cycle.period; ++c) {
+      templates.push_back(MakeSequence(device_, SegmentOf(cycle.warmup + c)));
+    }
+    model_.alignments.resize(device_.segments.size());
+    for (std::uint32_t segment = cycle.warmup == 0 ? 0 : 1; segment < device_.segments.size(); ++segment) {
+      const std::uint32_t script = cycle.ScriptOf(segment + cycle.period - 1);
+      if (segment >= SegmentOf(cycle.warmup) && segment < SegmentOf(cycle.warmup + cycle.period)) {
+        model_.alignments[segment].emplace(static_cast<std::uint32_t>(templates[script].keys.size()));
+      } else {
+        model_.alignments[segment].emplace(Align(templates[script], MakeSequence(device_, segment)));
+      }
+    }
+  }
+
+  // A complete iteration tells about presence, size, stream and end; a broken-off one about ends only.
+  void TakeIteration(std::uint32_t iteration) {
+    const std::uint32_t script = model_.cycle.ScriptOf(iteration);
+    const bool complete = iteration < model_.cycle.complete;
+    const Alignment& alignment = *model_.alignments[SegmentOf(iteration)];
+    for (std::uint32_t e = 0; e < model_.scripts[script].size(); ++e) {
+      Evidence& evidence = evidence_[script][e];
+      evidence.compared += complete;
+      const std::uint32_t ordinal = alignment.ToRight(e);
+      if (ordinal == kNone) {
+        continue;
+      }
+      const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
+      evidence.found += complete;
+      TakeSize(model_.scripts[script][e], allocation);
+      TakeEnd(evidence, iteration, allocation);
+    }
+  }
+
+  void TakeSize(CycleEntry& entry, const Allocation& allocation) {
+    entry.min_bytes = std::min(entry.min_bytes, allocation.bytes);
+    entry.max_bytes = std::max(entry.max_bytes, allocation.bytes);
+    if (entry.unplanned == Unplanned::kPlanned) {
+      entry.unplanned = StreamObstacle(allocation, model_.main_stream);
+    }
+  }
+
+  void TakeEnd(Evidence& evidence, std::uint32_t iteration, const Allocation& allocation) {
+    const bool in_last = allocation.free_segment + 1 == device_.segments.size();
+    const bool at_exit = FreedAtExit(device_, allocation);
+    if (!allocation.freed() || at_exit) {
+      // Only an iteration that ran to its end afterwards can tell that a block is there for good; warm-up is no
+      // example.
+      evidence.never_freed =
+          evidence.never_freed || (iteration >= model_.cycle.warmup && model_.cycle.Followers(iteration) > 0);
+      return;
+    }
+    if (in_last && allocation.free_ordinal == device_.segments.back().allocations.size()) {
+      return;  // at the end of the process everything goes, in whatever order
+    }
+    const Tick end = model_.Position(iteration, allocation.free_segment - 1, allocation.free_ordinal);
+    evidence.end = std::max(evidence.end.value_or(end), end);
+  }
+
+  // With nothing else to compare the template with, warm-up tells which sizes vary, and when blocks end that cross
+  // over.
+  void TakeWarmup() {
+    const Cycle& cycle = model_.cycle;
+    for (std::uint32_t iteration = 0; iteration < cycle.warmup; ++iteration) {
+      const std::uint32_t script = cycle.ScriptOf(iteration);
+      const Alignment& alignment = *model_.alignments[SegmentOf(iteration)];
+      for (std::uint32_t e = 0; e < model_.scripts[script].size(); ++e) {
+        if (const std::uint32_t ordinal = alignment.ToRight(e); ordinal != kNone) {
+          const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
+          TakeSize(model_.scripts[script][e], allocation);
+          if (Evidence& evidence = evidence_[script][e]; !evidence.end.has_value()) {
+            TakeEnd(evidence, iteration, allocation);
+          }
+        }
+      }
+    }
+  }
+
+  void Conclude() {
+    for (std::uint32_t c = 0; c < model_.scripts.size(); ++c) {
+      for (std::uint32_t e = 0; e < model_.scripts[c].size(); ++e) {
+        ConcludeEntry(model_.scripts[c][e], evidence_[c][e]);
+      }
+    }
+  }
+
+  void ConcludeEntry(CycleEntry& entry, const Evidence& evidence) {
+    entry.resident = evidence.never_freed || !evidence.end.has_value();
+    entry.end = std::max(evidence.end.value_or(0), entry.begin + 1);
+    const bool varies = entry.min_bytes != entry.max_bytes;
+    const bool optional = evidence.found < evidence.compared;
+    if (varies) {
+      entry.entry_class = EntryClass::kDynamic;
+    } else if (entry.resident) {
+      entry.entry_class = EntryClass::kPersistent;
+    } else if (optional) {
+      entry.entry_class = EntryClass::kOptional;
+    }
+    if (entry.unplanned == Unplanned::kPlanned && (varies || (optional && !entry.resident))) {
+      entry.unplanned = varies ? Unplanned::kDynamic : Unplanned::kOptional;
+    }
+  }
+
+  const DeviceTrace& device_;
+  SteadyModel model_;
+  std::vector<std::vector<Evidence>> evidence_;
+};
+
+}  // namespace
+
+const char* UnplannedName(Unplanned reason) {
+  switch (reason) {
+    case Unplanned::kPlanned:
+      return "planned";
+    case Unplanned::kDynamic:
+      return "size varies";
+    case Unplanned::kOptional:
+      return "not in every iteration";
+    case Unplanned::kOtherStream:
+      return "other stream";
+    case Unplanned::kRecorded:
+      return "recorded on another stream";
+    case Unplanned::kCaptured:
+      return "graph capture or pool";
+    case Unplanned::kLongLived:
+      return "outlives the cycle";
+    case Unplanned::kCount:
+      break;
+  }
+  return "?";
+}
+
+Tick SteadyModel::Position(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const {
+  const std::uint32_t script = cycle.ScriptOf(iteration) + (at - iteration);
+  const Tick begin = script / cycle.period * length() + begins[script % cycle.period];
+  return begin + alignments[at + 1]->LeftBound(ordinal);
+}
+
+std::uint32_t MainStream(const DeviceTrace& device) {
+  std::map<std::uint32_t, Bytes> bytes;
+  for (const Allocation& allocation : device.allocations) {
+    bytes[allocation.stream] += allocation.bytes;
+  }
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? 0 : most->first;
+}
+
+Unplanned StreamObstacle(const Allocation& allocation, std::uint32_t main_stream) {
+  if (allocation.captured()) {
+    return Unplanned::kCaptured;
+  }
+  if (allocation.stream != main_stream) {
+    return Unplanned::kOtherStream;
+  }
+  return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;
+}
+
+SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle) {
+  return Comparer(device, cycle).Compare();
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,67 @@
+// The steady model: what the traced iterations, compared position by position, say about each request of the cycle.
+//
+// Time of the cycle: its requests in order, script after script; the cycle has length() of them and repeats. An end
+// beyond length() means that the block outlives its cycle. Ends are the latest over all traced iterations, mapped to
+// the template by alignment, so that a free that comes a little later than in the template does not cost the block its
+// place.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "planner/analysis/alignment.h"
+#include "planner/analysis/cycle.h"
+#include "planner/analysis/lifetimes.h"
+#include "proto/model/plan.h"
+
+namespace stalloc::planner {
+
+// Why a request is not given a place.
+enum class Unplanned : std::uint8_t {
+  kPlanned,
+  kDynamic,
+  kOptional,
+  kOtherStream,
+  kRecorded,
+  kCaptured,
+  kLongLived,
+  kCount
+};
+[[nodiscard]] const char* UnplannedName(Unplanned reason);
+
+struct CycleEntry {
+  std::uint32_t allocation = kNone;  // of the template
+  EntryClass entry_class = EntryClass::kStatic;
+  Unplanned unplanned = Unplanned::kPlanned;
+  Bytes bytes = 0;
+  Bytes min_bytes = 0;
+  Bytes max_bytes = 0;
+  Tick begin = 0;
+  Tick end = 0;           // > begin; meaningless if resident
+  bool resident = false;  // was never seen to be freed
+};
+
+struct SteadyModel {
+  Cycle cycle;
+  std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
+  std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
+  std::vector<Tick> begins;                      // of each script; one more: the length
+  // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first
+  // iteration.
+  std::vector<std::optional<Alignment>> alignments;
+
+  [[nodiscard]] Tick length() const { return begins.back(); }
+  // Position in cycle time, counted from the cycle that `iteration` belongs to, of request `ordinal` of iteration `at`.
+  // REQUIRES: iteration <= at.
+  [[nodiscard]] Tick Position(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const;
+};
+
+[[nodiscard]] std::uint32_t MainStream(const DeviceTrace& device);
+
+[[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle);
+
+// Captured, recorded on another stream or on another stream than `main_stream`; else kPlanned.
+[[nodiscard]] Unplanned StreamObstacle(const Allocation& allocation, std::uint32_t main_stream);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,254 @@
+#include "planner/analysis/timeline.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+namespace stalloc::planner {
+namespace {
+
+// Copies of one period so that every block that can be planned with some number of copies is.
+std::uint32_t CopiesNeeded(const SteadyModel& model) {
+  const std::uint32_t most = kMaxPeriod / model.cycle.period;
+  std::uint32_t copies = 1;
+  for (const auto& script : model.scripts) {
+    for (const CycleEntry& entry : script) {
+      if (entry.unplanned != Unplanned::kPlanned || entry.resident) {
+        continue;
+      }
+      const Tick periods = (entry.end - entry.begin + model.length() - 1) / model.length();
+      if (periods <= most) {
+        copies = std::max(copies, static_cast<std::uint32_t>(periods));
+      }
+    }
+  }
+  return copies;
+}
+
+class TimelineBuilder {
+ public:
+  TimelineBuilder(const DeviceTrace& device, const SteadyModel& model) : device_(device), model_(model) {}
+
+  Timeline Build() {
+    OpenScripts();
+    for (std::uint32_t c = 0; c < model_.cycle.period; ++c) {
+      for (std::uint32_t e = 0; e < model_.scripts[c].size(); ++e) {
+        PlaceCycleEntry(c, e);
+      }
+    }
+    for (std::uint32_t s = 0; s < timeline_.prologue; ++s) {
+      for (std::uint32_t e = 0; e < timeline_.scripts[s].entries.size(); ++e) {
+        PlacePrologueEntry(s, e);
+      }
+    }
+    for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
+      timeline_.problem.blocks[i].id = i;
+    }
+    return std::move(timeline_);
+  }
+
+ private:
+  [[nodiscard]] Tick axis_length() const { return timeline_.end - timeline_.cycle_begin; }
+
+  void OpenScripts() {
+    const Cycle& cycle = model_.cycle;
+    timeline_.prologue = cycle.warmup + 1;
+    timeline_.copies = CopiesNeeded(model_);
+    for (std::uint32_t segment = 0; segment < timeline_.prologue; ++segment) {
+      TimelineScript& script = OpenScript(segment);
+      for (const std::uint32_t index : device_.segments[segment].allocations) {
+        script.entries.push_back(PrologueEntry(segment, index));
+      }
+    }
+    timeline_.cycle_begin = next_begin();
+    for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
+      for (std::uint32_t c = 0; c < cycle.period; ++c) {
+        TimelineScript& script = OpenScript(cycle.warmup + c + 1);
+        for (const CycleEntry& entry : model_.scripts[c]) {
+          script.entries.push_back({entry.allocation, kNone, entry.entry_class, entry.unplanned, entry.bytes,
+                                    entry.min_bytes, entry.max_bytes});
+        }
+      }
+    }
+    timeline_.end = next_begin();
+  }
+
+  [[nodiscard]] Tick next_begin() const {
+    if (timeline_.scripts.empty()) {
+      return 0;
+    }
+    const TimelineScript& last = timeline_.scripts.back();
+    return last.begin + static_cast<Tick>(last.entries.size());
+  }
+
+  TimelineScript& OpenScript(std::uint32_t segment) {
+    const Tick begin = next_begin();
+    TimelineScript& script = timeline_.scripts.emplace_back();
+    script.segment = segment;
+    script.begin = begin;
+    return script;
+  }
+
+  // Position, in its script of the period, of the steady request that a prologue request corresponds to; kNone if none.
+  [[nodiscard]] std::uint32_t TwinOf(std::uint32_t segment, std::uint32_t ordinal) const {
+    const std::optional<Alignment>& alignment = model_.alignments[segment];
+    return alignment.has_value() ? alignment->ToLeft(ordinal) : kNone;
+  }
+
+  [[nodiscard]] const CycleEntry* Twin(std::uint32_t segment, std::uint32_t ordinal) const {
+    const std::uint32_t entry = TwinOf(segment, ordinal);
+    const std::uint32_t script = model_.cycle.ScriptOf(segment + model_.cycle.period - 1);
+    return entry == kNone ? nullptr : &model_.scripts[script][entry];
+  }
+
+  [[nodiscard]] TimelineEntry PrologueEntry(std::uint32_t segment, std::uint32_t index) const {
+    const Allocation& allocation = device_.allocations[index];
+    TimelineEntry entry{index,
+                        kNone,
+                        EntryClass::kStatic,
+                        StreamObstacle(allocation, model_.main_stream),
+                        allocation.bytes,
+                        allocation.bytes,
+                        allocation.bytes};
+    const CycleEntry* twin = Twin(segment, allocation.ordinal);
+    if (!allocation.freed() || FreedAtExit(device_, allocation)) {
+      entry.entry_class = EntryClass::kPersistent;
+    } else if (twin != nullptr && (twin->entry_class == EntryClass::kDynamic || twin->bytes != entry.bytes)) {
+      entry.entry_class = EntryClass::kDynamic;
+      entry.min_bytes = std::min(entry.bytes, twin->min_bytes);
+      entry.max_bytes = std::max(entry.bytes, twin->max_bytes);
+      entry.unplanned = entry.unplanned == Unplanned::kPlanned ? Unplanned::kDynamic : entry.unplanned;
+    }
+    return entry;
+  }
+
+  std::uint32_t AddBlock(const TimelineEntry& entry, Lifetime life, std::optional<Lifetime> second) {
+    Block block;
+    block.bytes = entry.bytes;
+    block.life = life;
+    block.second_life = second;
+    block.alignment = kBlockAlignment;
+    block.stream = model_.main_stream;
+    block.persistent = entry.entry_class == EntryClass::kPersistent;
+    timeline_.problem.blocks.push_back(block);
+    return static_cast<std::uint32_t>(timeline_.problem.blocks.size() - 1);
+  }
+
+  TimelineEntry& CopyOf(std::uint32_t c, std::uint32_t e, std::uint32_t copy) {
+    return timeline_.scripts[timeline_.prologue + copy * model_.cycle.period + c].entries[e];
+  }
+
+  void PlaceCycleEntry(std::uint32_t c, std::uint32_t e) {
+    const CycleEntry& entry = model_.scripts[c][e];
+    if (entry.unplanned != Unplanned::kPlanned) {
+      return;
+    }
+    if (entry.resident) {
+      const std::uint32_t block = AddBlock(CopyOf(c, e, 0), {timeline_.cycle_begin, timeline_.end}, std::nullopt);
+      for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
+        CopyOf(c, e, copy).block = block;
+      }
+      return;
+    }
+    if (entry.end - entry.begin > axis_length()) {
+      for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
+        CopyOf(c, e, copy).unplanned = Unplanned::kLongLived;
+      }
+      return;
+    }
+    for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
+      PlaceCopy(entry, c, e, copy);
+    }
+  }
+
+  // Two copies share a block if each stays within its own copy: then they are never alive together.
+  void PlaceCopy(const CycleEntry& entry, std::uint32_t c, std::uint32_t e, std::uint32_t copy) {
+    TimelineEntry& place = CopyOf(c, e, copy);
+    const Tick shift = timeline_.cycle_begin + copy * model_.length();
+    const Lifetime life{entry.begin + shift, entry.end + shift};
+    if (entry.end <= model_.length()) {
+      if (copy % 2 == 1) {
+        place.block = CopyOf(c, e, copy - 1).block;
+        timeline_.problem.blocks[place.block].second_life = life;
+      } else {
+        place.block = AddBlock(place, life, std::nullopt);
+      }
+    } else if (life.end <= timeline_.end) {
+      place.block = AddBlock(place, life, std::nullopt);
+    } else {
+      place.block =
+          AddBlock(place, {life.begin, timeline_.end}, Lifetime{timeline_.cycle_begin, life.end - axis_length()});
+    }
+  }
+
+  [[nodiscard]] Tick PrologueEnd(const Allocation& allocation) const {
+    if (!allocation.freed() || FreedAtExit(device_, allocation)) {
+      return timeline_.end;
+    }
+    if (allocation.free_segment < timeline_.prologue) {
+      return timeline_.scripts[allocation.free_segment].begin + allocation.free_ordinal;
+    }
+    const std::uint32_t first = model_.cycle.warmup;
+    const Tick end =
+        timeline_.cycle_begin + model_.Position(first, allocation.free_segment - 1, allocation.free_ordinal);
+    return std::min(end, timeline_.end);
+  }
+
+  void PlacePrologueEntry(std::uint32_t s, std::uint32_t e) {
+    TimelineEntry& entry = timeline_.scripts[s].entries[e];
+    if (entry.unplanned != Unplanned::kPlanned) {
+      return;
+    }
+    const Tick begin = timeline_.scripts[s].begin + e;
+    const Tick end = std::max(PrologueEnd(device_.allocations[entry.allocation]), begin + 1);
+    if (end == timeline_.end) {
+      entry.entry_class = EntryClass::kPersistent;
+    }
+    if (end > timeline_.cycle_begin && JoinArc(s, e, {begin, end})) {
+      return;
+    }
+    entry.block = AddBlock(entry, {begin, end}, std::nullopt);
+  }
+
+  // The block of the steady twin in the script that comes as long before the cycle's end as script s before its
+  // beginning.
+  [[nodiscard]] std::uint32_t TwinBlock(std::uint32_t s, std::uint32_t e) const {
+    const std::uint32_t twin = TwinOf(s, e);
+    const std::size_t back = timeline_.prologue - s;
+    if (twin == kNone || back > timeline_.scripts.size() - timeline_.prologue) {
+      return kNone;
+    }
+    return timeline_.scripts[timeline_.scripts.size() - back].entries[twin].block;
+  }
+
+  // Gives the entry the place of its twin, if that is an arc which begins after the entry's block ends.
+  bool JoinArc(std::uint32_t s, std::uint32_t e, Lifetime life) {
+    TimelineEntry& entry = timeline_.scripts[s].entries[e];
+    const std::uint32_t index = TwinBlock(s, e);
+    if (index == kNone) {
+      return false;
+    }
+    Block& arc = timeline_.problem.blocks[index];
+    // An arc that was joined already begins its second life in the prologue.
+    const bool is_arc =
+        arc.second_life.has_value() && arc.second_life->begin == timeline_.cycle_begin && arc.life.end == timeline_.end;
+    if (!is_arc || arc.bytes != entry.bytes || life.end > arc.life.begin) {
+      return false;
+    }
+    arc.second_life = Lifetime{life.begin, std::max(life.end, arc.second_life->end)};
+    entry.block = index;
+    return true;
+  }
+
+  const DeviceTrace& device_;
+  const SteadyModel& model_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model) {
+  return TimelineBuilder(device, model).Build();
+}
+
+}  // namespace stalloc::planner

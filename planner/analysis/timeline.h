@@ -1,0 +1,52 @@
+// The packing problem of one device on a virtual time axis: every script once, in plan order.
+//
+//   script   | set-up | warm-up ... |        cycle (one period, or several copies of it)        |
+//   tick     0                      cycle_begin                                                 end
+//   weights  [======================================================================================
+//   warm-up           [===============)    freed in the first steady iteration
+//   transient                                   [=====)
+//   arc                             =====)                                               [=========
+//
+// A block that is freed in the next period before its own position is an arc: it lives to the end of the axis and again
+// from the cycle's beginning. A warm-up block whose steady twin is such an arc shares one place with it. A block that
+// outlives one period but not two needs two places in turn: then the cycle is unrolled into copies; what fits into one
+// copy keeps one place in all of them. Ticks count requests; see lifetimes.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "planner/analysis/steady.h"
+#include "planner/packing/problem.h"
+
+namespace stalloc::planner {
+
+struct TimelineEntry {
+  std::uint32_t allocation = kNone;  // index into DeviceTrace::allocations: the one the entry was made from
+  std::uint32_t block = kNone;       // index into Problem::blocks; kNone: not planned
+  EntryClass entry_class = EntryClass::kStatic;
+  Unplanned unplanned = Unplanned::kPlanned;
+  Bytes bytes = 0;
+  Bytes min_bytes = 0;
+  Bytes max_bytes = 0;
+};
+
+struct TimelineScript {
+  std::uint32_t segment = 0;  // that it was made from
+  Tick begin = 0;
+  std::vector<TimelineEntry> entries;
+};
+
+struct Timeline {
+  std::vector<TimelineScript> scripts;  // prologue, then cycle
+  std::uint32_t prologue = 0;           // how many are prologue
+  std::uint32_t copies = 1;             // of the period in the cycle
+  Tick cycle_begin = 0;
+  Tick end = 0;
+  Problem problem;
+};
+
+[[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,133 @@
+#include "tests/analysis/trace_script.h"
+
+#include <cstddef>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+namespace stalloc::planner {
+namespace {
+
+class ScriptReader {
+ public:
+  Trace Read(std::string_view script) {
+    std::istringstream words{std::string(script)};
+    for (std::string word; words >> word;) {
+      Take(word);
+    }
+    trace_.complete = true;
+    trace_.fingerprint.world_size = 1;
+    return std::move(trace_);
+  }
+
+ private:
+  void Take(const std::string& word) {
+    switch (word[0]) {
+      case '+':
+        return Allocate(word);
+      case '-':
+        return Free(word.substr(1));
+      case '~':
+        return Record(word);
+      case '(':
+        return AddMark({.kind = MarkKind::kFence, .name = word.substr(1)});
+      case ')':
+        return AddMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd});
+      case 'H':
+        return AddEvent({.kind = EventKind::kHeld, .device = device_, .bytes = std::stoull(word.substr(2))});
+      case 'D':
+        device_ = std::stoi(word.substr(1));
+        return;
+      default:
+        return TakeMark(word);
+    }
+  }
+
+  void TakeMark(const std::string& word) {
+    const bool automatic = word.back() == '?';
+    if (word == "INIT") {
+      AddMark({.kind = MarkKind::kInit});
+    } else if (word[0] == 'I') {
+      AddMark({.kind = MarkKind::kIteration, .index = iteration_++, .automatic = automatic});
+    } else if (word == "E") {
+      AddMark({.kind = MarkKind::kIteration, .edge = MarkEdge::kEnd, .index = iteration_ - 1});
+    } else if (word[0] == 'O') {
+      AddMark({.kind = MarkKind::kOptimizer, .automatic = automatic});
+    } else if (word[0] == 'F' || word[0] == 'B') {
+      AddMark({.kind = MarkKind::kMicrobatch,
+               .pass = word[0] == 'F' ? Pass::kForward : Pass::kBackward,
+               .index = std::stoi(word.substr(1))});
+    } else if (word.starts_with("L:")) {
+      AddMark({.kind = MarkKind::kLayer, .pass = Pass::kForward, .name = word.substr(2)});
+    } else {
+      throw std::invalid_argument("unknown token: " + word);
+    }
+  }
+
+  void Allocate(const std::string& word) {
+    const std::size_t equals = word.find('=');
+    const std::size_t at = word.find('@');
+    if (equals == std::string::npos) {
+      throw std::invalid_argument("no size: " + word);
+    }
+    TraceEvent event{.kind = EventKind::kAlloc, .device = device_, .allocation = trace_.allocations++};
+    event.bytes = std::stoull(word.substr(equals + 1));
+    event.stream = at == std::string::npos ? 0 : static_cast<std::uint32_t>(std::stoul(word.substr(at + 1)));
+    event.flags = word.back() == '!' ? kAllocCaptured : 0;
+    NoteStream(event.stream);
+    live_[word.substr(1, equals - 1)] = event.allocation;
+    AddEvent(event);
+  }
+
+  void Free(const std::string& name) {
+    const auto found = live_.find(name);
+    if (found == live_.end()) {
+      throw std::invalid_argument("not live: " + name);
+    }
+    AddEvent({.kind = EventKind::kFree, .allocation = found->second});
+    live_.erase(found);
+  }
+
+  void Record(const std::string& word) {
+    const std::size_t at = word.find('@');
+    const auto stream = static_cast<std::uint32_t>(std::stoul(word.substr(at + 1)));
+    NoteStream(stream);
+    AddEvent({.kind = EventKind::kRecordStream, .allocation = live_.at(word.substr(1, at - 1)), .stream = stream});
+  }
+
+  void NoteStream(std::uint32_t stream) {
+    while (trace_.streams.size() <= stream) {
+      trace_.streams.push_back(
+          {static_cast<std::uint32_t>(trace_.streams.size()), device_, 0x100 * trace_.streams.size()});
+    }
+  }
+
+  void AddMark(const Mark& mark) {
+    AddEvent({.kind = EventKind::kMark, .mark = static_cast<std::uint32_t>(trace_.marks.size())});
+    trace_.marks.push_back(mark);
+  }
+
+  void AddEvent(TraceEvent event) {
+    event.time_ns = static_cast<std::int64_t>(trace_.events.size()) * 1000;
+    trace_.events.push_back(event);
+  }
+
+  Trace trace_;
+  std::map<std::string, std::uint64_t> live_;
+  std::int32_t iteration_ = 0;
+  DeviceIndex device_ = 0;
+};
+
+}  // namespace
+
+Trace TraceFromScript(std::string_view script) { return ScriptReader().Read(script); }
+
+std::string Repeat(std::string_view text, int count) {
+  std::string result;
+  for (int i = 0; i < count; ++i) {
+    result.append(text).append(" ");
+  }
+  return result;
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,26 @@
+// Traces from a compact script, for tests. Tokens, separated by blanks:
+//
+//   +w=4096      allocate block w (a name may be used again once freed); +w=4096@1 on stream 1; +w=4096! captured
+//   -w           free it                       ~w@1     record it on stream 1
+//   I  I?        iteration begins, numbered from 0; automatic mark
+//   E            iteration ends                INIT     set-up begins
+//   F0  B0       micro-batch 0 forward / backward begins
+//   O  O?        optimizer begins; automatic   L:mlp    layer mlp begins
+//   (eval  )     fence begins, ends            H=4096   upstream holds so much
+//   D1           later allocations are on device 1
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "proto/model/trace.h"
+
+namespace stalloc::planner {
+
+// REQUIRES: a well-formed script; throws std::invalid_argument naming the token otherwise.
+[[nodiscard]] Trace TraceFromScript(std::string_view script);
+
+// `count` times the same text.
+[[nodiscard]] std::string Repeat(std::string_view text, int count);
+
+}  // namespace stalloc::planner
