@@ -3,6 +3,7 @@
 // Thread-safe. Created once, never destroyed: frees arrive until the process is gone.
 #pragma once
 
+#include "allocator/capi/last_error.h"
 #include "allocator/runtime/session.h"
 
 namespace stalloc {
@@ -15,8 +16,5 @@ namespace stalloc {
 // filled in here. In Mode::kTorch the session exists and does nothing: look at config().mode before installing
 // anything.
 [[nodiscard]] Result<Session*> OpenGlobalSession(const Fingerprint& known);
-
-// What stalloc_last_error returns to this thread from now on.
-void SetLastError(const std::string& message) noexcept;
 
 }  // namespace stalloc

@@ -1,7 +1,9 @@
 /* stalloc.h: the C ABI of libstalloc.so and of the torch adapter. All a training process sees of either.
  *
- * stalloc_malloc and stalloc_free have the signature of torch.cuda.memory.CUDAPluggableAllocator. Everything is thread-safe.
- * Strings are UTF-8. The ABI grows by new functions only; stalloc_abi_version tells which are there.
+ * stalloc_malloc and stalloc_free have the signature of torch.cuda.memory.CUDAPluggableAllocator. Everything is
+ * thread-safe. Strings are UTF-8. The ABI grows by new functions only; stalloc_abi_version tells which are there.
+ * Nothing but stalloc_malloc lets a C++ exception out. The four functions over CUDA memory are in libstalloc.so alone:
+ * the torch adapter is an allocator of torch's already.
  */
 #ifndef STALLOC_CAPI_STALLOC_H_
 #define STALLOC_CAPI_STALLOC_H_
@@ -25,21 +27,33 @@ extern "C" {
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
 
-/* Reads STALLOC_* and opens the session; later calls do nothing. 0: fine (also when degraded to an unplanned run); else see
- * stalloc_last_error. stalloc_malloc calls it by itself. */
+/* Reads STALLOC_* and opens the session; later calls return the first one's result. 0: fine (also when degraded to an
+ * unplanned run); else see stalloc_last_error. stalloc_malloc calls it by itself. */
 STALLOC_API int stalloc_init(void);
 /* The last error of this thread; never null. Valid until the thread's next call. */
 STALLOC_API const char* stalloc_last_error(void);
 
-/* CUDA memory, from the plan's arena or the driver's stream-ordered pool. Null when out of memory or on error. */
+/* CUDA memory, from the plan's arena or the driver's stream-ordered pool. Null for 0 bytes.
+ *
+ * When there is no memory (or no driver, or a bad STALLOC_*) it throws an exception derived from std::bad_alloc with
+ * the reason in what(): its C++ caller, CUDAPluggableAllocator, stores a null pointer without looking at it, and the
+ * tensor's kernels would fault or corrupt memory later. torch turns the exception into a RuntimeError with that text.
+ * From C use stalloc_try_malloc. */
 STALLOC_API void* stalloc_malloc(ssize_t bytes, int device, void* stream);
+/* The same, but null with stalloc_last_error set in the place of an exception. */
+STALLOC_API void* stalloc_try_malloc(ssize_t bytes, int device, void* stream);
+/* Null is fine. bytes and stream are not looked at. */
 STALLOC_API void stalloc_free(void* pointer, ssize_t bytes, int device, void* stream);
+/* The block is used on `stream` too: its memory is not given out again before that stream has come to where it is now,
+ * seen from the moment of the free. */
 STALLOC_API void stalloc_record_stream(void* pointer, void* stream);
 
-/* kind, edge, pass: the numbers of MarkKind, MarkEdge, Pass in proto/trace.proto. name may be null. automatic: 0 or 1. */
+/* kind, edge, pass: the numbers of MarkKind, MarkEdge, Pass in proto/trace.proto; others are ignored with an error.
+ * name may be null. automatic: 0 or 1. Before stalloc_init it does nothing. */
 STALLOC_API void stalloc_mark(int kind, int edge, int pass, int chunk, int index, const char* name, int automatic);
 
-/* Writes StatsJson and a NUL into buffer if it fits; returns the length needed without the NUL. */
+/* Writes StatsJson and a NUL into buffer if it fits; returns the length needed without the NUL. "{}" before
+ * stalloc_init. */
 STALLOC_API size_t stalloc_stats_json(char* buffer, size_t capacity);
 
 /* Events to the file, summary to its file. 0: fine. */
@@ -49,4 +63,4 @@ STALLOC_API int stalloc_flush(void);
 }
 #endif
 
-#endif  /* STALLOC_CAPI_STALLOC_H_ */
+#endif /* STALLOC_CAPI_STALLOC_H_ */

@@ -1,0 +1,107 @@
+// The part of stalloc.h that both libraries have: session, marks, statistics, errors.
+#include "allocator/capi/stalloc.h"
+
+#include <cstring>
+#include <exception>
+
+#include "allocator/capi/global_session.h"
+
+namespace {
+
+using stalloc::GlobalSession;
+using stalloc::SetLastError;
+
+// Runs `call` so that nothing leaves it; 0, or 1 with the thread's last error set.
+template <typename Call>
+int Guarded(Call&& call) noexcept {
+  try {
+    const stalloc::Status status = call();
+    if (status.ok()) return 0;
+    SetLastError(status.error());
+  } catch (const std::exception& error) {
+    SetLastError(error.what());
+  } catch (...) {
+    SetLastError("unknown exception");
+  }
+  return 1;
+}
+
+stalloc::Status CheckRange(const char* what, int value, int least, int most) {
+  if (value >= least && value <= most) return stalloc::Ok{};
+  return stalloc::Error{std::string("stalloc_mark: ")
+                            .append(what)
+                            .append(" must be from ")
+                            .append(std::to_string(least))
+                            .append(" to ")
+                            .append(std::to_string(most))
+                            .append("; found ")
+                            .append(std::to_string(value))};
+}
+
+stalloc::Status CheckMark(int kind, int edge, int pass) {
+  using stalloc::MarkEdge, stalloc::MarkKind, stalloc::Pass;
+  stalloc::Status status =
+      CheckRange("kind", kind, static_cast<int>(MarkKind::kInit), static_cast<int>(MarkKind::kFence));
+  if (status.ok()) {
+    status = CheckRange("edge", edge, static_cast<int>(MarkEdge::kBegin), static_cast<int>(MarkEdge::kEnd));
+  }
+  if (status.ok()) status = CheckRange("pass", pass, static_cast<int>(Pass::kNone), static_cast<int>(Pass::kOther));
+  return status;
+}
+
+}  // namespace
+
+extern "C" {
+
+int stalloc_abi_version(void) { return STALLOC_ABI_VERSION; }
+
+const char* stalloc_version(void) { return stalloc::LibraryVersion(); }
+
+const char* stalloc_last_error(void) { return stalloc::LastError(); }
+
+int stalloc_init(void) {
+  return Guarded([]() -> stalloc::Status {
+    const stalloc::Result<stalloc::Session*> session = stalloc::OpenGlobalSession({});
+    if (!session.ok()) return stalloc::Error{session.error()};
+    return stalloc::Ok{};
+  });
+}
+
+void stalloc_mark(int kind, int edge, int pass, int chunk, int index, const char* name, int automatic) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr) return;
+  (void)Guarded([&]() -> stalloc::Status {
+    if (stalloc::Status valid = CheckMark(kind, edge, pass); !valid.ok()) return valid;
+    session->Mark({.kind = static_cast<stalloc::MarkKind>(kind),
+                   .edge = static_cast<stalloc::MarkEdge>(edge),
+                   .pass = static_cast<stalloc::Pass>(pass),
+                   .chunk = chunk,
+                   .index = index,
+                   .name = name == nullptr ? "" : name,
+                   .automatic = automatic != 0});
+    return stalloc::Ok{};
+  });
+}
+
+size_t stalloc_stats_json(char* buffer, size_t capacity) {
+  std::size_t needed = 0;
+  (void)Guarded([&]() -> stalloc::Status {
+    const stalloc::Session* const session = GlobalSession();
+    const std::string json = session == nullptr ? "{}" : session->StatsJson();
+    needed = json.size();
+    if (buffer != nullptr && capacity > needed) std::memcpy(buffer, json.c_str(), needed + 1);
+    return stalloc::Ok{};
+  });
+  return needed;
+}
+
+int stalloc_flush(void) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr) return 0;
+  return Guarded([&]() -> stalloc::Status {
+    session->Flush();
+    return session->WriteSummary();
+  });
+}
+
+}  // extern "C"
