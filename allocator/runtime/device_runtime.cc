@@ -9,7 +9,6 @@
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/runtime/ledger.h"
 #include "allocator/runtime/planned_space.h"
-#include "allocator/runtime/recorder_gate.h"
 #include "allocator/runtime/request_counts.h"
 
 namespace stalloc {
@@ -22,7 +21,7 @@ struct DeviceRuntime::Impl {
   std::unique_ptr<PlannedSpace> space;
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
-  RecorderGate recorder;
+  Recorder* const recorder;  // null: nothing is recorded
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};
@@ -52,8 +51,7 @@ struct DeviceRuntime::Impl {
   }
 };
 
-// Set-up
-// ----------------------------------------------------------------------------------------------------------------
+// Set-up --------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Impl::SetUpPlan() {
   if (parts.plan->arena_bytes == 0) {
@@ -86,8 +84,7 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
 
 DeviceRuntime::~DeviceRuntime() = default;
 
-// Allocate
-// --------------------------------------------------------------------------------------------------------------
+// Allocate ------------------------------------------------------------------------------------------------------------
 
 void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, bool captured) {
   Impl& self = *impl_;
@@ -154,12 +151,10 @@ Bytes DeviceRuntime::Impl::Reclaim(bool captured) noexcept {
 }
 
 void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, bool captured) noexcept {
-  recorder.Pass(
-      [&](Recorder& to) { to.Allocated(parts.device, pointer, requested, stream, captured ? kAllocCaptured : 0); });
+  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, captured ? kAllocCaptured : 0);
 }
 
-// Free
-// ------------------------------------------------------------------------------------------------------------------
+// Free ----------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Free(void* pointer) noexcept {
   Impl& self = *impl_;
@@ -171,14 +166,14 @@ void DeviceRuntime::Free(void* pointer) noexcept {
   }
   if (owned) {
     // The trace has to have the free before the address can be given out again.
-    self.recorder.Pass([&](Recorder& to) { to.Freed(pointer); });
+    if (self.recorder != nullptr) self.recorder->Freed(pointer);
     const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer) : self.heap->Free(pointer);
     self.ledger.Remove(bytes);
     if (bytes == 0) self.UnknownFree(pointer);
     return;
   }
   if (self.ledger.RemoveUpstream(pointer) != 0) {
-    self.recorder.Pass([&](Recorder& to) { to.Freed(pointer); });
+    if (self.recorder != nullptr) self.recorder->Freed(pointer);
   } else {
     self.UnknownFree(pointer);
   }
@@ -199,7 +194,7 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
     if (!owned) self.parts.upstream->RecordStream(pointer, stream);
     return;
   }
-  self.recorder.Pass([&](Recorder& to) { to.StreamRecorded(pointer, stream); });
+  if (self.recorder != nullptr) self.recorder->StreamRecorded(pointer, stream);
   if (!owned) {
     self.parts.upstream->RecordStream(pointer, stream);
   } else if (self.space != nullptr) {
@@ -209,8 +204,7 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
   }
 }
 
-// Marks
-// -----------------------------------------------------------------------------------------------------------------
+// Marks ---------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::OnMark(const Mark& mark) {
   Impl& self = *impl_;
@@ -218,7 +212,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (self.space != nullptr) self.space->engine().OnMark(mark);
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     const Upstream::Held held = self.Sample();
-    self.recorder.Pass([&](Recorder& to) { to.Held(self.parts.device, held.current); });
+    if (self.recorder != nullptr) self.recorder->Held(self.parts.device, held.current);
   }
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) self.OnIteration();
 }
@@ -238,8 +232,7 @@ Bytes DeviceRuntime::Impl::ReleaseIdle() {
   return released;
 }
 
-// Figures
-// ---------------------------------------------------------------------------------------------------------------
+// Figures -------------------------------------------------------------------------------------------------------------
 
 Upstream::Held DeviceRuntime::Impl::Sample() const {
   const Upstream::Held held = parts.upstream->HeldBytes();
@@ -305,7 +298,6 @@ const PlanEngine* DeviceRuntime::engine() const noexcept {
 }
 PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
 const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
-void DeviceRuntime::StopRecording() noexcept { impl_->recorder.Close(); }
 void DeviceRuntime::BecomeInert() noexcept { impl_->inert.store(true, std::memory_order_relaxed); }
 
 }  // namespace stalloc

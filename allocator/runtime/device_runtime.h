@@ -85,7 +85,7 @@ class DeviceRuntime {
     Upstream* upstream = nullptr;      // not owned; outlives the runtime
     VmmDriver* driver = nullptr;       // not owned; may be null in Trace fast
     StreamFence* fence = nullptr;      // not owned; may be null
-    Recorder* recorder = nullptr;      // Trace; not owned
+    Recorder* recorder = nullptr;      // Trace; not owned; outlives the runtime
     const DevicePlan* plan = nullptr;  // Alloc; copied
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
@@ -118,8 +118,6 @@ class DeviceRuntime {
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
 
-  // No event goes to the recorder from here on. At exit, before the recorder is closed.
-  void StopRecording() noexcept;
   // In a forked child: nothing is served from or given back to the arena any more, no driver call is made.
   void BecomeInert() noexcept;
 

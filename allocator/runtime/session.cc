@@ -10,7 +10,6 @@
 #include "allocator/runtime/files.h"
 #include "allocator/runtime/fingerprint_check.h"
 #include "allocator/runtime/process_hooks.h"
-#include "allocator/runtime/recorder_gate.h"
 #include "allocator/runtime/stats_json.h"
 #include "proto/codec/plan_reader.h"
 
@@ -39,8 +38,7 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
 
 struct Session::Impl {
   Config config;
-  std::unique_ptr<Recorder> recorder;  // Trace
-  std::unique_ptr<RecorderGate> gate;  // marks and flushes of the session itself
+  std::unique_ptr<Recorder> recorder;  // Trace; closed by Finish, but there as long as the devices are
   std::atomic<bool> inert{false};
   std::atomic<bool> finished{false};
 
@@ -52,7 +50,6 @@ struct Session::Impl {
   std::optional<Plan> plan;  // Alloc
   std::string degraded;
   std::string failure;
-  Recorder::Counters last_counters;
   struct Device {
     DeviceIndex index;
     std::unique_ptr<DeviceRuntime> runtime;
@@ -72,16 +69,12 @@ struct Session::Impl {
   }
 };
 
-// Open
-// ------------------------------------------------------------------------------------------------------------------
+// Open ----------------------------------------------------------------------------------------------------------------
 
 Status Session::Impl::OpenTrace() {
-  const std::string path = config.TracePath();
-  if (Status made = MakeParentDirectories(path); !made.ok()) return Error{"cannot trace: " + made.error()};
-  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = path, .fingerprint = fingerprint});
+  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = config.TracePath(), .fingerprint = fingerprint});
   if (!opened.ok()) return Error{"cannot trace: " + opened.error()};
   recorder = std::move(opened).value();
-  gate = std::make_unique<RecorderGate>(recorder.get());
   return Ok{};
 }
 
@@ -136,8 +129,7 @@ void Session::Impl::Degrade(const std::string& why, bool logged) {
       config.mode == Mode::kTrace ? "untraced" : "unplanned");
 }
 
-// Devices
-// ---------------------------------------------------------------------------------------------------------------
+// Devices -------------------------------------------------------------------------------------------------------------
 
 // Why the plan does not fit this device; empty: it does. REQUIRES: mutex is held, there is a plan.
 std::string Session::Impl::PlanTrouble(DeviceIndex device) const {
@@ -181,9 +173,7 @@ DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDri
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
-  if (self.gate != nullptr) {
-    self.gate->Pass([&](Recorder& recorder) { recorder.UpdateFingerprint(self.fingerprint); });
-  }
+  if (self.recorder != nullptr) self.recorder->UpdateFingerprint(self.fingerprint);
   DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
@@ -198,18 +188,17 @@ DeviceRuntime* Session::Device(DeviceIndex device) const noexcept {
   return impl_->by_index[static_cast<std::size_t>(device + 1)].load(std::memory_order_acquire);
 }
 
-// Marks and files
-// -------------------------------------------------------------------------------------------------------
+// Marks and files -----------------------------------------------------------------------------------------------------
 
 void Session::Mark(const stalloc::Mark& mark) {
   if (impl_->inert.load(std::memory_order_relaxed)) return;
-  if (impl_->gate != nullptr) impl_->gate->Pass([&](Recorder& recorder) { recorder.Marked(mark); });
+  if (impl_->recorder != nullptr) impl_->recorder->Marked(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
 }
 
 void Session::Flush() {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->gate == nullptr) return;
-  impl_->gate->Pass([](Recorder& recorder) { recorder.Flush(); });
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
+  impl_->recorder->Flush();
 }
 
 std::string Session::StatsJson() const {
@@ -219,10 +208,7 @@ std::string Session::StatsJson() const {
     const std::lock_guard lock(self.mutex);
     figures.degraded = self.degraded;
     figures.fingerprint = self.fingerprint;
-    figures.recorder = self.last_counters;
-    if (self.gate != nullptr) {
-      self.gate->Pass([&](Recorder& recorder) { figures.recorder = recorder.GetCounters(); });
-    }
+    if (self.recorder != nullptr) figures.recorder = self.recorder->GetCounters();
     for (const Impl::Device& device : self.devices) figures.devices.push_back({device.index, device.runtime->Stats()});
   } else {
     figures.degraded = "forked child: the parent keeps the figures";
@@ -243,19 +229,9 @@ void Session::Finish() {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed) || self.finished.exchange(true)) return;
   if (self.recorder != nullptr) {
-    self.ForEachDevice([](DeviceRuntime& device) { device.StopRecording(); });
-    self.gate->Close();
-    self.recorder->Flush();
-    const Recorder::Counters counters = self.recorder->GetCounters();
-    if (!counters.write_error.empty()) {
-      Log(LogSeverity::kError, "the trace %s is not whole: %s", self.config.TracePath().c_str(),
-          counters.write_error.c_str());
-    }
-    {
-      const std::lock_guard lock(self.mutex);
-      self.last_counters = counters;
-    }
-    self.recorder.reset();
+    self.recorder->Close();  // other threads may go on calling it
+    const std::string error = self.recorder->GetCounters().write_error;
+    if (!error.empty()) Log(LogSeverity::kError, "the trace is not whole: %s", error.c_str());
   }
   if (const Status written = WriteSummary(); !written.ok()) {
     Log(LogSeverity::kWarning, "no summary: %s", written.error().c_str());

@@ -66,6 +66,7 @@ void WriteHead(const SessionFigures& figures, JsonWriter* json) {
   json->Field("path", figures.config.TracePath());
   json->Field("events", figures.recorder.events);
   json->Field("blocked", figures.recorder.blocked);
+  json->Field("unpaired", figures.recorder.unpaired);
   json->TextOrNull("write_error", figures.recorder.write_error);
   json->EndObject();
 }
