@@ -1,0 +1,171 @@
+#include "planner/report/rank_json.h"
+
+#include <cstddef>
+
+namespace stalloc::planner {
+namespace {
+
+void WriteStrings(const char* key, const std::vector<std::string>& strings, JsonWriter* json) {
+  json->Key(key).BeginArray();
+  for (const std::string& text : strings) {
+    json->Value(text);
+  }
+  json->EndArray();
+}
+
+void WriteFingerprint(const Fingerprint& fingerprint, JsonWriter* json) {
+  json->Key("fingerprint").BeginObject();
+  json->Key("torch_version").Value(fingerprint.torch_version);
+  json->Key("device_name").Value(fingerprint.device_name);
+  json->Key("device_bytes").Value(fingerprint.device_bytes);
+  json->Key("driver_version").Value(fingerprint.driver_version);
+  json->Key("world_size").Value(fingerprint.world_size);
+  json->Key("rank").Value(fingerprint.rank);
+  json->Key("local_rank").Value(fingerprint.local_rank);
+  WriteStrings("command_line", fingerprint.command_line, json);
+  json->Key("stalloc_version").Value(fingerprint.stalloc_version);
+  json->Key("trace_mode").Value(fingerprint.trace_mode);
+  json->EndObject();
+}
+
+void WriteMarks(const MarkCensus& census, JsonWriter* json) {
+  json->Key("marks").BeginObject();
+  json->Key("iterations").Value(census.iterations);
+  json->Key("automatic_iterations").Value(census.automatic_iterations);
+  json->Key("microbatches").Value(census.microbatches);
+  json->Key("optimizers").Value(census.optimizers);
+  json->Key("layers").Value(census.layers);
+  json->Key("fences").Value(census.fences);
+  json->EndObject();
+}
+
+void WritePeak(const PeakReport& peak, JsonWriter* json) {
+  json->Key("peak").BeginObject();
+  json->Key("live_bytes").Value(peak.live_bytes);
+  json->Key("segment").Value(peak.segment);
+  json->Key("request").Value(peak.ordinal);
+  json->Key("inside_fence").Value(peak.fenced);
+  json->Key("by_class").BeginObject();
+  for (std::size_t i = 0; i < peak.by_class.size(); ++i) {
+    json->Key(PeakClassName(static_cast<PeakClass>(i))).Value(peak.by_class[i]);
+  }
+  json->EndObject().EndObject();
+}
+
+void WriteReplay(const SegmentReplay& replay, JsonWriter* json) {
+  json->Key("replay").BeginObject();
+  json->Key("hits").Value(replay.hits);
+  json->Key("occupied").Value(replay.occupied);
+  json->Key("unplanned").Value(replay.unplanned);
+  json->Key("unmatched").Value(replay.unmatched);
+  json->Key("requests_over_block").Value(replay.requests_over_block);
+  json->Key("hits_over_block").Value(replay.hits_over_block);
+  json->EndObject();
+}
+
+void WriteSegments(const std::vector<SegmentReport>& segments, JsonWriter* json) {
+  json->Key("segments").BeginArray();
+  for (const SegmentReport& segment : segments) {
+    json->BeginObject();
+    json->Key("iteration").Value(segment.index);
+    json->Key("requests").Value(segment.requests);
+    json->Key("requested_bytes").Value(segment.requested_bytes);
+    json->Key("peak_live_bytes").Value(segment.peak_live_bytes);
+    json->Key("stability").Value(StabilityName(segment.stability));
+    if (segment.replay.has_value()) {
+      WriteReplay(*segment.replay, json);
+    }
+    json->EndObject();
+  }
+  json->EndArray();
+}
+
+void WriteStreams(const std::vector<StreamReport>& streams, JsonWriter* json) {
+  json->Key("streams").BeginArray();
+  for (const StreamReport& stream : streams) {
+    json->BeginObject();
+    json->Key("ordinal").Value(stream.stream.ordinal);
+    json->Key("handle").Value(stream.stream.handle);
+    json->Key("requests").Value(stream.requests);
+    json->Key("bytes").Value(stream.bytes);
+    json->Key("recorded_elsewhere").Value(stream.recorded);
+    json->Key("planned").Value(stream.main);
+    json->EndObject();
+  }
+  json->EndArray();
+}
+
+void WritePredicted(const Predicted& predicted, JsonWriter* json) {
+  json->Key("predicted").BeginObject();
+  json->Key("peak_live_bytes").Value(predicted.peak_live_bytes);
+  json->Key("planned_peak_bytes").Value(predicted.planned_peak_bytes);
+  json->Key("upstream_peak_bytes").Value(predicted.upstream_peak_bytes);
+  json->Key("lower_bound_bytes").Value(predicted.lower_bound_bytes);
+  json->Key("efficiency").Value(predicted.efficiency);
+  json->EndObject();
+}
+
+void WritePacking(const PackingReport& packing, JsonWriter* json) {
+  json->Key("plan").BeginObject();
+  json->Key("solver").Value(packing.solver);
+  json->Key("blocks").Value(packing.blocks);
+  json->Key("arena_bytes").Value(packing.arena_bytes);
+  json->Key("lower_bound_bytes").Value(packing.lower_bound_bytes);
+  json->Key("ratio").Value(packing.ratio());
+  json->Key("seconds").Value(packing.seconds);
+  json->Key("warmup_iterations").Value(packing.warmup);
+  json->Key("period").Value(packing.period);
+  json->Key("copies").Value(packing.copies);
+  json->Key("cycle_requests").BeginObject();
+  for (std::size_t i = 0; i < packing.cycle.size(); ++i) {
+    json->Key(UnplannedName(static_cast<Unplanned>(i))).BeginObject();
+    json->Key("requests").Value(packing.cycle[i].requests);
+    json->Key("bytes").Value(packing.cycle[i].bytes).EndObject();
+  }
+  json->EndObject();
+  WritePredicted(packing.predicted, json);
+  json->EndObject();
+}
+
+void WriteDevice(const DeviceReport& device, JsonWriter* json) {
+  json->BeginObject();
+  json->Key("device").Value(device.device);
+  WritePeak(device.peak, json);
+  json->Key("traced_held_peak_bytes").Value(device.held_peak_bytes);
+  json->Key("traced_efficiency").Value(device.traced_efficiency());
+  WriteSegments(device.segments, json);
+  WriteStreams(device.streams, json);
+  if (device.packing.has_value()) {
+    WritePacking(*device.packing, json);
+  } else {
+    json->Key("plan").Null();
+  }
+  WriteStrings("warnings", device.warnings, json);
+  json->EndObject();
+}
+
+}  // namespace
+
+void WriteRankJson(const RankReport& report, JsonWriter* json) {
+  json->BeginObject();
+  json->Key("rank").Value(report.fingerprint.rank);
+  WriteFingerprint(report.fingerprint, json);
+  json->Key("events").Value(report.events);
+  json->Key("trace_complete").Value(report.trace_complete);
+  json->Key("seconds").Value(report.seconds);
+  WriteMarks(report.census, json);
+  WriteStrings("warnings", report.warnings, json);
+  json->Key("devices").BeginArray();
+  for (const DeviceReport& device : report.devices) {
+    WriteDevice(device, json);
+  }
+  json->EndArray().EndObject();
+}
+
+std::string RankJson(const RankReport& report) {
+  JsonWriter json;
+  WriteRankJson(report, &json);
+  return json.Take();
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,83 @@
+#include "planner/report/run_summary.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "planner/report/json_writer.h"
+#include "planner/report/quantities.h"
+#include "planner/report/rank_json.h"
+#include "planner/report/text_table.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Of the template, or of the last iteration where none was chosen.
+std::string RequestsPerIteration(const DeviceReport& device) {
+  if (device.segments.size() < 2) {
+    return "-";
+  }
+  for (const SegmentReport& segment : device.segments) {
+    if (segment.stability == Stability::kTemplate) {
+      return absl::StrCat(segment.requests);
+    }
+  }
+  return absl::StrCat(device.segments.back().requests);
+}
+
+void AddDevice(const RankOutcome& outcome, const DeviceReport& device, TextTable* table) {
+  const std::string rank = absl::StrCat(outcome.rank);
+  const std::string name = device.device == kCpuDevice ? "cpu" : absl::StrCat(device.device);
+  if (!device.packing.has_value()) {
+    table->AddRow({rank, name, RequestsPerIteration(device), FormatBytes(device.peak.live_bytes), "-", "-", "-", "-",
+                   FormatShare(device.traced_efficiency()), FormatSeconds(outcome.seconds)});
+    return;
+  }
+  const PackingReport& packing = *device.packing;
+  table->AddRow({rank, name, RequestsPerIteration(device), FormatBytes(device.peak.live_bytes),
+                 FormatBytes(packing.arena_bytes), FormatBytes(packing.lower_bound_bytes),
+                 absl::StrFormat("%.4f", packing.ratio()), FormatShare(packing.predicted.efficiency),
+                 FormatShare(device.traced_efficiency()), FormatSeconds(outcome.seconds)});
+}
+
+}  // namespace
+
+std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
+  TextTable table({"rank", "device", "requests/iteration", "peak live", "arena", "lower bound", "ratio", "predicted E",
+                   "traced E", "time"});
+  for (const RankOutcome& outcome : outcomes) {
+    if (!outcome.report.has_value()) {
+      table.AddRow(
+          {absl::StrCat(outcome.rank), "failed", "-", "-", "-", "-", "-", "-", "-", FormatSeconds(outcome.seconds)});
+      continue;
+    }
+    for (const DeviceReport& device : outcome.report->devices) {
+      AddDevice(outcome, device, &table);
+    }
+  }
+  return table.Render();
+}
+
+std::string SummaryJson(const std::vector<RankOutcome>& outcomes) {
+  JsonWriter json;
+  bool ok = true;
+  json.BeginObject().Key("ranks").BeginArray();
+  for (const RankOutcome& outcome : outcomes) {
+    ok = ok && outcome.error.empty();
+    json.BeginObject();
+    json.Key("rank").Value(outcome.rank);
+    json.Key("ok").Value(outcome.error.empty());
+    json.Key("error").Value(outcome.error);
+    json.Key("plan").Value(outcome.plan_path);
+    json.Key("seconds").Value(outcome.seconds);
+    json.Key("report");
+    if (outcome.report.has_value()) {
+      WriteRankJson(*outcome.report, &json);
+    } else {
+      json.Null();
+    }
+    json.EndObject();
+  }
+  json.EndArray().Key("ok").Value(ok).EndObject();
+  return json.Take();
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,27 @@
+// All ranks of a run: one line each, as text or JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/analysis/rank_report.h"
+
+namespace stalloc::planner {
+
+struct RankOutcome {
+  std::uint32_t rank = 0;
+  std::optional<RankReport> report;  // absent if the trace could not be read or analysed
+  std::string error;                 // empty: fine
+  std::string plan_path;             // empty: none written
+  double seconds = 0;                // with reading and writing
+};
+
+// Columns: rank, device, requests per iteration, peak, arena, lower bound, ratio, predicted E, E when traced, seconds.
+[[nodiscard]] std::string SummaryTable(const std::vector<RankOutcome>& outcomes);
+
+// {"ranks": [{"rank", "ok", "error", "plan", "seconds", "report": {...}}], "ok"}
+[[nodiscard]] std::string SummaryJson(const std::vector<RankOutcome>& outcomes);
+
+}  // namespace stalloc::planner
