@@ -1,0 +1,109 @@
+#include "proto/model/plan_shape.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/proto/random_formats.h"
+
+namespace stalloc {
+namespace {
+
+using testing::HasSubstr;
+
+// One device, two slots, one cycle script of two entries.
+Plan SmallPlan() {
+  DevicePlan device;
+  device.device = 0;
+  device.arena_bytes = 4096;
+  device.slots = {{.offset = 0, .capacity = 1024, .predecessors = {}},
+                  {.offset = 1024, .capacity = 3072, .predecessors = {0}}};
+  device.streams = {{.ordinal = 0, .device = 0, .handle = 0}, {.ordinal = 1, .device = 0, .handle = 7}};
+  Entry entry;
+  entry.bytes = entry.min_bytes = entry.max_bytes = 1024;
+  entry.slot = 0;
+  Script script;
+  script.entries = {entry, entry};
+  script.entries[1].slot = kNoSlot;
+  script.phases = {{.mark = {}, .first_entry = 0}, {.mark = {}, .first_entry = 1}};
+  device.cycle = {script};
+  device.stream_edges = {{.from_slot = 0, .to_slot = 1, .from_stream = 0, .to_stream = 1}};
+  Plan plan;
+  plan.devices = {device};
+  return plan;
+}
+
+struct Case {
+  const char* name;
+  std::function<void(DevicePlan*)> damage;
+  const char* expected;
+};
+
+class PlanShapeTest : public testing::TestWithParam<Case> {};
+
+TEST_P(PlanShapeTest, ViolationIsNamedWithItsPlaceAndValues) {
+  Plan plan = SmallPlan();
+  ASSERT_TRUE(CheckPlanShape(plan).ok()) << CheckPlanShape(plan).error();
+  GetParam().damage(&plan.devices[0]);
+  const Status status = CheckPlanShape(plan);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error(), HasSubstr(GetParam().expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, PlanShapeTest,
+    testing::Values(
+        Case{"Device", [](DevicePlan* d) { d->device = -2; }, "device -2: expected -1 (CPU) or a device's index"},
+        Case{"Arena", [](DevicePlan* d) { d->arena_bytes = 4097; }, "arena_bytes 4097 is not a multiple of 512"},
+        Case{"NoCycle", [](DevicePlan* d) { d->cycle.clear(); }, "device 0: expected at least one cycle script"},
+        Case{"StreamTwice", [](DevicePlan* d) { d->streams[1].ordinal = 0; }, "stream ordinal 0 is listed twice"},
+        Case{"Offset", [](DevicePlan* d) { d->slots[1].offset = 100; }, "slot 1: offset 100 is not a multiple of 512"},
+        Case{"Capacity", [](DevicePlan* d) { d->slots[0].capacity = 0; }, "slot 0: capacity 0 is not a positive"},
+        Case{"CapacityUnaligned", [](DevicePlan* d) { d->slots[0].capacity = 1000; },
+             "capacity 1000 is not a positive"},
+        Case{"Beyond", [](DevicePlan* d) { d->slots[1].capacity = 3584; }, "reach beyond the arena's 4096 bytes"},
+        Case{"BeyondWrapping", [](DevicePlan* d) { d->slots[1].capacity = ~Bytes{511}; }, "reach beyond the arena's"},
+        Case{"Predecessor", [](DevicePlan* d) { d->slots[0].predecessors = {2}; }, "slot 0: predecessor 2 of 2 slots"},
+        Case{"PhaseRange", [](DevicePlan* d) { d->cycle[0].phases[1].first_entry = 3; }, "phase 1: first_entry 3 of 2"},
+        Case{"PhaseOrder", [](DevicePlan* d) { d->cycle[0].phases[0].first_entry = 2; }, "1 after 2 is not ascending"},
+        Case{"EntryZero", [](DevicePlan* d) { d->cycle[0].entries[1].bytes = 0; }, "cycle script 0, entry 1: bytes 0"},
+        Case{"EntryUnaligned", [](DevicePlan* d) { d->cycle[0].entries[0].bytes = 513; }, "entry 0: bytes 513 is not"},
+        Case{"MinAbove", [](DevicePlan* d) { d->cycle[0].entries[0].min_bytes = 2048; }, "found 2048, 1024, 1024"},
+        Case{"MaxBelow", [](DevicePlan* d) { d->cycle[0].entries[0].max_bytes = 512; }, "found 1024, 1024, 512"},
+        Case{"EntryStream", [](DevicePlan* d) { d->cycle[0].entries[0].stream = 2; }, "stream ordinal 2 is not listed"},
+        Case{"EntrySlot", [](DevicePlan* d) { d->cycle[0].entries[0].slot = 2; }, "entry 0: slot 2 of 2"},
+        Case{"EntryTooBig", [](DevicePlan* d) { d->slots[0].capacity = 512; }, "bytes 1024 in slot 0 of capacity 512"},
+        Case{"Prologue",
+             [](DevicePlan* d) {
+               d->prologue = d->cycle;
+               d->prologue[0].entries[0].slot = 9;
+             },
+             "prologue script 0, entry 0: slot 9 of 2"},
+        Case{"EdgeSlot", [](DevicePlan* d) { d->stream_edges[0].to_slot = 2; }, "stream edge 0: slot 2 of 2"},
+        Case{"EdgeStream", [](DevicePlan* d) { d->stream_edges[0].to_stream = 5; }, "stream ordinal 5 is not listed"}),
+    [](const testing::TestParamInfo<Case>& each) { return each.param.name; });
+
+TEST(PlanShapeWholeTest, PlanWithoutDevicesOrWithADeviceTwiceIsRefused) {
+  EXPECT_THAT(CheckPlanShape(Plan{}).error(), HasSubstr("at least one device"));
+  Plan plan = SmallPlan();
+  plan.devices.push_back(plan.devices[0]);
+  EXPECT_THAT(CheckPlanShape(plan).error(), HasSubstr("device 0 is listed twice"));
+}
+
+TEST(PlanShapeWholeTest, PlanThatListsNoStreamsKnowsTheDefaultOne) {
+  Plan plan = SmallPlan();
+  plan.devices[0].streams.clear();
+  plan.devices[0].stream_edges.clear();
+  EXPECT_TRUE(CheckPlanShape(plan).ok());
+}
+
+TEST(PlanShapeWholeTest, RandomPlansPass) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const Status status = CheckPlanShape(RandomFormats(seed).MakePlan());
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.error();
+  }
+}
+
+}  // namespace
+}  // namespace stalloc

@@ -1,0 +1,204 @@
+// Random traces and plans that obey every rule of the formats; the same seed gives the same value.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "proto/model/plan.h"
+#include "proto/model/trace.h"
+
+namespace stalloc {
+
+inline bool operator==(const Slot& a, const Slot& b) {
+  return a.offset == b.offset && a.capacity == b.capacity && a.predecessors == b.predecessors;
+}
+inline bool operator==(const Entry& a, const Entry& b) {
+  return a.bytes == b.bytes && a.min_bytes == b.min_bytes && a.max_bytes == b.max_bytes && a.stream == b.stream &&
+         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life;
+}
+inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
+inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
+inline bool operator==(const StreamEdge& a, const StreamEdge& b) {
+  return a.from_slot == b.from_slot && a.to_slot == b.to_slot && a.from_stream == b.from_stream &&
+         a.to_stream == b.to_stream;
+}
+inline bool operator==(const Predicted& a, const Predicted& b) {
+  return a.peak_live_bytes == b.peak_live_bytes && a.planned_peak_bytes == b.planned_peak_bytes &&
+         a.upstream_peak_bytes == b.upstream_peak_bytes && a.lower_bound_bytes == b.lower_bound_bytes &&
+         a.efficiency == b.efficiency;
+}
+inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
+  return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
+         a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams && a.predicted == b.predicted;
+}
+inline bool operator==(const Plan& a, const Plan& b) {
+  return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
+         a.solver == b.solver;
+}
+
+class RandomFormats {
+ public:
+  explicit RandomFormats(std::uint64_t seed) : random_(seed) {}
+
+  // Numbers of all magnitudes, so that varints of all lengths occur.
+  std::uint64_t Number() { return random_() >> (random_() % 64); }
+  std::uint64_t Below(std::uint64_t limit) { return random_() % limit; }
+  std::string Word() {
+    static const char* const kWords[] = {"", "pretrain.py", "--lr=1e-4", "größe", "層", "a b\nc", "nul\x01"};
+    return kWords[Below(std::size(kWords))];
+  }
+
+  Fingerprint MakeFingerprint() {
+    Fingerprint fingerprint;
+    fingerprint.torch_version = "2.11.0+cu130";
+    fingerprint.device_name = Word();
+    fingerprint.device_bytes = Number();
+    fingerprint.driver_version = Word();
+    fingerprint.world_size = static_cast<std::uint32_t>(Number());
+    fingerprint.rank = static_cast<std::uint32_t>(Number());
+    fingerprint.local_rank = static_cast<std::uint32_t>(Below(8));
+    for (std::uint64_t i = Below(4); i > 0; --i) fingerprint.command_line.push_back(Word());
+    fingerprint.stalloc_version = "0.1.0";
+    fingerprint.trace_mode = Word();
+    return fingerprint;
+  }
+
+  Mark MakeMark() {
+    Mark mark;
+    mark.kind = static_cast<MarkKind>(1 + Below(6));
+    mark.edge = static_cast<MarkEdge>(1 + Below(2));
+    mark.pass = static_cast<Pass>(Below(6));
+    mark.chunk = static_cast<std::int32_t>(Below(7)) - 3;
+    mark.index = static_cast<std::int32_t>(Number());
+    mark.name = Word();
+    mark.automatic = Below(2) == 1;
+    return mark;
+  }
+
+  Trace MakeTrace(std::size_t events) {
+    Trace trace;
+    trace.fingerprint = MakeFingerprint();
+    trace.complete = true;
+    std::vector<std::uint64_t> live;
+    for (std::size_t i = 0; i < events; ++i) trace.events.push_back(MakeEvent(&trace, &live));
+    return trace;
+  }
+
+  Plan MakePlan() {
+    Plan plan;
+    plan.fingerprint = MakeFingerprint();
+    for (int device = kCpuDevice; device < static_cast<int>(Below(3)); ++device)
+      plan.devices.push_back(MakeDevice(device));
+    plan.planner_version = Word();
+    plan.solver = Word();
+    return plan;
+  }
+
+ private:
+  TraceEvent MakeEvent(Trace* trace, std::vector<std::uint64_t>* live) {
+    TraceEvent event;
+    event.kind = static_cast<EventKind>(1 + Below(5));
+    const bool needs_live = event.kind == EventKind::kFree || event.kind == EventKind::kRecordStream;
+    if (needs_live && live->empty()) event.kind = EventKind::kAlloc;
+    event.thread = static_cast<std::uint32_t>(Below(3));
+    event.flags = static_cast<std::uint32_t>(Below(2));
+    if (!trace->events.empty()) {  // threads' clocks interleave: small steps back occur
+      event.time_ns = trace->events.back().time_ns + static_cast<std::int64_t>(Below(100'000)) - 500;
+    }
+    const std::size_t pick = live->empty() ? 0 : Below(live->size());
+    switch (event.kind) {
+      case EventKind::kAlloc:
+        event.device = static_cast<DeviceIndex>(Below(3)) - 1;
+        event.bytes = Number();
+        event.allocation = trace->allocations++;
+        event.stream = MakeStream(trace);
+        live->push_back(event.allocation);
+        break;
+      case EventKind::kFree:
+        event.allocation = (*live)[pick];
+        live->erase(live->begin() + static_cast<std::ptrdiff_t>(pick));
+        break;
+      case EventKind::kRecordStream:
+        event.allocation = (*live)[pick];
+        event.stream = MakeStream(trace);
+        break;
+      case EventKind::kMark:
+        event.mark = static_cast<std::uint32_t>(trace->marks.size());
+        trace->marks.push_back(MakeMark());
+        break;
+      case EventKind::kHeld:
+        event.device = 0;
+        event.bytes = Number();
+        break;
+    }
+    return event;
+  }
+
+  std::uint32_t MakeStream(Trace* trace) {
+    const auto ordinal = static_cast<std::uint32_t>(Below(trace->streams.size() + 1));
+    if (ordinal == trace->streams.size()) {
+      trace->streams.push_back({.ordinal = ordinal, .device = static_cast<DeviceIndex>(Below(2)), .handle = Number()});
+    }
+    return ordinal;
+  }
+
+  Bytes Aligned(std::uint64_t limit) { return (1 + Below(limit)) * kBlockAlignment; }
+
+  DevicePlan MakeDevice(DeviceIndex index) {
+    DevicePlan device;
+    device.device = index;
+    device.arena_bytes = Bytes{1} << 40;
+    for (std::uint32_t i = 0; i < 2; ++i) device.streams.push_back({.ordinal = i, .device = index, .handle = Number()});
+    const std::uint64_t slots = 1 + Below(20);
+    for (std::uint64_t i = 0; i < slots; ++i) {
+      Slot slot{.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20), .predecessors = {}};
+      for (std::uint64_t p = Below(4); p > 0; --p) {
+        slot.predecessors.push_back(static_cast<std::uint32_t>(Below(slots)));
+      }
+      device.slots.push_back(slot);
+    }
+    for (std::uint64_t i = Below(3); i > 0; --i) device.prologue.push_back(MakeScript(device));
+    for (std::uint64_t i = 1 + Below(2); i > 0; --i) device.cycle.push_back(MakeScript(device));
+    for (std::uint64_t i = Below(3); i > 0; --i) {
+      device.stream_edges.push_back({.from_slot = static_cast<std::uint32_t>(Below(slots)),
+                                     .to_slot = static_cast<std::uint32_t>(Below(slots)),
+                                     .from_stream = 0,
+                                     .to_stream = 1});
+    }
+    device.predicted = {.peak_live_bytes = Number(),
+                        .planned_peak_bytes = Number(),
+                        .upstream_peak_bytes = Number(),
+                        .lower_bound_bytes = Number(),
+                        .efficiency = 0.875};
+    return device;
+  }
+
+  Script MakeScript(const DevicePlan& device) {
+    Script script;
+    const std::uint64_t entries = Below(40);
+    for (std::uint64_t i = 0; i < entries; ++i) {
+      Entry entry;
+      if (Below(4) != 0) entry.slot = static_cast<std::uint32_t>(Below(device.slots.size()));
+      entry.bytes = entry.slot == kNoSlot ? Aligned(1u << 20) : device.slots[entry.slot].capacity;
+      entry.min_bytes = entry.bytes - Below(entry.bytes / kBlockAlignment) * kBlockAlignment;
+      entry.max_bytes = entry.bytes + Below(100) * kBlockAlignment;
+      entry.stream = static_cast<std::uint32_t>(Below(2));
+      entry.entry_class = static_cast<EntryClass>(1 + Below(4));
+      entry.expected_life = Number();
+      script.entries.push_back(entry);
+    }
+    std::uint32_t first = 0;
+    for (std::uint64_t i = Below(5); i > 0; --i) {
+      first += static_cast<std::uint32_t>(Below(entries - first + 1));
+      script.phases.push_back({.mark = MakeMark(), .first_entry = first});
+    }
+    return script;
+  }
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace stalloc
