@@ -1,11 +1,13 @@
 // PlanEngine: serves the requests of one device from an arena, where the plan says they belong.
 //
-// A request that the plan expects (allocator/engine/matcher.h finds it) gets its slot, provided that no live block holds any
-// byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). Every other request is the
-// caller's to serve elsewhere, and is counted by reason. A wrong plan or a diverging run therefore costs memory, never data.
+// A request that the plan expects (allocator/engine/matcher.h finds it) gets its slot, provided that no live block
+// holds any byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). Every other
+// request is the caller's to serve elsewhere, and is counted by reason. A wrong plan or a diverging run therefore costs
+// memory, never data.
 //
-// Streams: until hand-overs are planned, the arena serves one stream only (the plan's main stream, bound at its first match).
-// A block that is recorded on another stream anyway stays occupied after its free until that stream has passed it.
+// Streams: until hand-overs are planned, the arena serves one stream only (the plan's main stream, bound at its first
+// match). A block that is recorded on another stream anyway stays occupied after its free until that stream has passed
+// it.
 //
 // Thread-safe; Allocate and Free are noexcept, take no heap memory, do no I/O and hold no lock over a driver call.
 #pragma once
@@ -23,15 +25,15 @@
 namespace stalloc {
 
 enum class MissReason : std::uint8_t {
-  kNone,        // served
-  kUnplanned,   // matched an entry that the plan leaves to upstream (dynamic, other stream, recorded on a stream)
-  kUnknownSize, // no entry of this script has this size
-  kUnmatched,   // the size exists, but not here
-  kOccupied,    // matched, but a live block holds bytes of the slot
-  kStream,      // matched, but on another stream than the arena serves
-  kFenced,      // inside a fence (evaluation, checkpoint)
-  kCapturing,   // a graph capture or MemPool owns the stream's requests
-  kInactive,    // no plan, plan given up, or forked child
+  kNone,         // served
+  kUnplanned,    // matched an entry that the plan leaves to upstream (dynamic, other stream, recorded on a stream)
+  kUnknownSize,  // no entry of this script has this size
+  kUnmatched,    // the size exists, but not here
+  kOccupied,     // matched, but a live block holds bytes of the slot
+  kStream,       // matched, but on another stream than the arena serves
+  kFenced,       // inside a fence (evaluation, checkpoint)
+  kCapturing,    // a graph capture or MemPool owns the stream's requests
+  kInactive,     // no plan, plan given up, or forked child
   kCount,
 };
 [[nodiscard]] const char* MissReasonName(MissReason reason) noexcept;
@@ -56,12 +58,18 @@ struct EngineStats {
   Bytes peak_live_bytes = 0;
   std::uint64_t live_blocks = 0;
   std::uint64_t iterations = 0;
+  std::uint64_t sync_losses = 0;     // times that a request was not the expected one
+  std::uint64_t reanchorings = 0;    // times that the place in the script was found elsewhere
+  std::uint64_t unknown_frees = 0;   // Free of an address where no live block starts
+  std::uint64_t pending_blocks = 0;  // freed by the program, still fenced by another stream
+  Bytes pending_bytes = 0;
+  std::uint64_t retained_blocks = 0;  // never to be reused: their streams could not be followed
   bool active = false;
 };
 
 struct LiveBlock {
   Offset offset = 0;
-  Bytes bytes = 0;       // rounded
+  Bytes bytes = 0;  // rounded
   Bytes requested = 0;
   StreamHandle stream = 0;
   bool freed_pending = false;  // freed by the program, still fenced by another stream
@@ -89,7 +97,8 @@ class PlanEngine {
   // Moves the cursor. Marks come from the host thread that runs the loop.
   void OnMark(const Mark& mark) noexcept;
 
-  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed.
+  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Takes no
+  // lock, and no call reaches the StreamFence afterwards.
   void Deactivate() noexcept;
 
   [[nodiscard]] EngineStats Stats() const;

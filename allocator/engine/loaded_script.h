@@ -1,0 +1,57 @@
+// LoadedScript: one script of a plan as the engine follows it: index for the matcher, places of its entries, phases.
+//
+// Built when the plan is loaded; read-only and shared afterwards. Offsets and lengths in granules of kBlockAlignment
+// bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocator/engine/script_index.h"
+#include "proto/model/plan.h"
+#include "proto/model/trace.h"
+
+namespace stalloc {
+
+// Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk and
+// index; for layers and fences also the name. Who placed a mark (`automatic`) does not matter. Never 0.
+[[nodiscard]] std::uint64_t MarkKey(const Mark& mark) noexcept;
+
+class LoadedScript {
+ public:
+  // Where an entry lies; no place if granules == 0.
+  struct Place {
+    std::uint32_t granule = 0;
+    std::uint32_t granules = 0;
+  };
+  static constexpr std::int32_t kNoPhase = -1;
+
+  LoadedScript(const Script& script, const std::vector<Slot>& slots);
+
+  [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }
+  [[nodiscard]] const Place& PlaceOf(std::int32_t entry) const noexcept {
+    return places_[static_cast<std::size_t>(entry)];
+  }
+
+  [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()); }
+  // First phase with this key after `after`, else the first from the script's start on; kNoPhase if there is none.
+  [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
+  [[nodiscard]] std::uint64_t PhaseKey(std::int32_t phase) const noexcept { return At(phase).key; }
+  [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
+
+ private:
+  struct PhaseStart {
+    std::uint64_t key;
+    std::int32_t first_entry;
+  };
+  [[nodiscard]] const PhaseStart& At(std::int32_t phase) const noexcept {
+    return phases_[static_cast<std::size_t>(phase)];
+  }
+
+  ScriptIndex index_;
+  std::vector<Place> places_;
+  std::vector<PhaseStart> phases_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,131 @@
+// Matcher: which entry of a script the next request of a live run is.
+//
+// Note [Matching]
+//               a known size that is not the cursor's               8 exact matches in a row, clearly ahead
+//      in sync --------------------------------------->  aligning --------------------------------------->  in sync
+//      one compare,                             all hypotheses within +-28 entries (alignment.h)
+//      a few ns                                    |
+//                                                  | half of the last 16 requests unexplained, and the last 8 anchors
+//                                                  | occur somewhere in the script: go on there (a block was left out,
+//                                                  v an evaluation ran in between, a step is run again)
+//                                               in sync
+//
+// A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
+// In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
+// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
+//
+// Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
+// When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
+// no history of exact matches is needed. Of weak ones it is: they are replayed into the alignment when sync is lost.
+//
+// No place is final. Where the anchors occur more than once, the longest common history decides; then coming back to
+// *home*, the place where a long time in sync ended; then the nearest after it. A place that was found this way is an
+// excursion for its first 512 entries: home stays where it was, so that an interlude that resembles another part of the
+// script ends where it began.
+//
+// Not thread-safe; noexcept; no heap. O(1) in sync, 64 cells a request otherwise, and the occurrences of the last 8
+// anchors when these are looked up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "allocator/engine/alignment.h"
+#include "allocator/engine/script_index.h"
+
+namespace stalloc {
+
+class Matcher {
+ public:
+  enum class Outcome : std::uint8_t {
+    kMatched,      // `entry` is the request's entry, size for size
+    kVarying,      // `entry` is the request's entry, but for its size
+    kUnmatched,    // the script has this size, but not here
+    kUnknownSize,  // no entry of the script has this size
+  };
+  struct Match {
+    Outcome outcome;
+    std::int32_t entry;  // -1: none
+  };
+
+  // Follows `script` from `cursor` on, in sync. `script` outlives the matcher's use of it; null: nothing matches.
+  void Follow(const ScriptIndex* script, std::int32_t cursor) noexcept;
+
+  // The next request. Advances.
+  [[nodiscard]] Match Next(Granules granules) noexcept {
+    if (in_sync_ && script_->SizeAt(cursor_) == granules) {
+      doubtful_count_ = 0;
+      return {Outcome::kMatched, cursor_++};
+    }
+    return NextNotExact(granules);
+  }
+
+  // The entry expected next: certain in sync, else the best hypothesis.
+  [[nodiscard]] std::int32_t cursor() const noexcept { return cursor_; }
+  [[nodiscard]] bool in_sync() const noexcept { return in_sync_; }
+  // Times that sync was lost, and that a place was found by its anchors.
+  [[nodiscard]] std::uint64_t times_lost() const noexcept { return times_lost_; }
+  [[nodiscard]] std::uint64_t times_reanchored() const noexcept { return times_reanchored_; }
+
+ private:
+  static constexpr std::uint32_t kReplay = 64;         // requests since the last exact match that are remembered
+  static constexpr std::uint32_t kAnchorHistory = 64;  // anchors since sync was lost that are remembered
+  static constexpr std::uint32_t kPatience = 12;       // requests out of sync before anchors are looked up
+  static constexpr std::uint32_t kRecent = 0xffff;     // the requests out of sync that are judged: the last 16 ...
+  static constexpr int kBad = 8;                       // ... of which so few are explained when the place is lost
+  static constexpr std::int32_t kExcursion = 512;      // entries after which a place found by its anchors becomes home
+  static constexpr std::int32_t kHomeSlack = 3;        // entries that the last disturbance may have eaten
+  static constexpr std::uint32_t kHomeBonus = 6;       // anchors of common history that coming home is worth
+
+  struct Doubtful {  // a request in sync that matched weakly or not at all
+    Granules granules;
+    std::int32_t cursor;  // before it
+  };
+  struct Place {  // a candidate for going on
+    std::uint32_t merit = 0;
+    std::int32_t distance = 0;
+    std::int32_t cursor = 0;
+    bool home = false;
+    [[nodiscard]] bool BetterThan(const Place& other) const noexcept {
+      return merit != other.merit ? merit > other.merit : distance < other.distance;
+    }
+  };
+
+  Match NextNotExact(Granules granules) noexcept;
+  Match NextInSync(Granules granules) noexcept;
+  Match NextAligning(Granules granules) noexcept;
+  [[nodiscard]] Match Answer(Granules granules) const noexcept;
+  void LoseSync() noexcept;
+  void GainSync(std::int32_t cursor) noexcept;
+  void Remember(Granules granules) noexcept;
+  bool GoToAnchors() noexcept;
+  [[nodiscard]] std::uint32_t CommonHistory(std::uint32_t last_anchor) const noexcept;
+  [[nodiscard]] Place Judge(std::uint32_t last_anchor, std::uint32_t common) const noexcept;
+
+  const ScriptIndex* script_ = nullptr;
+  std::int32_t cursor_ = 0;
+  bool in_sync_ = false;
+  std::uint64_t times_lost_ = 0;
+  std::uint64_t times_reanchored_ = 0;
+
+  // In sync.
+  std::uint32_t doubtful_count_ = 0;          // since the last exact match
+  std::array<Doubtful, kReplay> doubtful_{};  // ring: the last of them
+  std::int32_t sync_start_ = 0;               // cursor when sync was gained
+
+  // Aligning.
+  Alignment alignment_;
+  std::uint32_t aligning_ = 0;   // requests since sync was lost
+  std::uint32_t explained_ = 0;  // one bit a request, the last one lowest
+  bool disturbed_ = false;  // the place was lost since; certainty alone does not tell which of many like places it is
+  std::uint32_t anchor_count_ = 0;
+  std::array<Granules, kAnchorHistory> anchors_{};  // ring: the last of them
+
+  // Where to come back to.
+  std::int32_t home_ = 0;
+  std::int32_t excursion_left_ = 0;       // entries until the present track becomes home
+  std::uint32_t away_ = 0;                // requests out of sync since home was left
+  std::uint32_t away_unknown_sizes_ = 0;  // of those
+};
+
+}  // namespace stalloc

@@ -1,0 +1,86 @@
+// Occupancy: which bytes of the arena are in use, exactly, whatever the plan says.
+//
+// Note [Occupancy]
+// A plan lists, per slot, the slots that held its bytes last. Checking those "predecessors" is enough while the run
+// keeps to its plan. Under divergence it is not: after one re-alignment, a late free or an optional request, the last
+// user of a byte can be a slot that nobody listed. So the engine does not look at the lists; it asks what is true:
+//
+//      start bits   1.......1...1.....................1........
+//      blocks       [==A===][B=][====C====]           [=D=]
+//      slot [lo,hi)                          |------|           free: last start before hi is C, and C ends at or
+//      before lo slot [lo,hi)                  |------|                   in use: last start before hi is C, and C ends
+//      after lo
+//
+// Invariant: live blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the
+// program has freed, but whose bytes another stream may still use, count as in use until they are erased.
+//
+// Offsets and lengths in granules of kBlockAlignment (512) bytes; up to 2 TiB. Not thread-safe; memory from mmap.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "allocator/base/open_table.h"
+#include "allocator/engine/start_bits.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+// What is known of one block that is in use. 24 bytes: with its key two to a cache line.
+struct LiveRecord {
+  static constexpr std::uint16_t kFreed = 1;      // by the program; kept from reuse by another stream's work
+  static constexpr std::uint16_t kRecording = 2;  // freed, and its events are just being recorded outside the lock
+  static constexpr std::uint16_t kRetained = 4;   // never to be reused: not all of its streams could be noted
+
+  std::uint32_t granule = 0;   // where it starts
+  std::uint32_t granules = 0;  // how long it is
+  std::uint16_t slack = 0;     // bytes that were not asked for
+  std::uint16_t flags = 0;
+  std::uint32_t uses = 0;  // its list in ForeignUses; 0: no other stream
+  StreamHandle stream = 0;
+
+  [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
+  [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }
+  [[nodiscard]] Bytes requested() const noexcept { return bytes() - slack; }
+  [[nodiscard]] bool Is(std::uint16_t flag) const noexcept { return (flags & flag) != 0; }
+};
+static_assert(sizeof(LiveRecord) == 24);
+
+class Occupancy {
+ public:
+  // Of an arena [0, arena_granules). The table is sized for `max_blocks` live blocks, and grows beyond.
+  Occupancy(std::uint32_t arena_granules, std::size_t max_blocks);
+
+  // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
+  [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+
+  // REQUIRES: the range is free and inside the arena.
+  void Insert(const LiveRecord& record) noexcept;
+  // REQUIRES: a block starts at `granule`.
+  void Erase(std::uint32_t granule) noexcept;
+
+  // The block that starts at `granule`, null if none does. Valid until the next Insert or Erase.
+  [[nodiscard]] LiveRecord* Find(std::uint32_t granule) noexcept { return table_.Find(granule); }
+  [[nodiscard]] const LiveRecord* Find(std::uint32_t granule) const noexcept { return table_.Find(granule); }
+
+  [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
+
+  // Calls visit(const LiveRecord&) in ascending order of offset.
+  template <typename Visitor>
+  void ForEachInOrder(Visitor&& visit) const {
+    for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {
+      visit(*table_.Find(start));
+    }
+  }
+
+  // Empty, or the first rule that does not hold: summary bits true, bits and table agree, no two blocks overlap, all
+  // inside.
+  [[nodiscard]] std::string CheckInvariants() const;
+
+ private:
+  std::uint32_t arena_granules_;
+  StartBits starts_;
+  OpenTable<LiveRecord> table_;
+};
+
+}  // namespace stalloc

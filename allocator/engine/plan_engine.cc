@@ -1,0 +1,304 @@
+#include "allocator/engine/plan_engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <mutex>
+#include <unordered_set>
+
+#include "allocator/base/check.h"
+#include "allocator/base/spin_mutex.h"
+#include "allocator/engine/deferred_frees.h"
+#include "allocator/engine/matcher.h"
+#include "allocator/engine/occupancy.h"
+#include "allocator/engine/script_cursor.h"
+
+namespace stalloc {
+namespace {
+
+using Lock = std::unique_lock<SpinMutex>;
+using Place = LoadedScript::Place;
+
+constexpr std::size_t kMaxForeignUses = std::size_t{1}
+                                        << 16;  // (block, stream) pairs at once; 1.5 MiB, if ever touched
+constexpr Bytes kMaxArenaBytes = Bytes{0xfffffffe} * kBlockAlignment;
+
+// Two live blocks never start at the same byte, so this is how many can be alive.
+std::size_t MaxBlocks(const DevicePlan& plan) {
+  std::unordered_set<Offset> starts;
+  for (const Slot& slot : plan.slots) starts.insert(slot.offset);
+  return std::max<std::size_t>(starts.size(), 1);
+}
+
+std::uint32_t ArenaGranules(const DevicePlan& plan) {
+  return plan.arena_bytes <= kMaxArenaBytes ? static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment) : 0;
+}
+
+}  // namespace
+
+const char* MissReasonName(MissReason reason) noexcept {
+  switch (reason) {
+    case MissReason::kNone:
+      return "none";
+    case MissReason::kUnplanned:
+      return "unplanned";
+    case MissReason::kUnknownSize:
+      return "unknown_size";
+    case MissReason::kUnmatched:
+      return "unmatched";
+    case MissReason::kOccupied:
+      return "occupied";
+    case MissReason::kStream:
+      return "stream";
+    case MissReason::kFenced:
+      return "fenced";
+    case MissReason::kCapturing:
+      return "capturing";
+    case MissReason::kInactive:
+      return "inactive";
+    case MissReason::kCount:
+      break;
+  }
+  return "?";
+}
+
+struct PlanEngine::Impl {
+  Impl(const DevicePlan& plan, void* base_address, StreamFence* fence)
+      : base(static_cast<std::byte*>(base_address)),
+        arena_granules(ArenaGranules(plan)),
+        cursor(plan),
+        occupancy(arena_granules, MaxBlocks(plan)),
+        deferred(fence, occupancy, mutex, MaxBlocks(plan), kMaxForeignUses),
+        active(arena_granules > 0) {
+    Follow();
+  }
+
+  Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
+  [[nodiscard]] MissReason FindPlace(Bytes requested, StreamHandle stream, Place& place) noexcept;
+  [[nodiscard]] bool FreeUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
+  void* Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept;
+  Bytes Free(void* pointer) noexcept;
+  void Follow() noexcept;
+  void CheckNow() const noexcept;
+  [[nodiscard]] std::string CheckLocked() const;
+  [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept;
+
+  // kNoGranule if the address is not that of a granule of the arena.
+  static constexpr std::uint32_t kNoGranule = 0xffffffffu;
+  [[nodiscard]] std::uint32_t GranuleOf(const void* pointer) const noexcept {
+    const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - base);
+    if (offset % kBlockAlignment != 0 || offset / kBlockAlignment >= arena_granules) return kNoGranule;
+    return static_cast<std::uint32_t>(offset / kBlockAlignment);
+  }
+
+  alignas(64) mutable SpinMutex mutex;  // guards all below it but `active`
+  std::byte* const base;
+  const std::uint32_t arena_granules;
+  Matcher matcher;
+  ScriptCursor cursor;
+  Occupancy occupancy;
+  DeferredFrees deferred;
+  EngineStats stats;
+  StreamHandle arena_stream = 0;
+  bool arena_stream_bound = false;
+  mutable std::uint64_t checks = 0;
+  std::atomic<bool> active;
+};
+
+// Allocation ----------------------------------------------------------------------------------------------------------
+
+PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle stream) noexcept {
+  Lock lock(mutex);
+  ++stats.requests;
+  Place place;
+  MissReason reason = FindPlace(requested, stream, place);
+  if (reason == MissReason::kNone) {
+    const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+    const bool is_free = occupancy.LastIn(place.granule, place.granule + granules) == nullptr;
+    if (is_free || FreeUp(place, granules, lock)) return {Occupy(place, requested, stream), MissReason::kNone};
+    reason = MissReason::kOccupied;
+  }
+  ++stats.misses[static_cast<std::size_t>(reason)];
+  return {nullptr, reason};
+}
+
+// Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
+// track.
+MissReason PlanEngine::Impl::FindPlace(Bytes requested, StreamHandle stream, Place& place) noexcept {
+  if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
+  if (cursor.fenced()) return MissReason::kFenced;
+  const Granules granules = ToGranules(requested);
+  const Matcher::Match match = matcher.Next(granules);
+  if (match.entry < 0) {
+    return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
+  }
+  place = cursor.script()->PlaceOf(match.entry);
+  if (place.granules < granules) return MissReason::kUnplanned;  // no place, or of a varying entry a larger size
+  if (!arena_stream_bound) {
+    arena_stream_bound = true;
+    arena_stream = stream;
+  }
+  return stream == arena_stream ? MissReason::kNone : MissReason::kStream;
+}
+
+// The range is in use. True if only blocks that the program has freed were in the way, and other streams are done with
+// them.
+[[gnu::noinline]] bool PlanEngine::Impl::FreeUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
+  const std::uint32_t end = place.granule + granules;
+  if (!deferred.OnlyPendingIn(place.granule, end)) return false;
+  deferred.ReclaimRange(place.granule, end, lock);
+  return occupancy.LastIn(place.granule, end) == nullptr;
+}
+
+void* PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept {
+  LiveRecord record;
+  record.granule = place.granule;
+  record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
+  record.stream = stream;
+  occupancy.Insert(record);
+  ++stats.planned_hits;
+  ++stats.live_blocks;
+  stats.live_bytes += record.bytes();
+  stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
+  CheckNow();
+  return base + Offset{place.granule} * kBlockAlignment;
+}
+
+Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
+  Lock lock(mutex);
+  const std::uint32_t granule = GranuleOf(pointer);
+  LiveRecord* block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
+  if (block == nullptr || block->Is(LiveRecord::kFreed)) {
+    ++stats.unknown_frees;
+    return 0;
+  }
+  const Bytes bytes = block->bytes();
+  stats.live_bytes -= bytes;
+  --stats.live_blocks;
+  if (!DeferredFrees::MustWait(*block)) {
+    occupancy.Erase(granule);
+  } else if (active.load(std::memory_order_relaxed)) {
+    deferred.Free(granule, lock);
+  } else {
+    deferred.Retain(*block);  // nothing is served any more, and the driver may be gone
+  }
+  return bytes;
+}
+
+void PlanEngine::Impl::Follow() noexcept {
+  const LoadedScript* script = cursor.script();
+  matcher.Follow(script != nullptr ? &script->index() : nullptr, cursor.entry());
+}
+
+// Looking
+// ----------------------------------------------------------------------------------------------------------------
+
+LiveBlock PlanEngine::Impl::Describe(const LiveRecord& record) const noexcept {
+  return {Offset{record.granule} * kBlockAlignment, record.bytes(), record.requested(), record.stream,
+          record.Is(LiveRecord::kFreed)};
+}
+
+std::string PlanEngine::Impl::CheckLocked() const {
+  if (std::string broken = occupancy.CheckInvariants(); !broken.empty()) return broken;
+  Bytes live = 0;
+  Bytes pending = 0;
+  std::uint64_t blocks = 0;
+  occupancy.ForEachInOrder([&](const LiveRecord& record) {
+    const bool freed = record.Is(LiveRecord::kFreed);
+    blocks += freed ? 0 : 1;
+    live += freed ? 0 : record.bytes();
+    pending += freed && !record.Is(LiveRecord::kRetained) ? record.bytes() : 0;
+  });
+  if (live != stats.live_bytes)
+    return "engine: live_bytes=" + std::to_string(stats.live_bytes) + ", blocks say otherwise";
+  if (blocks != stats.live_blocks) return "engine: live_blocks=" + std::to_string(stats.live_blocks) + " is wrong";
+  if (pending != deferred.pending_bytes()) return "engine: pending bytes do not add up";
+  if (live > stats.peak_live_bytes) return "engine: peak below the live bytes";
+  std::uint64_t answered = stats.planned_hits;
+  for (const std::uint64_t misses : stats.misses) answered += misses;
+  if (answered > stats.requests) return "engine: more answers than requests";
+  return {};
+}
+
+// In the checked build: walks everything after one operation in 256, so that tests of large arenas still end.
+void PlanEngine::Impl::CheckNow() const noexcept { STALLOC_DCHECK((++checks & 255) != 0 || CheckLocked().empty()); }
+
+// The class
+// ------------------------------------------------------------------------------------------------------------
+
+PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence)
+    : impl_(std::make_unique<Impl>(plan, base, fence)) {}
+PlanEngine::~PlanEngine() = default;
+
+PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream) noexcept {
+  return impl_->Allocate(requested, stream);
+}
+
+Bytes PlanEngine::Free(void* pointer) noexcept { return impl_->Free(pointer); }
+
+void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
+  Lock lock(impl_->mutex);
+  const std::uint32_t granule = impl_->GranuleOf(pointer);
+  LiveRecord* block = granule != Impl::kNoGranule ? impl_->occupancy.Find(granule) : nullptr;
+  if (block == nullptr || block->Is(LiveRecord::kFreed) || block->stream == stream) return;
+  impl_->deferred.Note(*block, stream);
+}
+
+void PlanEngine::OnMark(const Mark& mark) noexcept {
+  Lock lock(impl_->mutex);
+  if (impl_->cursor.OnMark(mark)) impl_->Follow();
+  // Layers come by the thousand; the coarser marks are often enough for blocks that nobody asks for.
+  if (mark.kind != MarkKind::kLayer && impl_->active.load(std::memory_order_relaxed)) impl_->deferred.ReclaimAll(lock);
+}
+
+void PlanEngine::Deactivate() noexcept { impl_->active.store(false, std::memory_order_relaxed); }
+
+EngineStats PlanEngine::Stats() const {
+  const Lock lock(impl_->mutex);
+  EngineStats stats = impl_->stats;
+  stats.iterations = impl_->cursor.iterations();
+  stats.sync_losses = impl_->matcher.times_lost();
+  stats.reanchorings = impl_->matcher.times_reanchored();
+  stats.pending_blocks = impl_->deferred.pending();
+  stats.pending_bytes = impl_->deferred.pending_bytes();
+  stats.retained_blocks = impl_->deferred.retained();
+  stats.active = impl_->active.load(std::memory_order_relaxed);
+  return stats;
+}
+
+void PlanEngine::ResetPeak() noexcept {
+  const Lock lock(impl_->mutex);
+  impl_->stats.peak_live_bytes = impl_->stats.live_bytes;
+}
+
+LiveBlock PlanEngine::FindLive(const void* pointer) const noexcept {
+  const Lock lock(impl_->mutex);
+  const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - impl_->base);
+  if (offset / kBlockAlignment >= impl_->arena_granules) return {};
+  const auto granule = static_cast<std::uint32_t>(offset / kBlockAlignment);
+  const LiveRecord* block = impl_->occupancy.LastIn(granule, granule + 1);
+  return block != nullptr ? impl_->Describe(*block) : LiveBlock{};
+}
+
+std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
+  // Room first, outside the lock: a hook under this allocation could come back to the engine.
+  std::vector<LiveBlock> blocks;
+  for (std::size_t room = 0;; blocks.reserve(room)) {
+    const Lock lock(impl_->mutex);
+    room = impl_->occupancy.size();
+    if (room > blocks.capacity()) {
+      room += room / 8;
+      continue;
+    }
+    impl_->occupancy.ForEachInOrder([&](const LiveRecord& record) { blocks.push_back(impl_->Describe(record)); });
+    return blocks;
+  }
+}
+
+std::string PlanEngine::CheckInvariants() const {
+  const Lock lock(impl_->mutex);
+  return impl_->CheckLocked();
+}
+
+}  // namespace stalloc

@@ -1,0 +1,54 @@
+// ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop.
+//
+//   marks      (none yet)     iteration 0     iteration 1    iteration 2    iteration 3   ...      n-th begin mark
+//   seen, script     prologue[0]    prologue[1]     prologue[2]    cycle[0]       cycle[1]      ...      whatever index
+//   it carries
+//
+// Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
+// start; a mark that the script does not have moves nothing. Inside a fence (evaluation, checkpoint) only fence marks
+// count: the loop is left, and comes back to where it was. If the script has that very fence next, its entries are
+// stepped over.
+//
+// Not thread-safe; OnMark is noexcept and takes no heap memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocator/engine/loaded_script.h"
+#include "proto/model/plan.h"
+#include "proto/model/trace.h"
+
+namespace stalloc {
+
+class ScriptCursor {
+ public:
+  explicit ScriptCursor(const DevicePlan& plan);
+
+  // True if the mark names a place: script() and entry() then say what is expected next.
+  bool OnMark(const Mark& mark) noexcept;
+
+  // Null if the plan has no script for this time (an empty prologue before the first iteration).
+  [[nodiscard]] const LoadedScript* script() const noexcept { return script_; }
+  [[nodiscard]] std::int32_t entry() const noexcept { return entry_; }
+  [[nodiscard]] bool fenced() const noexcept { return fence_depth_ > 0; }
+  [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
+
+ private:
+  bool OnFence(const Mark& mark) noexcept;
+  bool BeginIteration(std::uint64_t key) noexcept;
+  bool GoTo(std::int32_t phase) noexcept;
+  [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
+
+  std::vector<LoadedScript> scripts_;  // prologue, then cycle
+  std::size_t prologue_;
+  const LoadedScript* script_ = nullptr;
+  std::int32_t phase_ = LoadedScript::kNoPhase;
+  std::int32_t entry_ = 0;
+  std::uint64_t iterations_ = 0;
+  std::uint32_t fence_depth_ = 0;
+  std::uint64_t fence_key_ = 0;  // of the outermost fence's begin
+};
+
+}  // namespace stalloc

@@ -1,0 +1,139 @@
+#include "allocator/engine/script_index.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+
+#include "allocator/engine/alignment_costs.h"
+
+namespace stalloc {
+namespace {
+
+using namespace alignment;  // NOLINT: the costs only
+
+constexpr Granules kNever = 0xffffffffu;  // equals no request
+
+// A size is no anchor if varying entries are expected to have it by chance more often than this, per fixed entry of
+// that size.
+constexpr double kMaxChanceHits = 0.05;
+
+bool Varies(const Entry& entry) { return entry.entry_class == EntryClass::kDynamic; }
+
+std::int32_t Points(double bits) { return static_cast<std::int32_t>(kPointsPerBit * bits); }
+
+// How often the fixed entries have each size, and how often varying entries are expected to have it by chance if each
+// size in the range that was seen is as likely as any other.
+struct Frequency {
+  double fixed = 0;
+  double chance = 0;
+};
+using Frequencies = std::map<Granules, Frequency>;
+
+Frequencies CountSizes(const Script& script) {
+  Frequencies sizes;
+  for (const Entry& entry : script.entries) {
+    if (!Varies(entry)) ++sizes[ToGranules(entry.bytes)].fixed;
+  }
+  std::map<Granules, double> density_change;  // at this size and above
+  for (const Entry& entry : script.entries) {
+    if (!Varies(entry)) continue;
+    const Granules low = ToGranules(entry.min_bytes);
+    const Granules high = ToGranules(entry.max_bytes);
+    const double density = 1.0 / (high - low + 1.0);
+    density_change[low] += density;
+    density_change[high + 1] -= density;
+  }
+  double density = 0;
+  auto change = density_change.begin();
+  for (auto& [granules, frequency] : sizes) {
+    for (; change != density_change.end() && change->first <= granules; ++change) density += change->second;
+    frequency.chance = std::max(density, 0.0);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+ScriptIndex::ScriptIndex(const Script& script) : size_(static_cast<std::int32_t>(script.entries.size())) {
+  FillSizes(script);
+  FillColumns(script);
+  FillGrams();
+}
+
+void ScriptIndex::FillSizes(const Script& script) {
+  const Frequencies frequencies = CountSizes(script);
+  const auto entries = static_cast<double>(script.entries.size());
+  unknown_worth_ = std::min(Points(std::log2(entries + 1)), kMaxWorth);
+  known_.assign(std::bit_ceil(std::max<std::size_t>(2 * frequencies.size(), 16)), SizeInfo{});
+  for (const auto& [granules, frequency] : frequencies) {
+    if (granules == 0) continue;
+    std::size_t place = HomeOf(granules);
+    while (known_[place].granules != 0) place = (place + 1) & (known_.size() - 1);
+    const double bits = std::log2(entries / (frequency.fixed + frequency.chance));
+    known_[place] = {granules, std::clamp(Points(bits), kMinWorth, kMaxWorth),
+                     frequency.chance <= kMaxChanceHits * frequency.fixed};
+  }
+}
+
+void ScriptIndex::FillColumns(const Script& script) {
+  const std::size_t padded = script.entries.size() + 2 * kPadding;
+  sizes_.assign(padded, kNever);
+  weak_low_.assign(padded, kNever);
+  weak_span_.assign(padded, 0);
+  blur_.assign(padded, 0);
+  skip_cost_.assign(padded, kSkip);
+  for (std::size_t i = 0; i < script.entries.size(); ++i) {
+    const Entry& entry = script.entries[i];
+    const std::size_t at = i + kPadding;
+    Varies(entry) ? FillVarying(entry, at) : FillFixed(entry, at);
+    if (entry.entry_class == EntryClass::kOptional) skip_cost_[at] = kSkipOptional;
+  }
+}
+
+void ScriptIndex::FillVarying(const Entry& entry, std::size_t at) {
+  const Granules low = ToGranules(std::min(entry.min_bytes, entry.bytes));
+  const Granules high = std::max(ToGranules(std::max(entry.max_bytes, entry.bytes)), low);
+  weak_low_[at] = std::max<Granules>(low / 4, 1);
+  weak_span_[at] = static_cast<Granules>(std::min<std::uint64_t>(std::uint64_t{high} * 4, kNever - 1)) - weak_low_[at];
+  blur_[at] = Points(1 + std::log2(1.0 + 2.0 * (high - low)));
+}
+
+void ScriptIndex::FillFixed(const Entry& entry, std::size_t at) {
+  const Granules granules = ToGranules(entry.bytes);
+  sizes_[at] = granules != 0 ? granules : kNever;
+  if (granules == 0 || IsAnchorSize(granules)) return;
+  weak_low_[at] = granules - granules / 4;
+  weak_span_[at] = granules / 2;
+  blur_[at] = Points(2 + std::log2(1.0 + granules / 2));
+}
+
+void ScriptIndex::FillGrams() {
+  for (std::int32_t position = 0; position < size_; ++position) {
+    if (IsAnchorSize(SizeAt(position))) anchors_.push_back(position);
+  }
+  for (std::size_t end = kGram; end <= anchors_.size(); ++end) {
+    auto anchor = static_cast<std::uint32_t>(end - kGram);
+    const std::uint64_t hash = HashGram([&] { return AnchorSize(anchor++); });
+    grams_.push_back({hash, static_cast<std::uint32_t>(end - 1)});
+  }
+  std::sort(grams_.begin(), grams_.end(), [](const Gram& a, const Gram& b) {
+    return a.hash != b.hash ? a.hash < b.hash : a.last_anchor < b.last_anchor;
+  });
+}
+
+const ScriptIndex::SizeInfo* ScriptIndex::FindSize(Granules granules) const noexcept {
+  if (granules == 0) return nullptr;
+  for (std::size_t place = HomeOf(granules);; place = (place + 1) & (known_.size() - 1)) {
+    if (known_[place].granules == granules) return &known_[place];
+    if (known_[place].granules == 0) return nullptr;
+  }
+}
+
+ScriptIndex::GramRange ScriptIndex::FindGram(std::uint64_t hash) const noexcept {
+  const auto range = std::equal_range(grams_.begin(), grams_.end(), Gram{hash, 0},
+                                      [](const Gram& a, const Gram& b) { return a.hash < b.hash; });
+  return {grams_.data() + (range.first - grams_.begin()), grams_.data() + (range.second - grams_.begin())};
+}
+
+}  // namespace stalloc
