@@ -14,20 +14,21 @@ Placer& Evaluator::PlacerOf(int thread) {
   return *placers_[thread];
 }
 
-std::optional<Bytes> Evaluator::RunOne(std::size_t index, const Candidate& candidate, Placer& placer) {
-  placer.Reset();
-  if (!candidate(index, placer)) return std::nullopt;
-  state_.Offer(placer.offsets(), placer.height(), index + 1);
+std::optional<Bytes> Evaluator::RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer) {
+  placer.Reset(limit);
+  if (!placer.PlaceAll(order)) return std::nullopt;
+  state_.Offer(placer.offsets(), placer.height(), ticket);
   return placer.height();
 }
 
-std::vector<std::optional<Bytes>> Evaluator::Run(std::size_t count, const Candidate& candidate) {
+std::vector<std::optional<Bytes>> Evaluator::Run(std::size_t count, const Candidate& candidate, Bytes limit) {
   std::vector<std::optional<Bytes>> heights(count);
   state_.NextBatch();
   std::atomic<std::size_t> next{0};
   const auto work = [&](int thread) {
-    for (std::size_t i = next++; i < count && !state_.OutOfTime(); i = next++) {
-      heights[i] = RunOne(i, candidate, PlacerOf(thread));
+    // At the target every further candidate of the batch could only tie; a lower ticket that is still running may win.
+    for (std::size_t i = next++; i < count && !state_.Done(); i = next++) {
+      heights[i] = RunOne(candidate(i), i + 1, limit, PlacerOf(thread));
     }
   };
   const int helpers = static_cast<int>(std::min<std::size_t>(threads_, count)) - 1;
@@ -38,8 +39,9 @@ std::vector<std::optional<Bytes>> Evaluator::Run(std::size_t count, const Candid
   return heights;
 }
 
-std::optional<Bytes> Evaluator::FirstFit(std::span<const BlockIndex> order) {
-  return Run(1, [&](std::size_t, Placer& placer) { return placer.PlaceAll(order); }).front();
+std::optional<Bytes> Evaluator::FirstFit(const StackOrder& order, Bytes limit) {
+  state_.NextBatch();
+  return RunOne(order, 1, limit, PlacerOf(0));
 }
 
 }  // namespace stalloc::planner

@@ -1,4 +1,4 @@
-// Evaluator: runs candidates of a search on all threads, each thread with a Placer of its own.
+// Evaluator: runs the candidates of a search on all threads, each thread with a Placer of its own.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@
 #include "planner/packing/instance.h"
 #include "planner/packing/placer.h"
 #include "planner/packing/search_state.h"
+#include "planner/packing/stack_order.h"
 
 namespace stalloc::planner {
 
 class Evaluator {
  public:
-  // A candidate places every block through `placer` and returns true, or false when it gave up.
-  using Candidate = std::function<bool(std::size_t index, Placer& placer)>;
+  // A candidate makes the order in which candidate `index` is placed. Called on several threads at once.
+  using Candidate = std::function<StackOrder(std::size_t index)>;
 
   Evaluator(const Instance& instance, SearchState& state, int threads);
 
-  // Evaluates candidates 0..count-1 and offers each finished one to the state; returns each one's height, none where it
-  // was aborted (worse than the best so far, or out of time). Candidates start in order of index.
-  std::vector<std::optional<Bytes>> Run(std::size_t count, const Candidate& candidate);
+  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's height, none
+  // where it was aborted: its top passed both the best so far and `limit`, or time was up.
+  std::vector<std::optional<Bytes>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
 
-  // One candidate, on the calling thread: first fit in this order.
-  std::optional<Bytes> FirstFit(std::span<const BlockIndex> order);
+  // First fit in one order, on the calling thread. On success offsets() are those of this evaluation.
+  std::optional<Bytes> FirstFit(const StackOrder& order, Bytes limit = 0);
+  [[nodiscard]] const std::vector<Offset>& offsets() { return PlacerOf(0).offsets(); }
 
   [[nodiscard]] const Instance& instance() const { return instance_; }
   [[nodiscard]] SearchState& state() { return state_; }
@@ -35,7 +37,7 @@ class Evaluator {
 
  private:
   Placer& PlacerOf(int thread);
-  std::optional<Bytes> RunOne(std::size_t index, const Candidate& candidate, Placer& placer);
+  std::optional<Bytes> RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer);
 
   const Instance& instance_;
   SearchState& state_;

@@ -1,8 +1,7 @@
 #include "planner/packing/placer.h"
 
 #include <algorithm>
-
-#include "planner/packing/search_state.h"
+#include <numeric>
 
 namespace stalloc::planner {
 namespace {
@@ -12,12 +11,11 @@ constexpr unsigned kCallsPerClock = 256;
 Placer::Placer(const Instance& instance, const SearchState& state)
     : instance_(instance), state_(state), tree_(instance.positions()), offsets_(instance.size()) {}
 
-void Placer::Reset() {
+void Placer::Reset(Bytes limit) {
   tree_.Clear();
   height_ = 0;
+  limit_ = limit;
 }
-
-void Placer::Place(BlockIndex block, Offset base) { PlaceAt(block, tree_.LowestFit(instance_[block], base)); }
 
 void Placer::PlaceAt(BlockIndex block, Offset offset) {
   const Item& item = instance_[block];
@@ -28,6 +26,33 @@ void Placer::PlaceAt(BlockIndex block, Offset offset) {
   height_ = std::max(height_, end);
 }
 
+void Placer::PlaceStack(std::span<const BlockIndex> stack) {
+  if (stack.size() == 1) return Place(stack.front());
+  rises_.clear();
+  Bytes top = 0;
+  Bytes alignment = 1;  // a base that is a multiple of it keeps every member aligned
+  for (const BlockIndex block : stack) {
+    const Item& item = instance_[block];
+    top = RoundUp(top, item.alignment);
+    alignment = std::lcm(alignment, item.alignment);
+    rises_.push_back(top);
+    top += item.bytes;
+  }
+  Offset base = 0;
+  std::size_t agreed = 0;
+  for (std::size_t i = 0; agreed < stack.size(); i = i + 1 == stack.size() ? 0 : i + 1) {
+    const Offset wanted = base + rises_[i];
+    const Offset fit = tree_.LowestFit(instance_[stack[i]], wanted);
+    if (fit == wanted) {
+      ++agreed;
+      continue;
+    }
+    base = RoundUp(fit - rises_[i], alignment);
+    agreed = base + rises_[i] == fit ? 1 : 0;
+  }
+  for (std::size_t i = 0; i < stack.size(); ++i) PlaceAt(stack[i], base + rises_[i]);
+}
+
 bool Placer::PlaceAll(std::span<const BlockIndex> order) {
   for (const BlockIndex block : order) {
     Place(block);
@@ -36,8 +61,16 @@ bool Placer::PlaceAll(std::span<const BlockIndex> order) {
   return true;
 }
 
+bool Placer::PlaceAll(const StackOrder& order) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    PlaceStack(order[i]);
+    if (Hopeless()) return false;
+  }
+  return true;
+}
+
 bool Placer::Hopeless() {
-  if (height_ > state_.height()) return true;
+  if (height_ > limit_ && height_ > state_.height()) return true;
   if (until_clock_-- != 0) return false;
   until_clock_ = kCallsPerClock;
   return state_.OutOfTime();

@@ -3,47 +3,48 @@
 // Holds the FitTree and the offsets of one evaluation at a time; memory is kept from one to the next. One per thread.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "planner/packing/fit_tree.h"
 #include "planner/packing/instance.h"
+#include "planner/packing/search_state.h"
+#include "planner/packing/stack_order.h"
 
 namespace stalloc::planner {
 
-class SearchState;
-
 class Placer {
  public:
-  // `state` supplies the limit (an evaluation whose top passes the best so far is aborted), deadline and stop flag.
+  // `state` supplies the best height, the deadline and the stop flag.
   Placer(const Instance& instance, const SearchState& state);
 
-  // Begins an evaluation: nothing is placed.
-  void Reset();
+  // Begins an evaluation: nothing is placed. It is hopeless once its top passes both the best height so far and `limit`.
+  void Reset(Bytes limit);
 
-  // Places `block` at its lowest fit at or above `base`.
-  void Place(BlockIndex block, Offset base = 0);
-  // Places `block` at `offset`. REQUIRES: it is free there (LowestFit said so) and aligned.
-  void PlaceAt(BlockIndex block, Offset offset);
-  [[nodiscard]] Offset LowestFit(BlockIndex block, Offset base) { return tree_.LowestFit(instance_[block], base); }
-
-  // Places all of `order`; false as soon as Hopeless().
+  // Places all of `order`, each at its lowest fit; false as soon as that is hopeless.
   [[nodiscard]] bool PlaceAll(std::span<const BlockIndex> order);
+  [[nodiscard]] bool PlaceAll(const StackOrder& order);
 
-  // True when the top has passed the best height so far, or, seldom asked, time is up.
+  void Place(BlockIndex block) { PlaceAt(block, tree_.LowestFit(instance_[block], 0)); }
+  // Places the members on top of each other at the lowest base where each finds its own lifetime free.
+  void PlaceStack(std::span<const BlockIndex> stack);
+
+  // True when the top has passed the limit or, seldom asked, time is up.
   [[nodiscard]] bool Hopeless();
 
   [[nodiscard]] Bytes height() const { return height_; }
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
-  [[nodiscard]] const Instance& instance() const { return instance_; }
 
  private:
+  void PlaceAt(BlockIndex block, Offset offset);
+
   const Instance& instance_;
   const SearchState& state_;
   FitTree tree_;
   std::vector<Offset> offsets_;
+  std::vector<Bytes> rises_;  // of a stack's members above its base; scratch
   Bytes height_ = 0;
+  Bytes limit_ = 0;
   unsigned until_clock_ = 0;  // the clock is read once in many calls
 };
 

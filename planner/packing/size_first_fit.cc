@@ -20,7 +20,7 @@ std::vector<BlockIndex> SizeOrder(const Instance& instance) {
   return order;
 }
 
-void SolveBySize(Evaluator& evaluator) { evaluator.FirstFit(SizeOrder(evaluator.instance())); }
+void SolveBySize(Evaluator& evaluator) { evaluator.FirstFit(StackOrder(SizeOrder(evaluator.instance()))); }
 
 std::unique_ptr<Solver> MakeSizeFirstFit() {
   return MakeSearchSolver("size_first_fit", [](Evaluator& evaluator, const SolveOptions&) { SolveBySize(evaluator); });

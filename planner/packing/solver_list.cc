@@ -1,5 +1,6 @@
 #include "planner/packing/solver_list.h"
 
+#include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
 #include "planner/packing/size_first_fit.h"
 
@@ -8,6 +9,7 @@ namespace stalloc::planner {
 std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   std::vector<std::unique_ptr<Solver>> solvers;
   solvers.push_back(MakeSizeFirstFit());
+  solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakePortfolio());
   return solvers;
 }
