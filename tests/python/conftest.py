@@ -170,6 +170,10 @@ class Training:
             cwd=self.directory,
         )
 
+    def start_plain(self, mode: str, *arguments: str, **extra: str) -> Finished:
+        """The script under python itself, where only the environment asks for stalloc."""
+        return run_python(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
+
     def plan(self) -> dict[str, Any]:
         done = self.try_plan("--json")
         assert done.code == 0, done.err

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
+    parser.add_argument("--api", action=argparse.BooleanOptionalAction, default=True, help="import stalloc")
+    parser.add_argument("--end", choices=["well", "exit3", "raise"], default="well")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--extra-from", type=int, help="one more tensor a step from this iteration on")
@@ -137,9 +140,11 @@ class Loop:
 
 def main() -> None:
     arguments = parse_arguments()
-    api = None
-    with contextlib.suppress(ImportError):
-        import stalloc as api
+    api: Any = None
+    if arguments.api:
+        import stalloc
+
+        api = stalloc
     loop = Loop(arguments, api)
     losses, evaluations, figures = [], [], []
     for number in range(arguments.iterations):
@@ -160,6 +165,10 @@ def main() -> None:
     }
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result))
+    if arguments.end == "exit3":
+        sys.exit(3)
+    if arguments.end == "raise":
+        raise RuntimeError("the script's own error")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""Bad input: a clear error, or an unplanned run with a warning; nothing half written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import SCRIPTS, Finished, Training, clean_environment, run_python
+
+QUICK = ("--iterations", "2")
+
+
+def expect_unplanned(done: Finished, *words: str) -> None:
+    """The run went on, with one warning that says why."""
+    assert done.code == 0, done.err
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in done.err
+
+
+def expect_error(done: Finished, *words: str) -> None:
+    assert done.code == 1, done.err
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in done.err
+
+
+@pytest.mark.parametrize("mode", ["Trace", "Alloc"])
+def test_a_directory_must_be_named(training: Training, mode: str) -> None:
+    done = training.try_run(mode, *QUICK, STALLOC_MODEL_INFO_PATH="")
+    expect_error(done, "STALLOC_MODEL_INFO_PATH")
+
+
+def test_alloc_without_a_plan_runs_unplanned_with_a_warning(training: Training) -> None:
+    expect_unplanned(training.try_run("Alloc", *QUICK), "plan", str(training.info), "unplanned")
+    expect_error(training.try_run("Alloc", *QUICK, STALLOC_STRICT="1"), "plan", str(training.info))
+    assert training.summary()["degraded"]
+
+
+def test_a_directory_that_cannot_be_written_is_a_warning_and_an_untraced_run(training: Training) -> None:
+    blocking = training.directory / "file"
+    blocking.write_text("not a directory")
+    below = {"STALLOC_MODEL_INFO_PATH": str(blocking / "info")}
+    expect_unplanned(training.try_run("Trace", *QUICK, **below), str(blocking), "untraced")
+    expect_error(training.try_run("Trace", *QUICK, **below, STALLOC_STRICT="1"), str(blocking))
+    assert blocking.read_text() == "not a directory"
+
+
+def test_a_plan_of_another_world_size_is_refused(planned: Training) -> None:
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}
+    expect_unplanned(planned.try_run("Alloc", *QUICK, **world), "world size", "1", "4", "unplanned")
+    expect_error(planned.try_run("Alloc", *QUICK, **world, STALLOC_STRICT="1"), "world size")
+
+
+def test_a_corrupt_plan_is_refused(planned: Training, training: Training) -> None:
+    good = (planned.info / "output" / "plan" / "rank00000.plan").read_bytes()
+    plan = training.info / "output" / "plan" / "rank00000.plan"
+    plan.parent.mkdir(parents=True)
+    for damaged in (
+        good[: len(good) // 2],
+        b"",
+        good[:40] + bytes(b ^ 0xFF for b in good[40:80]) + good[80:],
+        b"hello",
+    ):
+        plan.write_bytes(damaged)
+        expect_unplanned(training.try_run("Alloc", *QUICK), str(plan), "unplanned")
+
+
+def test_a_truncated_trace_is_planned_as_far_as_it_goes_or_refused(planned: Training, training: Training) -> None:
+    good = (planned.info / "trace" / "rank00000.trace").read_bytes()
+    trace = training.info / "trace" / "rank00000.trace"
+    trace.parent.mkdir(parents=True)
+    trace.write_bytes(good[: len(good) - 7])
+    done = training.try_plan()
+    assert "truncat" in (done.out + done.err).lower() or "incomplete" in (done.out + done.err).lower()
+    assert done.code in (0, 1)
+    for damaged in (b"", good[:5], b"not a trace at all", good[:-7][: len(good) // 50]):
+        trace.write_bytes(damaged)
+        done = training.try_plan()
+        assert done.code == 1
+        assert str(trace) in done.err
+        assert not list((training.info / "output").glob("plan/*")) or done.code == 0
+
+
+def test_planning_without_a_trace_is_an_error(training: Training) -> None:
+    done = training.try_plan()
+    assert done.code == 1
+    assert str(training.info) in done.err
+    training.info.mkdir()
+    assert training.try_plan().code == 1
+
+
+def test_two_processes_cannot_trace_into_one_file(training: Training) -> None:
+    """The second one is told who has it, and trains untraced."""
+    holder = "import stalloc, torch, sys; torch.ones(9); print('ready', flush=True); sys.stdin.read()"
+    environment = clean_environment(training.environment("Trace"))
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "ready\n"
+        done = training.try_run("Trace", *QUICK)
+        first.communicate("")
+    expect_unplanned(done, str(first.pid), "untraced")
+    assert first.returncode == 0
+
+
+@pytest.mark.parametrize("variable", ["STALLOC_LOG_LEVEL", "STALLOC_TRACE_FAST_MODE", "STALLOC_MEMORY_LIMIT"])
+def test_a_variable_that_makes_no_sense_is_named(training: Training, variable: str) -> None:
+    done = training.try_run("Trace", *QUICK, **{variable: "sometimes"})
+    assert done.code in (1, 2)
+    assert variable in done.err
+    assert "Traceback" not in done.err
+
+
+def test_auto_is_not_a_mode_yet(training: Training) -> None:
+    done = training.try_run(None, *QUICK, STALLOC_MODE="Auto", PYTHONPATH="")
+    assert done.code != 0
+    done = run_python("-m", "stalloc", "run", str(SCRIPTS / "train.py"), environment=training.environment("Auto"))
+    assert (done.code, done.out) == (2, "")
+    assert "'Auto'" in done.err
+
+
+def test_info_describes_the_real_libraries(build: Path) -> None:
+    done = run_python("-m", "stalloc", "info", "--json", environment={"STALLOC_LIB_PATH": str(build)})
+    facts = json.loads(done.out)
+    assert facts["adapter"]["error"] is None
+    assert facts["adapter"]["fits_torch"] is True
+    assert facts["libstalloc"]["error"] is None
+    assert facts["libstalloc"]["version"] == facts["stalloc"]
+    assert facts["planner"] == str(build / "stalloc-planner")
+
+
+@pytest.mark.parametrize("command", ["plan", "dump", "pack"])
+def test_the_planners_help_ends_well(build: Path, command: str) -> None:
+    done = run_python("-m", "stalloc", command, "--help", environment={"STALLOC_LIB_PATH": str(build)})
+    assert done.code == 0, done.err
+    assert command in done.out + done.err
