@@ -1,14 +1,20 @@
 // Arena: one contiguous address range of a device, backed by few large physical handles from its base upward.
 //
-//   base                          mapped_bytes            reserved_bytes
-//    |== chunk 0 ==|== chunk 1 ==|== chunk 2 ==|...........|   addresses never move: a plan's offset is valid for life
+//   base                                          mapped_end      reserved_bytes
+//    |== chunk 0 ==|== chunk 1 ==|.. hole ..|== chunk 2 ==|...........|   addresses never move: a plan's offset is
+//    valid
+//                                                                         for life
 //
-// NCCL registration and RDMA break on ranges that span many handles, so chunks are large. Thread-safe. Does no bookkeeping
-// of blocks: which bytes are in use is the engine's business (allocator/engine/occupancy.h).
+// NCCL registration and RDMA break on ranges that span many handles, so chunks are large: 1 GiB, the last one of a
+// growth up to 2 GiB, and a growth below 1 GiB is one chunk. Holes appear only when a plan is given up and its idle
+// chunks are released. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which bytes are in use
+// is the engine's business (allocator/engine/occupancy.h). Bytes.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "allocator/driver/vmm_driver.h"
@@ -18,28 +24,52 @@ namespace stalloc {
 
 class Arena {
  public:
-  // Reserves addresses only. `reserve_bytes` is rounded up to the driver's granularity. Null on failure, `status` says why.
+  static constexpr Bytes kChunkBytes = Bytes{1} << 30;
+
+  struct Range {
+    Offset offset = 0;
+    Bytes bytes = 0;
+  };
+
+  // Reserves addresses only. `reserve_bytes` is rounded up to the driver's granularity. Null on failure, `status` says
+  // why.
   static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status);
   // Unmaps and releases everything. The device must be done with it; failures at driver shutdown are ignored.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Backs [mapped_bytes(), bytes) with one new chunk and makes it usable; nothing to do if bytes <= mapped_bytes().
+  // Backs [mapped_end(), bytes) and makes it usable; nothing to do if bytes <= mapped_end(). Leaves holes alone.
   // REQUIRES: bytes <= reserved_bytes(). On failure nothing changes (a failed step rolls the earlier ones back).
   DriverStatus GrowTo(Bytes bytes) noexcept;
 
-  // Gives chunks back from the top while they lie wholly at or above `bytes`. REQUIRES: nobody uses those bytes; the caller
-  // has synchronised the device. Returns what was given back, bytes.
+  // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies in reserved_bytes().
+  // On failure nothing changes.
+  DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
+
+  // Gives chunks back from the top while they lie wholly at or above `bytes`. REQUIRES: nobody uses those bytes; the
+  // caller has synchronised the device. Returns what was given back, bytes.
   Bytes ShrinkTo(Bytes bytes) noexcept;
+
+  // Gives back every chunk that lies wholly inside the union of `idle` (any order, may touch or overlap). REQUIRES: as
+  // for ShrinkTo. Returns what was given back, bytes.
+  Bytes ReleaseIdle(std::span<const Range> idle) noexcept;
+
+  // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
+  DriverStatus RefreshAccess() noexcept;
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
-  [[nodiscard]] Bytes mapped_bytes() const noexcept;
+  // Physical bytes held. Equal to mapped_end() as long as there are no holes.
+  [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
+  // End of the topmost chunk.
+  [[nodiscard]] Bytes mapped_end() const noexcept { return mapped_end_.load(std::memory_order_acquire); }
   [[nodiscard]] bool Contains(const void* pointer) const noexcept {
     const auto address = reinterpret_cast<Address>(pointer);
     return address - base_ < reserved_bytes_;
   }
+  // The backed ranges, one per chunk, ascending.
+  [[nodiscard]] std::vector<Range> Chunks() const;
 
  private:
   struct Chunk {
@@ -50,12 +80,22 @@ class Arena {
 
   Arena(VmmDriver& driver, Address base, Bytes reserved_bytes);
 
+  // Appends chunks that back [begin, end) to `added`; those made before a failure stay in it.
+  DriverStatus MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept;
+  DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
+  // False when the driver refuses; the chunk is then as before.
+  bool UnmapChunk(const Chunk& chunk) noexcept;
+  // Takes `added` over, or on a failed `status` rolls it back.
+  DriverStatus Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept;
+  void UpdateTotals() noexcept;
+
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
   mutable std::mutex mutex_;
-  Bytes mapped_bytes_ = 0;
-  std::vector<Chunk> chunks_;
+  std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
+  std::atomic<Bytes> mapped_bytes_{0};
+  std::atomic<Bytes> mapped_end_{0};
 };
 
 }  // namespace stalloc

@@ -1,0 +1,204 @@
+#include "allocator/arena/arena.h"
+
+#include <algorithm>
+
+namespace stalloc {
+namespace {
+
+// Sorted, with touching and overlapping ranges joined.
+std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
+  std::vector<Arena::Range> sorted(ranges.begin(), ranges.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  std::vector<Arena::Range> joined;
+  for (const Arena::Range& range : sorted) {
+    if (!joined.empty() && range.offset <= joined.back().offset + joined.back().bytes) {
+      const Offset end = std::max(joined.back().offset + joined.back().bytes, range.offset + range.bytes);
+      joined.back().bytes = end - joined.back().offset;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status) {
+  const Bytes bytes = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
+  Address base = 0;
+  *status = driver.Reserve(bytes, &base);
+  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes)) : nullptr;
+}
+
+Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes)
+    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes) {}
+
+Arena::~Arena() {
+  for (const Chunk& chunk : chunks_) {
+    (void)UnmapChunk(chunk);
+  }
+  (void)driver_.ReleaseReservation(base_, reserved_bytes_);
+}
+
+DriverStatus Arena::GrowTo(Bytes bytes) noexcept {
+  if (bytes > reserved_bytes_) {
+    return {DriverCode::kInvalid, 0, "Arena::GrowTo"};
+  }
+  const std::lock_guard lock(mutex_);
+  const Offset end = RoundUp(bytes, driver_.Granularity());
+  const Offset begin = mapped_end_.load(std::memory_order_relaxed);
+  if (end <= begin) {
+    return {};
+  }
+  std::vector<Chunk> added;
+  const DriverStatus status = MapRange(begin, end, &added);
+  return Commit(status, added);
+}
+
+DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
+  if (offset > reserved_bytes_ || bytes > reserved_bytes_ - offset) {
+    return {DriverCode::kInvalid, 0, "Arena::EnsureMapped"};
+  }
+  if (bytes == 0) {
+    return {};
+  }
+  const std::lock_guard lock(mutex_);
+  const Bytes unit = driver_.Granularity();
+  const Offset end = RoundUp(offset + bytes, unit);
+  Offset position = offset / unit * unit;
+  std::vector<Chunk> added;
+  DriverStatus status;
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.offset >= end || !status.ok()) {
+      break;
+    }
+    if (chunk.offset > position) {
+      status = MapRange(position, chunk.offset, &added);
+    }
+    position = std::max(position, chunk.offset + chunk.bytes);
+  }
+  if (status.ok() && position < end) {
+    status = MapRange(position, end, &added);
+  }
+  return Commit(status, added);
+}
+
+DriverStatus Arena::MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept {
+  while (begin < end) {
+    // The last chunk takes the remainder along: two handles less than 1 GiB apart help nobody.
+    const Bytes bytes = end - begin < 2 * kChunkBytes ? end - begin : kChunkBytes;
+    Chunk chunk{};
+    if (const DriverStatus status = MapChunk(begin, bytes, &chunk); !status.ok()) {
+      return status;
+    }
+    added->push_back(chunk);
+    begin += bytes;
+  }
+  return {};
+}
+
+DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept {
+  *chunk = {offset, bytes, 0};
+  DriverStatus status = driver_.Create(bytes, &chunk->handle);
+  if (!status.ok()) {
+    return status;
+  }
+  status = driver_.Map(base_ + offset, bytes, chunk->handle);
+  if (status.ok()) {
+    status = driver_.SetAccess(base_ + offset, bytes);
+    if (status.ok()) {
+      return status;
+    }
+    (void)driver_.Unmap(base_ + offset, bytes);
+  }
+  (void)driver_.Release(chunk->handle);
+  return status;
+}
+
+bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
+  if (!driver_.Unmap(base_ + chunk.offset, chunk.bytes).ok()) {
+    return false;
+  }
+  // A handle that cannot be released is beyond help; its addresses are free in any case.
+  (void)driver_.Release(chunk.handle);
+  return true;
+}
+
+DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept {
+  if (!status.ok()) {
+    for (auto chunk = added.rbegin(); chunk != added.rend(); ++chunk) {
+      (void)UnmapChunk(*chunk);
+    }
+    return status;
+  }
+  chunks_.insert(chunks_.end(), added.begin(), added.end());
+  std::sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
+  UpdateTotals();
+  return status;
+}
+
+Bytes Arena::ShrinkTo(Bytes bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  Bytes given_back = 0;
+  while (!chunks_.empty() && chunks_.back().offset >= bytes && UnmapChunk(chunks_.back())) {
+    given_back += chunks_.back().bytes;
+    chunks_.pop_back();
+  }
+  UpdateTotals();
+  return given_back;
+}
+
+Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
+  const std::vector<Range> joined = Union(idle);
+  const auto inside = [&joined](const Chunk& chunk) {
+    auto next = std::upper_bound(joined.begin(), joined.end(), chunk.offset,
+                                 [](Offset offset, const Range& range) { return offset < range.offset; });
+    if (next == joined.begin()) {
+      return false;
+    }
+    --next;
+    return chunk.offset + chunk.bytes <= next->offset + next->bytes;
+  };
+  const std::lock_guard lock(mutex_);
+  Bytes given_back = 0;
+  std::erase_if(chunks_, [&](const Chunk& chunk) {
+    if (!inside(chunk) || !UnmapChunk(chunk)) {
+      return false;
+    }
+    given_back += chunk.bytes;
+    return true;
+  });
+  UpdateTotals();
+  return given_back;
+}
+
+DriverStatus Arena::RefreshAccess() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const Chunk& chunk : chunks_) {
+    if (const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+std::vector<Arena::Range> Arena::Chunks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> ranges;
+  ranges.reserve(chunks_.size());
+  for (const Chunk& chunk : chunks_) {
+    ranges.push_back({chunk.offset, chunk.bytes});
+  }
+  return ranges;
+}
+
+void Arena::UpdateTotals() noexcept {
+  Bytes held = 0;
+  for (const Chunk& chunk : chunks_) {
+    held += chunk.bytes;
+  }
+  mapped_bytes_.store(held, std::memory_order_release);
+  mapped_end_.store(chunks_.empty() ? 0 : chunks_.back().offset + chunks_.back().bytes, std::memory_order_release);
+}
+
+}  // namespace stalloc
