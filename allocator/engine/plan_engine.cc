@@ -147,7 +147,8 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, StreamHandle stream, Pla
   const std::uint32_t end = place.granule + granules;
   if (!deferred.OnlyPendingIn(place.granule, end)) return false;
   deferred.ReclaimRange(place.granule, end, lock);
-  return occupancy.LastIn(place.granule, end) == nullptr;
+  // The lock was open: a plan given up meanwhile may have had its idle memory unmapped.
+  return active.load(std::memory_order_relaxed) && occupancy.LastIn(place.granule, end) == nullptr;
 }
 
 void* PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept {
