@@ -253,7 +253,8 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.gave_up = self.space != nullptr && self.space->gave_up();
   stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
   stats.arena_live_bytes = stats.engine.live_bytes;
-  stats.heap_bytes = self.heap != nullptr ? self.heap->GetStats().physical_bytes : 0;
+  const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
+  stats.heap_bytes = heap.physical_bytes;
   stats.live_bytes = self.ledger.live_bytes();
   stats.peak_live_bytes = self.ledger.peak_bytes();
   const Upstream::Held held = self.Sample();
@@ -263,7 +264,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   {
     const std::lock_guard lock(self.cold);
     stats.held_peak_bytes = self.meter.peak();
-    stats.run.held_bytes = self.meter.run_peak();
+    stats.run.held_bytes = std::max(self.meter.run_peak(), heap.peak_physical_bytes);
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
   }

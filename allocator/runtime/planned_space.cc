@@ -26,11 +26,13 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(free);
 }
 
-// What lies between the blocks. `blocks` ascend by offset and do not overlap.
+// What lies between the live blocks. `blocks` ascend by offset and do not overlap. Blocks that the program has freed
+// but another stream may still use are no obstacle: the caller waits for the device.
 std::vector<Arena::Range> GapsBetween(const std::vector<LiveBlock>& blocks, Bytes end) {
   std::vector<Arena::Range> gaps;
   Offset from = 0;
   for (const LiveBlock& block : blocks) {
+    if (block.freed_pending) continue;
     if (block.offset > from) gaps.push_back({from, block.offset - from});
     from = block.offset + block.bytes;
   }
@@ -83,7 +85,7 @@ Bytes PlannedSpace::ReleaseIdle() noexcept {
   // The engine serves nothing any more, so what is idle now stays idle.
   const std::vector<Arena::Range> gaps = GapsBetween(engine_->LiveBlocks(), arena_->mapped_end());
   if (!HoldsWholeChunk(gaps, arena_->Chunks())) return 0;
-  // Kernels that were given out before the last free may still read there.
+  // Kernels may still read what was freed before the list was made; later frees are not in the gaps.
   if (!driver_.Synchronize().ok()) return 0;
   return arena_->ReleaseIdle(gaps);
 }

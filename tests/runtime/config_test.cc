@@ -1,0 +1,160 @@
+// ReadConfig: every variable, its limits, and what an error says.
+#include "allocator/runtime/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace stalloc {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::map<std::string, std::string>* g_environment = nullptr;
+
+const char* Lookup(const char* name) {
+  const auto found = g_environment->find(name);
+  return found == g_environment->end() ? nullptr : found->second.c_str();
+}
+
+Result<Config> Read(std::map<std::string, std::string> environment) {
+  g_environment = &environment;
+  return ReadConfig(&Lookup);
+}
+
+std::string ErrorOf(std::map<std::string, std::string> environment) {
+  const Result<Config> config = Read(std::move(environment));
+  return config.ok() ? "(no error)" : config.error();
+}
+
+TEST(ConfigTest, NothingSetIsTorchMode) {
+  const Result<Config> config = Read({});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config.value().mode, Mode::kTorch);
+  EXPECT_EQ(config.value().log_level, 3);
+  EXPECT_EQ(config.value().world_size, 1u);
+  EXPECT_FALSE(config.value().strict);
+}
+
+TEST(ConfigTest, ModeIsReadInAnyCase) {
+  for (const char* spelling : {"Alloc", "alloc", "ALLOC"}) {
+    const Result<Config> config = Read({{"STALLOC_MODE", spelling}, {"STALLOC_MODEL_INFO_PATH", "d"}});
+    ASSERT_TRUE(config.ok()) << config.error();
+    EXPECT_EQ(config.value().mode, Mode::kAlloc);
+  }
+}
+
+TEST(ConfigTest, UnknownModeNamesWhatIsAllowedAndWhatWasFound) {
+  EXPECT_THAT(ErrorOf({{"STALLOC_MODE", "Aloc"}}),
+              AllOf(HasSubstr("STALLOC_MODE"), HasSubstr("Torch, Trace or Alloc"), HasSubstr("\"Aloc\"")));
+}
+
+TEST(ConfigTest, AutoModeIsNotAvailableYet) {
+  EXPECT_THAT(ErrorOf({{"STALLOC_MODE", "auto"}}),
+              AllOf(HasSubstr("Auto is not available yet"), HasSubstr("\"auto\"")));
+}
+
+TEST(ConfigTest, TraceAndAllocNeedADirectory) {
+  for (const char* mode : {"Trace", "Alloc"}) {
+    EXPECT_THAT(ErrorOf({{"STALLOC_MODE", mode}}), AllOf(HasSubstr("STALLOC_MODEL_INFO_PATH"), HasSubstr(mode)));
+    // Set but empty is as good as not set.
+    EXPECT_THAT(ErrorOf({{"STALLOC_MODE", mode}, {"STALLOC_MODEL_INFO_PATH", ""}}),
+                HasSubstr("STALLOC_MODEL_INFO_PATH"));
+  }
+  EXPECT_TRUE(Read({{"STALLOC_MODE", "Torch"}}).ok());
+}
+
+TEST(ConfigTest, SizesTakeBinarySuffixes) {
+  const std::map<std::string, Bytes> sizes = {{"0", 0},
+                                              {"512", 512},
+                                              {"512B", 512},
+                                              {"4K", 4096},
+                                              {"4k", 4096},
+                                              {"4KiB", 4096},
+                                              {"4kb", 4096},
+                                              {"3M", Bytes{3} << 20},
+                                              {"2G", Bytes{2} << 30},
+                                              {"1T", Bytes{1} << 40},
+                                              {"16777215T", Bytes{16777215} << 40}};
+  for (const auto& [text, bytes] : sizes) {
+    const Result<Config> config = Read({{"STALLOC_MEMORY_LIMIT", text}});
+    ASSERT_TRUE(config.ok()) << config.error();
+    EXPECT_EQ(config.value().memory_limit, bytes) << text;
+  }
+}
+
+TEST(ConfigTest, BadSizesAreErrors) {
+  for (const char* text : {"x", "G", "-1", "1.5G", "1 G", "2GG", "2Gib2", "16777216T", "18446744073709551616", "+3"}) {
+    EXPECT_THAT(ErrorOf({{"STALLOC_MEMORY_LIMIT", text}}),
+                AllOf(HasSubstr("STALLOC_MEMORY_LIMIT"), HasSubstr(std::string("\"") + text + "\"")));
+  }
+}
+
+TEST(ConfigTest, BadFlagsLevelsAndChoicesAreErrors) {
+  const std::map<std::string, std::string> wrong = {{"STALLOC_TRACE_FAST_MODE", "yes"}, {"STALLOC_STRICT", "2"},
+                                                    {"STALLOC_LOG_LEVEL", "4"},         {"STALLOC_LOG_LEVEL", "-1"},
+                                                    {"STALLOC_LOG_LEVEL", "1x"},        {"STALLOC_DYNAMIC", "maybe"},
+                                                    {"STALLOC_STATIC_FALLBACK", "on"}};
+  for (const auto& [name, value] : wrong) {
+    EXPECT_THAT(ErrorOf({{name, value}}), AllOf(HasSubstr(name), HasSubstr("\"" + value + "\"")));
+  }
+}
+
+TEST(ConfigTest, EveryVariableIsTaken) {
+  const Result<Config> config = Read({{"STALLOC_MODE", "Trace"},
+                                      {"STALLOC_MODEL_INFO_PATH", "/data/run1"},
+                                      {"STALLOC_TRACE_FAST_MODE", "1"},
+                                      {"STALLOC_LOG_LEVEL", "0"},
+                                      {"STALLOC_STRICT", "1"},
+                                      {"STALLOC_OOM_REPORT", "oom.json"},
+                                      {"STALLOC_DYNAMIC", "AUTO"},
+                                      {"STALLOC_STATIC_FALLBACK", "0"},
+                                      {"STALLOC_LIB_PATH", "/opt/lib"}});
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_TRUE(config.value().trace_fast);
+  EXPECT_TRUE(config.value().strict);
+  EXPECT_EQ(config.value().log_level, 0);
+  EXPECT_EQ(config.value().oom_report, "oom.json");
+  EXPECT_EQ(config.value().dynamic, "auto");
+  EXPECT_FALSE(config.value().static_fallback);
+  EXPECT_EQ(config.value().lib_path, "/opt/lib");
+}
+
+TEST(ConfigTest, TheFirstLauncherThatSetARankGivesAllThreeNumbers) {
+  const Result<Config> torchrun = Read({{"RANK", "5"},
+                                        {"LOCAL_RANK", "1"},
+                                        {"WORLD_SIZE", "8"},
+                                        {"SLURM_PROCID", "0"},
+                                        {"SLURM_LOCALID", "0"},
+                                        {"SLURM_NTASKS", "2"}});
+  ASSERT_TRUE(torchrun.ok());
+  EXPECT_EQ(torchrun.value().rank, 5u);
+  EXPECT_EQ(torchrun.value().local_rank, 1u);
+  EXPECT_EQ(torchrun.value().world_size, 8u);
+  const Result<Config> slurm = Read({{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "3"}, {"SLURM_NTASKS", "4"}});
+  ASSERT_TRUE(slurm.ok());
+  EXPECT_EQ(slurm.value().rank, 3u);
+  EXPECT_EQ(slurm.value().world_size, 4u);
+}
+
+TEST(ConfigTest, BadRanksAreErrors) {
+  EXPECT_THAT(ErrorOf({{"RANK", "one"}}), HasSubstr("RANK must be"));
+  EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), HasSubstr("WORLD_SIZE must be"));
+  EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"LOCAL_RANK", "-2"}}), HasSubstr("LOCAL_RANK must be"));
+  EXPECT_THAT(ErrorOf({{"PMI_RANK", "4294967296"}}), HasSubstr("PMI_RANK must be"));
+}
+
+TEST(ConfigTest, PathsCarryTheRank) {
+  Config config;
+  config.model_info_path = "/data/run1/";
+  config.rank = 12;
+  EXPECT_EQ(config.TracePath(), "/data/run1/trace/rank00012.trace");
+  EXPECT_EQ(config.PlanPath(), "/data/run1/output/plan/rank00012.plan");
+  EXPECT_EQ(config.SummaryPath(), "/data/run1/log_output/rank00012.summary.json");
+}
+
+}  // namespace
+}  // namespace stalloc
