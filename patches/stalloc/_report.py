@@ -9,11 +9,11 @@ from typing import Any, Callable, Optional
 
 from stalloc import _log
 
-_GIB = float(1 << 30)
+_MIB, _GIB = float(1 << 20), float(1 << 30)
 
 
-def _gib(count: float) -> str:
-    return f"{count / _GIB:.2f} GiB"
+def _size(count: float) -> str:
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / _MIB:.2f} MiB"
 
 
 def _percent(part: float, whole: float) -> str:
@@ -32,8 +32,8 @@ def host_figures() -> str:
     """What a process without CUDA can be told: the resident set. There are no reserved bytes to compare it with."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resident = _resident_bytes()
-    now = "" if resident is None else f"resident {_gib(resident)}, "
-    return f"{now}peak resident {_gib(peak)} (CPU)"
+    now = "" if resident is None else f"resident {_size(resident)}, "
+    return f"{now}peak resident {_size(peak)} (CPU)"
 
 
 def cuda_figures(torch: Any) -> list[str]:
@@ -44,7 +44,7 @@ def cuda_figures(torch: Any) -> list[str]:
         reserved = stats.get("reserved_bytes.all.peak", 0)
         if reserved:
             allocated = stats.get("allocated_bytes.all.peak", 0)
-            figures = f"peak allocated {_gib(allocated)}, peak reserved {_gib(reserved)}"
+            figures = f"peak allocated {_size(allocated)}, peak reserved {_size(reserved)}"
             texts.append((f"cuda:{device} ", f"{figures}, utilisation {_percent(allocated, reserved)}"))
     return [(name if len(texts) > 1 else "") + figures for name, figures in texts]
 
@@ -69,7 +69,7 @@ def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
             live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
             hits, requests = device.get("planned_hits", 0), device.get("requests", 0)
             _log.line(
-                f"iteration {iteration}: peak live {_gib(live)}, peak held {_gib(held)}, "
+                f"iteration {iteration}: peak live {_size(live)}, peak held {_size(held)}, "
                 f"utilisation {_percent(live, held)}, planned {hits} of {requests} requests"
             )
 
