@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,6 +20,7 @@ class TemporaryDirectory {
   TemporaryDirectory() {
     std::string pattern = testing::TempDir() + "stalloc-test-XXXXXX";
     path_ = mkdtemp(pattern.data());
+    EXPECT_EQ(chmod(path_.c_str(), 0755), 0);  // for AsUnprivilegedUser
   }
   ~TemporaryDirectory() {
     std::error_code ignored;
@@ -40,7 +42,10 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
+// Removes an old file first: some file systems sync a file that is emptied and rewritten, which is slow for thousands
+// of them.
 inline void WriteBytes(const std::string& path, std::string_view bytes) {
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary | std::ios::trunc)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
