@@ -104,6 +104,7 @@ class DevicePlanner {
     SolveOptions solve = options_.solve;
     solve.lower_bound = lower_bound;
     const Clock::time_point start = Clock::now();
+    solve.deadline = start + options_.packing_time;
     const Packing packing = solver_.Solve(timeline.problem, solve);
     const double seconds = SecondsSince(start);
     if (absl::Status status = CheckPacking(timeline.problem, packing); !status.ok()) {

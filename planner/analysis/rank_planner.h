@@ -1,10 +1,14 @@
 // The planner of one rank: trace in, plan and report out. The composition root of the analysis; pure but for the clock.
 #pragma once
 
+#include <chrono>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "planner/analysis/rank_report.h"
+#include "planner/packing/portfolio.h"
 #include "planner/packing/solver.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
@@ -13,7 +17,8 @@ namespace stalloc::planner {
 
 struct RankPlannerOptions {
   bool plan = true;    // false: analysis only
-  SolveOptions solve;  // lower_bound is set per device
+  SolveOptions solve;  // deadline and lower_bound are set per device
+  std::chrono::steady_clock::duration packing_time = kDefaultPackingTime;  // per device
   std::string planner_version;
 };
 

@@ -65,7 +65,7 @@ JsonWriter& JsonWriter::Value(bool value) { return Raw(value ? "true" : "false")
 
 std::string JsonWriter::Take() {
   std::string text = std::exchange(text_, {});
-  *this = JsonWriter();
+  *this = JsonWriter(style_);
   text += '\n';
   return text;
 }
@@ -109,6 +109,10 @@ void JsonWriter::Separate() {
 }
 
 void JsonWriter::Indent() {
+  if (style_ == Style::kLine) {
+    if (text_.back() == ',') text_ += ' ';
+    return;
+  }
   text_ += '\n';
   text_.append(2 * static_cast<std::size_t>(depth_), ' ');
 }

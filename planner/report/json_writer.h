@@ -1,4 +1,4 @@
-// Writes JSON (RFC 8259) piece by piece, indented by two.
+// Writes JSON (RFC 8259) piece by piece, indented by two or on one line.
 //
 //   JsonWriter json;
 //   json.BeginObject().Key("rank").Value(0).Key("peaks").BeginArray().Value(1).EndArray().EndObject();
@@ -17,6 +17,9 @@ namespace stalloc::planner {
 
 class JsonWriter {
  public:
+  enum class Style : std::uint8_t { kIndented, kLine };
+  explicit JsonWriter(Style style = Style::kIndented) : style_(style) {}
+
   JsonWriter& BeginObject() { return Open('{'); }
   JsonWriter& EndObject() { return Close('}'); }
   JsonWriter& BeginArray() { return Open('['); }
@@ -43,6 +46,7 @@ class JsonWriter {
   void Separate();
   void Indent();
 
+  Style style_;
   std::string text_;
   int depth_ = 0;
   bool first_ = true;  // of the innermost object or array

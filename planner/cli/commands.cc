@@ -1,0 +1,73 @@
+#include "planner/cli/commands.h"
+
+#include "absl/flags/flag.h"
+#include "planner/cli/flags.h"
+#include "planner/cli/version.h"
+
+ABSL_FLAG(bool, json, false, "Print JSON instead of text.");
+
+namespace stalloc::planner {
+namespace {
+
+std::vector<const Command*> AllCommands() { return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand()}; }
+
+void PrintUsage(std::ostream& out) {
+  out << "stalloc-planner " << Version()
+      << ": plans the memory of a training run from a trace of its first iterations.\n\n"
+      << "usage: stalloc-planner COMMAND ... | --help | --version\n\n";
+  for (const Command* command : AllCommands()) {
+    out << "  " << command->syntax.name << std::string(8 - command->syntax.name.size(), ' ') << command->syntax.purpose
+        << "\n";
+  }
+  out << "\n`stalloc-planner COMMAND --help` tells more. Exit codes: 0 ok, 1 bad input or infeasible, 2 usage.\n";
+}
+
+int RunCommand(const Command& command, const std::vector<std::string>& arguments, Streams streams) {
+  if (AsksForHelp(arguments)) {
+    streams.out << HelpText(command.syntax);
+    return kExitOk;
+  }
+  const absl::StatusOr<std::vector<std::string>> positional = ParseArguments(command.syntax, arguments);
+  if (!positional.ok()) {
+    return FailUsage(command.syntax.name, std::string(positional.status().message()), streams);
+  }
+  return command.run(*positional, streams);
+}
+
+}  // namespace
+
+int RunCommandLine(const std::vector<std::string>& arguments, Streams streams) {
+  if (arguments.empty()) {
+    PrintUsage(streams.err);
+    return kExitUsage;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    PrintUsage(streams.out);
+    return kExitOk;
+  }
+  if (arguments[0] == "--version") {
+    streams.out << "stalloc-planner " << Version() << "\n";
+    return kExitOk;
+  }
+  for (const Command* command : AllCommands()) {
+    if (command->syntax.name == arguments[0]) {
+      return RunCommand(*command, {arguments.begin() + 1, arguments.end()}, streams);
+    }
+  }
+  streams.err << "stalloc-planner: unknown command: " << arguments[0] << "\n";
+  PrintUsage(streams.err);
+  return kExitUsage;
+}
+
+int FailUsage(const std::string& command, const std::string& problem, Streams streams) {
+  streams.err << "stalloc-planner " << command << ": " << problem << "\n"
+              << "`stalloc-planner " << command << " --help` tells what it takes.\n";
+  return kExitUsage;
+}
+
+int FailInput(const std::string& command, const absl::Status& status, Streams streams) {
+  streams.err << "stalloc-planner " << command << ": " << status.message() << "\n";
+  return kExitBadInput;
+}
+
+}  // namespace stalloc::planner

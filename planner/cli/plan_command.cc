@@ -1,0 +1,167 @@
+// `stalloc-planner plan`.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "planner/cli/commands.h"
+#include "planner/cli/flags.h"
+#include "planner/cli/plan_jobs.h"
+#include "planner/cli/stop_signal.h"
+#include "planner/packing/portfolio.h"
+
+ABSL_FLAG(absl::optional<std::int32_t>, device, absl::nullopt, "Plan this rank only.");
+ABSL_FLAG(absl::optional<std::int32_t>, devices, absl::nullopt,
+          "Plan ranks 0 to N-1; it is an error if one of them has no trace.");
+ABSL_FLAG(std::string, model_memory_dir, "", "The directory, for users of the published tool: the same as DIR.");
+ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.");
+ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
+ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
+          "Seconds to search for a better packing, per rank; less where the lower bound is reached.");
+ABSL_FLAG(std::uint64_t, seed, 1, "Of the search.");
+
+namespace stalloc::planner {
+namespace {
+
+// What the flags ask for; InvalidArgument is a usage error.
+absl::StatusOr<std::string> DirectoryOf(const std::vector<std::string>& positional) {
+  const std::string flag = absl::GetFlag(FLAGS_model_memory_dir);
+  if (positional.size() + (flag.empty() ? 0 : 1) != 1) {
+    return absl::InvalidArgumentError("expected one directory, as DIR or --model-memory-dir=DIR");
+  }
+  return positional.empty() ? flag : positional[0];
+}
+
+absl::Status CheckFlags() {
+  const auto device = absl::GetFlag(FLAGS_device);
+  const auto devices = absl::GetFlag(FLAGS_devices);
+  if (device.has_value() && devices.has_value()) {
+    return absl::InvalidArgumentError("--device and --devices exclude each other");
+  }
+  if (device.value_or(0) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--device must be at least 0: ", *device));
+  }
+  if (devices.value_or(1) < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--devices must be at least 1: ", *devices));
+  }
+  if (absl::GetFlag(FLAGS_threads) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--threads must be at least 0: ", absl::GetFlag(FLAGS_threads)));
+  }
+  if (const double limit = absl::GetFlag(FLAGS_time_limit); !(limit >= 0 && limit <= 1e6)) {
+    return absl::InvalidArgumentError(absl::StrCat("--time-limit must be between 0 and 1000000 seconds: ", limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::uint32_t>> RanksToPlan(const RunDirectory& directory) {
+  absl::StatusOr<std::vector<std::uint32_t>> traced = directory.TracedRanks();
+  if (!traced.ok()) {
+    return traced.status();
+  }
+  std::vector<std::uint32_t> wanted;
+  if (const auto device = absl::GetFlag(FLAGS_device); device.has_value()) {
+    wanted.push_back(static_cast<std::uint32_t>(*device));
+  } else if (const auto devices = absl::GetFlag(FLAGS_devices); devices.has_value()) {
+    for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(*devices); ++rank) {
+      wanted.push_back(rank);
+    }
+  } else {
+    return traced;
+  }
+  for (const std::uint32_t rank : wanted) {
+    if (!std::binary_search(traced->begin(), traced->end(), rank)) {
+      return absl::NotFoundError(absl::StrCat("rank ", rank, " has no trace: ", directory.TracePath(rank)));
+    }
+  }
+  return wanted;
+}
+
+PlanJobsOptions JobsOptions() {
+  PlanJobsOptions options;
+  options.trace_only = absl::GetFlag(FLAGS_trace_only);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  if (options.threads == 0) {
+    options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }
+  options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.stop = StopOnInterrupt();
+  return options;
+}
+
+void PrintWarnings(const std::vector<RankOutcome>& outcomes, std::ostream& err) {
+  // Ranks of one run mostly share them: each text once, with the ranks that have it.
+  std::vector<std::pair<std::string, std::string>> warnings;
+  const auto add = [&](const RankOutcome& outcome, const std::string& text) {
+    const auto found = std::find_if(warnings.begin(), warnings.end(), [&](const auto& w) { return w.first == text; });
+    if (found == warnings.end()) {
+      warnings.emplace_back(text, absl::StrCat("rank ", outcome.rank));
+    } else {
+      absl::StrAppend(&found->second, ", ", outcome.rank);
+    }
+  };
+  for (const RankOutcome& outcome : outcomes) {
+    if (!outcome.report.has_value()) {
+      continue;
+    }
+    for (const std::string& text : outcome.report->warnings) {
+      add(outcome, text);
+    }
+    for (const DeviceReport& device : outcome.report->devices) {
+      for (const std::string& text : device.warnings) {
+        add(outcome, text);
+      }
+    }
+  }
+  for (const auto& [text, ranks] : warnings) {
+    err << "warning: " << text << " (" << ranks << ")\n";
+  }
+}
+
+int RunPlan(const std::vector<std::string>& positional, Streams streams) {
+  const absl::StatusOr<std::string> path = DirectoryOf(positional);
+  absl::Status usage = path.status();
+  usage.Update(CheckFlags());
+  if (!usage.ok()) {
+    return FailUsage("plan", std::string(usage.message()), streams);
+  }
+  const RunDirectory directory(*path);
+  const absl::StatusOr<std::vector<std::uint32_t>> ranks = RanksToPlan(directory);
+  if (!ranks.ok()) {
+    return FailInput("plan", ranks.status(), streams);
+  }
+  std::vector<RankOutcome> outcomes;
+  {
+    Progress progress(streams.err, streams.err_is_terminal, ranks->size());
+    outcomes = PlanRanks(directory, *ranks, JobsOptions(), &progress);
+  }
+  PrintWarnings(outcomes, streams.err);
+  streams.out << (absl::GetFlag(FLAGS_json) ? SummaryJson(outcomes) : SummaryTable(outcomes));
+  const bool ok =
+      std::all_of(outcomes.begin(), outcomes.end(), [](const RankOutcome& outcome) { return outcome.error.empty(); });
+  return ok ? kExitOk : kExitBadInput;
+}
+
+}  // namespace
+
+const Command& PlanCommand() {
+  static const Command command{
+      {"plan",
+       "DIR",
+       "Plans the memory of every traced rank below DIR (all ranks in parallel).",
+       "Reads  DIR/trace/rank00000.trace and so on\n"
+       "Writes DIR/output/plan/rank00000.plan and DIR/output/trace_analysis/rank00000.{txt,json}\n\n"
+       "The table: peak live is the greatest sum of live blocks, each rounded up to 512 bytes; arena is what the plan "
+       "maps;\n"
+       "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
+       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "seed"}},
+      RunPlan};
+  return command;
+}
+
+}  // namespace stalloc::planner

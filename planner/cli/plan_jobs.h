@@ -1,0 +1,28 @@
+// Plans ranks in parallel: reads each trace, plans it, writes reports and plan. An error in one rank does not lose the
+// others.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "planner/cli/progress.h"
+#include "planner/cli/run_directory.h"
+#include "planner/report/run_summary.h"
+
+namespace stalloc::planner {
+
+struct PlanJobsOptions {
+  bool trace_only = false;
+  int threads = 1;                                     // in all
+  std::chrono::steady_clock::duration packing_time{};  // per device of a rank
+  std::uint64_t seed = 1;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// In the order of `ranks`.
+[[nodiscard]] std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vector<std::uint32_t>& ranks,
+                                                 const PlanJobsOptions& options, Progress* progress);
+
+}  // namespace stalloc::planner

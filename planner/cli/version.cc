@@ -1,0 +1,7 @@
+#include "planner/cli/version.h"
+
+namespace stalloc::planner {
+
+const char* Version() { return STALLOC_VERSION; }
+
+}  // namespace stalloc::planner
