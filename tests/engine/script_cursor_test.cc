@@ -1,0 +1,173 @@
+#include "allocator/engine/script_cursor.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stalloc {
+namespace {
+
+Mark MarkOf(MarkKind kind, MarkEdge edge = MarkEdge::kBegin, int index = 0, const std::string& name = "") {
+  Mark mark;
+  mark.kind = kind;
+  mark.edge = edge;
+  mark.index = index;
+  mark.name = name;
+  return mark;
+}
+Mark Iteration(int index) { return MarkOf(MarkKind::kIteration, MarkEdge::kBegin, index); }
+Mark Layer(const std::string& name) { return MarkOf(MarkKind::kLayer, MarkEdge::kBegin, 0, name); }
+Mark Fence(MarkEdge edge, const std::string& name = "eval") { return MarkOf(MarkKind::kFence, edge, 0, name); }
+Mark Microbatch(int index, Pass pass = Pass::kForward, int chunk = 0) {
+  Mark mark = MarkOf(MarkKind::kMicrobatch, MarkEdge::kBegin, index);
+  mark.pass = pass;
+  mark.chunk = chunk;
+  return mark;
+}
+
+// A script of `size` entries with the given phases. Its size tells it from the others.
+Script ScriptOfSize(std::size_t size, const std::vector<std::pair<Mark, std::uint32_t>>& phases = {}) {
+  Script script;
+  script.entries.resize(size);
+  for (Entry& entry : script.entries) entry.bytes = entry.min_bytes = entry.max_bytes = 512;
+  for (const auto& [mark, first] : phases) script.phases.push_back({mark, first});
+  return script;
+}
+
+int LiveSize(const ScriptCursor& cursor) { return cursor.script() == nullptr ? -1 : cursor.script()->index().size(); }
+
+TEST(ScriptCursorTest, GoesThroughThePrologueAndThenAroundTheCycle) {
+  DevicePlan plan;
+  for (const std::size_t size : {10, 11, 12}) plan.prologue.push_back(ScriptOfSize(size));
+  for (const std::size_t size : {20, 21}) plan.cycle.push_back(ScriptOfSize(size));
+  ScriptCursor cursor(plan);
+  EXPECT_EQ(LiveSize(cursor), 10);  // before the first mark: set-up
+  std::vector<int> sizes;
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_TRUE(cursor.OnMark(Iteration(i)));
+    sizes.push_back(LiveSize(cursor));
+  }
+  EXPECT_EQ(sizes, (std::vector<int>{11, 12, 20, 21, 20, 21, 20}));
+  EXPECT_EQ(cursor.iterations(), 7u);
+}
+
+TEST(ScriptCursorTest, CountsMarksAndIgnoresTheirIndex) {
+  DevicePlan plan;
+  plan.prologue = {ScriptOfSize(10), ScriptOfSize(11)};
+  plan.cycle = {ScriptOfSize(20)};
+  ScriptCursor resumed(plan);
+  EXPECT_TRUE(resumed.OnMark(Iteration(1000)));
+  EXPECT_EQ(LiveSize(resumed), 11);
+  EXPECT_TRUE(resumed.OnMark(Iteration(1001)));
+  EXPECT_EQ(LiveSize(resumed), 20);
+}
+
+TEST(ScriptCursorTest, WithoutAPrologueTheCycleStartsAtTheFirstMark) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(20), ScriptOfSize(21)};
+  ScriptCursor cursor(plan);
+  EXPECT_EQ(LiveSize(cursor), -1);
+  EXPECT_FALSE(cursor.OnMark(Layer("a")));
+  cursor.OnMark(Iteration(0));
+  EXPECT_EQ(LiveSize(cursor), 20);
+  cursor.OnMark(Iteration(1));
+  EXPECT_EQ(LiveSize(cursor), 21);
+}
+
+TEST(ScriptCursorTest, AMarkMovesToTheNextEqualPhaseAndElseFromTheStart) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Iteration(5), 3}, {Layer("a"), 10}, {Layer("b"), 20}, {Layer("a"), 30}})};
+  ScriptCursor cursor(plan);
+  EXPECT_TRUE(cursor.OnMark(Iteration(9)));
+  EXPECT_EQ(cursor.entry(), 3);
+  EXPECT_TRUE(cursor.OnMark(Layer("a")));
+  EXPECT_EQ(cursor.entry(), 10);
+  EXPECT_TRUE(cursor.OnMark(Layer("a")));
+  EXPECT_EQ(cursor.entry(), 30);
+  EXPECT_TRUE(cursor.OnMark(Layer("b")));  // behind: from the start
+  EXPECT_EQ(cursor.entry(), 20);
+  EXPECT_TRUE(cursor.OnMark(Layer("a")));
+  EXPECT_EQ(cursor.entry(), 30);
+  EXPECT_FALSE(cursor.OnMark(Layer("c")));  // not in the script
+  EXPECT_EQ(cursor.entry(), 30);
+}
+
+TEST(ScriptCursorTest, MicrobatchesAreToldApartByPassChunkAndIndex) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 10},
+                                   {Microbatch(1), 20},
+                                   {Microbatch(1, Pass::kBackward), 30},
+                                   {Microbatch(1, Pass::kForward, 2), 40}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  Mark by_hook = Microbatch(1);
+  by_hook.automatic = true;  // who placed it does not matter
+  by_hook.name = "anything";
+  EXPECT_TRUE(cursor.OnMark(by_hook));
+  EXPECT_EQ(cursor.entry(), 20);
+  EXPECT_TRUE(cursor.OnMark(Microbatch(1, Pass::kForward, 2)));
+  EXPECT_EQ(cursor.entry(), 40);
+  EXPECT_TRUE(cursor.OnMark(Microbatch(1, Pass::kBackward)));
+  EXPECT_EQ(cursor.entry(), 30);
+  EXPECT_FALSE(cursor.OnMark(Microbatch(2)));
+}
+
+TEST(ScriptCursorTest, TheEndOfAnIterationIsAPhase) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Iteration(0), 0}, {MarkOf(MarkKind::kIteration, MarkEdge::kEnd, 0), 80}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  EXPECT_TRUE(cursor.OnMark(MarkOf(MarkKind::kIteration, MarkEdge::kEnd, 17)));
+  EXPECT_EQ(cursor.entry(), 80);
+  EXPECT_EQ(cursor.iterations(), 1u);
+}
+
+TEST(ScriptCursorTest, InsideAFenceNothingMoves) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Layer("a"), 10}, {Layer("b"), 20}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  cursor.OnMark(Layer("a"));
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kBegin)));
+  EXPECT_TRUE(cursor.fenced());
+  EXPECT_FALSE(cursor.OnMark(Layer("b")));
+  EXPECT_FALSE(cursor.OnMark(Iteration(1)));
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kBegin, "save")));  // nested
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd, "save")));
+  EXPECT_TRUE(cursor.fenced());
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));
+  EXPECT_FALSE(cursor.fenced());
+  EXPECT_EQ(cursor.entry(), 10);
+  EXPECT_EQ(cursor.iterations(), 1u);
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));  // an end too many
+  EXPECT_FALSE(cursor.fenced());
+}
+
+TEST(ScriptCursorTest, AFenceThatTheScriptHasNextIsSteppedOver) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(
+      100, {{Layer("a"), 10}, {Fence(MarkEdge::kBegin), 20}, {Layer("x"), 25}, {Fence(MarkEdge::kEnd), 60}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  cursor.OnMark(Fence(MarkEdge::kBegin));  // not next: the layer is
+  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));
+  EXPECT_EQ(cursor.entry(), 0);
+  cursor.OnMark(Layer("a"));
+  cursor.OnMark(Fence(MarkEdge::kBegin));
+  EXPECT_TRUE(cursor.OnMark(Fence(MarkEdge::kEnd)));
+  EXPECT_EQ(cursor.entry(), 60);
+}
+
+TEST(LoadedScriptTest, KnowsThePlacesOfItsEntries) {
+  Script script = ScriptOfSize(2);
+  script.entries[1].slot = 0;
+  const LoadedScript loaded(script, {Slot{5 * 512, 3 * 512, {}}});
+  EXPECT_EQ(loaded.PlaceOf(0).granules, 0u);
+  EXPECT_EQ(loaded.PlaceOf(1).granule, 5u);
+  EXPECT_EQ(loaded.PlaceOf(1).granules, 3u);
+}
+
+}  // namespace
+}  // namespace stalloc
