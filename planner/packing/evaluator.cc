@@ -17,7 +17,7 @@ Placer& Evaluator::PlacerOf(int thread) {
 std::optional<Bytes> Evaluator::RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer) {
   placer.Reset(limit);
   if (!placer.PlaceAll(order)) return std::nullopt;
-  state_.Offer(placer.offsets(), placer.height(), ticket);
+  state_.Offer(placer.offsets(), placer.height(), order, ticket);
   return placer.height();
 }
 

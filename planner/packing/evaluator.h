@@ -23,8 +23,8 @@ class Evaluator {
 
   Evaluator(const Instance& instance, SearchState& state, int threads);
 
-  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's height, none
-  // where it was aborted: its top passed both the best so far and `limit`, or time was up.
+  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's height,
+  // none where it was aborted: its top passed both the best so far and `limit`, or time was up.
   std::vector<std::optional<Bytes>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
 
   // First fit in one order, on the calling thread. On success offsets() are those of this evaluation.

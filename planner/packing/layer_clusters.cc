@@ -1,16 +1,19 @@
 #include "planner/packing/layer_clusters.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
-#include <random>
 #include <span>
 #include <vector>
 
+#include "planner/packing/random.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
 
 namespace stalloc::planner {
 namespace {
+
+constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 
 using Cluster = std::vector<BlockIndex>;
 
@@ -98,9 +101,8 @@ void SortMembers(const Instance& instance, bool ends_ascending, Cluster& cluster
 }
 
 void SortByTotal(const Instance& instance, std::vector<Cluster>& clusters) {
-  std::stable_sort(clusters.begin(), clusters.end(), [&](const Cluster& a, const Cluster& b) {
-    return Total(instance, a) > Total(instance, b);
-  });
+  std::stable_sort(clusters.begin(), clusters.end(),
+                   [&](const Cluster& a, const Cluster& b) { return Total(instance, a) > Total(instance, b); });
 }
 
 // Draws options around what helped on recorded runs: a layer is some 10 to 50 steps long.
@@ -119,20 +121,18 @@ class OptionSource {
 
   LayerClusterOptions Next() {
     LayerClusterOptions options;
-    options.window = 3 + Below(40);
-    options.min_length = 24u << Below(4);
-    if (!sizes_.empty()) options.min_bytes = sizes_[Below(sizes_.size())];
-    options.min_total = Below(2) == 0 ? 1 : instance_.load_bound() / 128;
-    options.ends_ascending = Below(3) == 0;
-    options.by_total = Below(2) == 0;
+    options.window = 3 + random_.Below(40);
+    options.min_length = 24u << random_.Below(4);
+    if (!sizes_.empty()) options.min_bytes = sizes_[random_.Below(sizes_.size())];
+    options.min_total = random_.Below(2) == 0 ? 1 : instance_.load_bound() / 128;
+    options.ends_ascending = random_.Below(3) == 0;
+    options.by_total = random_.Below(2) == 0;
     return options;
   }
 
  private:
-  std::uint32_t Below(std::size_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
-
   const Instance& instance_;
-  std::mt19937_64 random_;
+  Random random_;
   std::vector<Bytes> sizes_;
 };
 
@@ -162,17 +162,16 @@ void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds) {
   const Instance& instance = evaluator.instance();
   OptionSource source(instance, seed);
   for (int round = 0; round < rounds && !evaluator.state().Done(); ++round) {
-    std::vector<LayerClusterOptions> batch(4);
+    std::array<LayerClusterOptions, kBatch> batch;
     for (LayerClusterOptions& options : batch) options = source.Next();
-    auto h = evaluator.Run(batch.size(), [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
-    for (int i = 0; i < 4; ++i) if (h[i]) printf("%.5f w %u len %u minb %.1f mint %.1f e %d t %d\n", *h[i]*1./instance.load_bound(), batch[i].window, batch[i].min_length, batch[i].min_bytes/1048576., batch[i].min_total/1048576., batch[i].ends_ascending, batch[i].by_total);
+    evaluator.Run(batch.size(), [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
   }
 }
 
 std::unique_ptr<Solver> MakeLayerClusters() {
   return MakeSearchSolver("layer_clusters", [](Evaluator& evaluator, const SolveOptions& options) {
     SolveBySize(evaluator);
-    SearchLayerClusters(evaluator, options.seed, 1000);
+    SearchLayerClusters(evaluator, options.seed, 100);
   });
 }
 

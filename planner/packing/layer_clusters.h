@@ -1,17 +1,17 @@
 // Layer clusters: what one layer keeps for its backward pass is placed as one stack.
 //
-// First fit by size gives every size a band of its own, so what a layer frees at once lies scattered, and the holes at the
-// peak of an interleaved pipeline are never adjacent. Here long blocks whose starts and whose ends nearly agree (single
-// linkage, within a window of steps) are united, stacked, and first-fitted together:
+// First fit by size gives every size a band of its own, so what a layer frees at once lies scattered, and the holes at
+// the peak of an interleaved pipeline are never adjacent. Here long blocks whose starts and whose ends nearly agree
+// (single linkage, within a window of steps) are united, stacked, and first-fitted together:
 //
 //   +--------+
 //    +------+|      members keep their own lifetimes; only the offsets inside the stack are fixed, so that a stack may
 //   +---------+     interlock with another.
 //    +-------+
 //
-// Members are at least `min_bytes`: layers differ in their small blocks, and stacks of equal height colour like intervals.
-// Persistent blocks go below, stacks of at least `min_total` next, everything else by size. Neither a layer's length nor
-// its sizes are known, so windows and thresholds are searched.
+// Members are at least `min_bytes`: layers differ in their small blocks, and stacks of equal height colour like
+// intervals. Persistent blocks go below, stacks of at least `min_total` next, everything else by size. Neither a
+// layer's length nor its sizes are known, so windows and thresholds are searched.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct LayerClusterOptions {
 // Every block of the instance, clusters as stacks.
 [[nodiscard]] StackOrder LayerClusterOrder(const Instance& instance, const LayerClusterOptions& options);
 
-// Tries windows and thresholds until `rounds` of random ones are done, or the state is. Returns the best options seen.
+// Tries `rounds` batches of random windows and thresholds, or stops when the state is done.
 void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds);
 
 [[nodiscard]] std::unique_ptr<Solver> MakeLayerClusters();

@@ -18,7 +18,8 @@ class Placer {
   // `state` supplies the best height, the deadline and the stop flag.
   Placer(const Instance& instance, const SearchState& state);
 
-  // Begins an evaluation: nothing is placed. It is hopeless once its top passes both the best height so far and `limit`.
+  // Begins an evaluation: nothing is placed. It is hopeless once its top passes both the best height so far and
+  // `limit`.
   void Reset(Bytes limit);
 
   // Places all of `order`, each at its lowest fit; false as soon as that is hopeless.

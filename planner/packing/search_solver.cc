@@ -17,7 +17,8 @@ class SearchSolver final : public Solver {
     SearchState state(instance, options);
     Evaluator evaluator(instance, state, options.threads);
     search_(evaluator, options);
-    return state.best();
+    Incumbent best = state.best();
+    return {std::move(best.offsets), best.height};
   }
 
  private:

@@ -16,14 +16,15 @@ bool SearchState::OutOfTime() const {
          std::chrono::steady_clock::now() >= options_.deadline;
 }
 
-bool SearchState::Offer(const std::vector<Offset>& offsets, Bytes height, std::uint64_t ticket) {
+bool SearchState::Offer(const std::vector<Offset>& offsets, Bytes height, const StackOrder& order,
+                        std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
-  const Bytes best = this->height();
-  if (height > best || (height == best && ticket >= ticket_)) return false;
-  offsets_ = offsets;
+  const Bytes previous = best_.height;
+  if (height > previous || (height == previous && ticket >= ticket_)) return false;
+  best_ = {offsets, height, order};
   ticket_ = ticket;
   height_.store(height, std::memory_order_relaxed);
-  if (height == best) return false;
+  if (height == previous) return false;
   if (options_.on_progress) options_.on_progress(height);
   return true;
 }
@@ -33,9 +34,9 @@ void SearchState::NextBatch() {
   ticket_ = 0;
 }
 
-Packing SearchState::best() const {
+Incumbent SearchState::best() const {
   const std::lock_guard lock(mutex_);
-  return {offsets_, offsets_.empty() ? 0 : height()};
+  return best_;
 }
 
 }  // namespace stalloc::planner

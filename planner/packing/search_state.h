@@ -12,8 +12,16 @@
 
 #include "planner/packing/instance.h"
 #include "planner/packing/solver.h"
+#include "planner/packing/stack_order.h"
 
 namespace stalloc::planner {
+
+// A packing with the order that gave it.
+struct Incumbent {
+  std::vector<Offset> offsets;
+  Bytes height = ~Bytes{0};
+  StackOrder order;
+};
 
 class SearchState {
  public:
@@ -31,19 +39,19 @@ class SearchState {
 
   // Keeps the packing if it is lower than the best, or as low with a lower ticket of the same batch. Returns whether
   // the height was lowered.
-  bool Offer(const std::vector<Offset>& offsets, Bytes height, std::uint64_t ticket);
+  bool Offer(const std::vector<Offset>& offsets, Bytes height, const StackOrder& order, std::uint64_t ticket);
   // A new batch: equal heights found from now on leave the best alone.
   void NextBatch();
 
-  [[nodiscard]] Packing best() const;
+  [[nodiscard]] Incumbent best() const;
 
  private:
   const SolveOptions& options_;
   const Bytes target_;
   std::atomic<Bytes> height_{kNothingYet};
   mutable std::mutex mutex_;
-  std::vector<Offset> offsets_;  // guarded by mutex_
-  std::uint64_t ticket_ = 0;     // guarded by mutex_
+  Incumbent best_;            // guarded by mutex_
+  std::uint64_t ticket_ = 0;  // guarded by mutex_
 };
 
 }  // namespace stalloc::planner
