@@ -31,8 +31,8 @@ class PlannedSpace {
   bool Judge(const Resemblance::Totals& totals) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
-  // After giving up: returns to the device what no live or pending block needs; bytes. Synchronises the device when
-  // there is something to return. Nothing while the plan is served.
+  // After giving up: returns the chunks in which no block lives; bytes. Synchronises the device when there is something
+  // to return, so that blocks which were pending on other streams are no more. Nothing while the plan is served.
   Bytes ReleaseIdle() noexcept;
 
  private:

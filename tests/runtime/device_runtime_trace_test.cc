@@ -1,0 +1,282 @@
+// DeviceRuntime in Trace: what the file says, and exact tracing under a memory cap.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "allocator/driver/host_driver.h"
+#include "allocator/runtime/device_runtime.h"
+#include "proto/codec/trace_reader.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/pattern.h"
+#include "tests/runtime/plan_builder.h"
+#include "tests/runtime/temporary_directory.h"
+
+namespace stalloc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Bytes kKiB = 1024;
+constexpr Bytes kMiB = kKiB * kKiB;
+
+class TraceTest : public ::testing::Test {
+ protected:
+  void Start(bool exact, Bytes limit = 0) {
+    driver_ = HostDriver::Create({.capacity = 0, .granularity = 64 * kKiB});
+    Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = Path(), .fingerprint = {}});
+    ASSERT_TRUE(opened.ok()) << opened.error();
+    recorder_ = std::move(opened).value();
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = driver_.get(),
+                                                                    .recorder = recorder_.get(),
+                                                                    .exact = exact,
+                                                                    .limit_bytes = limit});
+  }
+  [[nodiscard]] std::string Path() const { return directory_.path() + "/rank00000.trace"; }
+  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, false); }
+  Trace Finish() {
+    recorder_->Close();
+    absl::StatusOr<Trace> trace = ReadTrace(Path());
+    EXPECT_TRUE(trace.ok()) << trace.status();
+    return trace.ok() ? *trace : Trace();
+  }
+
+  LogCapture log_;
+  TemporaryDirectory directory_;
+  FakeUpstream upstream_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+};
+
+TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
+  Start(/*exact=*/false);
+  void* const first = runtime_->Allocate(1000, 5, false);
+  void* const second = runtime_->Allocate(3 * kMiB, 5, true);
+  runtime_->RecordStream(first, 9);
+  runtime_->OnMark(IterationMark(0));
+  runtime_->Free(first);
+  runtime_->Free(second);
+  EXPECT_EQ(upstream_.recorded().size(), 1u);
+  EXPECT_EQ(runtime_->heap(), nullptr);
+  const Trace trace = Finish();
+  EXPECT_TRUE(trace.complete);
+  ASSERT_EQ(trace.events.size(), 6u);
+  EXPECT_EQ(trace.events[0].kind, EventKind::kAlloc);
+  EXPECT_EQ(trace.events[0].bytes, 1000u);  // as requested
+  EXPECT_EQ(trace.events[0].device, kCpuDevice);
+  EXPECT_EQ(trace.events[0].flags, 0u);
+  EXPECT_EQ(trace.events[1].bytes, 3 * kMiB);
+  EXPECT_EQ(trace.events[1].flags, kAllocCaptured);
+  EXPECT_EQ(trace.events[2].kind, EventKind::kRecordStream);
+  EXPECT_EQ(trace.events[2].allocation, 0u);
+  EXPECT_EQ(trace.events[3].kind, EventKind::kHeld);
+  EXPECT_EQ(trace.events[3].bytes, 1024 + 3 * kMiB);
+  EXPECT_EQ(trace.events[4].kind, EventKind::kFree);
+  EXPECT_EQ(trace.events[4].allocation, 0u);
+  EXPECT_EQ(trace.events[5].allocation, 1u);
+  EXPECT_EQ(trace.streams.size(), 2u);
+}
+
+TEST_F(TraceTest, ExactTracingServesFromPagesAndLeavesCapturesToUpstream) {
+  Start(/*exact=*/true);
+  void* const owned = Allocate(3 * kMiB);
+  void* const captured = runtime_->Allocate(kMiB, 0, true);
+  FillPattern(owned, 3 * kMiB, 1);
+  FillPattern(captured, kMiB, 2);
+  EXPECT_TRUE(runtime_->Owns(owned));
+  EXPECT_FALSE(runtime_->Owns(captured));
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.heap_hits, 1u);
+  EXPECT_EQ(stats.upstream, 1u);
+  EXPECT_EQ(stats.live_bytes, 4 * kMiB);
+  EXPECT_GE(stats.run.held_bytes, 4 * kMiB);
+  runtime_->RecordStream(owned, 3);
+  runtime_->Free(owned);
+  runtime_->Free(captured);
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
+  const Trace trace = Finish();
+  EXPECT_EQ(trace.allocations, 2u);
+  EXPECT_EQ(std::count_if(trace.events.begin(), trace.events.end(),
+                          [](const TraceEvent& event) { return event.kind == EventKind::kFree; }),
+            2);
+}
+
+// The least a contiguous allocator can do: first fit over one range, free neighbours merged.
+class FirstFit {
+ public:
+  explicit FirstFit(Bytes bytes) : holes_{{0, bytes}} {}
+  // False: no hole is large enough.
+  bool Allocate(int id, Bytes bytes) {
+    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+      if (hole->second < bytes) continue;
+      const Offset at = hole->first;
+      const Bytes rest = hole->second - bytes;
+      holes_.erase(hole);
+      if (rest > 0) holes_.emplace(at + bytes, rest);
+      blocks_[id] = {at, bytes};
+      return true;
+    }
+    return false;
+  }
+  void Free(int id) {
+    auto [at, bytes] = blocks_.at(id);
+    blocks_.erase(id);
+    const auto next = holes_.lower_bound(at);
+    if (next != holes_.end() && at + bytes == next->first) {
+      bytes += next->second;
+      holes_.erase(next);
+    }
+    const auto after = holes_.lower_bound(at);
+    if (after != holes_.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + before->second == at) {
+        before->second += bytes;
+        return;
+      }
+    }
+    holes_.emplace(at, bytes);
+  }
+
+ private:
+  std::map<Offset, Bytes> holes_;
+  std::map<int, std::pair<Offset, Bytes>> blocks_;
+};
+
+struct Step {
+  int id;
+  Bytes bytes;  // 0: the block is freed
+};
+
+// Fills the cap with small blocks, frees every second one, and asks for blocks of twice the size; then the other way
+// round.
+std::vector<Step> FragmentingRun(Bytes cap, Bytes block) {
+  std::vector<Step> steps;
+  const int count = static_cast<int>(cap / block);
+  for (int id = 0; id < count; ++id) steps.push_back({id, block});
+  for (int id = 0; id < count; id += 2) steps.push_back({id, 0});
+  for (int id = 0; id < count / 4; ++id) steps.push_back({count + id, 2 * block});
+  for (int id = 1; id < count; id += 2) steps.push_back({id, 0});
+  steps.push_back({2 * count, cap / 2});
+  return steps;
+}
+
+TEST_F(TraceTest, ARunWhoseLiveBytesFitTheCapIsTracedToItsEndThoughAFragmentingAllocatorCannotHoldIt) {
+  constexpr Bytes kCap = 64 * kMiB;
+  const std::vector<Step> steps = FragmentingRun(kCap, 2 * kMiB);
+  FirstFit contiguous(kCap);
+  const bool fits = std::all_of(steps.begin(), steps.end(), [&](const Step& step) {
+    if (step.bytes != 0) return contiguous.Allocate(step.id, step.bytes);
+    contiguous.Free(step.id);
+    return true;
+  });
+  ASSERT_FALSE(fits) << "the run is too easy";
+
+  Start(/*exact=*/true, kCap);
+  struct Live {
+    void* pointer;
+    Bytes bytes;
+  };
+  std::map<int, Live> live;
+  const auto check_and_free = [&](int id) {
+    EXPECT_TRUE(HasPattern(live.at(id).pointer, live.at(id).bytes, static_cast<std::uint8_t>(id)));
+    runtime_->Free(live.at(id).pointer);
+    live.erase(id);
+  };
+  for (const Step& step : steps) {
+    if (step.bytes == 0) {
+      check_and_free(step.id);
+      continue;
+    }
+    void* const pointer = Allocate(step.bytes);
+    ASSERT_TRUE(runtime_->Owns(pointer));
+    FillPattern(pointer, step.bytes, static_cast<std::uint8_t>(step.id));
+    live[step.id] = {pointer, step.bytes};
+    ASSERT_LE(driver_->GetCounts().handle_bytes, kCap);
+  }
+  while (!live.empty()) check_and_free(live.begin()->first);
+  EXPECT_EQ(upstream_.allocations(), 0);
+  EXPECT_EQ(runtime_->heap()->CheckInvariants(), "");
+  EXPECT_EQ(runtime_->Stats().run.live_bytes, kCap);
+  EXPECT_EQ(log_.text(), "");
+  const Trace trace = Finish();
+  EXPECT_TRUE(trace.complete);
+  EXPECT_EQ(trace.events.size(), 2 * trace.allocations);
+}
+
+TEST_F(TraceTest, WhatExceedsTheCapGoesUpstreamWithAWarning) {
+  Start(/*exact=*/true, 4 * kMiB);
+  void* const first = Allocate(3 * kMiB);
+  void* const second = Allocate(2 * kMiB);
+  EXPECT_TRUE(runtime_->Owns(first));
+  EXPECT_FALSE(runtime_->Owns(second));
+  EXPECT_THAT(log_.text(), HasSubstr("3.00 MiB live in the heap and 2.00 MiB requested do not fit"));
+  EXPECT_EQ(runtime_->Stats().live_bytes, 5 * kMiB);
+  runtime_->Free(first);
+  runtime_->Free(second);
+}
+
+TEST_F(TraceTest, ACapturedRequestTakesNothingOfTheHeapsCache) {
+  Start(/*exact=*/true);
+  runtime_->Free(Allocate(8 * kMiB));
+  ASSERT_GE(driver_->GetCounts().handle_bytes, 8 * kMiB);
+  upstream_.FailNext(2);
+  EXPECT_THROW(runtime_->Allocate(kMiB, 0, /*captured=*/true), std::bad_alloc);  // a capture forbids to synchronise
+  ASSERT_GE(driver_->GetCounts().handle_bytes, 8 * kMiB);
+  upstream_.FailNext(0);
+}
+
+TEST_F(TraceTest, AFullHeapGivesItsCacheToUpstream) {
+  Start(/*exact=*/true, 8 * kMiB);
+  void* const live = Allocate(4 * kMiB);
+  runtime_->Free(Allocate(4 * kMiB));
+  upstream_.FailNext(1);
+  void* const large = Allocate(6 * kMiB);  // the heap cannot, upstream cannot, then upstream can
+  EXPECT_FALSE(runtime_->Owns(large));
+  EXPECT_LE(driver_->GetCounts().handle_bytes, 4 * kMiB);
+  runtime_->Free(live);
+  runtime_->Free(large);
+}
+
+TEST_F(TraceTest, WithoutADriverExactTracingFallsBackToFastAndSaysSo) {
+  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = Path(), .fingerprint = {}});
+  ASSERT_TRUE(opened.ok());
+  recorder_ = std::move(opened).value();
+  DeviceRuntime runtime({.device = 0, .upstream = &upstream_, .recorder = recorder_.get(), .exact = true});
+  EXPECT_THAT(runtime.degraded(), HasSubstr("fast mode"));
+  EXPECT_EQ(log_.lines(), 1u);
+  runtime.Free(runtime.Allocate(kMiB, 0, false));
+  EXPECT_EQ(Finish().allocations, 1u);
+}
+
+TEST_F(TraceTest, AddressesThatComeBackKeepTheirOrderInTheFile) {
+  const std::uint64_t seed = 11;
+  SCOPED_TRACE(seed);
+  Start(/*exact=*/true);
+  std::mt19937_64 random(seed);
+  std::vector<void*> live;
+  for (int step = 0; step < 20000; ++step) {
+    if (live.size() < 20 && random() % 2 == 0) {
+      live.push_back(Allocate(512 * (1 + random() % 400)));
+    } else if (!live.empty()) {
+      std::swap(live[random() % live.size()], live.back());
+      runtime_->Free(live.back());
+      live.pop_back();
+    }
+  }
+  for (void* pointer : live) runtime_->Free(pointer);
+  const Trace trace = Finish();  // the reader refuses a double free
+  EXPECT_TRUE(trace.complete);
+  EXPECT_EQ(trace.events.size(), 2 * trace.allocations);
+  EXPECT_EQ(recorder_->GetCounters().unpaired, 0u);
+}
+
+}  // namespace
+}  // namespace stalloc

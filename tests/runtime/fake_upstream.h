@@ -1,0 +1,69 @@
+// FakeUpstream: malloc as an Upstream that counts, can be capped and can be told to fail.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "allocator/runtime/device_runtime.h"
+
+namespace stalloc {
+
+class FakeUpstream final : public Upstream {
+ public:
+  ~FakeUpstream() override {
+    for (const auto& [pointer, bytes] : live_) std::free(pointer);
+  }
+
+  void* Allocate(Bytes requested, StreamHandle /*stream*/) override {
+    if (requested == 0) return nullptr;
+    const std::lock_guard lock(mutex_);
+    if (failures_ > 0 && failures_-- > 0) throw std::bad_alloc();
+    const Bytes bytes = BlockBytes(requested);
+    void* const pointer = std::aligned_alloc(kBlockAlignment, bytes);
+    live_.emplace(pointer, bytes);
+    held_.current += bytes;
+    held_.peak = std::max(held_.peak, held_.current);
+    ++allocations_;
+    return pointer;
+  }
+  void Free(void* pointer) noexcept override {
+    const std::lock_guard lock(mutex_);
+    ++frees_;
+    const auto found = live_.find(pointer);
+    if (found == live_.end()) return;
+    held_.current -= found->second;
+    live_.erase(found);
+    std::free(pointer);
+  }
+  void RecordStream(void* pointer, StreamHandle stream) override {
+    const std::lock_guard lock(mutex_);
+    recorded_.emplace_back(pointer, stream);
+  }
+  [[nodiscard]] Held HeldBytes() const override {
+    const std::lock_guard lock(mutex_);
+    return held_;
+  }
+
+  void FailNext(int times) { failures_ = times; }
+  void ResetPeak() { held_.peak = held_.current; }
+  [[nodiscard]] int allocations() const { return allocations_; }
+  [[nodiscard]] int frees() const { return frees_; }
+  [[nodiscard]] std::size_t live() const { return live_.size(); }
+  [[nodiscard]] const std::vector<std::pair<void*, StreamHandle>>& recorded() const { return recorded_; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, Bytes> live_;
+  std::vector<std::pair<void*, StreamHandle>> recorded_;
+  Held held_;
+  int failures_ = 0;
+  int allocations_ = 0;
+  int frees_ = 0;
+};
+
+}  // namespace stalloc
