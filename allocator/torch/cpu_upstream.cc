@@ -6,19 +6,39 @@
 
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace stalloc {
 namespace {
 
-CpuUpstream* g_forking = nullptr;  // pthread_atfork takes no argument
+// Whose locks a fork has to take. pthread_atfork takes no argument and cannot be undone.
+std::mutex g_instances_mutex;
+std::vector<CpuUpstream*>& Instances() {
+  static auto& instances = *new std::vector<CpuUpstream*>;
+  return instances;
+}
+
+void BeforeFork() {
+  g_instances_mutex.lock();
+  for (CpuUpstream* instance : Instances()) instance->LockForFork();
+}
+
+void AfterFork() {
+  for (CpuUpstream* instance : Instances()) instance->UnlockAfterFork();
+  g_instances_mutex.unlock();
+}
+
+void JoinForks(CpuUpstream* instance) {
+  const std::lock_guard lock(g_instances_mutex);
+  if (Instances().empty()) pthread_atfork(&BeforeFork, &AfterFork, &AfterFork);
+  Instances().push_back(instance);
+}
 
 }  // namespace
 
 CpuUpstream::CpuUpstream(c10::Allocator* previous, VmmDriver* driver, Bytes limit_bytes)
     : previous_(previous), driver_(driver), limit_bytes_(limit_bytes) {
-  g_forking = this;
-  pthread_atfork([] { g_forking->LockForFork(); }, [] { g_forking->UnlockAfterFork(); },
-                 [] { g_forking->UnlockAfterFork(); });
+  JoinForks(this);
 }
 
 void* CpuUpstream::Allocate(Bytes requested, StreamHandle) {

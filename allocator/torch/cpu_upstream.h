@@ -21,7 +21,7 @@ namespace stalloc {
 class CpuUpstream final : public Upstream {
  public:
   // `previous`: the allocator that was installed before; REQUIRES: it has a raw_deleter. `driver` (not owned) tells
-  // what the arena holds, and is asked only under a limit. One instance per process, never destroyed.
+  // what the arena holds, and is asked only under a limit. Never destroyed: fork handlers know every instance.
   CpuUpstream(c10::Allocator* previous, VmmDriver* driver, Bytes limit_bytes);
 
   // Throws c10::Error (torch: RuntimeError) when the limit or the system has no room, in the default allocator's words.

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/torch/cuda_devices.h"
+#include "allocator/torch/cuda_device_table.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_pools.h"
 
@@ -120,7 +120,7 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   AllocationHistory history_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   PoolFilters pools_;
-  CudaDevices devices_;
+  CudaDeviceTable devices_;
 };
 
 }  // namespace stalloc

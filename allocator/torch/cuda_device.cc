@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "allocator/base/log.h"
-#include "allocator/driver/cuda_events.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/torch/cuda_snapshot.h"
 
@@ -21,17 +20,6 @@ void WatchForks() {
   static const bool watching = pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); }) == 0;
   (void)watching;
 }
-
-class CudaStreamFence final : public StreamFence {
- public:
-  explicit CudaStreamFence(const CudaDriver& driver) : events_(driver.api(), driver.context()) {}
-  Event Record(StreamHandle stream) noexcept override { return events_.Record(stream); }
-  bool Done(Event event) noexcept override { return events_.Done(event); }
-  void Recycle(Event event) noexcept override { events_.Recycle(event); }
-
- private:
-  CudaEvents events_;
-};
 
 }  // namespace
 
@@ -62,7 +50,8 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
     Log(LogSeverity::kInfo, "device %d: no virtual memory management: %s gave %d", index_, status.call, status.native);
     return;
   }
-  fence_ = std::make_unique<CudaStreamFence>(*driver_);
+  events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context());
+  fence_ = std::make_unique<CudaStreamFence>(*events_);
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "allocator/capi/cuda_stream_fence.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/runtime/session.h"
 #include "allocator/torch/cuda_heap_blocks.h"
@@ -92,7 +93,8 @@ class CudaDevice {
   const c10::DeviceIndex index_;
   CudaUpstream upstream_;
   std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena and no heap
-  std::unique_ptr<StreamFence> fence_;
+  std::unique_ptr<CudaEvents> events_;
+  std::unique_ptr<CudaStreamFence> fence_;
   DeviceRuntime* runtime_ = nullptr;  // the session's
   bool serves_ = false;               // there is an arena or a heap
   HeapBlocks heap_blocks_;

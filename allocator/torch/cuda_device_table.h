@@ -1,4 +1,4 @@
-// CudaDevices: the CudaDevice of each CUDA ordinal, made at its first use, and whose a block is. Thread-safe.
+// CudaDeviceTable: the CudaDevice of each CUDA ordinal, made at its first use, and whose a block is. Thread-safe.
 #pragma once
 
 #include <c10/cuda/CUDAMacros.h>
@@ -13,9 +13,9 @@
 
 namespace stalloc {
 
-class CudaDevices {
+class CudaDeviceTable {
  public:
-  explicit CudaDevices(CudaDevice::Environment environment) : environment_(std::move(environment)) {}
+  explicit CudaDeviceTable(CudaDevice::Environment environment) : environment_(std::move(environment)) {}
 
   // Makes it if need be (that maps the plan's arena). REQUIRES: CUDA is initialised and has this device.
   CudaDevice& Get(c10::DeviceIndex index) {

@@ -1,10 +1,10 @@
-#include "allocator/torch/cuda_devices.h"
+#include "allocator/torch/cuda_device_table.h"
 
 #include <c10/cuda/CUDAGuard.h>
 
 namespace stalloc {
 
-CudaDevice* CudaDevices::Owner(const void* pointer) const noexcept {
+CudaDevice* CudaDeviceTable::Owner(const void* pointer) const noexcept {
   if (CudaDevice* only = only_.load(std::memory_order_acquire); only != nullptr) return only;
   CudaDevice* owner = Server(pointer);
   if (owner != nullptr) return owner;
@@ -14,7 +14,7 @@ CudaDevice* CudaDevices::Owner(const void* pointer) const noexcept {
   return owner;
 }
 
-CudaDevice* CudaDevices::Server(const void* pointer) const noexcept {
+CudaDevice* CudaDeviceTable::Server(const void* pointer) const noexcept {
   CudaDevice* server = nullptr;
   ForEach([&](CudaDevice& device) {
     if (server == nullptr && device.Serves(pointer)) server = &device;
@@ -22,13 +22,13 @@ CudaDevice* CudaDevices::Server(const void* pointer) const noexcept {
   return server;
 }
 
-void CudaDevices::EnablePeer(c10::DeviceIndex device, c10::DeviceIndex device_to_access) {
+void CudaDeviceTable::EnablePeer(c10::DeviceIndex device, c10::DeviceIndex device_to_access) {
   const std::lock_guard lock(mutex_);
   peers_.emplace_back(device, device_to_access);
   if (CudaDevice* target = Find(device_to_access); target != nullptr) target->EnablePeer(device);
 }
 
-CudaDevice& CudaDevices::Make(c10::DeviceIndex index) {
+CudaDevice& CudaDeviceTable::Make(c10::DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < C10_COMPILE_TIME_MAX_GPUS && environment_.native->initialized(),
               "Invalid device argument ", index, ": did you call init?");
   const std::lock_guard lock(mutex_);

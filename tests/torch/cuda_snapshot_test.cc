@@ -1,0 +1,188 @@
+#include "allocator/torch/cuda_snapshot.h"
+
+#include <c10/util/ApproximateClock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+namespace stalloc {
+namespace {
+
+using Entry = AllocationHistory::Entry;
+using RecordContext = AllocationHistory::RecordContext;
+
+struct FakeContext : c10::GatheredContext {
+  explicit FakeContext(int which) : number(which) {}
+  int number;
+};
+std::atomic<int> g_gathered{0};
+std::shared_ptr<c10::GatheredContext> GatherFake() { return std::make_shared<FakeContext>(++g_gathered); }
+int NumberOf(const AllocationHistory::Context& context) {
+  return context == nullptr ? 0 : static_cast<const FakeContext&>(*context).number;
+}
+
+const void* At(std::uintptr_t address) { return reinterpret_cast<const void*>(address); }
+
+AllocationHistory::Options Recording(RecordContext when, std::size_t max_entries = 100) {
+  return {.enabled = true,
+          .gather = &GatherFake,
+          .max_entries = max_entries,
+          .when = when,
+          .clear = false,
+          .skip_actions = {}};
+}
+
+TEST(ArenaSegmentTest, TilesTheMappedBytesWithBlocksAndGaps) {
+  const std::vector<LiveBlock> live = {
+      {.offset = 512, .bytes = 1024, .requested = 1000, .stream = 7, .freed_pending = false},
+      {.offset = 1536, .bytes = 512, .requested = 1, .stream = 7, .freed_pending = true},
+      {.offset = 4096, .bytes = 4096, .requested = 4096, .stream = 7, .freed_pending = false}};
+  const AllocationHistory history;
+  const auto segment = ArenaSegment(2, 0x700000000000, 1 << 20, live, history);
+  EXPECT_EQ(segment.device, 2);
+  EXPECT_EQ(segment.address, 0x700000000000u);
+  EXPECT_EQ(segment.total_size, 1u << 20);
+  EXPECT_EQ(segment.stream, reinterpret_cast<void*>(7));
+  EXPECT_TRUE(segment.is_large);
+  EXPECT_FALSE(segment.is_expandable);
+  ASSERT_EQ(segment.blocks.size(), 6u);
+  const std::size_t sizes[] = {512, 1024, 512, 2048, 4096, (1 << 20) - 8192};
+  const bool allocated[] = {false, true, false, false, true, false};
+  const bool active[] = {false, true, true, false, true, false};
+  std::size_t total = 0;
+  for (std::size_t block = 0; block < 6; ++block) {
+    EXPECT_EQ(segment.blocks[block].size, sizes[block]) << block;
+    EXPECT_EQ(segment.blocks[block].allocated, allocated[block]) << block;
+    EXPECT_EQ(segment.blocks[block].active, active[block]) << block;
+    total += segment.blocks[block].size;
+  }
+  EXPECT_EQ(total, segment.total_size);
+  EXPECT_EQ(segment.allocated_size, 1024u + 4096u);
+  EXPECT_EQ(segment.active_size, 1024u + 512u + 4096u);
+  EXPECT_EQ(segment.requested_size, 1000u + 1u + 4096u);
+}
+
+TEST(ArenaSegmentTest, IsOneGapWhenNothingIsLive) {
+  const auto segment = ArenaSegment(0, 0x1000, 4096, {}, AllocationHistory());
+  ASSERT_EQ(segment.blocks.size(), 1u);
+  EXPECT_EQ(segment.blocks[0].size, 4096u);
+  EXPECT_FALSE(segment.blocks[0].active);
+}
+
+TEST(ArenaSegmentTest, CarriesTheStackOfALiveBlock) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::STATE));
+  history.OnAlloc({.device = 0, .address = At(0x1000 + 512), .bytes = 100, .stream = nullptr}, "");
+  const auto segment = ArenaSegment(0, 0x1000, 4096, {{.offset = 512, .bytes = 512, .requested = 100}}, history);
+  ASSERT_EQ(segment.blocks.size(), 3u);
+  EXPECT_NE(segment.blocks[1].context_when_allocated, nullptr);
+  EXPECT_EQ(segment.blocks[0].context_when_allocated, nullptr);
+}
+
+TEST(HeapSegmentTest, IsOneBlockOfItsRoundedSize) {
+  const auto segment =
+      HeapSegment(1, {.pointer = reinterpret_cast<void*>(0x2000), .requested = 700, .stream = 3}, AllocationHistory());
+  EXPECT_EQ(segment.address, 0x2000u);
+  EXPECT_EQ(segment.total_size, 1024u);
+  ASSERT_EQ(segment.blocks.size(), 1u);
+  EXPECT_EQ(segment.blocks[0].requested_size, 700u);
+  EXPECT_TRUE(segment.blocks[0].allocated);
+}
+
+TEST(AllocationHistoryTest, KeepsNothingUntilItIsSwitchedOn) {
+  AllocationHistory history;
+  EXPECT_FALSE(history.active());
+  history.Configure({});
+  EXPECT_FALSE(history.active());
+}
+
+TEST(AllocationHistoryTest, RecordsARequestAndBothHalvesOfItsFree) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::ALL));
+  g_gathered = 0;
+  history.OnAlloc({.device = 1, .address = At(512), .bytes = 100, .stream = nullptr}, "note");
+  history.OnFree({.device = 1, .address = At(512), .bytes = 100, .stream = nullptr}, "");
+  const std::vector<Entry> entries = history.Entries(1);
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].action_, Entry::ALLOC);
+  EXPECT_EQ(entries[1].action_, Entry::FREE_REQUESTED);
+  EXPECT_EQ(entries[2].action_, Entry::FREE_COMPLETED);
+  for (const Entry& entry : entries) {
+    EXPECT_EQ(entry.addr_, 512u);
+    EXPECT_EQ(entry.size_, 100u);
+  }
+  EXPECT_EQ(entries[0].user_metadata_, "note");
+  EXPECT_EQ(NumberOf(entries[0].context_), 1);
+  EXPECT_EQ(NumberOf(entries[1].context_), 2);
+  EXPECT_EQ(history.BlockContext(At(512)), nullptr) << "the block is gone";
+  EXPECT_TRUE(history.Entries(0).empty());
+}
+
+TEST(AllocationHistoryTest, ShowsTheAllocationsStackAtAFreeThatHasNone) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::ALLOC));
+  g_gathered = 0;
+  history.OnAlloc({.device = 0, .address = At(512), .bytes = 1, .stream = nullptr}, "");
+  history.OnFree({.device = 0, .address = At(512), .bytes = 1, .stream = nullptr}, "");
+  ASSERT_EQ(history.Entries(0).size(), 3u);
+  EXPECT_EQ(NumberOf(history.Entries(0)[1].context_), 1);
+  EXPECT_EQ(g_gathered.load(), 1);
+}
+
+TEST(AllocationHistoryTest, DropsTheOldestEntriesOfAFullRing) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER, 4));
+  for (std::uintptr_t block = 1; block <= 10; ++block) {
+    history.OnAlloc({.device = 0, .address = At(block * 512), .bytes = 1, .stream = nullptr}, "");
+  }
+  const std::vector<Entry> entries = history.Entries(0);
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_EQ(entries.front().addr_, 7u * 512);
+  EXPECT_EQ(entries.back().addr_, 10u * 512);
+}
+
+TEST(AllocationHistoryTest, LeavesSkippedActionsOutAndForgetsOnRequest) {
+  AllocationHistory history;
+  AllocationHistory::Options options = Recording(RecordContext::NEVER);
+  options.skip_actions = {"free_requested", "free_completed"};
+  history.Configure(options);
+  history.OnAlloc({.device = 0, .address = At(512), .bytes = 1, .stream = nullptr}, "");
+  history.OnFree({.device = 0, .address = At(512), .bytes = 1, .stream = nullptr}, "");
+  EXPECT_EQ(history.Entries(0).size(), 1u);
+  options.clear = true;
+  history.Configure(options);
+  EXPECT_TRUE(history.Entries(0).empty());
+}
+
+TEST(AllocationHistoryTest, TellsTrackersWithoutRecording) {
+  AllocationHistory history;
+  std::vector<Entry::Action> seen;
+  history.AddTracker([&](const Entry& entry) { seen.push_back(entry.action_); });
+  EXPECT_TRUE(history.active());
+  history.OnSegment(Entry::SEGMENT_ALLOC, {.device = 0, .address = At(1 << 20), .bytes = 1 << 20, .stream = nullptr});
+  history.OnAlloc({.device = 0, .address = At(1 << 20), .bytes = 1, .stream = nullptr}, "");
+  EXPECT_EQ(seen, (std::vector<Entry::Action>{Entry::SEGMENT_ALLOC, Entry::ALLOC}));
+  EXPECT_TRUE(history.Entries(0).empty());
+}
+
+TEST(MergeTracesTest, SortsByTimeAndKeepsTheOrderOfEachSide) {
+  c10::ApproximateClockToUnixTimeConverter clock;
+  const auto entry = [](std::size_t address) {
+    return Entry(Entry::ALLOC, 0, address, 1, nullptr, {0, 0}, c10::getApproximateTime());
+  };
+  std::vector<Entry> ours = {entry(1), entry(2)};
+  const auto to_nanoseconds = clock.makeConverter();
+  const auto now = static_cast<time_t>(to_nanoseconds(c10::getApproximateTime()) / 1000);
+  std::vector<Entry> native = {entry(10), entry(11), entry(12)};
+  native[0].time_.t_ = now - 10'000'000;
+  native[1].time_.t_ = now + 10'000'000;
+  native[2].time_.t_ = now + 10'000'000;
+  MergeTraces(std::move(ours), clock, native);
+  ASSERT_EQ(native.size(), 5u);
+  const std::size_t expected[] = {10, 1, 2, 11, 12};
+  for (std::size_t at = 0; at < 5; ++at) EXPECT_EQ(native[at].addr_, expected[at]) << at;
+  EXPECT_NEAR(static_cast<double>(native[1].time_.t_), static_cast<double>(now), 5e6) << "microseconds since the epoch";
+}
+
+}  // namespace
+}  // namespace stalloc

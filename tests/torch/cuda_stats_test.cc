@@ -1,0 +1,204 @@
+// CombinedStats against a model that looks at both parts after every single step.
+#include "allocator/torch/cuda_stats.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace stalloc {
+namespace {
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
+using DeviceStats = CombinedStats::DeviceStats;
+
+constexpr auto kAll = static_cast<std::size_t>(StatType::AGGREGATE);
+constexpr auto kSmall = static_cast<std::size_t>(StatType::SMALL_POOL);
+constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
+
+std::size_t PoolOf(Bytes bytes) { return bytes <= (Bytes{1} << 20) ? kSmall : kLarge; }
+
+// The figures of an allocator that rounds to 512 bytes and reserves in 2 MiB.
+class FakeNative {
+ public:
+  void Allocate(Bytes requested) {
+    const Bytes bytes = BlockBytes(requested);
+    for (const std::size_t type : {kAll, PoolOf(bytes)}) {
+      stats.allocation[type].increase(1);
+      stats.active[type].increase(1);
+      stats.allocated_bytes[type].increase(bytes);
+      stats.active_bytes[type].increase(bytes);
+      stats.requested_bytes[type].increase(requested);
+    }
+    while (stats.reserved_bytes[kAll].current < stats.allocated_bytes[kAll].current) {
+      stats.reserved_bytes[kAll].increase(2 << 20);
+      stats.reserved_bytes[kLarge].increase(2 << 20);
+      stats.segment[kAll].increase(1);
+      stats.segment[kLarge].increase(1);
+    }
+  }
+  void Free(Bytes requested) {
+    const Bytes bytes = BlockBytes(requested);
+    for (const std::size_t type : {kAll, PoolOf(bytes)}) {
+      stats.allocation[type].decrease(1);
+      stats.active[type].decrease(1);
+      stats.allocated_bytes[type].decrease(bytes);
+      stats.active_bytes[type].decrease(bytes);
+      stats.requested_bytes[type].decrease(requested);
+    }
+  }
+  void ResetPeaks() {
+    for (StatArray DeviceStats::*member : {&DeviceStats::allocation, &DeviceStats::allocated_bytes,
+                                           &DeviceStats::requested_bytes, &DeviceStats::reserved_bytes}) {
+      for (Stat& stat : stats.*member) stat.reset_peak();
+    }
+    for (Stat& stat : stats.active) stat.reset_peak();
+    for (Stat& stat : stats.active_bytes) stat.reset_peak();
+    for (Stat& stat : stats.segment) stat.reset_peak();
+  }
+  DeviceStats stats;
+};
+
+void ExpectStat(const Stat& actual, const Stat& expected, const char* name) {
+  EXPECT_EQ(actual.current, expected.current) << name;
+  EXPECT_EQ(actual.peak, expected.peak) << name;
+  EXPECT_EQ(actual.allocated, expected.allocated) << name;
+  EXPECT_EQ(actual.freed, expected.freed) << name;
+}
+
+void ExpectEqual(const DeviceStats& actual, const DeviceStats& expected) {
+  for (const std::size_t type : {kAll, kSmall, kLarge}) {
+    SCOPED_TRACE(type);
+    ExpectStat(actual.allocation[type], expected.allocation[type], "allocation");
+    ExpectStat(actual.active[type], expected.active[type], "active");
+    ExpectStat(actual.allocated_bytes[type], expected.allocated_bytes[type], "allocated_bytes");
+    ExpectStat(actual.active_bytes[type], expected.active_bytes[type], "active_bytes");
+    ExpectStat(actual.requested_bytes[type], expected.requested_bytes[type], "requested_bytes");
+  }
+}
+
+struct Live {
+  Bytes requested;
+  bool native;
+};
+
+// One allocator that had served every request itself would show `model`; the two halves together must show the same.
+TEST(CombinedStatsTest, ShowsWhatOneAllocatorForAllRequestsWouldShow) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    FakeNative native;
+    FakeNative model;
+    CombinedStats combined;
+    std::vector<Live> live;
+    for (int step = 0; step < 2000; ++step) {
+      const unsigned choice = random() % 100;
+      if (choice < 45 || live.empty()) {
+        const Bytes requested = 1 + random() % (choice % 2 == 0 ? 4096 : 4u << 20);
+        const bool to_native = random() % 3 == 0;
+        live.push_back({requested, to_native});
+        model.Allocate(requested);
+        if (to_native) {
+          native.Allocate(requested);
+          combined.Refresh(native.stats);
+        } else if (combined.Allocated(BlockBytes(requested), requested)) {
+          combined.Refresh(native.stats);
+        }
+      } else if (choice < 98) {
+        std::swap(live[random() % live.size()], live.back());
+        const Live freed = live.back();
+        live.pop_back();
+        model.Free(freed.requested);
+        if (freed.native) {
+          native.Free(freed.requested);
+        } else {
+          combined.Freed(BlockBytes(freed.requested), freed.requested);
+        }
+      } else {
+        native.ResetPeaks();
+        model.ResetPeaks();
+        combined.ResetPeaks(native.stats);
+      }
+      if (step % 50 == 0) ExpectEqual(combined.Combine(native.stats), model.stats);
+    }
+    ExpectEqual(combined.Combine(native.stats), model.stats);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(CombinedStatsTest, KeepsThePeakOfTheSumNotTheSumOfThePeaks) {
+  FakeNative native;
+  CombinedStats combined;
+  native.Allocate(8 << 20);
+  combined.Refresh(native.stats);
+  native.Free(8 << 20);
+  EXPECT_TRUE(combined.Allocated(6 << 20, 6 << 20)) << "8 MiB as last seen and 6 MiB would be a new peak";
+  combined.Refresh(native.stats);
+  const DeviceStats stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.allocated_bytes[kAll].peak, 8 << 20);
+  EXPECT_EQ(stats.allocated_bytes[kAll].current, 6 << 20);
+}
+
+TEST(CombinedStatsTest, AsksForTheNativePartOnlyWhenAPeakMayBePassed) {
+  FakeNative native;
+  CombinedStats combined;
+  native.Allocate(1 << 20);
+  combined.Refresh(native.stats);
+  ASSERT_TRUE(combined.Allocated(4 << 20, 4 << 20));
+  combined.Refresh(native.stats);
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    combined.Freed(4 << 20, 4 << 20);
+    EXPECT_FALSE(combined.Allocated(4 << 20, 4 << 20)) << "the same peak again is no new one";
+  }
+}
+
+TEST(CombinedStatsTest, ReservesTheWholeArenaInTheLargePool) {
+  FakeNative native;
+  native.Allocate(1 << 20);
+  CombinedStats combined;
+  EXPECT_TRUE(combined.SetReserved(Bytes{64} << 20, 1));
+  const DeviceStats stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.reserved_bytes[kAll].current, (64 << 20) + (2 << 20));
+  EXPECT_EQ(stats.reserved_bytes[kLarge].current, (64 << 20) + (2 << 20));
+  EXPECT_EQ(stats.reserved_bytes[kSmall].current, 0);
+  EXPECT_EQ(stats.segment[kAll].current, 2);
+  EXPECT_FALSE(combined.SetReserved(0, 0));
+  EXPECT_EQ(combined.Combine(native.stats).reserved_bytes[kAll].current, 2 << 20);
+  EXPECT_EQ(combined.Combine(native.stats).reserved_bytes[kAll].peak, (64 << 20) + (2 << 20));
+}
+
+TEST(CombinedStatsTest, CountsBlocksThatWaitForAStreamAsActiveOnly) {
+  FakeNative native;
+  CombinedStats combined;
+  (void)combined.Allocated(2 << 20, 2 << 20);
+  combined.Freed(2 << 20, 2 << 20);
+  combined.SetSample({.gaps = 3, .gap_bytes = 5 << 20, .pending = 1, .pending_bytes = 2 << 20});
+  DeviceStats stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.allocated_bytes[kAll].current, 0);
+  EXPECT_EQ(stats.active_bytes[kAll].current, 2 << 20);
+  EXPECT_EQ(stats.active[kAll].current, 1);
+  EXPECT_EQ(stats.inactive_split[kAll].current, 3);
+  EXPECT_EQ(stats.inactive_split_bytes[kAll].current, 5 << 20);
+  combined.SetSample({});
+  stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.active_bytes[kAll].current, 0);
+  EXPECT_EQ(stats.inactive_split[kAll].current, 0);
+}
+
+TEST(CombinedStatsTest, ResetsAccumulatedCountsAndLeavesCurrentOnes) {
+  FakeNative native;
+  CombinedStats combined;
+  (void)combined.Allocated(1024, 1000);
+  combined.ResetAccumulated();
+  const DeviceStats stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.requested_bytes[kSmall].allocated, 0);
+  EXPECT_EQ(stats.requested_bytes[kSmall].current, 1000);
+  EXPECT_EQ(stats.allocated_bytes[kAll].current, 1024);
+}
+
+}  // namespace
+}  // namespace stalloc
