@@ -155,7 +155,6 @@ def directories() -> Iterator[Path]:
 
 def _with_siblings(lib: Path) -> Iterator[Path]:
     yield lib
-    yield lib / "bin"
     yield lib.parent / "bin"
 
 
