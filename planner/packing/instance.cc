@@ -38,7 +38,7 @@ std::vector<Event> SortedEvents(const Problem& problem) {
 
 }  // namespace
 
-Instance::Instance(const Problem& problem) : items_(problem.blocks.size()) {
+Instance::Instance(const Problem& problem) : problem_(&problem), items_(problem.blocks.size()) {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     items_[i].bytes = problem.blocks[i].bytes;
     items_[i].alignment = problem.blocks[i].alignment;
@@ -62,11 +62,22 @@ Instance::Instance(const Problem& problem) : items_(problem.blocks.size()) {
     load += item.bytes;
     span.begin = positions_ - 1;
     if (!event.second) item.start_step = steps++;
-    if (load > load_bound_) {
-      load_bound_ = load;
-      peak_position_ = positions_ - 1;
+    load_bound_ = std::max(load_bound_, load);
+  }
+}
+
+std::vector<Bytes> Instance::Load() const {
+  // Differences modulo 2^64 first, then their running sum.
+  std::vector<Bytes> load(positions_ + 1);
+  for (const Item& item : items_) {
+    for (const Span& span : {item.span, item.second}) {
+      load[span.begin] += item.bytes;
+      load[span.end] -= item.bytes;
     }
   }
+  for (std::size_t i = 1; i < load.size(); ++i) load[i] += load[i - 1];
+  load.pop_back();
+  return load;
 }
 
 }  // namespace stalloc::planner

@@ -44,21 +44,23 @@ struct Item {
 
 class Instance {
  public:
-  // REQUIRES: blocks with bytes > 0, alignment > 0 and lifetimes that are not empty; fewer than 2^31 blocks.
+  // REQUIRES: blocks with bytes > 0, alignment > 0 and lifetimes that are not empty; fewer than 2^30 blocks; the
+  // problem outlives the instance.
   explicit Instance(const Problem& problem);
 
+  [[nodiscard]] const Problem& problem() const { return *problem_; }
   [[nodiscard]] std::size_t size() const { return items_.size(); }
   [[nodiscard]] const Item& operator[](BlockIndex block) const { return items_[block]; }
   [[nodiscard]] const std::vector<Item>& items() const { return items_; }
   [[nodiscard]] std::uint32_t positions() const { return positions_; }
   [[nodiscard]] Bytes load_bound() const { return load_bound_; }
-  // The first position where the load reaches the bound.
-  [[nodiscard]] std::uint32_t peak_position() const { return peak_position_; }
+  // The load at each position.
+  [[nodiscard]] std::vector<Bytes> Load() const;
 
  private:
+  const Problem* problem_;
   std::vector<Item> items_;
   std::uint32_t positions_ = 0;
-  std::uint32_t peak_position_ = 0;
   Bytes load_bound_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "planner/packing/core.h"
 #include "planner/packing/random.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
@@ -110,8 +111,8 @@ class OptionSource {
  public:
   OptionSource(const Instance& instance, std::uint64_t seed) : instance_(instance), random_(seed) {
     for (const Item& item : instance.items()) {
-      // Below 1/32768 of the load nothing matters, and above 1/64 little is left to unite.
-      if (item.bytes >= instance.load_bound() / 32768 && item.bytes <= instance.load_bound() / 64) {
+      // Light blocks do not matter, and above 1/64 little is left to unite.
+      if (item.bytes >= LightBytes(instance) && item.bytes <= instance.load_bound() / 64) {
         sizes_.push_back(item.bytes);
       }
     }
@@ -156,6 +157,18 @@ StackOrder LayerClusterOrder(const Instance& instance, const LayerClusterOptions
   for (const Cluster& cluster : clusters) order.AppendStack(cluster);
   order.AppendSingles(others);
   return order;
+}
+
+void TryLayerClusters(Evaluator& evaluator) {
+  const Instance& instance = evaluator.instance();
+  const Bytes bound = instance.load_bound();
+  std::array<LayerClusterOptions, kBatch> batch;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    batch[i].window = i % 2 == 0 ? 12 : 20;
+    batch[i].min_bytes = bound / (i / 2 == 0 ? 1500 : 4000);
+    batch[i].min_total = bound / 128;
+  }
+  evaluator.Run(kBatch, [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
 }
 
 void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds) {

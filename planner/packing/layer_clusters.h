@@ -35,6 +35,9 @@ struct LayerClusterOptions {
 // Every block of the instance, clusters as stacks.
 [[nodiscard]] StackOrder LayerClusterOrder(const Instance& instance, const LayerClusterOptions& options);
 
+// One batch of guesses that suit the layers of common models.
+void TryLayerClusters(Evaluator& evaluator);
+
 // Tries `rounds` batches of random windows and thresholds, or stops when the state is done.
 void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds);
 

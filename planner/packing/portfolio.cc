@@ -1,10 +1,12 @@
 #include "planner/packing/portfolio.h"
 
 #include <array>
+#include <cstdio>
 #include <cstddef>
 #include <functional>
 
 #include "planner/packing/compaction.h"
+#include "planner/packing/core.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/random.h"
 #include "planner/packing/search_solver.h"
@@ -15,10 +17,12 @@
 namespace stalloc::planner {
 namespace {
 
+// Called when a search has lowered the height; false ends the search.
+using OnLowered = std::function<bool()>;
+
 // Searches take turns; whoever lowers the height goes on.
-void SearchInTurns(Evaluator& evaluator, std::uint64_t seed) {
-  // Small instances are searched out long before a deadline of seconds; this many fruitless rounds are the end.
-  constexpr int kPatience = 200;
+void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience,
+                   const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
@@ -27,26 +31,65 @@ void SearchInTurns(Evaluator& evaluator, std::uint64_t seed) {
       [&] { SearchLayerClusters(evaluator, random.Next(), 2); },
       [&] { SearchSqueakyWheel(evaluator, random.Next(), 2); },
   };
-  for (int idle = 0; idle < kPatience && !state.Done(); ++idle) {
+  for (int idle = 0; idle < patience && !state.Done(); ++idle) {
     for (const std::function<void()>& search : searches) {
       Bytes before = state.height();
-      for (search(); state.height() < before && !state.Done(); search()) {
+      for (search(); state.height() < before; search()) {
         idle = -1;
+        if (!on_lowered()) return;
+        if (state.Done()) return;
         before = state.height();
-        Compact(evaluator);
       }
     }
   }
 }
 
-}  // namespace
+// Searches orders of the core; those that lower it are completed to packings of all blocks.
+void SearchCore(Evaluator& evaluator, const SolveOptions& options, double share) {
+  // A core that stands higher than what the rest forces up is worth more search; else the rest is what matters.
+  constexpr int kMaxVain = 2;
+  constexpr int kCorePatience = 4;
+  SearchState& state = evaluator.state();
+  const Core core(evaluator.instance(), share);
+  if (core.instance().size() * 5 > evaluator.instance().size() * 4) return;
+  SolveOptions core_options = options;
+  core_options.on_progress = nullptr;
+  core_options.lower_bound = state.target();
+  SearchState core_state(core.instance(), core_options);
+  Evaluator core_evaluator(core.instance(), core_state, options.threads);
+  core_evaluator.FirstFit(core.Restricted(state.best().order), SearchState::kNothingYet);
+  SolveBySize(core_evaluator);
+  int vain = 0; fprintf(stderr,"core %f size %zu h %.6f\n", share, core.instance().size(), core_state.height()*1.0/state.target());
+  const auto complete = [&] {
+    const Bytes before = state.height();
+    if (core_state.height() < before) evaluator.FirstFit(core.Completed(core_state.best().order));
+    fprintf(stderr,"core h %.6f full %.6f\n", core_state.height()*1.0/state.target(), state.height()*1.0/state.target());
+    vain = state.height() < before ? 0 : vain + 1;
+    return !state.Done() && vain < kMaxVain;
+  };
+  if (core_state.height() < state.height() && !complete()) return;
+  SearchInTurns(core_evaluator, options.seed, kCorePatience, complete);
+}
 
-std::unique_ptr<Solver> MakePortfolio() {
-  return MakeSearchSolver("portfolio", [](Evaluator& evaluator, const SolveOptions& options) {
-    SolveBySize(evaluator);
-    if (!evaluator.state().Done()) Compact(evaluator);
-    SearchInTurns(evaluator, options.seed);
+void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
+  SearchState& state = evaluator.state();
+  SolveBySize(evaluator);
+  if (state.Done()) return;
+  TryLayerClusters(evaluator);
+  for (const double share : {0.95, 0.85, 0.6}) {
+    if (!state.Done()) SearchCore(evaluator, options, share);
+  }
+  if (state.Done()) return;
+  // Small instances are searched out long before a deadline of seconds; this many fruitless rounds are the end.
+  constexpr int kPatience = 200;
+  SearchInTurns(evaluator, options.seed, kPatience, [&] {
+    Compact(evaluator);
+    return true;
   });
 }
+
+}  // namespace
+
+std::unique_ptr<Solver> MakePortfolio() { return MakeSearchSolver("portfolio", SearchAll); }
 
 }  // namespace stalloc::planner

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "planner/packing/core.h"
 #include "planner/packing/random.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
@@ -19,7 +20,6 @@ constexpr std::size_t kMaxThresholds = 4;
 constexpr std::size_t kRandomTrials = 16;  // before neighbours are tried
 constexpr std::size_t kSurvivors = 3;
 constexpr std::size_t kSizeChoices = 64;
-constexpr Bytes kLightShare = 32768;  // blocks below the load divided by this are light
 
 std::uint32_t Length(const Item& item) { return item.end_step - item.start_step; }
 
@@ -64,7 +64,7 @@ StackOrder SizeClassOrder(const Instance& instance, const SizeClassOptions& opti
 class SizeClassSearch::Impl {
  public:
   Impl(const Instance& instance, std::uint64_t seed)
-      : instance_(instance), random_(seed), light_(instance.load_bound() / kLightShare) {
+      : instance_(instance), random_(seed), light_(LightBytes(instance)) {
     std::vector<Bytes> sizes;
     std::vector<std::uint32_t> lengths;
     for (const Item& item : instance.items()) {

@@ -1,0 +1,39 @@
+// Core: the blocks that decide the height, as a smaller instance of their own.
+//
+// A block that is never alive while the load is near its peak, or that is tiny, nearly always finds room below the
+// height that the others need. So searches evaluate orders of the core alone, many times faster, and an order that
+// lowers the core is completed: the core first, the rest by size. First fit gives the core the same offsets in both.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "planner/packing/instance.h"
+#include "planner/packing/problem.h"
+#include "planner/packing/stack_order.h"
+
+namespace stalloc::planner {
+
+class Core {
+ public:
+  // Blocks that are alive at a load of at least `share` of the bound and not light. REQUIRES: `whole` outlives the
+  // core.
+  Core(const Instance& whole, double share);
+
+  [[nodiscard]] const Instance& instance() const { return instance_; }
+  // An order of the core with the rest of the blocks behind it.
+  [[nodiscard]] StackOrder Completed(const StackOrder& core_order) const;
+  // What an order of all blocks says about the core.
+  [[nodiscard]] StackOrder Restricted(const StackOrder& order) const;
+
+ private:
+  const Instance& whole_;
+  std::vector<BlockIndex> kept_;  // indices into whole_, ascending; position = index in the core
+  Problem problem_;
+  Instance instance_;
+};
+
+// The load below which a block is too small to matter: the bound divided by 32768 (1 MiB of 32 GiB).
+[[nodiscard]] Bytes LightBytes(const Instance& instance);
+
+}  // namespace stalloc::planner
