@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--require", nargs="*", default=[], metavar="SYMBOL")
     arguments = parser.parse_args()
     found = problems(arguments.library, arguments.allow_needed, arguments.require)
-    for line in found:
+    for line in found[:20]:
         print(f"{arguments.library}: {line}", file=sys.stderr)
     print(f"check_library: {len(exported(arguments.library))} exports, {len(found)} problems")
     return 1 if found else 0
