@@ -2,7 +2,7 @@
 // work.
 //
 // A pool of list cells of fixed size, straight from mmap: the calls that reach it come from allocator hooks. Lists are
-// named by the index of their first cell; 0 is the empty list. Not thread-safe; no errors but a full pool.
+// named by the index of their first cell; 0 is the empty list. Not thread-safe; no errors but a full pool or list.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,18 @@ struct ForeignUse {
 
 class ForeignUses {
  public:
+  static constexpr std::size_t kMaxStreams = 64;  // of one block: lists are walked under the engine's lock
+
   explicit ForeignUses(std::size_t capacity) : cells_(capacity + 1) {}
 
-  // Adds `stream` to the list unless it is there. False if the pool is full; then nothing changed.
+  // Adds `stream` to the list unless it is there. False if the list is as long as it may be or the pool is full; then
+  // nothing changed.
   [[nodiscard]] bool Add(std::uint32_t& list, StreamHandle stream) noexcept {
-    for (std::uint32_t cell = list; cell != 0; cell = cells_[cell].next) {
+    std::size_t length = 0;
+    for (std::uint32_t cell = list; cell != 0; cell = cells_[cell].next, ++length) {
       if (cells_[cell].stream == stream) return true;
     }
+    if (length >= kMaxStreams) return false;
     std::uint32_t cell = free_;
     if (cell != 0) {
       free_ = cells_[cell].next;

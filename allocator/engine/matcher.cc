@@ -66,7 +66,9 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   alignment_.Step(*script_, granules);
   cursor_ = alignment_.cursor();
   ++aligning_;
-  explained_ = explained_ << 1 | (alignment_.last() != Alignment::Last::kNothing ? 1u : 0u);
+  const Match match = Answer(granules);
+  // A size that fits nowhere says nothing against this place.
+  if (match.outcome != Outcome::kUnknownSize) explained_ = explained_ << 1 | (match.entry >= 0 ? 1u : 0u);
   const bool lost = aligning_ >= kPatience && std::popcount(explained_ & kRecent) <= kBad;
   disturbed_ = disturbed_ || lost;
 
@@ -74,7 +76,6 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   if ((lost || (certain && disturbed_)) && script_->IsAnchorSize(granules) && GoToAnchors()) {
     return {Outcome::kMatched, cursor_ - 1};
   }
-  const Match match = Answer(granules);
   if (certain) {
     GainSync(cursor_);
     if (disturbed_) excursion_left_ = kExcursion;
