@@ -53,10 +53,7 @@ DriverStatus BlockMapper::Map(MappedBlock* block) noexcept {
     status = driver_.SetAccess(range, range_bytes);
   }
   if (!status.ok()) {
-    if (mapped > 0) {
-      (void)driver_.Unmap(range, mapped);
-    }
-    space_.GiveBack(range, range_bytes);
+    Abandon(range, range_bytes, mapped);
     return status;
   }
   block->address = range + (block->head ? block->head.offset : 0);
@@ -97,14 +94,12 @@ DriverStatus BlockMapper::MapHome(SharedPages::Page* page) noexcept {
     return kNoAddresses;
   }
   DriverStatus status = driver_.Map(home, page_, page->handle);
+  const Bytes mapped = status.ok() ? page_ : 0;
   if (status.ok()) {
     status = driver_.SetAccess(home, page_);
-    if (!status.ok()) {
-      (void)driver_.Unmap(home, page_);
-    }
   }
   if (!status.ok()) {
-    space_.GiveBack(home, page_);
+    Abandon(home, page_, mapped);
     return status;
   }
   page->home = home;
@@ -128,6 +123,15 @@ DriverStatus BlockMapper::UnmapRange(Address address, Bytes bytes) noexcept {
     space_.GiveBack(address, bytes);
   }
   return status;
+}
+
+void BlockMapper::Abandon(Address address, Bytes bytes, Bytes mapped) noexcept {
+  if (mapped > 0 && !driver_.Unmap(address, mapped).ok()) {
+    // The driver neither maps nor unmaps any more. Addresses that may still be mapped are never given out again.
+    lost_bytes_ += bytes;
+    return;
+  }
+  space_.GiveBack(address, bytes);
 }
 
 }  // namespace stalloc

@@ -32,19 +32,23 @@ class BlockMapper {
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return bytes_; }
-  [[nodiscard]] Bytes used_bytes() const noexcept { return bytes_ - space_.free_bytes(); }
+  // Addresses of mapped blocks and pages.
+  [[nodiscard]] Bytes used_bytes() const noexcept { return bytes_ - space_.free_bytes() - lost_bytes_; }
 
  private:
   BlockMapper(VmmDriver& driver, Address base, Bytes bytes);
   DriverStatus MapParts(const MappedBlock& block, Bytes* mapped) noexcept;
-  // Unmaps and gives the addresses back; used by all the above.
+  // Unmaps and gives the addresses back.
   DriverStatus UnmapRange(Address address, Bytes bytes) noexcept;
+  // Undoes a map that did not come to its end: `mapped` of the `bytes` taken at `address`.
+  void Abandon(Address address, Bytes bytes, Bytes mapped) noexcept;
 
   VmmDriver& driver_;
   const Bytes page_;
   const Address base_;
   const Bytes bytes_;
   AddressSpace space_;
+  Bytes lost_bytes_ = 0;  // see Abandon
 };
 
 }  // namespace stalloc

@@ -1,0 +1,237 @@
+// PageHeap on real bytes: every block holds a pattern of its own from its allocation to its free, while the physical
+// limit is hardly above the live bytes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator/arena/page_heap.h"
+#include "allocator/driver/host_driver.h"
+#include "tests/arena/keyed_pattern.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kPage = 8 * 1024;
+
+// A step of a random program.
+struct Step {
+  bool allocate = false;
+  std::size_t block = 0;
+  Bytes bytes = 0;
+  StreamHandle stream = 0;
+  bool record = false;  // on another stream, before the free
+};
+
+struct Mix {
+  std::string name;
+  std::uint64_t seed = 0;
+  double small = 0;  // part of the requests that are below a page
+  Bytes grain = 1;   // sizes of large requests are multiples of this
+  Bytes largest = 0;
+  Bytes live_target = 0;
+  int streams = 1;
+  bool records = false;
+  int steps = 0;
+};
+
+Bytes LogUniform(std::mt19937_64& random, Bytes low, Bytes high) {
+  const double spread = std::uniform_real_distribution<double>(0, 1)(random);
+  return static_cast<Bytes>(static_cast<double>(low) *
+                            std::pow(static_cast<double>(high) / static_cast<double>(low), spread));
+}
+
+struct Program {
+  std::vector<Step> steps;
+  Bytes peak = 0;  // of the live bytes, rounded to 512 each
+};
+
+// Live bytes swing around the target, so that the peak is reached again and again with different blocks.
+Program MakeProgram(const Mix& mix) {
+  std::mt19937_64 random(mix.seed);
+  Program program;
+  std::vector<Step> live;
+  Bytes live_bytes = 0;
+  std::size_t blocks = 0;
+  for (int i = 0; i < mix.steps; ++i) {
+    const double swing = 0.75 + 0.25 * std::sin(i * 0.002);
+    if (live.empty() || live_bytes < static_cast<Bytes>(swing * static_cast<double>(mix.live_target))) {
+      Step step;
+      step.allocate = true;
+      step.block = blocks++;
+      step.bytes = std::bernoulli_distribution(mix.small)(random)
+                       ? LogUniform(random, 1, kPage)
+                       : RoundUp(LogUniform(random, kPage, mix.largest), mix.grain);
+      step.stream = 1 + random() % static_cast<std::uint64_t>(mix.streams);
+      step.record = mix.records && random() % 8 == 0;
+      live_bytes += BlockBytes(step.bytes);
+      program.peak = std::max(program.peak, live_bytes);
+      program.steps.push_back(step);
+      live.push_back(step);
+    } else {
+      // Old and young blocks die alike.
+      std::swap(live[random() % live.size()], live.back());
+      Step step = live.back();
+      live.pop_back();
+      live_bytes -= BlockBytes(step.bytes);
+      step.allocate = false;
+      program.steps.push_back(step);
+    }
+  }
+  return program;
+}
+
+class PageHeapStress : public testing::TestWithParam<Mix> {};
+
+std::vector<Mix> Mixes() {
+  constexpr Bytes kMiB = Bytes{1} << 20;
+  return {
+      // As training has it: most bytes in blocks of many pages, odd sizes among them, many small ones beside them.
+      {"Training", 1, 0.5, 512, 4 * kMiB, 40 * kMiB, 1, false, 4000},
+      {"WholePages", 2, 0.3, kPage, 4 * kMiB, 32 * kMiB, 1, false, 4000},
+      {"OddBytes", 3, 0.4, 1, 4 * kMiB, 40 * kMiB, 1, false, 4000},
+      {"ThreeStreams", 4, 0.5, 512, 4 * kMiB, 40 * kMiB, 3, false, 4000},
+      {"RecordedStreams", 5, 0.5, 512, 4 * kMiB, 40 * kMiB, 3, true, 4000},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(, PageHeapStress, testing::ValuesIn(Mixes()),
+                         [](const auto& instance) { return instance.param.name; });
+
+TEST_P(PageHeapStress, TwoPercentAboveTheLivePeakIsEnoughAndEveryBlockKeepsItsBytes) {
+  const Mix& mix = GetParam();
+  const Program program = MakeProgram(mix);
+  const Bytes limit = program.peak + program.peak / 50;
+  const auto host = HostDriver::Create({.capacity = 2 * program.peak, .granularity = kPage});
+  const auto heap = PageHeap::Create(*host, limit);
+  std::map<std::size_t, void*> live;
+  int step_number = 0;
+  for (const Step& step : program.steps) {
+    const Bytes bytes = BlockBytes(step.bytes);
+    if (step.allocate) {
+      void* const block = heap->Allocate(step.bytes, step.stream);
+      const PageHeap::Stats stats = heap->GetStats();
+      ASSERT_NE(block, nullptr) << "seed " << mix.seed << " step " << step_number << ": live " << stats.live_bytes
+                                << " + " << bytes << " of " << limit << ", gaps " << stats.shared_gap_bytes;
+      ASSERT_LE(stats.physical_bytes, limit);
+      FillKeyed(block, bytes, step.block);
+      live.emplace(step.block, block);
+    } else {
+      const auto it = live.find(step.block);
+      ASSERT_TRUE(HoldsKeyed(it->second, bytes, step.block)) << "seed " << mix.seed << " step " << step_number;
+      if (step.record) {
+        heap->RecordStream(it->second, step.stream + 1);
+      }
+      ASSERT_EQ(heap->Free(it->second), bytes);
+      live.erase(it);
+    }
+    if (++step_number % 500 == 0) {
+      ASSERT_EQ(heap->CheckInvariants(), "") << "seed " << mix.seed << " step " << step_number;
+    }
+  }
+  const PageHeap::Stats stats = heap->GetStats();
+  EXPECT_EQ(stats.peak_live_bytes, program.peak);
+  EXPECT_GT(stats.takedowns, 0u) << "the limit was never felt: the test tests nothing";
+  std::cout << "  live peak " << program.peak << ", physical peak " << stats.peak_physical_bytes << ", hits "
+            << stats.cache_hits << ", builds " << stats.builds << ", takedowns " << stats.takedowns
+            << ", synchronisations " << stats.synchronizations << "\n";
+}
+
+// The bound of page_heap.h: when the heap gives up, the live bytes, the request in pages and the gaps are above the
+// limit.
+TEST_P(PageHeapStress, OutOfMemoryMeansThatLiveBytesRequestAndGapsExceedTheLimit) {
+  const Mix& mix = GetParam();
+  const Program program = MakeProgram(mix);
+  const Bytes limit = program.peak / 4 * 3 / kPage * kPage;
+  const auto host = HostDriver::Create({.capacity = 2 * program.peak, .granularity = kPage});
+  const auto heap = PageHeap::Create(*host, limit);
+  std::map<std::size_t, void*> live;
+  int refused = 0;
+  for (const Step& step : program.steps) {
+    if (!step.allocate) {
+      if (const auto it = live.find(step.block); it != live.end()) {
+        ASSERT_TRUE(HoldsKeyed(it->second, BlockBytes(step.bytes), step.block));
+        heap->Free(it->second);
+        live.erase(it);
+      }
+      continue;
+    }
+    if (void* const block = heap->Allocate(step.bytes, step.stream); block != nullptr) {
+      FillKeyed(block, BlockBytes(step.bytes), step.block);
+      live.emplace(step.block, block);
+      continue;
+    }
+    ++refused;
+    const PageHeap::Stats stats = heap->GetStats();
+    ASSERT_EQ(stats.cached_bytes, 0u) << "gave up with freed blocks in the cache";
+    ASSERT_GT(stats.live_bytes + RoundUp(BlockBytes(step.bytes), kPage) + stats.shared_gap_bytes, limit);
+    // And the gaps are small: far less than a page for each live block.
+    ASSERT_LT(stats.shared_gap_bytes, stats.live_blocks * kPage / 2 + kPage);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(heap->CheckInvariants(), "");
+}
+
+TEST(PageHeapThreadsTest, ThreadsShareAHeapThatHoldsHardlyMoreThanTheirLiveBytes) {
+  constexpr std::uint64_t kThreads = 4;
+  constexpr Bytes kShare = Bytes{5} << 20;  // live bytes of a thread at most
+  constexpr std::uint64_t kSeed = 909;
+  const Bytes limit = kThreads * kShare * 105 / 100;
+  const auto host = HostDriver::Create({.capacity = 2 * limit, .granularity = kPage});
+  const auto heap = PageHeap::Create(*host, limit);
+  const auto work = [&](std::uint64_t thread) {
+    std::mt19937_64 random(kSeed + thread);
+    struct Block {
+      void* address;
+      Bytes bytes;
+      std::uint64_t key;
+    };
+    std::vector<Block> live;
+    Bytes live_bytes = 0;
+    const auto free_one = [&] {
+      std::swap(live[random() % live.size()], live.back());
+      const Block block = live.back();
+      live.pop_back();
+      ASSERT_TRUE(HoldsKeyed(block.address, block.bytes, block.key)) << "seed " << kSeed << " thread " << thread;
+      if (random() % 16 == 0) {
+        heap->RecordStream(block.address, 99);
+      }
+      ASSERT_EQ(heap->Free(block.address), block.bytes);
+      live_bytes -= block.bytes;
+    };
+    for (std::uint64_t step = 0; step < 800; ++step) {
+      const Bytes bytes =
+          BlockBytes(random() % 2 == 0 ? LogUniform(random, 1, kPage) : LogUniform(random, kPage, kShare / 4));
+      while (live_bytes + bytes > kShare) {
+        free_one();
+      }
+      void* const address = heap->Allocate(bytes, thread);
+      ASSERT_NE(address, nullptr) << "seed " << kSeed << " thread " << thread << " step " << step;
+      FillKeyed(address, bytes, thread << 32 | step);
+      live.push_back({address, bytes, thread << 32 | step});
+      live_bytes += bytes;
+    }
+    while (!live.empty()) {
+      free_one();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back(work, thread);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(heap->CheckInvariants(), "");
+  EXPECT_EQ(heap->GetStats().live_blocks, 0u);
+  EXPECT_LE(heap->GetStats().peak_physical_bytes, limit);
+}
+
+}  // namespace
+}  // namespace stalloc
