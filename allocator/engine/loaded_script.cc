@@ -23,6 +23,7 @@ std::uint64_t MarkKey(const Mark& mark) noexcept {
   hash.AddByte(static_cast<unsigned char>(mark.kind));
   hash.AddByte(static_cast<unsigned char>(mark.edge));
   if (mark.kind == MarkKind::kIteration) return hash.value();
+  hash.AddByte(mark.automatic ? 1 : 0);
   hash.AddByte(static_cast<unsigned char>(mark.pass));
   hash.Add(static_cast<std::uint32_t>(mark.chunk));
   hash.Add(static_cast<std::uint32_t>(mark.index));
@@ -53,7 +54,7 @@ std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) cons
   for (std::int32_t phase = after + 1; phase < phases(); ++phase) {
     if (At(phase).key == key) return phase;
   }
-  for (std::int32_t phase = 0; phase <= after && phase < phases(); ++phase) {
+  for (std::int32_t phase = 0; phase < after && phase < phases(); ++phase) {
     if (At(phase).key == key) return phase;
   }
   return kNoPhase;

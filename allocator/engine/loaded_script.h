@@ -14,8 +14,9 @@
 
 namespace stalloc {
 
-// Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk and
-// index; for layers and fences also the name. Who placed a mark (`automatic`) does not matter. Never 0.
+// Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk,
+// index and who placed it (a hook's optimizer mark comes at another point than the script's own); for layers and fences
+// also the name. Never 0.
 [[nodiscard]] std::uint64_t MarkKey(const Mark& mark) noexcept;
 
 class LoadedScript {

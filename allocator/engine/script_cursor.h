@@ -5,9 +5,9 @@
 //   it carries
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
-// start; a mark that the script does not have moves nothing. Inside a fence (evaluation, checkpoint) only fence marks
-// count: the loop is left, and comes back to where it was. If the script has that very fence next, its entries are
-// stepped over.
+// start; a mark that the script does not have, or that it is at already, moves nothing. Inside a fence (evaluation,
+// checkpoint) only fence marks count: the loop is left, and comes back to where it was. If the script has that very
+// fence next, its entries are stepped over.
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory.
 #pragma once

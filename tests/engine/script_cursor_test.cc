@@ -102,16 +102,40 @@ TEST(ScriptCursorTest, MicrobatchesAreToldApartByPassChunkAndIndex) {
                                    {Microbatch(1, Pass::kForward, 2), 40}})};
   ScriptCursor cursor(plan);
   cursor.OnMark(Iteration(0));
-  Mark by_hook = Microbatch(1);
-  by_hook.automatic = true;  // who placed it does not matter
-  by_hook.name = "anything";
-  EXPECT_TRUE(cursor.OnMark(by_hook));
+  Mark named = Microbatch(1);
+  named.name = "anything";
+  EXPECT_TRUE(cursor.OnMark(named));
   EXPECT_EQ(cursor.entry(), 20);
   EXPECT_TRUE(cursor.OnMark(Microbatch(1, Pass::kForward, 2)));
   EXPECT_EQ(cursor.entry(), 40);
   EXPECT_TRUE(cursor.OnMark(Microbatch(1, Pass::kBackward)));
   EXPECT_EQ(cursor.entry(), 30);
   EXPECT_FALSE(cursor.OnMark(Microbatch(2)));
+}
+
+// A hook marks the optimizer's step after the script has marked it and has already made requests: on a GPU this once
+// threw the cursor back by 156 requests, and persistent blocks took the places of temporary ones.
+TEST(ScriptCursorTest, AHooksMarkIsNotTheScriptsOwn) {
+  const Mark optimizer = MarkOf(MarkKind::kOptimizer, MarkEdge::kBegin, 0);
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 10}, {optimizer, 20}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  EXPECT_TRUE(cursor.OnMark(optimizer));
+  Mark by_hook = optimizer;
+  by_hook.automatic = true;
+  EXPECT_FALSE(cursor.OnMark(by_hook));
+}
+
+TEST(ScriptCursorTest, AMarkSeenTwiceInARowDoesNotGoBack) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 10}, {Microbatch(1), 20}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  EXPECT_TRUE(cursor.OnMark(Microbatch(1)));
+  EXPECT_FALSE(cursor.OnMark(Microbatch(1)));
+  EXPECT_TRUE(cursor.OnMark(Microbatch(0)));  // a step that is run again does
+  EXPECT_EQ(cursor.entry(), 10);
 }
 
 TEST(ScriptCursorTest, TheEndOfAnIterationIsAPhase) {
