@@ -38,8 +38,8 @@ class Core final : public ForkWatch {
 
   void Close() {
     if (!active_.exchange(false, std::memory_order_acq_rel)) return;
-    StopWatching();
     writer_.Stop();
+    StopWatching();  // last: a child that is forked meanwhile must know that the thread is not its own
   }
 
   [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }

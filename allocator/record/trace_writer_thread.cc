@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <limits>
+#include <system_error>
+#include <utility>
 
 #include "allocator/base/clock.h"
 #include "allocator/base/log.h"
@@ -22,13 +24,20 @@ bool EndsPhase(const Mark& mark) {
   return mark.edge == MarkEdge::kEnd && (mark.kind == MarkKind::kInit || mark.kind == MarkKind::kFence);
 }
 
-// The process's signals are for its own threads: Python's handlers expect them there.
-std::thread StartWithoutSignals(void (*run)(void*), void* argument) {
+// Starts `run` with all signals blocked: the process's signals are for its own threads, where Python's handlers expect
+// them.
+Result<std::thread> StartWithoutSignals(void (*run)(void*), void* argument) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  std::thread thread(run, argument);
+  Result<std::thread> thread = [&]() -> Result<std::thread> {
+    try {
+      return std::thread(run, argument);
+    } catch (const std::system_error& error) {
+      return Error{std::string("cannot start the writer thread: ") + error.what()};
+    }
+  }();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }
@@ -40,7 +49,9 @@ Status TraceWriterThread::Start(const std::string& path, const Fingerprint& fing
   UpdateFingerprint(fingerprint);
   WriteChunk(false);
   if (failed_) return Error{write_error()};
-  thread_ = StartWithoutSignals([](void* self) { static_cast<TraceWriterThread*>(self)->Loop(); }, this);
+  auto thread = StartWithoutSignals([](void* self) { static_cast<TraceWriterThread*>(self)->Loop(); }, this);
+  if (!thread.ok()) return Error{path + ": " + thread.error()};
+  thread_ = std::move(thread).value();
   pthread_setname_np(thread_.native_handle(), "stalloc-record");
   return Ok{};
 }
