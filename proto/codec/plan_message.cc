@@ -169,52 +169,50 @@ std::size_t CountPacked(pbf_reader message, protozero::pbf_tag_type tag) {
   return count;
 }
 
+// The column that `message` stands at.
+void ParseColumn(pbf_reader* message, std::vector<Entry>* entries) {
+  switch (message->tag()) {
+    case 2:
+      return ReadColumn(message->get_packed_uint64(), "bytes", entries, [](Entry& e, Bytes v) { e.bytes = v; });
+    case 3:
+      return ReadColumn(message->get_packed_uint32(), "stream", entries,
+                        [](Entry& e, std::uint32_t v) { e.stream = v; });
+    case 4:  // slot + 1; zero wraps to kNoSlot
+      return ReadColumn(message->get_packed_uint32(), "slot_plus_one", entries,
+                        [](Entry& e, std::uint32_t v) { e.slot = v - 1; });
+    case 5:
+      return ReadColumn(message->get_packed_enum(), "entry_class", entries, [](Entry& e, std::int32_t v) {
+        e.entry_class = CheckedEnum(v, EntryClass::kStatic, EntryClass::kPersistent, "entry class");
+      });
+    case 6:
+      return ReadColumn(message->get_packed_uint64(), "max_bytes", entries, [](Entry& e, Bytes v) { e.max_bytes = v; });
+    case 7:
+      return ReadColumn(message->get_packed_uint64(), "min_bytes", entries, [](Entry& e, Bytes v) { e.min_bytes = v; });
+    default:
+      return ReadColumn(message->get_packed_uint64(), "expected_life", entries,
+                        [](Entry& e, std::uint64_t v) { e.expected_life = v; });
+  }
+}
+
 Script ParseScript(pbf_reader message) {
+  constexpr protozero::pbf_tag_type kFirstColumn = 2;
+  constexpr protozero::pbf_tag_type kLastColumn = 8;
   Script script;
-  script.entries.resize(CountPacked(message, 2));
-  std::vector<Entry>* entries = &script.entries;
+  script.entries.resize(CountPacked(message, kFirstColumn));
   unsigned columns = 0;  // bits of the fields seen
   while (message.next()) {
     const protozero::pbf_tag_type tag = message.tag();
-    if (tag >= 2 && tag <= 8) columns |= 1u << tag;
-    switch (tag) {
-      case 1:
-        script.phases.push_back(ParsePhase(message.get_message()));
-        break;
-      case 2:
-        ReadColumn(message.get_packed_uint64(), "bytes", entries, [](Entry& entry, Bytes v) { entry.bytes = v; });
-        break;
-      case 3:
-        ReadColumn(message.get_packed_uint32(), "stream", entries,
-                   [](Entry& entry, std::uint32_t v) { entry.stream = v; });
-        break;
-      case 4:  // slot + 1; zero wraps to kNoSlot
-        ReadColumn(message.get_packed_uint32(), "slot_plus_one", entries,
-                   [](Entry& entry, std::uint32_t v) { entry.slot = v - 1; });
-        break;
-      case 5:
-        ReadColumn(message.get_packed_enum(), "entry_class", entries, [](Entry& entry, std::int32_t v) {
-          entry.entry_class = CheckedEnum(v, EntryClass::kStatic, EntryClass::kPersistent, "entry class");
-        });
-        break;
-      case 6:
-        ReadColumn(message.get_packed_uint64(), "max_bytes", entries,
-                   [](Entry& entry, Bytes v) { entry.max_bytes = v; });
-        break;
-      case 7:
-        ReadColumn(message.get_packed_uint64(), "min_bytes", entries,
-                   [](Entry& entry, Bytes v) { entry.min_bytes = v; });
-        break;
-      case 8:
-        ReadColumn(message.get_packed_uint64(), "expected_life", entries,
-                   [](Entry& entry, std::uint64_t v) { entry.expected_life = v; });
-        break;
-      default:
-        message.skip();
+    if (tag >= kFirstColumn && tag <= kLastColumn) {
+      columns |= 1u << tag;
+      ParseColumn(&message, &script.entries);
+    } else if (tag == 1) {
+      script.phases.push_back(ParsePhase(message.get_message()));
+    } else {
+      message.skip();
     }
   }
-  constexpr unsigned kAllColumns = 0b1'1111'1100;
-  if (!entries->empty() && columns != kAllColumns) throw Malformed("a script lacks one of its columns");
+  constexpr unsigned kAllColumns = (2u << kLastColumn) - (1u << kFirstColumn);
+  if (!script.entries.empty() && columns != kAllColumns) throw Malformed("a script lacks one of its columns");
   return script;
 }
 
