@@ -47,7 +47,7 @@ class Session {
 
   // Trace events so far to the file.
   void Flush();
-  // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: allocator/README.md has the keys.
+  // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: stats_json.h has the keys.
   [[nodiscard]] std::string StatsJson() const;
   // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
   Status WriteSummary() const;

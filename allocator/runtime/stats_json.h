@@ -2,6 +2,20 @@
 //
 // The first device's figures stand at the top level, every device's in "devices". All peaks are of the whole run,
 // whatever the program reset meanwhile. Bytes.
+//
+//   mode, degraded            "Alloc"; null, or why nothing is planned or traced
+//   rank, local_rank, world_size, stalloc_version, torch_version, device_name
+//   trace {...}               Trace only: mode, path, events, blocked, unpaired, write_error
+//   requests                  = planned_hits + dynamic_hits + the sum of misses (Alloc)
+//   heap_hits, upstream       who served the rest: pages (exact Trace), the allocator underneath
+//   misses {reason: n}        every reason, also with 0
+//   unknown_frees, iterations, gave_up
+//   steady {requests, hits}   requests over 512 B from the second iteration on
+//   live_bytes, arena_live_bytes, heap_bytes, upstream_reserved_bytes    now
+//   peak_live_bytes           of arena, heap and upstream together, every block rounded up to 512 B
+//   arena_bytes               mapped at most
+//   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
+//   efficiency                peak_live_bytes / held_peak_bytes
 #pragma once
 
 #include <string>
