@@ -218,6 +218,8 @@ void DeviceRuntime::OnMark(const Mark& mark) {
 }
 
 void DeviceRuntime::Impl::OnIteration() {
+  // The engine decides what an iteration is: one inside a fence is none.
+  if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
   if (space == nullptr) return;
   space->Judge(counts.Expected());

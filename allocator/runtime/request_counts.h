@@ -42,6 +42,8 @@ class RequestCounts {
     steady_from_hits_.store(Read(large_hits_), std::memory_order_relaxed);
   }
 
+  [[nodiscard]] std::uint64_t iterations() const noexcept { return Read(iterations_); }
+
   // Large requests that the plan was to serve, so far.
   [[nodiscard]] Resemblance::Totals Expected() const noexcept {
     return {Read(large_) - Read(large_not_for_plan_), Read(large_hits_)};

@@ -232,6 +232,21 @@ TEST_F(AllocTest, FencedCapturedAndDeliberatelyUnplannedRequestsDoNotCountAgains
   EXPECT_EQ(log_.text(), "");
 }
 
+TEST_F(AllocTest, AnIterationInsideAFenceIsNone) {
+  Start(PlanBuilder().Each(100 * kKiB).Build());
+  Iteration();
+  runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kBegin, .name = "eval"});
+  for (int i = 0; i < 3; ++i) {
+    Churn(20, 77 * kKiB);
+    Iteration();
+  }
+  runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+  EXPECT_EQ(runtime_->Stats().iterations, 1u);
+  EXPECT_FALSE(runtime_->Stats().gave_up);
+  Churn(1, 100 * kKiB);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 1u);
+}
+
 TEST_F(AllocTest, ALiveBlockKeepsItsMemoryAfterThePlanWasGivenUp) {
   PlanBuilder plan;
   plan.Persistent(10 * kKiB);
