@@ -74,6 +74,7 @@ class Marker:
         self._running: Optional[int] = None  # the explicit iteration that has begun and not ended
         self._microbatches: dict[tuple[str, int], int] = {}
         self.explicit = False  # the script marks its iterations itself
+        self._explicit_optimizer = False
 
     def _mark(
         self, kind: int, number: int = 0, chunk: int = 0, index: int = 0, name: Optional[bytes] = None
@@ -131,9 +132,12 @@ class Marker:
         return self._mark(LAYER, PASSES[kind], name=name.encode())
 
     def optimizer(self) -> OpenMark:
+        self._explicit_optimizer = True
         return self._mark(OPTIMIZER)
 
     def automatic_optimizer(self) -> None:
+        if self._explicit_optimizer:
+            return
         self._sink(OPTIMIZER, BEGIN, 0, 0, 0, None, 1)
 
     def fence(self, kind: str) -> OpenMark:

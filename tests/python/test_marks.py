@@ -215,6 +215,15 @@ def test_explicit_iterations_end_the_automatic_ones(hooks: Hooks, recording: Rec
     assert recording.finished == [0, 0]
 
 
+def test_explicit_optimizer_marks_end_the_automatic_ones(hooks: Hooks, recording: Recording) -> None:
+    optimizer = Optimizer()
+    recording.marker.iteration(None)
+    hooks.step(optimizer)
+    recording.marker.optimizer()
+    hooks.step(optimizer)
+    assert kinds(recording) == [(ITERATION, 0, 0), (OPTIMIZER, 0, 1), (OPTIMIZER, 0, 0)]
+
+
 def test_nothing_is_marked_while_a_step_is_compiled(hooks: Hooks, recording: Recording) -> None:
     hooks.compiling = True
     hooks.step(Optimizer())
