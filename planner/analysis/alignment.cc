@@ -97,9 +97,9 @@ Matches AlignCore(Keys left, Keys right) {
   if (left.empty() || right.empty()) {
     return {};
   }
-  // A script that explains nearly everything is better than anchors, which need every occurrence of a size to agree.
+  // A script that explains most of it is better than anchors, which need every occurrence of a size to agree.
   const std::optional<Matches> script = LongestCommonSubsequence(left, right, kMaxEdits);
-  if (script.has_value() && 10 * script->size() >= 9 * std::min(left.size(), right.size())) {
+  if (script.has_value() && 4 * script->size() >= 3 * std::min(left.size(), right.size())) {
     return FillBetween(*script, left, right);
   }
   Collector collector;
@@ -168,6 +168,13 @@ Alignment::Alignment(const Matches& matches, std::uint32_t left_size, std::uint3
     bound = to_left_[right] == kNone ? bound : to_left_[right];
     left_bound_[right] = bound;
   }
+}
+
+std::uint32_t Alignment::LeftReached(std::uint32_t right) const {
+  while (right > 0 && to_left_[right - 1] == kNone) {
+    --right;
+  }
+  return right == 0 ? 0 : to_left_[right - 1] + 1;
 }
 
 Matches AlignRequests(Keys left, Keys right) {

@@ -49,6 +49,8 @@ class Alignment {
   // The least left position whose partner is at or after `right`; the left size if there is none. What is alive up to
   // `right` in one iteration is alive up to here in the other. REQUIRES: right <= right size.
   [[nodiscard]] std::uint32_t LeftBound(std::uint32_t right) const { return left_bound_[right]; }
+  // One past the greatest left position whose partner is before `right`; 0 if there is none. O(distance to it).
+  [[nodiscard]] std::uint32_t LeftReached(std::uint32_t right) const;
 
  private:
   std::vector<std::uint32_t> to_right_;

@@ -11,8 +11,10 @@
 namespace stalloc::planner {
 namespace {
 
-// An iteration with fewer requests than this share of the one before was broken off.
+// An iteration with fewer requests than this share of the one before was broken off. The first one asks for more than
+// others.
 constexpr double kCompleteShare = 0.9;
+constexpr double kCompleteShareOfFirst = 0.5;
 // Iterations are alike if they have this much less in common, at most, than the last ones have.
 constexpr double kLikenessSlack = 0.002;
 constexpr double kLikenessShare = 0.25;  // of what the last ones do not have in common
@@ -62,7 +64,8 @@ class CycleFinder {
     }
     const bool lacks_end = segmentation_.segments[last].ended && !segmentation_.segments[last + 1].ended;
     const bool cut = !trace_complete_ && Requests(last) < least;
-    return lacks_end || cut || static_cast<double>(Requests(last)) < kCompleteShare * static_cast<double>(least);
+    const double share = last == 1 ? kCompleteShareOfFirst : kCompleteShare;
+    return lacks_end || cut || static_cast<double>(Requests(last)) < share * static_cast<double>(least);
   }
 
   // The first iteration takes part only if there are no others.

@@ -83,7 +83,11 @@ class DevicePlanner {
     const absl::StatusOr<Cycle> cycle = FindCycle(device_, segmentation_, trace_.complete);
     if (!cycle.ok()) {
       report_.peak = FindPeak(device_, nullptr);
-      return cycle.status();
+      if (options_.plan) {
+        return cycle.status();
+      }
+      report_.warnings.emplace_back(cycle.status().message());
+      return absl::OkStatus();
     }
     model_ = CompareIterations(device_, *cycle);
     report_.warnings = cycle->warnings;

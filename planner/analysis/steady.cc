@@ -10,7 +10,7 @@ namespace {
 // What the samples of one entry add up to.
 struct Evidence {
   std::optional<Tick> end;  // latest
-  bool never_freed = false;
+  Tick alive_until = 0;     // of blocks whose end was not seen
   std::uint32_t compared = 0;
   std::uint32_t found = 0;
 };
@@ -102,21 +102,18 @@ class Comparer {
     }
   }
 
+  // At the end of the process everything goes, in whatever order: that tells only that a block lived until then.
   void TakeEnd(Evidence& evidence, std::uint32_t iteration, const Allocation& allocation) {
-    const bool in_last = allocation.free_segment + 1 == device_.segments.size();
-    const bool at_exit = FreedAtExit(device_, allocation);
+    const std::uint32_t last = model_.cycle.traced - 1;
+    const auto last_requests = static_cast<std::uint32_t>(device_.segments.back().allocations.size());
+    const bool at_exit =
+        allocation.freed() && allocation.free_segment == SegmentOf(last) && allocation.free_ordinal == last_requests;
     if (!allocation.freed() || at_exit) {
-      // Only an iteration that ran to its end afterwards can tell that a block is there for good; warm-up is no
-      // example.
-      evidence.never_freed =
-          evidence.never_freed || (iteration >= model_.cycle.warmup && model_.cycle.Followers(iteration) > 0);
-      return;
+      evidence.alive_until = std::max(evidence.alive_until, model_.Reached(iteration, last, last_requests));
+    } else {
+      const Tick end = model_.Position(iteration, allocation.free_segment - 1, allocation.free_ordinal);
+      evidence.end = std::max(evidence.end.value_or(end), end);
     }
-    if (in_last && allocation.free_ordinal == device_.segments.back().allocations.size()) {
-      return;  // at the end of the process everything goes, in whatever order
-    }
-    const Tick end = model_.Position(iteration, allocation.free_segment - 1, allocation.free_ordinal);
-    evidence.end = std::max(evidence.end.value_or(end), end);
   }
 
   // With nothing else to compare the template with, warm-up tells which sizes vary, and when blocks end that cross
@@ -130,7 +127,7 @@ class Comparer {
         if (const std::uint32_t ordinal = alignment.ToRight(e); ordinal != kNone) {
           const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
           TakeSize(model_.scripts[script][e], allocation);
-          if (Evidence& evidence = evidence_[script][e]; !evidence.end.has_value()) {
+          if (Evidence& evidence = evidence_[script][e]; allocation.freed() && !evidence.end.has_value()) {
             TakeEnd(evidence, iteration, allocation);
           }
         }
@@ -147,8 +144,8 @@ class Comparer {
   }
 
   void ConcludeEntry(CycleEntry& entry, const Evidence& evidence) {
-    entry.resident = evidence.never_freed || !evidence.end.has_value();
-    entry.end = std::max(evidence.end.value_or(0), entry.begin + 1);
+    entry.resident = !evidence.end.has_value();
+    entry.end = std::max({evidence.end.value_or(0), evidence.alive_until, entry.begin + 1});
     const bool varies = entry.min_bytes != entry.max_bytes;
     const bool optional = evidence.found < evidence.compared;
     if (varies) {
@@ -193,9 +190,16 @@ const char* UnplannedName(Unplanned reason) {
 }
 
 Tick SteadyModel::Position(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const {
+  return BeginOf(iteration, at) + alignments[at + 1]->LeftBound(ordinal);
+}
+
+Tick SteadyModel::Reached(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const {
+  return BeginOf(iteration, at) + alignments[at + 1]->LeftReached(ordinal);
+}
+
+Tick SteadyModel::BeginOf(std::uint32_t iteration, std::uint32_t at) const {
   const std::uint32_t script = cycle.ScriptOf(iteration) + (at - iteration);
-  const Tick begin = script / cycle.period * length() + begins[script % cycle.period];
-  return begin + alignments[at + 1]->LeftBound(ordinal);
+  return script / cycle.period * length() + begins[script % cycle.period];
 }
 
 std::uint32_t MainStream(const DeviceTrace& device) {

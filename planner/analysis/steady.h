@@ -55,6 +55,10 @@ struct SteadyModel {
   // Position in cycle time, counted from the cycle that `iteration` belongs to, of request `ordinal` of iteration `at`.
   // REQUIRES: iteration <= at.
   [[nodiscard]] Tick Position(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const;
+  // The same from below: one past the last request of the cycle that has certainly come before.
+  [[nodiscard]] Tick Reached(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const;
+  // Where the script of iteration `at` begins.
+  [[nodiscard]] Tick BeginOf(std::uint32_t iteration, std::uint32_t at) const;
 };
 
 [[nodiscard]] std::uint32_t MainStream(const DeviceTrace& device);

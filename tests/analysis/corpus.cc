@@ -74,7 +74,7 @@ Trace ReadCorpus(const std::string& name) {
     if (!step.is_free && row.iteration != iteration) {
       iteration = row.iteration;
       trace.events.push_back({.kind = EventKind::kMark, .mark = static_cast<std::uint32_t>(trace.marks.size())});
-      trace.marks.push_back({.kind = MarkKind::kIteration, .index = iteration});
+      trace.marks.push_back({.kind = MarkKind::kIteration, .index = iteration, .name = ""});
     }
     trace.events.push_back({.kind = step.is_free ? EventKind::kFree : EventKind::kAlloc,
                             .allocation = step.row,

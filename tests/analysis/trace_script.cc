@@ -32,7 +32,7 @@ class ScriptReader {
       case '(':
         return AddMark({.kind = MarkKind::kFence, .name = word.substr(1)});
       case ')':
-        return AddMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd});
+        return AddMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = ""});
       case 'H':
         return AddEvent({.kind = EventKind::kHeld, .device = device_, .bytes = std::stoull(word.substr(2))});
       case 'D':
@@ -46,17 +46,18 @@ class ScriptReader {
   void TakeMark(const std::string& word) {
     const bool automatic = word.back() == '?';
     if (word == "INIT") {
-      AddMark({.kind = MarkKind::kInit});
+      AddMark({.kind = MarkKind::kInit, .name = ""});
     } else if (word[0] == 'I') {
-      AddMark({.kind = MarkKind::kIteration, .index = iteration_++, .automatic = automatic});
+      AddMark({.kind = MarkKind::kIteration, .index = iteration_++, .name = "", .automatic = automatic});
     } else if (word == "E") {
-      AddMark({.kind = MarkKind::kIteration, .edge = MarkEdge::kEnd, .index = iteration_ - 1});
+      AddMark({.kind = MarkKind::kIteration, .edge = MarkEdge::kEnd, .index = iteration_ - 1, .name = ""});
     } else if (word[0] == 'O') {
-      AddMark({.kind = MarkKind::kOptimizer, .automatic = automatic});
+      AddMark({.kind = MarkKind::kOptimizer, .name = "", .automatic = automatic});
     } else if (word[0] == 'F' || word[0] == 'B') {
       AddMark({.kind = MarkKind::kMicrobatch,
                .pass = word[0] == 'F' ? Pass::kForward : Pass::kBackward,
-               .index = std::stoi(word.substr(1))});
+               .index = std::stoi(word.substr(1)),
+               .name = ""});
     } else if (word.starts_with("L:")) {
       AddMark({.kind = MarkKind::kLayer, .pass = Pass::kForward, .name = word.substr(2)});
     } else {

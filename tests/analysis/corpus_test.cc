@@ -1,0 +1,112 @@
+// Recorded training runs, planned whole.
+#include "tests/analysis/corpus.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "planner/analysis/rank_planner.h"
+
+namespace stalloc::planner {
+namespace {
+
+struct Outcome {
+  Plan plan;
+  RankReport report;
+};
+
+Outcome PlanCorpus(const Trace& trace, std::chrono::milliseconds packing_time) {
+  RankPlannerOptions options;
+  options.packing_time = packing_time;
+  const auto solver = MakePortfolio();
+  RankResult result = PlanRank(trace, options, *solver).value();
+  EXPECT_TRUE(result.plan_status.ok()) << result.plan_status;
+  return {result.plan.value(), result.report};
+}
+
+void ExpectHoldsAfterwards(const Outcome& outcome, const Trace& trace) {
+  const auto replays = CheckPlanAgainstTrace(outcome.plan, trace);
+  EXPECT_TRUE(replays.ok()) << replays.status();
+}
+
+TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {
+  const Trace trace = ReadCorpus("gpt_dense");
+  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const DeviceReport& device = outcome.report.devices[0];
+  EXPECT_EQ(device.packing->arena_bytes, device.packing->lower_bound_bytes);
+  EXPECT_EQ(device.packing->arena_bytes, 37503263232u);  // the peak: 34.93 GiB
+  EXPECT_EQ(device.peak.live_bytes, 37503263232u);
+  EXPECT_EQ(device.packing->warmup, 1u);
+  EXPECT_EQ(device.packing->period, 1u);
+  ASSERT_EQ(device.segments.size(), 5u);
+  for (const SegmentReport& segment : device.segments) {
+    EXPECT_EQ(segment.replay->hits, segment.requests);
+  }
+  EXPECT_GT(device.packing->predicted.efficiency, 0.9999);
+  EXPECT_EQ(device.segments[4].stability, Stability::kSame);
+  ExpectHoldsAfterwards(outcome, trace);
+}
+
+TEST(PlanCorpusTest, InterleavedPipelineIsServedWhollyUpToItsEvaluation) {
+  const Trace trace = ReadCorpus("megatron_vpp_rank0");
+  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const DeviceReport& device = outcome.report.devices[0];
+  EXPECT_LE(device.packing->ratio(), 1.0095);
+  EXPECT_EQ(device.segments[3].replay->hits, 17578u);
+  EXPECT_EQ(device.segments[4].replay->hits, 17578u);  // the evaluation after it is not planned
+  EXPECT_EQ(device.segments[4].stability, Stability::kSameThenMore);
+  ExpectHoldsAfterwards(outcome, trace);
+}
+
+TEST(PlanCorpusTest, MixtureOfExpertsPlansWhatDoesNotVary) {
+  const Trace trace = ReadCorpus("gpt_moe16");
+  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const DeviceReport& device = outcome.report.devices[0];
+  const auto& cycle = device.packing->cycle;
+  EXPECT_EQ(cycle[static_cast<std::size_t>(Unplanned::kOptional)].requests, 0u);  // iterations agree in number
+  EXPECT_GT(cycle[static_cast<std::size_t>(Unplanned::kPlanned)].requests, 36921 * 36 / 100);
+  EXPECT_GT(cycle[static_cast<std::size_t>(Unplanned::kPlanned)].bytes, Bytes{3} * cycle[1].bytes / 2);
+  EXPECT_LE(device.packing->ratio(), 1.001);
+  const std::uint64_t planned = cycle[static_cast<std::size_t>(Unplanned::kPlanned)].requests;
+  for (std::size_t i = 2; i < device.segments.size(); ++i) {
+    EXPECT_EQ(device.segments[i].replay->hits, planned) << i;
+  }
+  ExpectHoldsAfterwards(outcome, trace);
+}
+
+TEST(PlanCorpusTest, ExpertParallelMegatronSurvivesADifferentNumberOfRequests) {
+  const Trace trace = ReadCorpus("megatron_moe_ep2_rank0");
+  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const DeviceReport& device = outcome.report.devices[0];
+  const std::uint64_t planned = device.packing->cycle[0].requests;
+  EXPECT_GT(planned, 11000u);
+  for (std::size_t i = 2; i < device.segments.size(); ++i) {
+    EXPECT_GE(device.segments[i].replay->hits + 2, planned) << i;
+  }
+  EXPECT_LE(device.packing->ratio(), 1.001);
+  ExpectHoldsAfterwards(outcome, trace);
+}
+
+TEST(PlanCorpusTest, EverythingButPackingIsFastOnTheLargestRun) {
+  const Trace trace = ReadCorpus("gpt_moe16");
+  RankPlannerOptions options;
+  options.plan = false;
+  const auto solver = MakePortfolio();
+  const RankResult result = PlanRank(trace, options, *solver).value();
+  EXPECT_LT(result.report.seconds, 5.0);  // 0.2 s when measured; sanitizers and busy machines are slower
+}
+
+TEST(PlanCorpusTest, ARunCutOffInItsLastIterationIsPlannedFromTheOthers) {
+  Trace trace = ReadCorpus("gpt_dense");
+  trace.events.resize(30000);  // inside iteration 3
+  trace.complete = false;
+  trace.truncation = "cut";
+  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const DeviceReport& device = outcome.report.devices[0];
+  EXPECT_EQ(device.segments.back().stability, Stability::kBrokenOff);
+  EXPECT_EQ(device.segments.back().replay->hits, device.segments.back().requests);
+  EXPECT_EQ(device.packing->arena_bytes, device.packing->lower_bound_bytes);
+}
+
+}  // namespace
+}  // namespace stalloc::planner

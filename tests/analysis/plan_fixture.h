@@ -1,0 +1,40 @@
+// From a script to each step of planning, for tests.
+#pragma once
+
+#include <string_view>
+
+#include "planner/analysis/cycle.h"
+#include "planner/analysis/plan_builder.h"
+#include "planner/analysis/replay.h"
+#include "planner/analysis/steady.h"
+#include "planner/analysis/timeline.h"
+#include "planner/packing/portfolio.h"
+#include "tests/analysis/trace_script.h"
+
+namespace stalloc::planner {
+
+struct Planned {
+  DeviceTrace device;
+  SteadyModel model;
+  Timeline timeline;
+  DevicePlan plan;
+};
+
+// Throws absl::BadStatusOrAccess where a step fails.
+inline Planned PlanOf(const Trace& trace) {
+  const Segmentation cut = CutAtMarks(trace);
+  Planned planned;
+  planned.device = BuildLifetimes(trace, cut).value().front();
+  planned.model = CompareIterations(planned.device, FindCycle(planned.device, cut, trace.complete).value());
+  planned.timeline = BuildTimeline(planned.device, planned.model);
+  SolveOptions options;
+  options.lower_bound = LoadBound(planned.timeline.problem);
+  options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  planned.plan =
+      BuildDevicePlan(planned.device, planned.timeline, MakePortfolio()->Solve(planned.timeline.problem, options));
+  return planned;
+}
+
+inline Planned PlanOf(std::string_view script) { return PlanOf(TraceFromScript(script)); }
+
+}  // namespace stalloc::planner

@@ -1,0 +1,114 @@
+#include "planner/analysis/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/analysis/plan_fixture.h"
+
+namespace stalloc::planner {
+namespace {
+
+const Block& BlockOf(const Timeline& timeline, std::size_t script, std::size_t entry) {
+  return timeline.problem.blocks.at(timeline.scripts.at(script).entries.at(entry).block);
+}
+
+TEST(TimelineTest, WeightsLiveToTheEndOfTheAxis) {
+  const Timeline timeline = PlanOf("+w=4096 " + Repeat("I +a=512 +b=512 -a -b", 3)).timeline;
+  EXPECT_EQ(timeline.prologue, 1u);
+  EXPECT_EQ(timeline.cycle_begin, 1);
+  EXPECT_EQ(timeline.end, 3);
+  EXPECT_EQ(BlockOf(timeline, 0, 0).life, (Lifetime{0, 3}));
+  EXPECT_TRUE(BlockOf(timeline, 0, 0).persistent);
+  EXPECT_EQ(timeline.scripts[0].entries[0].entry_class, EntryClass::kPersistent);
+}
+
+TEST(TimelineTest, WeightsFreedAtExitAreAsGoodAsNeverFreed) {
+  const Timeline timeline = PlanOf("+w=4096 " + Repeat("I +a=512 +b=512 -a -b", 3) + "-w").timeline;
+  EXPECT_EQ(BlockOf(timeline, 0, 0).life, (Lifetime{0, 3}));
+}
+
+TEST(TimelineTest, TransientBlocksEndWhereTheNextRequestMayReuseThem) {
+  const Timeline timeline = PlanOf(Repeat("I +a=512 +b=512 -a +c=512 -b -c", 3)).timeline;
+  EXPECT_EQ(BlockOf(timeline, 1, 0).life, (Lifetime{0, 2}));
+  EXPECT_EQ(BlockOf(timeline, 1, 1).life, (Lifetime{1, 3}));
+  EXPECT_EQ(LoadBound(timeline.problem), 1024u);
+}
+
+TEST(TimelineTest, ABlockThatCrossesIntoTheNextIterationIsAnArc) {
+  // +l in the middle, -l at the beginning of the next iteration; the first iteration differs in one block of state.
+  const std::string body = "+a=512 -l +b=1024 -a -b +l=2048 +c=512 -c ";
+  const Timeline timeline =
+      PlanOf("I +a=512 +b=1024 -a -b +l=2048 +s=9000 +c=512 -c I " + body + "I " + body + "I " + body).timeline;
+  ASSERT_EQ(timeline.prologue, 2u);
+  const std::uint32_t arc = timeline.scripts[2].entries[2].block;
+  const Block& block = timeline.problem.blocks[arc];
+  EXPECT_EQ(block.life, (Lifetime{timeline.cycle_begin + 2, timeline.end}));
+  // Its twin of the first iteration has the same place: one block, from there to the free in the cycle.
+  EXPECT_EQ(timeline.scripts[1].entries[2].block, arc);
+  ASSERT_TRUE(block.second_life.has_value());
+  EXPECT_EQ(*block.second_life, (Lifetime{2, timeline.cycle_begin + 1}));
+}
+
+TEST(TimelineTest, AnArcWithoutATwinBeginsWithTheCycle) {
+  const std::string body = "+a=512 -l +b=1024 -a -b +l=2048 +c=512 -c ";
+  // In the first iteration the block has another size.
+  const Timeline timeline =
+      PlanOf("I +a=512 +b=1024 -a -b +l=7000 +s=9000 +c=512 -c I " + body + "I " + body + "I " + body).timeline;
+  const Block& block = BlockOf(timeline, 2, 2);
+  ASSERT_TRUE(block.second_life.has_value());
+  EXPECT_EQ(*block.second_life, (Lifetime{timeline.cycle_begin, timeline.cycle_begin + 1}));
+}
+
+TEST(TimelineTest, ABlockThatOutlivesOnePeriodGetsTwoPlacesInTurn) {
+  // A new loss is allocated before the old one goes.
+  const std::string script =
+      "+l0=2048 I +a=512 +l1=2048 -l0 -a +b=512 -b I +a=512 +l0=2048 -l1 -a +b=512 -b "
+      "I +a=512 +l1=2048 -l0 -a +b=512 -b I +a=512 +l0=2048 -l1 -a +b=512 -b";
+  const Planned planned = PlanOf(script);
+  ASSERT_EQ(planned.timeline.copies, 2u);
+  EXPECT_EQ(planned.plan.cycle.size(), 2u);
+  const std::uint32_t first = planned.timeline.scripts[1].entries[1].block;
+  const std::uint32_t second = planned.timeline.scripts[2].entries[1].block;
+  EXPECT_NE(first, second);
+  // What stays within its copy keeps one place in both.
+  EXPECT_EQ(planned.timeline.scripts[1].entries[0].block, planned.timeline.scripts[2].entries[0].block);
+  const Replay replay = ReplayTrace(planned.device, planned.plan).value();
+  EXPECT_EQ(replay.segments[4].hits, 3u);
+}
+
+TEST(TimelineTest, ABlockOfManyPeriodsIsLeftToUpstream) {
+  std::string script;
+  for (int i = 0; i < 9; ++i) {
+    const std::string old = i >= 6 ? "-l" + std::to_string(i - 6) + " " : "";
+    script += "I +a=512 +l" + std::to_string(i) + "=2048 " + old + "-a +b=512 -b ";
+  }
+  const Timeline timeline = PlanOf(script).timeline;
+  const TimelineEntry& entry = timeline.scripts[timeline.prologue].entries[1];
+  EXPECT_EQ(entry.block, kNone);
+  EXPECT_EQ(entry.unplanned, Unplanned::kLongLived);
+}
+
+TEST(TimelineTest, ABlockThatNoIterationFreesHasOnePlaceForTheWholeCycle) {
+  const Timeline timeline =
+      PlanOf("I +a=512 -a +x0=4096 +b=512 -b I +a=512 -a +x1=4096 +b=512 -b I +a=512 -a +x2=4096 +b=512 -b").timeline;
+  const Block& block = BlockOf(timeline, 1, 1);
+  EXPECT_EQ(block.life, (Lifetime{timeline.cycle_begin, timeline.end}));
+  EXPECT_FALSE(block.second_life.has_value());
+}
+
+TEST(TimelineTest, WarmUpRequestsWhoseTwinsVaryAreNotPlanned) {
+  const Timeline timeline =
+      PlanOf("I +a=4096 +b=8192 -b -a +s=9000 I +a=4096 +b=6000 -b -a I +a=4096 +b=7000 -b -a").timeline;
+  ASSERT_EQ(timeline.prologue, 2u);
+  EXPECT_NE(timeline.scripts[1].entries[0].block, kNone);
+  EXPECT_EQ(timeline.scripts[1].entries[1].block, kNone);
+  EXPECT_EQ(timeline.scripts[1].entries[1].entry_class, EntryClass::kDynamic);
+}
+
+TEST(TimelineTest, FencedBlocksAreInNoScript) {
+  const Timeline timeline = PlanOf(Repeat("I +a=512 (eval +e=8192 -e ) -a +b=512 -b", 3)).timeline;
+  EXPECT_EQ(timeline.scripts[1].entries.size(), 2u);
+  EXPECT_EQ(LoadBound(timeline.problem), 512u);
+}
+
+}  // namespace
+}  // namespace stalloc::planner

@@ -1,0 +1,100 @@
+#include "tests/cli/planner_process.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/codec/trace_writer.h"
+
+namespace stalloc::planner {
+namespace {
+
+std::string Quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  quoted += '\'';
+  return quoted;
+}
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+RunFolder::RunFolder() {
+  std::string name = std::filesystem::temp_directory_path() / "stalloc-cli-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) {
+    throw std::runtime_error("cannot make " + name);
+  }
+  path_ = name;
+}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void RunFolder::WriteTrace(std::uint32_t rank, Trace trace) const {
+  trace.fingerprint.rank = rank;
+  trace.fingerprint.world_size = std::max(trace.fingerprint.world_size, rank + 1);
+  const absl::Status status =
+      WriteTraceFile(Path(absl::StrFormat("trace/rank%05d.trace", rank)), trace, {.chunk_events = 16});
+  if (!status.ok()) {
+    throw std::runtime_error(status.ToString());
+  }
+}
+
+void RunFolder::WriteFile(const std::string& name, const std::string& bytes) const {
+  std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
+  std::ofstream(Path(name), std::ios::binary) << bytes;
+}
+
+std::string RunFolder::ReadFile(const std::string& name) const { return Slurp(Path(name)); }
+
+bool RunFolder::Exists(const std::string& name) const { return std::filesystem::exists(Path(name)); }
+
+std::vector<std::string> RunFolder::Files() const {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+    if (entry.is_regular_file()) {
+      files.push_back(std::filesystem::relative(entry.path(), path_));
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+ProcessResult RunFolder::Run(const std::vector<std::string>& arguments) const {
+  const std::string out = path_ + ".out";
+  const std::string err = path_ + ".err";
+  std::string command = Quoted(STALLOC_PLANNER);
+  for (const std::string& argument : arguments) {
+    absl::StrAppend(&command, " ", Quoted(argument));
+  }
+  absl::StrAppend(&command, " >", Quoted(out), " 2>", Quoted(err), " </dev/null");
+  const int status = std::system(command.c_str());
+  ProcessResult result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, Slurp(out), Slurp(err)};
+  std::filesystem::remove(out);
+  std::filesystem::remove(err);
+  return result;
+}
+
+}  // namespace stalloc::planner

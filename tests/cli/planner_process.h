@@ -1,0 +1,43 @@
+// Runs the real stalloc-planner in a process of its own, and keeps a directory for its input and output.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model/trace.h"
+
+namespace stalloc::planner {
+
+struct ProcessResult {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+// A directory that goes with the object. Throws std::runtime_error where the machine refuses.
+class RunFolder {
+ public:
+  RunFolder();
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string Path(const std::string& name) const { return path_ + "/" + name; }
+
+  // trace/rank0000N.trace
+  void WriteTrace(std::uint32_t rank, Trace trace) const;
+  void WriteFile(const std::string& name, const std::string& bytes) const;
+  [[nodiscard]] std::string ReadFile(const std::string& name) const;  // "" if there is none
+  [[nodiscard]] bool Exists(const std::string& name) const;
+  // Regular files below the folder, relative, sorted.
+  [[nodiscard]] std::vector<std::string> Files() const;
+
+  [[nodiscard]] ProcessResult Run(const std::vector<std::string>& arguments) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace stalloc::planner

@@ -1,0 +1,272 @@
+// The program as users meet it: exit codes, what goes to which stream, and that nothing is left half written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "planner/packing/plan_check.h"
+#include "proto/codec/plan_reader.h"
+#include "proto/codec/trace_writer.h"
+#include "tests/analysis/trace_script.h"
+#include "tests/cli/planner_process.h"
+
+namespace stalloc::planner {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::string kScript =
+    "INIT +w=4096 I F0 +a=1024 +b=2048 -a +c=1024 -b -c +s=512 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 3);
+
+Trace MakeTrace() { return TraceFromScript(kScript); }
+
+TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
+  const RunFolder folder;
+  for (const char* flag : {"--help", "-h", "help", "--version"}) {
+    const ProcessResult result = folder.Run({flag});
+    EXPECT_EQ(result.exit_code, 0) << flag;
+    EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+  for (const char* command : {"plan", "dump", "check", "pack"}) {
+    const ProcessResult result = folder.Run({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << command;
+    EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
+  }
+}
+
+TEST(PlannerTest, WrongUsageIsCodeTwo) {
+  const RunFolder folder;
+  const std::vector<std::vector<std::string>> wrong{{},
+                                                    {"nonsense"},
+                                                    {"plan"},
+                                                    {"plan", "a", "b"},
+                                                    {"plan", "a", "--model-memory-dir=b"},
+                                                    {"plan", "a", "--nonsense"},
+                                                    {"plan", "a", "--device=x"},
+                                                    {"plan", "a", "--device=-1"},
+                                                    {"plan", "a", "--devices=0"},
+                                                    {"plan", "a", "--device=0", "--devices=1"},
+                                                    {"plan", "a", "--threads=-1"},
+                                                    {"plan", "a", "--time-limit=-1"},
+                                                    {"plan", "a", "--time-limit=nan"},
+                                                    {"plan", "a", "--capacity=5"},
+                                                    {"dump"},
+                                                    {"check", "a"},
+                                                    {"pack"}};
+  for (const auto& arguments : wrong) {
+    const ProcessResult result = folder.Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments);
+    EXPECT_THAT(result.out, IsEmpty());
+    EXPECT_THAT(result.err, Not(IsEmpty()));
+  }
+}
+
+TEST(PlannerTest, PlansAllRanks) {
+  const RunFolder folder;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) folder.WriteTrace(rank, MakeTrace());
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("predicted E"), HasSubstr("1.0000")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("[3/3]"), HasSubstr("no layer marks"), HasSubstr("rank 0, 1, 2")));
+  for (const char* rank : {"00000", "00001", "00002"}) {
+    const auto plan = ReadPlan(folder.Path(std::string("output/plan/rank") + rank + ".plan"));
+    ASSERT_TRUE(plan.ok()) << plan.error();
+    EXPECT_EQ(plan.value().devices[0].arena_bytes, 4096u + 512u + 1024u + 2048u);
+    EXPECT_THAT(folder.ReadFile(std::string("output/trace_analysis/rank") + rank + ".txt"),
+                HasSubstr("theoretical peak"));
+    EXPECT_THAT(folder.ReadFile(std::string("output/trace_analysis/rank") + rank + ".json"),
+                HasSubstr("\"arena_bytes\""));
+  }
+  EXPECT_EQ(folder.Files().size(), 12u);  // no temporary file stays behind
+}
+
+TEST(PlannerTest, JsonGoesToStandardOutputAlone) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  const ProcessResult result = folder.Run({"plan", "--model-memory-dir", folder.path(), "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.front(), '{');
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\"ranks\": ["), HasSubstr("\"ok\": true"), HasSubstr("\"ratio\": 1")));
+}
+
+TEST(PlannerTest, TraceOnlyWritesNoPlan) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  EXPECT_EQ(folder.Run({"plan", folder.path(), "--trace-only"}).exit_code, 0);
+  EXPECT_THAT(folder.Files(), ElementsAre("output/trace_analysis/rank00000.json", "output/trace_analysis/rank00000.txt",
+                                          "trace/rank00000.trace"));
+}
+
+TEST(PlannerTest, TraceOnlyIsContentWithoutIterations) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+a=4096 +b=512 -a -b"));
+  const ProcessResult result = folder.Run({"plan", folder.path(), "--trace-only"});
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.txt"), HasSubstr("4.5 KiB"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST(PlannerTest, OneRankOrTheFirstRanksCanBeChosen) {
+  const RunFolder folder;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) folder.WriteTrace(rank, MakeTrace());
+  EXPECT_EQ(folder.Run({"plan", folder.path(), "--device=1"}).exit_code, 0);
+  EXPECT_TRUE(folder.Exists("output/plan/rank00001.plan"));
+  EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
+  EXPECT_EQ(folder.Run({"plan", folder.path(), "--devices", "2"}).exit_code, 0);
+  EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
+  EXPECT_FALSE(folder.Exists("output/plan/rank00002.plan"));
+  const ProcessResult missing = folder.Run({"plan", folder.path(), "--devices=4"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("rank 3 has no trace"));
+  EXPECT_FALSE(folder.Exists("output/plan/rank00002.plan"));
+}
+
+TEST(PlannerTest, AMissingDirectoryOrTraceSaysWhatToDo) {
+  const RunFolder folder;
+  ProcessResult result = folder.Run({"plan", folder.Path("nowhere")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("nowhere/trace"), HasSubstr("STALLOC_MODE=Trace")));
+  std::filesystem::create_directories(folder.Path("trace"));
+  result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("no trace in"));
+}
+
+TEST(PlannerTest, ABadRankDoesNotLoseTheOthers) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  folder.WriteTrace(2, MakeTrace());
+  folder.WriteFile("trace/rank00001.trace", "this is no trace at all, is it?");
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1: error"), HasSubstr("expected a stalloc trace")));
+  EXPECT_THAT(result.out, HasSubstr("failed"));
+  EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
+  EXPECT_TRUE(folder.Exists("output/plan/rank00002.plan"));
+  EXPECT_FALSE(folder.Exists("output/plan/rank00001.plan"));
+}
+
+TEST(PlannerTest, EachBadTraceIsAnErrorAndLeavesNoPlan) {
+  const std::string good = EncodeTrace(MakeTrace());
+  std::string corrupt = good;
+  corrupt[corrupt.size() / 2] = static_cast<char>(corrupt[corrupt.size() / 2] ^ 0x55);  // its one chunk
+  const std::vector<std::string> bad{"", good.substr(0, 4), good.substr(0, 12), corrupt, std::string(1000, 'x')};
+  for (const std::string& bytes : bad) {
+    const RunFolder folder;
+    folder.WriteFile("trace/rank00000.trace", bytes);
+    const ProcessResult result = folder.Run({"plan", folder.path()});
+    EXPECT_EQ(result.exit_code, 1) << bytes.size();
+    EXPECT_THAT(result.err, HasSubstr("rank00000.trace"));
+    EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
+    EXPECT_NE(folder.Run({"dump", folder.Path("trace/rank00000.trace")}).exit_code, 2);
+  }
+}
+
+TEST(PlannerTest, ATraceWithoutIterationsSaysWhatToDo) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("stalloc.iteration()"));
+  EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
+  EXPECT_TRUE(folder.Exists("output/trace_analysis/rank00000.txt"));
+}
+
+TEST(PlannerTest, AFailureLeavesTheEarlierPlanAndSaysSo) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  ASSERT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
+  const std::string before = folder.ReadFile("output/plan/rank00000.plan");
+  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the plan of an earlier run stays"));
+  EXPECT_EQ(folder.ReadFile("output/plan/rank00000.plan"), before);
+}
+
+TEST(PlannerTest, ATruncatedTraceIsPlannedFromItsValidPart) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+w=4096 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 20)));
+  const std::string whole = folder.ReadFile("trace/rank00000.trace");
+  folder.WriteFile("trace/rank00000.trace", whole.substr(0, whole.size() * 3 / 4));
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: the trace was not ended in order"));
+  EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
+}
+
+TEST(PlannerTest, AnotherRanksTraceIsRefused) {
+  const RunFolder folder;
+  folder.WriteTrace(5, MakeTrace());
+  std::filesystem::rename(folder.Path("trace/rank00005.trace"), folder.Path("trace/rank00000.trace"));
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("trace of another rank: expected 0, found 5"));
+}
+
+TEST(PlannerTest, AnUnwritableOutputIsAnErrorThatNamesIt) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  folder.WriteFile("output", "a file where the directory should be");
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("output"));
+  EXPECT_THAT(folder.Files(), ElementsAre("output", "trace/rank00000.trace"));
+}
+
+TEST(PlannerTest, PlanningTwiceGivesTheSamePlan) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  ASSERT_EQ(folder.Run({"plan", folder.path(), "--threads=1"}).exit_code, 0);
+  const std::string first = folder.ReadFile("output/plan/rank00000.plan");
+  ASSERT_EQ(folder.Run({"plan", folder.path(), "--threads=3"}).exit_code, 0);
+  EXPECT_EQ(folder.ReadFile("output/plan/rank00000.plan"), first);
+}
+
+TEST(PlannerTest, CheckAcceptsAPlanAndRefusesAForeignOne) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  ASSERT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
+  const std::string plan = folder.Path("output/plan/rank00000.plan");
+  const std::string trace = folder.Path("trace/rank00000.trace");
+  EXPECT_THAT(folder.Run({"check", plan, trace}).out, HasSubstr("the plan holds"));
+  EXPECT_THAT(folder.Run({"check", plan, trace, "--json"}).out, HasSubstr("\"valid\": true"));
+  folder.WriteTrace(0, TraceFromScript("+w=8192 " + Repeat("I +a=1024 +b=2048 -a -b", 4)));
+  const ProcessResult foreign = folder.Run({"check", plan, trace});
+  EXPECT_EQ(foreign.exit_code, 1);
+  EXPECT_THAT(foreign.err, HasSubstr("does not hold"));
+  EXPECT_EQ(folder.Run({"check", trace, plan}).exit_code, 1);
+  EXPECT_EQ(folder.Run({"check", folder.Path("none"), trace}).exit_code, 1);
+}
+
+TEST(PlannerTest, DumpPrintsTheTraceAndWhatIsMissing) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+w=100 I? +a=512 -a I? +a=512 -a"));
+  const ProcessResult result = folder.Run({"dump", folder.Path("trace/rank00000.trace")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out,
+            "1 0 100 0\nIteration Index : 0 (automatic)\n1 1 512 0\n0 1 512 0\n"
+            "Iteration Index : 1 (automatic)\n1 2 512 0\n0 2 512 0\n");
+  EXPECT_THAT(result.err, AllOf(HasSubstr("optimizer steps"), HasSubstr("no micro-batch marks")));
+  EXPECT_EQ(folder.Run({"dump", folder.Path("none")}).exit_code, 1);
+}
+
+TEST(PlannerTest, PackSolvesACsvInstance) {
+  const RunFolder folder;
+  folder.WriteFile("in.csv", "id,lower,upper,size\n0,0,2,10\n1,1,3,20\n2,2,4,10\n");
+  const ProcessResult result =
+      folder.Run({"pack", "--input=" + folder.Path("in.csv"), "--json", "--output=" + folder.Path("out.csv")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("\"blocks\""), HasSubstr("\"height\""), HasSubstr("30"), HasSubstr("\"valid\"")));
+  EXPECT_THAT(folder.ReadFile("out.csv"), HasSubstr("offset"));
+  EXPECT_EQ(folder.Run({"pack", "--input=" + folder.Path("in.csv"), "--capacity=29"}).exit_code, 1);
+  EXPECT_EQ(folder.Run({"pack", "--input=" + folder.Path("none.csv")}).exit_code, 1);
+}
+
+}  // namespace
+}  // namespace stalloc::planner
