@@ -1,17 +1,13 @@
 // libstalloc.so loaded as a program does: errors, the environment, exceptions across the boundary. No GPU is needed;
 // each case runs in a process of its own, since a process opens one session.
-#include "tests/capi/stalloc_library.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <functional>
 #include <string>
 #include <thread>
-#include <vector>
 
+#include "tests/capi/in_child.h"
 #include "tests/runtime/temporary_directory.h"
 
 extern "C" int stalloc_header_works_in_c(void);
@@ -20,33 +16,6 @@ namespace stalloc {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string LibraryPath() { return std::getenv("STALLOC_LIBRARY"); }
-
-// Runs `body` in a child with `environment`; what it returns comes back, "" is success.
-std::string InChild(const std::vector<std::pair<std::string, std::string>>& environment,
-                    const std::function<std::string(const StallocLibrary&)>& body) {
-  int channel[2];
-  if (pipe(channel) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    const StallocLibrary library(LibraryPath());
-    const std::string result = body(library);
-    (void)!write(channel[1], result.data(), result.size());
-    std::exit(0);  // with the handlers that the library registered
-  }
-  close(channel[1]);
-  std::string result;
-  char buffer[4096];
-  for (ssize_t count; (count = read(channel[0], buffer, sizeof(buffer))) > 0;) {
-    result.append(buffer, static_cast<std::size_t>(count));
-  }
-  close(channel[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status == 0 ? result : result + " (status " + std::to_string(status) + ")";
-}
 
 TEST(StallocLibraryTest, TheHeaderIsC) { EXPECT_EQ(stalloc_header_works_in_c(), STALLOC_ABI_VERSION); }
 
