@@ -108,5 +108,43 @@ TEST(PlanCorpusTest, ARunCutOffInItsLastIterationIsPlannedFromTheOthers) {
   EXPECT_EQ(device.packing->arena_bytes, device.packing->lower_bound_bytes);
 }
 
+// As a script without marks is traced for three iterations: marks come after each optimizer step, so that the first
+// iteration belongs to the set-up, and at exit everything is freed.
+Trace WithAutomaticMarks(const Trace& recorded, std::size_t iterations) {
+  Trace trace = recorded;
+  trace.events.clear();
+  std::vector<bool> live(recorded.allocations);
+  std::size_t marks = 0;
+  for (const TraceEvent& event : recorded.events) {
+    if (event.kind == EventKind::kMark) {
+      trace.marks[event.mark].automatic = true;
+      if (marks++ > 0) trace.events.push_back(event);
+      if (marks > iterations) break;
+    } else {
+      live[event.allocation] = event.kind == EventKind::kAlloc;
+      trace.events.push_back(event);
+    }
+  }
+  for (std::uint64_t i = 0; i < live.size(); ++i) {
+    if (live[i]) trace.events.push_back({.kind = EventKind::kFree, .allocation = i});
+  }
+  return trace;
+}
+
+TEST(PlanCorpusTest, MarksOfOptimizerStepsPlanAsWell) {
+  const Trace trace = WithAutomaticMarks(ReadCorpus("gpt_dense"), 3);
+  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const DeviceReport& device = outcome.report.devices[0];
+  ASSERT_EQ(device.segments.size(), 4u);
+  EXPECT_EQ(device.segments[0].requests, 471u + 4639u);
+  EXPECT_EQ(device.packing->warmup, 0u);
+  EXPECT_EQ(device.segments[3].stability, Stability::kBrokenOff);
+  EXPECT_EQ(device.packing->arena_bytes, 37503263232u);
+  for (const SegmentReport& segment : device.segments) {
+    EXPECT_EQ(segment.replay->hits, segment.requests);
+  }
+  ExpectHoldsAfterwards(outcome, trace);
+}
+
 }  // namespace
 }  // namespace stalloc::planner

@@ -2,6 +2,7 @@
 // here the overlap is proved again by comparing all pairs.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,12 @@
 
 namespace stalloc::planner {
 namespace {
+
+// STALLOC_SEEDS asks for more.
+unsigned Seeds(unsigned usual) {
+  const char* asked = std::getenv("STALLOC_SEEDS");
+  return asked == nullptr ? usual : static_cast<unsigned>(std::atoi(asked));
+}
 
 // A training loop with a fixed program that some iterations depart from.
 class RandomLoop {
@@ -128,7 +135,7 @@ TEST(RandomTraceTest, EveryPlanHolds) {
   options.packing_time = std::chrono::milliseconds(1);
   std::uint64_t planned = 0;
   std::uint64_t requests = 0;
-  for (unsigned seed = 0; seed < 600; ++seed) {
+  for (unsigned seed = 0; seed < Seeds(600); ++seed) {
     const std::string script = RandomLoop(seed).Write();
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << script.substr(0, 4000));
     const Trace trace = TraceFromScript(script);
@@ -151,7 +158,7 @@ TEST(RandomTraceTest, ARunThatRepeatsExactlyIsServedWhollyFromItsSecondIteration
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
   options.packing_time = std::chrono::milliseconds(1);
-  for (unsigned seed = 0; seed < 200; ++seed) {
+  for (unsigned seed = 0; seed < Seeds(200); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     std::string body = "I ";
