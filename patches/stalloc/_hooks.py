@@ -6,10 +6,13 @@ kind, a wrapper around another) every iteration holds one step of each, and a bo
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from typing import Any, Callable, Optional
 
 from stalloc._marks import Marker
+
+Hook = Callable[[Any, Any, Any], None]
 
 # So many steps of others without one of the anchor: the anchor is out of use.
 _PATIENCE = 64
@@ -18,19 +21,20 @@ _PATIENCE = 64
 class OptimizerHooks:
     """Marks the beginning of the optimizer's work before a step and the next iteration after it."""
 
-    def __init__(self, marker: Marker, is_compiling: Callable[[], bool]) -> None:
+    def __init__(self, marker: Marker) -> None:
         self._marker = marker
-        self._is_compiling = is_compiling
         self._anchor: Optional[weakref.ref[Any]] = None
         self._foreign_steps = 0
         self._optimizer_marked = False
         self._handles: list[Any] = []
 
-    def install(self, optimizer_module: Any) -> None:
-        """Registers with `torch.optim.optimizer`."""
+    def install(self, torch: Any) -> None:
+        """Registers with torch.optim. A compiled step calls the hooks as they are, instead of tracing them away."""
+        uncompiled: Callable[[Hook], Hook] = getattr(torch, "_disable_dynamo", lambda hook: hook)
+        optimizer_module = importlib.import_module("torch.optim.optimizer")
         self._handles = [
-            optimizer_module.register_optimizer_step_pre_hook(self.before_step),
-            optimizer_module.register_optimizer_step_post_hook(self.after_step),
+            optimizer_module.register_optimizer_step_pre_hook(uncompiled(_unbound(self.before_step))),
+            optimizer_module.register_optimizer_step_post_hook(uncompiled(_unbound(self.after_step))),
         ]
 
     def remove(self) -> None:
@@ -39,9 +43,7 @@ class OptimizerHooks:
         self._handles = []
 
     def before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
-        """The pre-hook. Nothing is marked while torch.compile traces an optimizer's step."""
-        if self._is_compiling():
-            return
+        """The pre-hook."""
         anchor = self._living_anchor()
         if not self._optimizer_marked and (anchor is None or anchor is optimizer):
             self._optimizer_marked = True
@@ -49,8 +51,6 @@ class OptimizerHooks:
 
     def after_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         """The post-hook."""
-        if self._is_compiling():
-            return
         if not self._is_anchor(optimizer):
             return
         self._foreign_steps = 0
@@ -69,3 +69,12 @@ class OptimizerHooks:
             return False
         self._anchor = weakref.ref(optimizer)
         return True
+
+
+def _unbound(method: Hook) -> Hook:
+    """A function that torch can hang its own attributes on."""
+
+    def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
+        method(optimizer, arguments, keywords)
+
+    return hook

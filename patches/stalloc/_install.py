@@ -49,21 +49,16 @@ def activate() -> None:
         if config.mode == _config.TORCH:
             marker = Marker(_ignore, _report.harmless(_report.torch_report()))
             _session.start(_session.Session(config.mode, None, marker))
-            when_imported("torch", lambda torch: _place_hooks(torch, marker))
+            when_imported("torch", OptimizerHooks(marker).install)
         else:
             torch = importlib.import_module("torch")
             library = _install_allocator(config, torch)
             report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
             marker = Marker(library.mark, report)
             _session.start(_session.Session(config.mode, library, marker))
-            _place_hooks(torch, marker)
+            OptimizerHooks(marker).install(torch)
     finally:
         _activating = False
-
-
-def _place_hooks(torch: Any, marker: Marker) -> None:
-    hooks = OptimizerHooks(marker, torch.compiler.is_compiling)
-    hooks.install(importlib.import_module("torch.optim.optimizer"))
 
 
 def _ignore(*_: object) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
 import stalloc
+from conftest import run_python
 from stalloc import _session
 from stalloc._hooks import _PATIENCE, OptimizerHooks
 from stalloc._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker
@@ -67,7 +69,7 @@ def test_every_public_mark_reaches_the_sink_with_its_numbers(active: Recording) 
 
 
 def test_numbers_agree_with_the_trace_format() -> None:
-    text = (__import__("pathlib").Path(__file__).parents[2] / "proto" / "trace.proto").read_text()
+    text = (Path(__file__).parents[2] / "proto" / "trace.proto").read_text()
     names = {"ITERATION": ITERATION, "MICROBATCH": MICROBATCH, "OPTIMIZER": OPTIMIZER, "LAYER": LAYER, "FENCE": FENCE}
     for name, number in names.items():
         assert f"MARK_{name} = {number};" in text
@@ -144,8 +146,7 @@ class Optimizer:
 
 class Hooks:
     def __init__(self, recording: Recording) -> None:
-        self.compiling = False
-        self.hooks = OptimizerHooks(recording.marker, lambda: self.compiling)
+        self.hooks = OptimizerHooks(recording.marker)
 
     def step(self, *optimizers: Any) -> None:
         """Steps of the optimizers, each inside the one before."""
@@ -224,19 +225,11 @@ def test_explicit_optimizer_marks_end_the_automatic_ones(hooks: Hooks, recording
     assert kinds(recording) == [(ITERATION, 0, 0), (OPTIMIZER, 0, 1), (OPTIMIZER, 0, 0)]
 
 
-def test_nothing_is_marked_while_a_step_is_compiled(hooks: Hooks, recording: Recording) -> None:
-    hooks.compiling = True
-    hooks.step(Optimizer())
-    assert recording.marks == []
-
-
 def test_hooks_see_the_steps_of_a_real_optimizer_until_they_are_removed(hooks: Hooks, recording: Recording) -> None:
     torch = pytest.importorskip("torch")
-    from torch.optim import optimizer as module
-
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    hooks.hooks.install(module)
+    hooks.hooks.install(torch)
     try:
         parameter.grad = torch.ones(3)
         optimizer.step()
@@ -244,3 +237,21 @@ def test_hooks_see_the_steps_of_a_real_optimizer_until_they_are_removed(hooks: H
         hooks.hooks.remove()
     optimizer.step()
     assert recording.finished == [0]
+
+
+COMPILED = """
+import torch
+parameter = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.AdamW([parameter], lr=0.1)
+parameter.grad = torch.ones(3)
+step = torch.compile(lambda: optimizer.step(), backend="eager")
+for _ in range(4): step()
+"""
+
+
+def test_a_compiled_step_is_an_iteration_too(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "compiled.py").write_text(COMPILED)
+    done = run_python("-m", "stalloc", "run", "compiled.py", cwd=tmp_path)
+    lines = [line.split(":")[0] for line in done.err.splitlines() if line.startswith("[stalloc]")]
+    assert lines == [f"[stalloc] rank 0 iteration {number}" for number in range(4)]

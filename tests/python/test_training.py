@@ -151,6 +151,22 @@ def test_the_iteration_after_an_evaluation_is_served_again(planned: Training, fe
     assert hit_rate_of_iteration(result, 7) >= 0.999
 
 
+def test_another_torch_gets_the_library_without_an_adapter(build: Path, fake_libraries: Path, tmp_path: Path) -> None:
+    """torch itself, an adapter that claims another torch, and the real libstalloc.so. No GPU is touched by installing."""
+    (tmp_path / "libstalloc_torch.so").symlink_to(fake_libraries / "libstalloc_torch.so")
+    (tmp_path / "libstalloc.so").symlink_to(build / "libstalloc.so")
+    training = Training(tmp_path, tmp_path)
+    program = (
+        "import stalloc, torch; stalloc.iteration(0); stalloc.flush()\n"
+        "print(stalloc.stats()['mode'], stalloc.stats()['degraded'], torch.cuda.memory.get_allocator_backend())"
+    )
+    claim = {"FAKE_BUILT_FOR": "2.10.0", "STALLOC_DEVICE": "cuda"}
+    done = training.start_plain("Trace", "-c", program, **claim)
+    assert (done.code, done.out) == (0, "Trace None pluggable\n")
+    assert "warning: the adapter was built for torch 2.10.0" in done.err
+    assert (training.info / "trace" / "rank00000.trace").stat().st_size > 0
+
+
 # Other processes -----------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from importlib.metadata import entry_points
 
 __version__ = os.environ.get("FAKE_TORCH_VERSION", "2.11.0+cu130")
 
-from torch import compiler as compiler
 from torch import cuda as cuda
 from torch import optim as optim
 

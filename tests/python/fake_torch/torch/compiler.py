@@ -1,2 +1,0 @@
-def is_compiling() -> bool:
-    return False
