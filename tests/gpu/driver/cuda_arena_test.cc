@@ -1,0 +1,148 @@
+// Arena and PageHeap on device memory: bytes, the last gigabyte, and what the calls cost.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "allocator/arena/arena.h"
+#include "allocator/arena/page_heap.h"
+#include "tests/arena/keyed_pattern.h"
+#include "tests/gpu/driver/cuda_under_test.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+constexpr Bytes kGiB = Bytes{1} << 30;
+
+class CudaArenaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    device_ = CudaUnderTest();
+    if (device_.driver == nullptr) {
+      GTEST_SKIP() << device_.absent_because;
+    }
+  }
+  MemoryInfo Memory() {
+    MemoryInfo info;
+    EXPECT_TRUE(device_.driver->GetMemoryInfo(&info).ok());
+    return info;
+  }
+  template <typename Work>
+  static double Microseconds(Work work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  DriverUnderTest device_;
+};
+
+TEST_F(CudaArenaTest, MostOfTheDeviceMapsAndGoesBack) {
+  const Bytes free_before = Memory().free;
+  const Bytes bytes = RoundUp(free_before / 10 * 9, kGiB) - kGiB;
+  DriverStatus status;
+  auto arena = Arena::Create(*device_.driver, Memory().total, &status);
+  ASSERT_NE(arena, nullptr);
+  const double microseconds = Microseconds([&] { ASSERT_TRUE(arena->GrowTo(bytes).ok()); });
+  std::cout << "  " << bytes / kGiB << " GiB in chunks of 1 GiB: " << microseconds << " us\n";
+  device_.WriteWord(arena->base(), 1);
+  device_.WriteWord(arena->base() + bytes - 8, 2);
+  EXPECT_EQ(device_.ReadWord(arena->base()), 1u);
+  EXPECT_EQ(device_.ReadWord(arena->base() + bytes - 8), 2u);
+  EXPECT_EQ(arena->GrowTo(RoundUp(free_before, kGiB)).code, DriverCode::kOutOfMemory);
+  EXPECT_EQ(arena->mapped_bytes(), bytes) << "the failed growth left chunks behind";
+  EXPECT_EQ(arena->ShrinkTo(kGiB), bytes - kGiB);
+  arena.reset();
+  EXPECT_EQ(Memory().free, free_before);
+}
+
+TEST_F(CudaArenaTest, BlocksOfAPageHeapKeepTheirBytesAtTwoPercentAboveTheLivePeak) {
+  constexpr std::uint64_t kSeed = 31;
+  std::mt19937_64 random(kSeed);
+  constexpr Bytes kTarget = 6 * kGiB;
+  const auto heap = PageHeap::Create(*device_.driver, kTarget + kTarget / 50);
+  ASSERT_NE(heap, nullptr);
+  struct Block {
+    void* address;
+    Bytes bytes;
+    std::uint64_t key;
+  };
+  std::vector<Block> live;
+  Bytes live_bytes = 0;
+  std::vector<std::uint64_t> buffer;
+  for (std::uint64_t step = 0; step < 1500; ++step) {
+    const double spread = std::uniform_real_distribution<double>(0, 1)(random);
+    const Bytes bytes = BlockBytes(static_cast<Bytes>(512 * std::pow(2.0, spread * 18)));  // 512 B to 128 MiB
+    while (live_bytes + bytes > kTarget) {
+      std::swap(live[random() % live.size()], live.back());
+      const Block block = live.back();
+      live.pop_back();
+      buffer.resize(block.bytes / 8);
+      device_.read(buffer.data(), reinterpret_cast<Address>(block.address), block.bytes);
+      ASSERT_TRUE(HoldsKeyed(buffer.data(), block.bytes, block.key)) << "seed " << kSeed << " step " << step;
+      ASSERT_EQ(heap->Free(block.address), block.bytes);
+      live_bytes -= block.bytes;
+    }
+    void* const address = heap->Allocate(bytes, 0);
+    ASSERT_NE(address, nullptr) << "seed " << kSeed << " step " << step << ": " << live_bytes << " live";
+    buffer.resize(bytes / 8);
+    FillKeyed(buffer.data(), bytes, step);
+    device_.write(reinterpret_cast<Address>(address), buffer.data(), bytes);
+    live.push_back({address, bytes, step});
+    live_bytes += bytes;
+  }
+  const PageHeap::Stats stats = heap->GetStats();
+  EXPECT_GT(stats.takedowns, 0u);
+  EXPECT_EQ(heap->CheckInvariants(), "");
+  std::cout << "  live peak " << stats.peak_live_bytes << ", physical peak " << stats.peak_physical_bytes << ", builds "
+            << stats.builds << ", takedowns " << stats.takedowns << ", synchronisations " << stats.synchronizations
+            << "\n";
+}
+
+TEST_F(CudaArenaTest, AFullDeviceServesALargeRequestFromScatteredPages) {
+  const auto heap = PageHeap::Create(*device_.driver, 0);
+  const Bytes piece = 256 * kMiB;
+  std::vector<void*> blocks;
+  while (void* block = heap->Allocate(piece, 0)) {
+    blocks.push_back(block);
+  }
+  ASSERT_GT(blocks.size(), 8u);
+  Bytes freed = 0;
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {
+    freed += heap->Free(blocks[i]);
+  }
+  void* large = nullptr;
+  const double microseconds = Microseconds([&] { large = heap->Allocate(freed, 0); });
+  ASSERT_NE(large, nullptr) << freed << " freed bytes do not serve a request of that size";
+  std::cout << "  " << freed / kGiB << " GiB out of pieces of 256 MiB: " << microseconds << " us\n";
+  device_.WriteWord(reinterpret_cast<Address>(large) + freed - 8, 77);
+  EXPECT_EQ(device_.ReadWord(reinterpret_cast<Address>(large) + freed - 8), 77u);
+}
+
+TEST_F(CudaArenaTest, AWarmStepCallsNoDriver) {
+  const auto heap = PageHeap::Create(*device_.driver, 0);
+  const auto step = [&] {
+    std::vector<void*> blocks;
+    for (Bytes i = 0; i < 1000; ++i) {
+      blocks.push_back(heap->Allocate(i % 3 == 0 ? 512 * (1 + i % 100) : (1 + i % 40) * kMiB + 512 * (i % 2), 0));
+      ASSERT_NE(blocks.back(), nullptr);
+    }
+    for (void* block : blocks) {
+      heap->Free(block);
+    }
+  };
+  const double cold = Microseconds(step);
+  step();
+  const std::uint64_t builds = heap->GetStats().builds;
+  const double warm = Microseconds(step);
+  EXPECT_EQ(heap->GetStats().builds, builds);
+  std::cout << "  allocate + free: cold " << cold / 1000 << " us, warm " << warm / 1000 << " us\n";
+}
+
+}  // namespace
+}  // namespace stalloc
