@@ -152,7 +152,7 @@ def test_the_iteration_after_an_evaluation_is_served_again(planned: Training, fe
 
 
 def test_another_torch_gets_the_library_without_an_adapter(build: Path, fake_libraries: Path, tmp_path: Path) -> None:
-    """torch itself, an adapter that claims another torch, and the real libstalloc.so. No GPU is touched by installing."""
+    """torch itself, an adapter that claims another torch, and the real libstalloc.so. No GPU is touched."""
     (tmp_path / "libstalloc_torch.so").symlink_to(fake_libraries / "libstalloc_torch.so")
     (tmp_path / "libstalloc.so").symlink_to(build / "libstalloc.so")
     training = Training(tmp_path, tmp_path)
