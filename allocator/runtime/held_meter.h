@@ -1,15 +1,15 @@
 // HeldMeter: the peak of bytes held on the device by own memory (arena, heap) and upstream together.
 //
-// Own memory changes rarely and in known moments; upstream changes at any time but keeps a peak of its own. So:
+// Own memory changes rarely and at known moments; upstream changes at any time, but keeps a peak of its own. So:
 //
-//      own  ────────────────┐ sample                 While own memory stays as it is, the peak of the sum is own + the
-//      peak that
-//                           └──────────────          upstream reached in that time. Upstream reached a new peak between
-//                           two samples
-//   upstream  ──╱╲──╱─╲────────╱╲────────            exactly when its peak figure changed between them; when it did
-//   not, an
-//             s       s     ss       s               earlier sample has a sum at least as large, since the arena only
-//             shrinks.
+//        own  -----------------+
+//                              +---------------
+//   upstream  --/\--/\-----/\-----/\--------
+//     sample  ^          ^    ^^           ^
+//
+// While own memory stays as it is, the peak of the sum is own + the peak that upstream reached in that time. Upstream
+// reached a new peak between two samples exactly when its peak figure changed between them; where it did not, an
+// earlier sample has a sum at least as large, since the arena only shrinks.
 //
 // With samples right before and after each change of the arena the result is exact for Trace fast and Alloc. Under
 // exact Trace the heap moves between samples: the smaller of its two figures is counted, so the result is a lower bound

@@ -1,24 +1,11 @@
-// Session: every way in which opening can fail, lenient and strict; the files it writes; processes.
+// Session: every way in which opening can fail, lenient and strict; what a trace and a summary say.
 #include "allocator/runtime/session.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <thread>
 
-#include "allocator/driver/host_driver.h"
-#include "proto/codec/plan_writer.h"
 #include "proto/codec/trace_reader.h"
-#include "tests/runtime/fake_upstream.h"
-#include "tests/runtime/log_capture.h"
-#include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/runtime/session_fixture.h"
 
 namespace stalloc {
 namespace {
@@ -27,85 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
-
-class SessionTest : public ::testing::Test {
- protected:
-  [[nodiscard]] Config ConfigFor(Mode mode) const {
-    Config config;
-    config.mode = mode;
-    config.model_info_path = directory_.path();
-    config.trace_fast = true;
-    return config;
-  }
-  static Fingerprint Known() {
-    Fingerprint fingerprint;
-    fingerprint.torch_version = "2.11.0+cu130";
-    fingerprint.command_line = {"python", "train.py"};
-    return fingerprint;
-  }
-  static Fingerprint Cpu() {
-    Fingerprint fingerprint;
-    fingerprint.device_name = "cpu";
-    return fingerprint;
-  }
-  static Plan PlanFor(const DevicePlan& device) {
-    Plan plan;
-    plan.fingerprint = Known();
-    plan.fingerprint.world_size = 1;
-    plan.fingerprint.device_name = "cpu";
-    plan.devices.push_back(device);
-    return plan;
-  }
-  static Plan SmallPlan() { return PlanFor(PlanBuilder().Each(100 * kKiB).Each(200 * kKiB).Build()); }
-  void Write(const Plan& plan) {
-    const absl::Status written = WritePlanFile(ConfigFor(Mode::kAlloc).PlanPath(), plan);
-    ASSERT_TRUE(written.ok()) << written;
-  }
-
-  static Result<std::unique_ptr<Session>> Open(Config config) { return Session::Open({std::move(config), Known()}); }
-  static std::unique_ptr<Session> MustOpen(Config config) {
-    Result<std::unique_ptr<Session>> opened = Open(std::move(config));
-    EXPECT_TRUE(opened.ok()) << opened.error();
-    return opened.ok() ? std::move(opened).value() : nullptr;
-  }
-  DeviceRuntime* AddCpu(Session& session) {
-    return session.AddDevice(kCpuDevice, &upstream_, driver_.get(), nullptr, Cpu());
-  }
-
-  // The rule for everything that stands in the way of planning or tracing: an error under STALLOC_STRICT=1, otherwise
-  // one warning and a run that allocates all the same.
-  void ExpectRefused(Config config, const ::testing::Matcher<const std::string&>& why) {
-    config.strict = true;
-    const Result<std::unique_ptr<Session>> strict = Open(config);
-    ASSERT_FALSE(strict.ok());
-    EXPECT_THAT(strict.error(), why);
-    EXPECT_EQ(log_.text(), "");
-
-    config.strict = false;
-    const std::unique_ptr<Session> session = MustOpen(config);
-    ASSERT_NE(session, nullptr);
-    EXPECT_THAT(session->degraded(), why);
-    EXPECT_THAT(log_.text(), AllOf(why, HasSubstr("the run goes on")));
-    EXPECT_EQ(log_.lines(), 1u);
-    DeviceRuntime* const device = AddCpu(*session);
-    ASSERT_NE(device, nullptr);
-    session->Mark(IterationMark(0));
-    device->Free(device->Allocate(100 * kKiB, 0, false));
-    EXPECT_EQ(device->Stats().upstream, 1u);
-    EXPECT_EQ(log_.lines(), 1u);
-    EXPECT_THAT(session->StatsJson(), HasSubstr("\"degraded\": \""));
-  }
-
-  LogCapture log_;
-  TemporaryDirectory directory_;
-  FakeUpstream upstream_;
-  std::unique_ptr<HostDriver> driver_ = HostDriver::Create({.capacity = 0, .granularity = 64 * kKiB});
-};
 
 TEST_F(SessionTest, TorchModeDoesNothing) {
   {
@@ -163,62 +72,6 @@ TEST_F(SessionTest, ATraceWhereNothingCanBeWrittenIsRefused) {
   Config config = ConfigFor(Mode::kTrace);
   config.model_info_path = "/proc/stalloc-session-test";
   ExpectRefused(config, AllOf(HasSubstr("cannot trace"), HasSubstr("/proc/stalloc-session-test")));
-}
-
-// Runs `body` in a child until the object is gone.
-class Child {
- public:
-  template <typename Body>
-  explicit Child(Body&& body) {
-    int ready[2];
-    int done[2];
-    EXPECT_EQ(pipe(ready) + pipe(done), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      const auto session = body();
-      char byte = 0;
-      (void)!write(ready[1], &byte, 1);
-      close(done[1]);
-      (void)!read(done[0], &byte, 1);
-      if (session != nullptr) session->Finish();
-      _exit(session == nullptr ? 1 : 0);
-    }
-    close(done[0]);
-    release_ = done[1];
-    char byte = 0;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-  }
-  ~Child() {
-    close(release_);
-    int status = 0;
-    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-  int release_;
-};
-
-TEST_F(SessionTest, ATraceThatAnotherProcessWritesIsRefusedAndStaysWhole) {
-  const Config config = ConfigFor(Mode::kTrace);
-  {
-    const Child other([&] {
-      std::unique_ptr<Session> session = MustOpen(config);
-      DeviceRuntime* const device = AddCpu(*session);
-      device->Free(device->Allocate(kMiB, 0, false));
-      return session;
-    });
-    ExpectRefused(config, AllOf(HasSubstr("cannot trace"), HasSubstr("process " + std::to_string(other.pid()))));
-  }
-  const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_TRUE(trace->complete);
-  EXPECT_EQ(trace->allocations, 1u);
-  EXPECT_TRUE(MustOpen(config)->degraded().empty());  // the other one is gone
 }
 
 // Alloc ---------------------------------------------------------------------------------------------------------------
@@ -352,98 +205,6 @@ TEST_F(DevicePolicyTest, AnArenaThatDoesNotFitIsRefused) {
   Write(PlanFor(PlanBuilder().Each(100 * kMiB).Build()));
   driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
   ExpectDeviceRefused(kCpuDevice, Cpu(), HasSubstr("needed 100.00 MiB, free 8.00 MiB of 8.00 MiB"));
-}
-
-// Files and processes -------------------------------------------------------------------------------------------------
-
-TEST_F(SessionTest, AnUnwritableSummaryIsAWarningAndNoMore) {
-  Write(SmallPlan());
-  std::ofstream(directory_.path() + "/log_output") << "x";
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAlloc));
-  EXPECT_FALSE(session->WriteSummary().ok());
-  session->Finish();
-  EXPECT_THAT(log_.text(), AllOf(HasSubstr("no summary"), HasSubstr("log_output")));
-}
-
-TEST_F(SessionTest, ProcessesThatWriteOneSummaryNeverTearIt) {
-  Write(SmallPlan());
-  const Config config = ConfigFor(Mode::kAlloc);
-  std::vector<pid_t> children;
-  for (int i = 0; i < 2; ++i) {
-    children.push_back(fork());
-    if (children.back() != 0) continue;
-    const std::unique_ptr<Session> session = MustOpen(config);
-    AddCpu(*session);
-    bool ok = true;
-    for (int k = 0; k < 300; ++k) ok = session->WriteSummary().ok() && ok;
-    _exit(ok ? 0 : 1);
-  }
-  int whole = 0;
-  for (std::size_t gone = 0; gone < children.size();) {
-    const std::string summary = ReadFile(config.SummaryPath());
-    if (!summary.empty()) {
-      ASSERT_THAT(summary, AllOf(StartsWith("{"), ::testing::EndsWith("]}\n")));
-      ++whole;
-    }
-    int status = 0;
-    if (waitpid(-1, &status, WNOHANG) > 0) {
-      ++gone;
-      EXPECT_EQ(status, 0);
-    }
-  }
-  EXPECT_GT(whole, 0);
-  EXPECT_THAT(directory_.Names(), ElementsAre("log_output/rank00000.summary.json", "output/plan/rank00000.plan"));
-}
-
-TEST_F(SessionTest, TheEndOfTheProcessEndsTheTraceAndWritesTheSummary) {
-  const Config config = ConfigFor(Mode::kTrace);
-  const pid_t child = fork();
-  if (child == 0) {
-    Session* const session = MustOpen(config).release();
-    DeviceRuntime* const device = AddCpu(*session);
-    (void)device->Allocate(kMiB, 0, false);
-    // A thread that allocates until the process is gone, as autograd's do.
-    std::thread([device] {
-      for (;;) device->Free(device->Allocate(kKiB, 0, false));
-    }).detach();
-    std::exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_TRUE(trace->complete) << trace->truncation;
-  EXPECT_GE(trace->allocations, 1u);
-  EXPECT_THAT(ReadFile(config.SummaryPath()), HasSubstr("\"mode\": \"Trace\""));
-}
-
-TEST_F(SessionTest, AForkedChildWritesNothingAndTheParentGoesOn) {
-  Write(SmallPlan());
-  const Config config = ConfigFor(Mode::kAlloc);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  const pid_t child = fork();
-  if (child == 0) {
-    session->Mark(IterationMark(1));
-    void* const pointer = device->Allocate(100 * kKiB, 0, false);
-    const bool inert = !device->Owns(pointer);
-    device->Free(pointer);
-    session->Flush();
-    const bool wrote = !session->WriteSummary().ok();
-    session->Finish();
-    std::_Exit(inert && !wrote ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_FALSE(std::filesystem::exists(config.SummaryPath()));
-  void* const pointer = device->Allocate(100 * kKiB, 0, false);
-  EXPECT_TRUE(device->Owns(pointer));
-  device->Free(pointer);
-  session->Finish();
-  EXPECT_THAT(ReadFile(config.SummaryPath()), HasSubstr("\"planned_hits\": 1"));
 }
 
 }  // namespace
