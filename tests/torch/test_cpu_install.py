@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Adapter
+from adapter_process import Adapter
 
 
 def test_new_tensors_go_through_the_adapter_and_old_ones_are_freed_by_their_own_deleter(adapter: Adapter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Adapter
+from adapter_process import Adapter
 
 KINDS = ["mlp", "transformer", "recompute"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import adapter
+import torch
 
 
 def old_and_new() -> None:
@@ -31,4 +30,10 @@ def version(device: str, running: str) -> None:
     adapter.show({"error": error, "built_for": adapter.library.stalloc_torch_built_for().decode()})
 
 
-{"old_and_new": old_and_new, "twice": twice, "version": version}[sys.argv[1]](*sys.argv[2:])
+def both() -> None:
+    errors = [adapter.try_install("cuda"), adapter.try_install("cpu")]
+    torch.ones(1000)
+    adapter.show({"errors": errors, "requests": adapter.stats()["requests"]})
+
+
+{"both": both, "old_and_new": old_and_new, "twice": twice, "version": version}[sys.argv[1]](*sys.argv[2:])

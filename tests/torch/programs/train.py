@@ -1,18 +1,17 @@
 """Trains a small model and prints its losses, bit for bit, as JSON.
 
-    train.py {mlp,transformer,recompute} [--device cpu|cuda] [--steps N] [--install] [--no-marks] [--extra-from STEP]
+train.py {mlp,transformer,recompute} [--device cpu|cuda] [--steps N] [--install] [--no-marks] [--extra-from STEP]
 """
 
 from __future__ import annotations
 
 import argparse
 
+import adapter
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-
-import adapter
 
 
 class Block(nn.Module):

@@ -1,0 +1,51 @@
+"""The CUDA adapter on a machine without a GPU: it installs, initialises nothing, and torch behaves as without it."""
+
+from __future__ import annotations
+
+import pytest
+from adapter_process import Adapter
+
+
+@pytest.fixture(autouse=True)
+def without_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the devices of a machine that has some."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.mark.parametrize("mode", ["Trace", "Alloc"])
+def test_torch_without_a_device_behaves_as_under_the_native_allocator(adapter: Adapter, mode: str) -> None:
+    native = adapter.run("cuda_without_device.py", "native").result
+    ours = adapter.run("cuda_without_device.py", "stalloc", mode=mode).result
+    assert ours["outcomes"] == native["outcomes"]
+    assert ours["outcomes"]["is_available"] == "returns False"
+    assert ours["outcomes"]["is_initialized"] == "returns False"
+    assert ours["outcomes"]["backend"] == "returns 'native'"
+    assert not native["settings"]["expandable_segments"]
+    assert ours["settings"]["expandable_segments"] == (mode == "Alloc")
+
+
+@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+@pytest.mark.parametrize(
+    ("given", "effective"),
+    [
+        ("max_split_size_mb:512", "max_split_size_mb:512,expandable_segments:True"),
+        ("expandable_segments:False", "expandable_segments:False"),
+        ("expandable_segments:True,max_split_size_mb:512", "expandable_segments:True,max_split_size_mb:512"),
+    ],
+)
+def test_a_users_allocator_settings_stand(adapter: Adapter, variable: str, given: str, effective: str) -> None:
+    ours = adapter.run("cuda_without_device.py", "stalloc", mode="Alloc", **{variable: given}).result
+    assert ours["settings"]["PYTORCH_CUDA_ALLOC_CONF"] == effective
+    assert ours["settings"]["expandable_segments"] == ("expandable_segments:True" in effective)
+    assert ours["settings"]["max_split_size"] == (512 << 20 if "max_split" in effective else -1)
+
+
+def test_a_second_install_is_a_clear_error(adapter: Adapter) -> None:
+    result = adapter.run("install.py", "twice", "cuda").result
+    assert "installed already" in result["error"]
+
+
+def test_both_adapters_share_one_session(adapter: Adapter) -> None:
+    result = adapter.run("install.py", "both").result
+    assert result["requests"] > 0
+    assert result["errors"] == [None, None]
