@@ -14,21 +14,21 @@ Placer& Evaluator::PlacerOf(int thread) {
   return *placers_[thread];
 }
 
-std::optional<Bytes> Evaluator::RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer) {
+std::optional<Packing> Evaluator::RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer) {
   placer.Reset(limit);
   if (!placer.PlaceAll(order)) return std::nullopt;
   state_.Offer(placer.offsets(), placer.height(), order, ticket);
-  return placer.height();
+  return Packing{placer.offsets(), placer.height()};
 }
 
-std::vector<std::optional<Bytes>> Evaluator::Run(std::size_t count, const Candidate& candidate, Bytes limit) {
-  std::vector<std::optional<Bytes>> heights(count);
+std::vector<std::optional<Packing>> Evaluator::Run(std::size_t count, const Candidate& candidate, Bytes limit) {
+  std::vector<std::optional<Packing>> packings(count);
   state_.NextBatch();
   std::atomic<std::size_t> next{0};
   const auto work = [&](int thread) {
     // At the target every further candidate of the batch could only tie; a lower ticket that is still running may win.
     for (std::size_t i = next++; i < count && !state_.Done(); i = next++) {
-      heights[i] = RunOne(candidate(i), i + 1, limit, PlacerOf(thread));
+      packings[i] = RunOne(candidate(i), i + 1, limit, PlacerOf(thread));
     }
   };
   const int helpers = static_cast<int>(std::min<std::size_t>(threads_, count)) - 1;
@@ -36,10 +36,10 @@ std::vector<std::optional<Bytes>> Evaluator::Run(std::size_t count, const Candid
   for (int thread = 1; thread <= helpers; ++thread) pool.emplace_back(work, thread);
   work(0);
   pool.clear();
-  return heights;
+  return packings;
 }
 
-std::optional<Bytes> Evaluator::FirstFit(const StackOrder& order, Bytes limit) {
+std::optional<Packing> Evaluator::FirstFit(const StackOrder& order, Bytes limit) {
   state_.NextBatch();
   return RunOne(order, 1, limit, PlacerOf(0));
 }

@@ -23,13 +23,12 @@ class Evaluator {
 
   Evaluator(const Instance& instance, SearchState& state, int threads);
 
-  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's height,
+  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's packing,
   // none where it was aborted: its top passed both the best so far and `limit`, or time was up.
-  std::vector<std::optional<Bytes>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
+  std::vector<std::optional<Packing>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
 
-  // First fit in one order, on the calling thread. On success offsets() are those of this evaluation.
-  std::optional<Bytes> FirstFit(const StackOrder& order, Bytes limit = 0);
-  [[nodiscard]] const std::vector<Offset>& offsets() { return PlacerOf(0).offsets(); }
+  // The same for one order, on the calling thread.
+  std::optional<Packing> FirstFit(const StackOrder& order, Bytes limit = 0);
 
   [[nodiscard]] const Instance& instance() const { return instance_; }
   [[nodiscard]] SearchState& state() { return state_; }
@@ -37,7 +36,7 @@ class Evaluator {
 
  private:
   Placer& PlacerOf(int thread);
-  std::optional<Bytes> RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer);
+  std::optional<Packing> RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer);
 
   const Instance& instance_;
   SearchState& state_;

@@ -36,8 +36,10 @@ class UnionFind {
 
 std::uint32_t Distance(std::uint32_t a, std::uint32_t b) { return a < b ? b - a : a - b; }
 
+// Alive for half of the time, or from early on to the end: weights, gradients, optimizer state.
 bool IsResident(const Instance& instance, const Item& item) {
-  return item.persistent || item.span.end == instance.positions() || item.span.length() * 2 >= instance.positions();
+  const std::uint32_t share = item.span.end == instance.positions() ? 8 : 2;
+  return item.persistent || std::uint64_t{item.span.length()} * share >= instance.positions();
 }
 
 // What may join a cluster, by start. A block with two lifetimes stays alone: its ends say nothing about a layer.

@@ -1,7 +1,6 @@
 #include "planner/packing/portfolio.h"
 
 #include <array>
-#include <cstdio>
 #include <cstddef>
 #include <functional>
 
@@ -21,8 +20,7 @@ namespace {
 using OnLowered = std::function<bool()>;
 
 // Searches take turns; whoever lowers the height goes on.
-void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience,
-                   const OnLowered& on_lowered) {
+void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
@@ -59,11 +57,10 @@ void SearchCore(Evaluator& evaluator, const SolveOptions& options, double share)
   Evaluator core_evaluator(core.instance(), core_state, options.threads);
   core_evaluator.FirstFit(core.Restricted(state.best().order), SearchState::kNothingYet);
   SolveBySize(core_evaluator);
-  int vain = 0; fprintf(stderr,"core %f size %zu h %.6f\n", share, core.instance().size(), core_state.height()*1.0/state.target());
+  int vain = 0;
   const auto complete = [&] {
     const Bytes before = state.height();
     if (core_state.height() < before) evaluator.FirstFit(core.Completed(core_state.best().order));
-    fprintf(stderr,"core h %.6f full %.6f\n", core_state.height()*1.0/state.target(), state.height()*1.0/state.target());
     vain = state.height() < before ? 0 : vain + 1;
     return !state.Done() && vain < kMaxVain;
   };
@@ -75,7 +72,10 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
   SolveBySize(evaluator);
   if (state.Done()) return;
+  const Bytes by_size = state.height();
   TryLayerClusters(evaluator);
+  // Where stacks pay, the wheel mends what they leave; where the sizes were nearly enough, the core is faster.
+  if (state.height() + state.target() / 1024 < by_size) SearchSqueakyWheel(evaluator, options.seed, 1);
   for (const double share : {0.95, 0.85, 0.6}) {
     if (!state.Done()) SearchCore(evaluator, options, share);
   }

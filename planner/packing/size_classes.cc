@@ -144,10 +144,10 @@ class SizeClassSearch::Impl {
     }
     // What is worse than the third-best so far cannot survive.
     const Bytes limit = survivors_.size() < kSurvivors ? SearchState::kNothingYet : survivors_.back().height;
-    const std::vector<std::optional<Bytes>> heights = evaluator.Run(
+    const std::vector<std::optional<Packing>> packings = evaluator.Run(
         kBatch, [&](std::size_t i) { return SizeClassOrder(instance_, batch[i]); }, limit);
     for (std::size_t i = 0; i < kBatch; ++i) {
-      if (heights[i]) survivors_.push_back({batch[i], *heights[i]});
+      if (packings[i]) survivors_.push_back({batch[i], packings[i]->height});
     }
     std::stable_sort(survivors_.begin(), survivors_.end(),
                      [](const Trial& a, const Trial& b) { return a.height < b.height; });

@@ -17,10 +17,11 @@ struct SolveOptions {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   std::uint64_t seed = 1;
   int threads = 1;
-  Bytes lower_bound = 0;                               // stop when reached
-  std::optional<Bytes> capacity = std::nullopt;        // low enough: stop when reached, though lower may be possible
-  const std::atomic<bool>* stop = nullptr;             // Ctrl-C; may be null
-  std::function<void(Bytes best_height)> on_progress;  // may be empty; called from a solving thread, one call at a time
+  Bytes lower_bound = 0;                         // stop when reached
+  std::optional<Bytes> capacity = std::nullopt;  // low enough: stop when reached, though lower may be possible
+  const std::atomic<bool>* stop = nullptr;       // Ctrl-C; may be null
+  // May be empty. Called from a solving thread, one call at a time.
+  std::function<void(Bytes best_height)> on_progress = nullptr;
 };
 
 class Solver {

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "planner/packing/compaction.h"
@@ -32,6 +33,22 @@ Nudge DrawNudge(Random& random, Bytes target, Bytes height) {
           .factor = kFactors[random.Below(kFactors.size())],
           .probability = random.Below(2) == 0 ? 1.0 : random.Unit(),
           .seed = random.Next()};
+}
+
+// The wheel as published: all that pass the target move, by the same share.
+std::array<Nudge, kBatch> PlainNudges(Bytes target) {
+  std::array<Nudge, kBatch> nudges;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    constexpr std::array<double, kBatch> kFactors = {0.9, 0.97, 0.8, 0.0};
+    nudges[i] = {.threshold = target, .factor = kFactors[i], .probability = 1.0, .seed = 0};
+  }
+  return nudges;
+}
+
+std::array<Nudge, kBatch> RandomNudges(Random& random, Bytes target, Bytes height) {
+  std::array<Nudge, kBatch> nudges;
+  for (Nudge& nudge : nudges) nudge = DrawNudge(random, target, height);
+  return nudges;
 }
 
 Bytes Top(const Instance& instance, const Incumbent& base, std::size_t stack) {
@@ -67,13 +84,24 @@ void SearchSqueakyWheel(Evaluator& evaluator, std::uint64_t seed, int patience) 
   SearchState& state = evaluator.state();
   Random random(seed);
   Incumbent base = state.best();
+  bool plain = true;  // due on every new base
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
-    std::array<Nudge, kBatch> nudges;
-    for (Nudge& nudge : nudges) nudge = DrawNudge(random, state.target(), base.height);
-    evaluator.Run(kBatch, [&](std::size_t i) { return Nudged(instance, base, nudges[i]); });
-    if (state.height() >= base.height) continue;
-    base = state.best();
-    idle = -1;
+    const std::array<Nudge, kBatch> nudges =
+        std::exchange(plain, false) ? PlainNudges(state.target()) : RandomNudges(random, state.target(), base.height);
+    const std::vector<std::optional<Packing>> packings =
+        evaluator.Run(kBatch, [&](std::size_t i) { return Nudged(instance, base, nudges[i]); });
+    if (state.height() < base.height) {
+      base = state.best();
+      idle = -1;
+      plain = true;
+      continue;
+    }
+    // As low as the best, but another order: walk on from there.
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      if (!packings[i]) continue;
+      base = {packings[i]->offsets, packings[i]->height, Nudged(instance, base, nudges[i])};
+      break;
+    }
   }
 }
 
