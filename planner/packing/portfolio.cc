@@ -42,42 +42,86 @@ void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const
   }
 }
 
-// Searches orders of the core; those that lower it are completed to packings of all blocks.
-void SearchCore(Evaluator& evaluator, const SolveOptions& options, double share) {
-  // A core that stands higher than what the rest forces up is worth more search; else the rest is what matters.
-  constexpr int kMaxVain = 2;
-  constexpr int kCorePatience = 4;
-  SearchState& state = evaluator.state();
-  const Core core(evaluator.instance(), share);
-  if (core.instance().size() * 5 > evaluator.instance().size() * 4) return;
-  SolveOptions core_options = options;
-  core_options.on_progress = nullptr;
-  core_options.lower_bound = state.target();
-  SearchState core_state(core.instance(), core_options);
-  Evaluator core_evaluator(core.instance(), core_state, options.threads);
-  core_evaluator.FirstFit(core.Restricted(state.best().order), SearchState::kNothingYet);
-  SolveBySize(core_evaluator);
-  int vain = 0;
-  const auto complete = [&] {
+// Searches orders of a core; those that lower it are completed to packings of all blocks.
+class CoreSearch {
+ public:
+  CoreSearch(Evaluator& whole, const SolveOptions& options, double share)
+      : whole_(whole),
+        core_(whole.instance(), share),
+        options_(OptionsOfCore(options, whole.state().target())),
+        state_(core_.instance(), options_),
+        evaluator_(core_.instance(), state_, options.threads) {
+    if (IsWorthwhile()) TakeOver();
+  }
+
+  // A core that is nearly everything saves nothing.
+  [[nodiscard]] bool IsWorthwhile() const { return core_.instance().size() * 5 <= whole_.instance().size() * 4; }
+
+  // Evaluates the order of the best packing of all blocks in the core; completes it when that reaches the target, for
+  // then it was only the blocks outside the core that stood in the way.
+  void TakeOver() {
+    evaluator_.FirstFit(core_.Restricted(whole_.state().best().order), SearchState::kNothingYet);
+    if (state_.AtTarget()) Complete();
+  }
+
+  void Search() {
+    constexpr int kPatience = 4;
+    if (vain_ < kMaxVain) SearchInTurns(evaluator_, options_.seed, kPatience, [this] { return Complete(); });
+  }
+
+ private:
+  // So often a lower core may fail to lower the whole: then the rest of the blocks is what matters.
+  static constexpr int kMaxVain = 2;
+
+  static SolveOptions OptionsOfCore(SolveOptions options, Bytes target) {
+    options.on_progress = nullptr;
+    options.lower_bound = target;
+    options.capacity.reset();
+    return options;
+  }
+
+  // False when more search in the core makes no sense.
+  bool Complete() {
+    SearchState& state = whole_.state();
     const Bytes before = state.height();
-    if (core_state.height() < before) evaluator.FirstFit(core.Completed(core_state.best().order));
-    vain = state.height() < before ? 0 : vain + 1;
-    return !state.Done() && vain < kMaxVain;
-  };
-  if (core_state.height() < state.height() && !complete()) return;
-  SearchInTurns(core_evaluator, options.seed, kCorePatience, complete);
+    if (state_.height() < before) whole_.FirstFit(core_.Completed(state_.best().order));
+    vain_ = state.height() < before ? 0 : vain_ + 1;
+    return !state.Done() && vain_ < kMaxVain;
+  }
+
+  Evaluator& whole_;
+  const Core core_;
+  const SolveOptions options_;
+  SearchState state_;
+  Evaluator evaluator_;
+  int vain_ = 0;
+};
+
+// Stacks of layers; where they pay at all, the wheel mends what they leave.
+void SearchStacks(Evaluator& evaluator, std::uint64_t seed) {
+  SearchState& state = evaluator.state();
+  const Bytes before = state.height();
+  TryLayerClusters(evaluator);
+  if (state.height() + state.target() / 1024 < before) SearchSqueakyWheel(evaluator, seed, 1);
 }
 
 void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
   SolveBySize(evaluator);
   if (state.Done()) return;
-  const Bytes by_size = state.height();
-  TryLayerClusters(evaluator);
-  // Where stacks pay, the wheel mends what they leave; where the sizes were nearly enough, the core is faster.
-  if (state.height() + state.target() / 1024 < by_size) SearchSqueakyWheel(evaluator, options.seed, 1);
-  for (const double share : {0.95, 0.85, 0.6}) {
-    if (!state.Done()) SearchCore(evaluator, options, share);
+  {
+    CoreSearch peak(evaluator, options, 0.95);
+    if (!state.Done()) SearchStacks(evaluator, options.seed);
+    if (state.Done()) return;
+    if (peak.IsWorthwhile()) {
+      peak.TakeOver();
+      peak.Search();
+    }
+  }
+  for (const double share : {0.85, 0.6}) {
+    if (state.Done()) return;
+    CoreSearch wider(evaluator, options, share);
+    if (!state.Done() && wider.IsWorthwhile()) wider.Search();
   }
   if (state.Done()) return;
   // Small instances are searched out long before a deadline of seconds; this many fruitless rounds are the end.
