@@ -10,7 +10,7 @@ class Hash {
     for (int byte = 0; byte < 8; ++byte) AddByte(static_cast<unsigned char>(value >> (8 * byte)));
   }
   void AddByte(unsigned char byte) noexcept { state_ = (state_ ^ byte) * 0x100000001b3ull; }
-  [[nodiscard]] std::uint64_t value() const noexcept { return state_ != 0 ? state_ : 1; }
+  [[nodiscard]] std::uint64_t value() const noexcept { return state_; }
 
  private:
   std::uint64_t state_ = 0xcbf29ce484222325ull;

@@ -16,7 +16,7 @@ namespace stalloc {
 
 // Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk,
 // index and who placed it (a hook's optimizer mark comes at another point than the script's own); for layers and fences
-// also the name. Never 0.
+// also the name.
 [[nodiscard]] std::uint64_t MarkKey(const Mark& mark) noexcept;
 
 class LoadedScript {
@@ -36,9 +36,8 @@ class LoadedScript {
   }
 
   [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()); }
-  // First phase with this key after `after`, else the first from the script's start on; kNoPhase if there is none.
+  // First phase with this key after `after`, else the first before it; kNoPhase if there is neither.
   [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
-  [[nodiscard]] std::uint64_t PhaseKey(std::int32_t phase) const noexcept { return At(phase).key; }
   [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
 
  private:

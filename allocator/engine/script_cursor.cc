@@ -10,7 +10,11 @@ ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.siz
 }
 
 bool ScriptCursor::OnMark(const Mark& mark) noexcept {
-  if (mark.kind == MarkKind::kFence) return OnFence(mark);
+  if (Overruled(mark)) return false;
+  if (mark.kind == MarkKind::kFence) {
+    OnFence(mark.edge);
+    return false;
+  }
   if (fenced()) return false;
   const std::uint64_t key = MarkKey(mark);
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) return BeginIteration(key);
@@ -32,17 +36,18 @@ bool ScriptCursor::GoTo(std::int32_t phase) noexcept {
   return true;
 }
 
-bool ScriptCursor::OnFence(const Mark& mark) noexcept {
-  if (mark.edge == MarkEdge::kBegin) {
-    if (fence_depth_++ == 0) fence_key_ = MarkKey(mark);
-    return false;
+bool ScriptCursor::Overruled(const Mark& mark) noexcept {
+  bool& explicit_seen = explicit_seen_[static_cast<std::uint8_t>(mark.kind)];
+  explicit_seen = explicit_seen || !mark.automatic;
+  return mark.automatic && explicit_seen;
+}
+
+void ScriptCursor::OnFence(MarkEdge edge) noexcept {
+  if (edge == MarkEdge::kBegin) {
+    ++fence_depth_;
+  } else if (fence_depth_ > 0) {  // else an end without a begin
+    --fence_depth_;
   }
-  if (fence_depth_ == 0) return false;  // an end without a begin
-  if (--fence_depth_ > 0 || script_ == nullptr) return false;
-  const std::int32_t next = phase_ + 1;
-  if (next >= script_->phases() || script_->PhaseKey(next) != fence_key_) return false;
-  const std::int32_t end = script_->FindPhase(MarkKey(mark), next);
-  return end > next && GoTo(end);
 }
 
 const LoadedScript* ScriptCursor::ScriptOfIteration(std::uint64_t iteration) const noexcept {

@@ -6,12 +6,14 @@
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
 // start; a mark that the script does not have, or that it is at already, moves nothing. Inside a fence (evaluation,
-// checkpoint) only fence marks count: the loop is left, and comes back to where it was. If the script has that very
-// fence next, its entries are stepped over.
+// checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook placed are
+// ignored from the first mark of their kind on that the training script placed itself. (The planner cuts traces by
+// these rules, too: planner/analysis/ segments.h.)
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,7 +38,8 @@ class ScriptCursor {
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
 
  private:
-  bool OnFence(const Mark& mark) noexcept;
+  bool Overruled(const Mark& mark) noexcept;
+  void OnFence(MarkEdge edge) noexcept;
   bool BeginIteration(std::uint64_t key) noexcept;
   bool GoTo(std::int32_t phase) noexcept;
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
@@ -48,7 +51,7 @@ class ScriptCursor {
   std::int32_t entry_ = 0;
   std::uint64_t iterations_ = 0;
   std::uint32_t fence_depth_ = 0;
-  std::uint64_t fence_key_ = 0;  // of the outermost fence's begin
+  std::array<bool, 256> explicit_seen_{};  // by kind
 };
 
 }  // namespace stalloc

@@ -169,19 +169,22 @@ TEST(ScriptCursorTest, InsideAFenceNothingMoves) {
   EXPECT_FALSE(cursor.fenced());
 }
 
-TEST(ScriptCursorTest, AFenceThatTheScriptHasNextIsSteppedOver) {
+TEST(ScriptCursorTest, MarksOfHooksAreIgnoredOnceTheScriptPlacesItsOwn) {
   DevicePlan plan;
-  plan.cycle = {ScriptOfSize(
-      100, {{Layer("a"), 10}, {Fence(MarkEdge::kBegin), 20}, {Layer("x"), 25}, {Fence(MarkEdge::kEnd), 60}})};
+  Mark layer_by_hook = Layer("a");
+  layer_by_hook.automatic = true;
+  plan.prologue = {ScriptOfSize(10), ScriptOfSize(11)};
+  plan.cycle = {ScriptOfSize(20, {{layer_by_hook, 5}})};
+  Mark by_hook = Iteration(0);
+  by_hook.automatic = true;
   ScriptCursor cursor(plan);
-  cursor.OnMark(Iteration(0));
-  cursor.OnMark(Fence(MarkEdge::kBegin));  // not next: the layer is
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));
-  EXPECT_EQ(cursor.entry(), 0);
-  cursor.OnMark(Layer("a"));
-  cursor.OnMark(Fence(MarkEdge::kBegin));
-  EXPECT_TRUE(cursor.OnMark(Fence(MarkEdge::kEnd)));
-  EXPECT_EQ(cursor.entry(), 60);
+  EXPECT_TRUE(cursor.OnMark(by_hook));
+  EXPECT_EQ(cursor.iterations(), 1u);
+  EXPECT_TRUE(cursor.OnMark(Iteration(0)));
+  EXPECT_FALSE(cursor.OnMark(by_hook));
+  EXPECT_EQ(cursor.iterations(), 2u);
+  EXPECT_TRUE(cursor.OnMark(layer_by_hook));  // of another kind
+  EXPECT_EQ(cursor.entry(), 5);
 }
 
 TEST(LoadedScriptTest, KnowsThePlacesOfItsEntries) {
