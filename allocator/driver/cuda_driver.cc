@@ -33,27 +33,31 @@ std::unique_ptr<CudaDriver> CudaDriver::Create(int device, DriverStatus* status)
     *status = Unavailable(0, "dlopen(libcuda.so.1)");
     return nullptr;
   }
-  if (const cuda::Result result = api->Init(0); result != cuda::kSuccess) {
+  return Create(*api, device, status);
+}
+
+std::unique_ptr<CudaDriver> CudaDriver::Create(const cuda::Api& api, int device, DriverStatus* status) noexcept {
+  if (const cuda::Result result = api.Init(0); result != cuda::kSuccess) {
     *status = Unavailable(result, "cuInit");
     return nullptr;
   }
   cuda::Device cuda_device = 0;
-  if (const cuda::Result result = api->DeviceGet(&cuda_device, device); result != cuda::kSuccess) {
+  if (const cuda::Result result = api.DeviceGet(&cuda_device, device); result != cuda::kSuccess) {
     *status = Unavailable(result, "cuDeviceGet");
     return nullptr;
   }
-  if (Attribute(*api, cuda::kAttributeVirtualMemorySupported, cuda_device) == 0) {
+  if (Attribute(api, cuda::kAttributeVirtualMemorySupported, cuda_device) == 0) {
     *status = Unavailable(cuda::kErrorNotSupported, "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
     return nullptr;
   }
   cuda::Context context = nullptr;
-  if (const cuda::Result result = api->DevicePrimaryCtxRetain(&context, cuda_device); result != cuda::kSuccess) {
+  if (const cuda::Result result = api.DevicePrimaryCtxRetain(&context, cuda_device); result != cuda::kSuccess) {
     *status = cuda::ToStatus(result, "cuDevicePrimaryCtxRetain");
     return nullptr;
   }
-  std::unique_ptr<CudaDriver> driver(new (std::nothrow) CudaDriver(*api, device, cuda_device, context));
+  std::unique_ptr<CudaDriver> driver(new (std::nothrow) CudaDriver(api, device, cuda_device, context));
   if (driver == nullptr) {
-    (void)api->DevicePrimaryCtxRelease(cuda_device);
+    (void)api.DevicePrimaryCtxRelease(cuda_device);
     *status = {DriverCode::kFailed, 0, "new"};
     return nullptr;
   }

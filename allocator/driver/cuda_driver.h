@@ -19,6 +19,8 @@ class CudaDriver final : public VmmDriver {
   // Initialises the driver and retains the device's primary context. Null on failure: `status` has kUnavailable where
   // there is no driver, no such device or no virtual memory management on it.
   static std::unique_ptr<CudaDriver> Create(int device, DriverStatus* status) noexcept;
+  // The same over a table of the caller's choice, which outlives the driver. For tests.
+  static std::unique_ptr<CudaDriver> Create(const cuda::Api& api, int device, DriverStatus* status) noexcept;
   ~CudaDriver() override;
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;

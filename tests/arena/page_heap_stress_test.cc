@@ -18,7 +18,7 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kPage = 8 * 1024;
+constexpr Bytes kPage = 4 * 1024;
 
 // A step of a random program.
 struct Step {
@@ -93,11 +93,11 @@ std::vector<Mix> Mixes() {
   constexpr Bytes kMiB = Bytes{1} << 20;
   return {
       // As training has it: most bytes in blocks of many pages, odd sizes among them, many small ones beside them.
-      {"Training", 1, 0.5, 512, 4 * kMiB, 40 * kMiB, 1, false, 4000},
-      {"WholePages", 2, 0.3, kPage, 4 * kMiB, 32 * kMiB, 1, false, 4000},
-      {"OddBytes", 3, 0.4, 1, 4 * kMiB, 40 * kMiB, 1, false, 4000},
-      {"ThreeStreams", 4, 0.5, 512, 4 * kMiB, 40 * kMiB, 3, false, 4000},
-      {"RecordedStreams", 5, 0.5, 512, 4 * kMiB, 40 * kMiB, 3, true, 4000},
+      {"Training", 1, 0.5, 512, 2 * kMiB, 20 * kMiB, 1, false, 3000},
+      {"WholePages", 2, 0.3, kPage, 2 * kMiB, 16 * kMiB, 1, false, 3000},
+      {"OddBytes", 3, 0.4, 1, 2 * kMiB, 20 * kMiB, 1, false, 3000},
+      {"ThreeStreams", 4, 0.5, 512, 2 * kMiB, 20 * kMiB, 3, false, 3000},
+      {"RecordedStreams", 5, 0.5, 512, 2 * kMiB, 20 * kMiB, 3, true, 3000},
   };
 }
 
@@ -180,7 +180,7 @@ TEST_P(PageHeapStress, OutOfMemoryMeansThatLiveBytesRequestAndGapsExceedTheLimit
 
 TEST(PageHeapThreadsTest, ThreadsShareAHeapThatHoldsHardlyMoreThanTheirLiveBytes) {
   constexpr std::uint64_t kThreads = 4;
-  constexpr Bytes kShare = Bytes{5} << 20;  // live bytes of a thread at most
+  constexpr Bytes kShare = Bytes{3} << 20;  // live bytes of a thread at most
   constexpr std::uint64_t kSeed = 909;
   const Bytes limit = kThreads * kShare * 105 / 100;
   const auto host = HostDriver::Create({.capacity = 2 * limit, .granularity = kPage});

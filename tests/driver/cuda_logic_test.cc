@@ -1,0 +1,176 @@
+// CudaDriver and CudaEvents over a fake driver: contexts, capture modes, fallbacks and errors.
+#include <gtest/gtest.h>
+
+#include "allocator/driver/cuda_driver.h"
+#include "allocator/driver/cuda_events.h"
+#include "tests/driver/fake_cuda.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kPage = Bytes{2} << 20;
+
+class CudaLogicTest : public testing::Test {
+ protected:
+  void SetUp() override { fake() = FakeCuda(); }
+  void TearDown() override {
+    EXPECT_EQ(fake().retained, 0) << "the primary context is still retained";
+    EXPECT_EQ(fake().calls_in_wrong_context, 0);
+    EXPECT_EQ(fake().calls_in_strict_mode, 0);
+    EXPECT_EQ(fake().capture_mode, cuda::kCaptureModeGlobal) << "the thread's capture mode was not restored";
+  }
+  static FakeCuda& fake() { return FakeCuda::Instance(); }
+  std::unique_ptr<CudaDriver> Open() {
+    DriverStatus status;
+    auto driver = CudaDriver::Create(api_, 0, &status);
+    EXPECT_TRUE(status.ok()) << status.call;
+    return driver;
+  }
+  DriverCode OpenFails() {
+    DriverStatus status;
+    EXPECT_EQ(CudaDriver::Create(api_, 0, &status), nullptr);
+    return status.code;
+  }
+
+  const cuda::Api api_ = FakeCuda::Table();
+};
+
+TEST_F(CudaLogicTest, NoDeviceIsUnavailable) {
+  fake().devices = 0;
+  EXPECT_EQ(OpenFails(), DriverCode::kUnavailable);
+}
+
+TEST_F(CudaLogicTest, ADeviceWithoutVirtualMemoryIsUnavailable) {
+  fake().virtual_memory = false;
+  EXPECT_EQ(OpenFails(), DriverCode::kUnavailable);
+}
+
+TEST_F(CudaLogicTest, MemoryIsExportableAndReadyForRdmaWhereTheDeviceCan) {
+  const auto driver = Open();
+  EXPECT_EQ(driver->properties().requested_handle_types, cuda::kHandleTypePosixFileDescriptor);
+  EXPECT_EQ(driver->properties().flags.gpu_direct_rdma_capable, 1);
+  EXPECT_EQ(driver->Granularity(), kPage);
+  EXPECT_EQ(fake().handles, 0) << "the probe was not released";
+}
+
+TEST_F(CudaLogicTest, MemoryIsPlainWhereTheDeviceCannot) {
+  fake().posix_handles = false;
+  fake().rdma = false;
+  const auto driver = Open();
+  PhysicalHandle handle = 0;
+  ASSERT_TRUE(driver->Create(kPage, &handle).ok());
+  EXPECT_EQ(fake().last_properties.requested_handle_types, cuda::kHandleTypeNone);
+  EXPECT_EQ(fake().last_properties.flags.gpu_direct_rdma_capable, 0);
+}
+
+TEST_F(CudaLogicTest, ExportableHandlesThatCreateRefusesAreDoneWithout) {
+  fake().refuse_exportable = cuda::kErrorNotPermitted;
+  const auto driver = Open();
+  EXPECT_EQ(driver->properties().requested_handle_types, cuda::kHandleTypeNone);
+  PhysicalHandle handle = 0;
+  EXPECT_TRUE(driver->Create(kPage, &handle).ok());
+}
+
+TEST_F(CudaLogicTest, AFullDeviceIsNoReasonToRefuseIt) {
+  fake().create_result = cuda::kErrorOutOfMemory;
+  const auto driver = Open();
+  EXPECT_EQ(driver->properties().requested_handle_types, cuda::kHandleTypePosixFileDescriptor);
+  PhysicalHandle handle = 0;
+  EXPECT_EQ(driver->Create(kPage, &handle).code, DriverCode::kOutOfMemory);
+}
+
+TEST_F(CudaLogicTest, ADeviceThatCreatesNothingIsRefusedAndItsContextReleased) {
+  fake().create_result = 999;
+  EXPECT_EQ(OpenFails(), DriverCode::kFailed);
+}
+
+TEST_F(CudaLogicTest, TheContextIsPushedOnlyWhereAnotherOrNoneIsCurrentAndPoppedAgain) {
+  const auto driver = Open();
+  fake().pushes = 0;
+  EXPECT_TRUE(driver->Synchronize().ok());
+  EXPECT_EQ(fake().pushes, 1);
+  EXPECT_TRUE(fake().contexts.empty());
+  fake().contexts = {FakeCuda::PrimaryContext()};
+  EXPECT_TRUE(driver->Unmap(0, kPage).ok());
+  EXPECT_EQ(fake().pushes, 1) << "it was current already";
+  const auto other = reinterpret_cast<cuda::Context>(0x2000);
+  fake().contexts = {other};
+  EXPECT_TRUE(driver->Synchronize().ok());
+  EXPECT_EQ(fake().pushes, 2);
+  EXPECT_EQ(fake().contexts, std::vector<cuda::Context>{other});
+}
+
+TEST_F(CudaLogicTest, ADriverThatUnloadsIsShuttingDown) {
+  const auto driver = Open();
+  fake().any_result = cuda::kErrorDeinitialized;
+  EXPECT_EQ(driver->Unmap(0, kPage).code, DriverCode::kShuttingDown);
+  EXPECT_EQ(driver->Release(1).code, DriverCode::kShuttingDown);
+  fake().any_result = cuda::kErrorContextIsDestroyed;
+  EXPECT_EQ(driver->Synchronize().code, DriverCode::kShuttingDown);
+}
+
+TEST_F(CudaLogicTest, PeersAreInEverySetAccessFromThenOn) {
+  fake().devices = 3;
+  const auto driver = Open();
+  ASSERT_TRUE(driver->SetAccess(0, kPage).ok());
+  ASSERT_EQ(fake().last_access.size(), 1u);
+  EXPECT_EQ(fake().last_access[0].location.id, 0);
+  ASSERT_TRUE(driver->EnablePeer(2).ok());
+  ASSERT_TRUE(driver->EnablePeer(2).ok());
+  ASSERT_TRUE(driver->EnablePeer(0).ok()) << "the device itself is no peer to add";
+  ASSERT_TRUE(driver->SetAccess(0, kPage).ok());
+  ASSERT_EQ(fake().last_access.size(), 2u);
+  EXPECT_EQ(fake().last_access[1].location.id, 2);
+  EXPECT_EQ(fake().last_access[1].flags, cuda::kAccessReadWrite);
+  fake().peers = false;
+  EXPECT_EQ(driver->EnablePeer(1).code, DriverCode::kInvalid);
+  EXPECT_EQ(driver->EnablePeer(3).code, DriverCode::kUnavailable);
+}
+
+class CudaEventsLogicTest : public CudaLogicTest {
+ protected:
+  static constexpr StreamHandle kStream = 0x70;
+  CudaEvents events_{api_, FakeCuda::PrimaryContext()};
+};
+
+TEST_F(CudaEventsLogicTest, EventsAreRecycled) {
+  const auto first = events_.Record(kStream);
+  const auto second = events_.Record(kStream);
+  EXPECT_NE(first, 0u);
+  EXPECT_NE(first, second);
+  events_.Recycle(first);
+  EXPECT_EQ(events_.Record(kStream), first);
+  EXPECT_EQ(fake().events_created, 2);
+}
+
+TEST_F(CudaEventsLogicTest, ACapturedStreamGetsNoEvent) {
+  fake().captured_stream = reinterpret_cast<cuda::Stream>(kStream);
+  EXPECT_EQ(events_.Record(kStream), 0u);
+  EXPECT_EQ(events_.Record(0), 0u) << "the legacy stream cannot even be asked";
+  EXPECT_NE(events_.Record(0x80), 0u);
+  EXPECT_EQ(fake().events_created, 1);
+}
+
+TEST_F(CudaEventsLogicTest, AnEventThatCannotBeRecordedGoesBackToThePool) {
+  events_.Recycle(events_.Record(kStream));
+  fake().any_result = 999;
+  EXPECT_EQ(events_.Record(kStream), 0u);
+  fake().any_result = cuda::kSuccess;
+  EXPECT_NE(events_.Record(kStream), 0u);
+  EXPECT_EQ(fake().events_created, 1);
+}
+
+TEST_F(CudaEventsLogicTest, DoneTellsNotReadyFromDoneAndFromADriverThatIsGone) {
+  const auto event = events_.Record(kStream);
+  EXPECT_TRUE(events_.Done(event));
+  fake().any_result = cuda::kErrorNotReady;
+  EXPECT_FALSE(events_.Done(event));
+  fake().any_result = cuda::kErrorDeinitialized;
+  EXPECT_TRUE(events_.Done(event));
+  fake().any_result = 700;  // an illegal address: nothing is known to be done
+  EXPECT_FALSE(events_.Done(event));
+  fake().any_result = cuda::kSuccess;
+}
+
+}  // namespace
+}  // namespace stalloc

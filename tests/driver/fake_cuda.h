@@ -1,0 +1,163 @@
+// FakeCuda: a table of CUDA driver functions that keep score, so that the CUDA side is tested where there is no GPU.
+//
+// Only what CudaDriver and CudaEvents call is there; state is global, since the driver's functions carry none. Not for
+// several tests at once.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "allocator/driver/cuda_api.h"
+
+namespace stalloc {
+
+struct FakeCuda {
+  // What the device can do and is asked to do.
+  int devices = 1;
+  bool virtual_memory = true;
+  bool posix_handles = true;
+  bool rdma = true;
+  cuda::Result refuse_exportable = cuda::kSuccess;  // what Create gives for exportable handles
+  cuda::Result create_result = cuda::kSuccess;
+  cuda::Result any_result = cuda::kSuccess;  // what every memory and event call gives
+  bool peers = true;
+  cuda::Stream captured_stream = nullptr;
+
+  // What happened.
+  std::vector<cuda::Context> contexts;  // the thread's stack; back() is current
+  int capture_mode = cuda::kCaptureModeGlobal;
+  int retained = 0;
+  int pushes = 0;
+  int calls_in_wrong_context = 0;
+  int calls_in_strict_mode = 0;  // memory or event calls that would break another thread's capture
+  int events_created = 0;
+  int events_destroyed = 0;
+  int handles = 0;
+  cuda::AllocationProperties last_properties;
+  std::vector<cuda::AccessDescription> last_access;
+
+  static FakeCuda& Instance() {
+    static FakeCuda fake;
+    return fake;
+  }
+  static cuda::Context PrimaryContext() { return reinterpret_cast<cuda::Context>(0x1000); }
+  static cuda::Api Table();
+};
+
+namespace fake_cuda {
+
+inline FakeCuda& F() { return FakeCuda::Instance(); }
+
+// Every call that a capture would mind, or that needs the context, goes through here.
+inline cuda::Result Checked() {
+  F().calls_in_wrong_context += F().contexts.empty() || F().contexts.back() != FakeCuda::PrimaryContext() ? 1 : 0;
+  F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
+  return F().any_result;
+}
+
+inline cuda::Result Attribute(int* value, int attribute, cuda::Device) {
+  *value = (attribute == cuda::kAttributeVirtualMemorySupported && F().virtual_memory) ||
+           (attribute == cuda::kAttributePosixHandleSupported && F().posix_handles) ||
+           (attribute == cuda::kAttributeRdmaWithVmmSupported && F().rdma);
+  return cuda::kSuccess;
+}
+
+inline cuda::Result MemCreate(cuda::AllocationHandle* handle, std::size_t, const cuda::AllocationProperties* properties,
+                              std::uint64_t) {
+  if (const cuda::Result result = Checked(); result != cuda::kSuccess) {
+    return result;
+  }
+  F().last_properties = *properties;
+  if (properties->requested_handle_types != cuda::kHandleTypeNone && F().refuse_exportable != cuda::kSuccess) {
+    return F().refuse_exportable;
+  }
+  if (F().create_result == cuda::kSuccess) {
+    *handle = static_cast<cuda::AllocationHandle>(++F().handles);
+  }
+  return F().create_result;
+}
+
+inline cuda::Result ExchangeMode(int* mode) {
+  std::swap(*mode, F().capture_mode);
+  return cuda::kSuccess;
+}
+
+}  // namespace fake_cuda
+
+inline cuda::Api FakeCuda::Table() {
+  using fake_cuda::Checked;
+  using fake_cuda::F;
+  cuda::Api api;
+  api.Init = [](unsigned) { return F().devices > 0 ? cuda::kSuccess : cuda::kErrorNoDevice; };
+  api.DeviceGet = [](cuda::Device* device, int ordinal) {
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < F().devices ? cuda::kSuccess : cuda::kErrorInvalidDevice;
+  };
+  api.DeviceGetAttribute = &fake_cuda::Attribute;
+  api.DeviceCanAccessPeer = [](int* can, cuda::Device, cuda::Device) {
+    *can = F().peers ? 1 : 0;
+    return cuda::kSuccess;
+  };
+  api.DevicePrimaryCtxRetain = [](cuda::Context* context, cuda::Device) {
+    *context = PrimaryContext();
+    ++F().retained;
+    return cuda::kSuccess;
+  };
+  api.DevicePrimaryCtxRelease = [](cuda::Device) {
+    --F().retained;
+    return cuda::kSuccess;
+  };
+  api.CtxGetCurrent = [](cuda::Context* context) {
+    *context = F().contexts.empty() ? nullptr : F().contexts.back();
+    return cuda::kSuccess;
+  };
+  api.CtxPushCurrent = [](cuda::Context context) {
+    F().contexts.push_back(context);
+    ++F().pushes;
+    return cuda::kSuccess;
+  };
+  api.CtxPopCurrent = [](cuda::Context* context) {
+    *context = F().contexts.back();
+    F().contexts.pop_back();
+    return cuda::kSuccess;
+  };
+  api.ThreadExchangeStreamCaptureMode = &fake_cuda::ExchangeMode;
+  api.MemGetAllocationGranularity = [](std::size_t* bytes, const cuda::AllocationProperties*, int) {
+    *bytes = std::size_t{2} << 20;
+    return Checked();
+  };
+  api.MemCreate = &fake_cuda::MemCreate;
+  api.MemRelease = [](cuda::AllocationHandle) {
+    --F().handles;
+    return Checked();
+  };
+  api.MemSetAccess = [](cuda::DevicePointer, std::size_t, const cuda::AccessDescription* access, std::size_t count) {
+    F().last_access.assign(access, access + count);
+    return Checked();
+  };
+  api.MemUnmap = [](cuda::DevicePointer, std::size_t) { return Checked(); };
+  api.CtxSynchronize = [] { return Checked(); };
+  api.EventCreate = [](cuda::Event* event, unsigned) {
+    *event = reinterpret_cast<cuda::Event>(static_cast<std::uintptr_t>(0x100 + ++F().events_created));
+    return Checked();
+  };
+  api.EventRecord = [](cuda::Event, cuda::Stream) { return Checked(); };
+  api.EventQuery = [](cuda::Event) {
+    F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
+    return F().any_result;
+  };
+  api.EventDestroy = [](cuda::Event) {
+    ++F().events_destroyed;
+    return cuda::kSuccess;
+  };
+  api.StreamIsCapturing = [](cuda::Stream stream, int* status) {
+    const bool captured = F().captured_stream != nullptr && stream == F().captured_stream;
+    *status = captured ? cuda::kCaptureStatusActive : cuda::kCaptureStatusNone;
+    // The legacy stream cannot be asked while another is captured.
+    return F().captured_stream != nullptr && stream == nullptr ? cuda::kErrorStreamCaptureImplicit : cuda::kSuccess;
+  };
+  return api;
+}
+
+}  // namespace stalloc
