@@ -7,9 +7,8 @@
 //
 //      start bits   1.......1...1.....................1........
 //      blocks       [==A===][B=][====C====]           [=D=]
-//      slot [lo,hi)                          |------|           free: last start before hi is C, and C ends at or
-//      before lo slot [lo,hi)                  |------|                   in use: last start before hi is C, and C ends
-//      after lo
+//      slot x                               |------|            free: the last start before its end is C, and C ends
+//      slot y                         |------|                  in use: the same C ends inside it
 //
 // Invariant: live blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the
 // program has freed, but whose bytes another stream may still use, count as in use until they are erased.

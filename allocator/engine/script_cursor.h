@@ -1,14 +1,15 @@
 // ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop.
 //
-//   marks      (none yet)     iteration 0     iteration 1    iteration 2    iteration 3   ...      n-th begin mark
-//   seen, script     prologue[0]    prologue[1]     prologue[2]    cycle[0]       cycle[1]      ...      whatever index
-//   it carries
+//   marks    (none yet)    iteration 0   iteration 1   iteration 2   iteration 3   ...
+//   script   prologue[0]   prologue[1]   prologue[2]   cycle[0]      cycle[1]      ...   then around the cycle
+//
+// Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed.
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
 // start; a mark that the script does not have, or that it is at already, moves nothing. Inside a fence (evaluation,
 // checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook placed are
 // ignored from the first mark of their kind on that the training script placed itself. (The planner cuts traces by
-// these rules, too: planner/analysis/ segments.h.)
+// these rules, too: planner/analysis/segments.h.)
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory.
 #pragma once

@@ -1,7 +1,7 @@
 // StartBits: a set of granule numbers below a fixed limit, with "last member before" in a few cache lines.
 //
 // A 64-ary summary tree over one bit per granule: bit i of level k+1 says that word i of level k is not zero. 300
-// million granules (an arena of 140 GiB) take six levels. Cost: O(levels) words for every operation, usually two or
+// million granules (an arena of 140 GiB) take five levels. Cost: O(levels) words for every operation, usually two or
 // three, since members lie close together. Not thread-safe; no errors; memory from mmap, of which untouched parts cost
 // nothing.
 //

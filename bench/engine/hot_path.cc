@@ -1,10 +1,10 @@
 // What the engine costs a training process: recorded iterations replayed over their own plans, on addresses that are
 // never touched.
 //
-//   ReplayIteration    allocate + free, served from the plan; time of a whole iteration / pairs   (the figure: <= 120
-//   ns) TimePairs          the same, each call timed: the median, the 99th and the 99.9th percentile of a pair's two
-//   calls OutOfSync          requests that keep the matcher aligning; time per request Matcher            the matcher
-//   alone, in sync
+//   ReplayIteration   allocate + free, served from the plan: time of an iteration over its pairs (to be <= 120 ns)
+//   TimePairs         the same, each call timed: median, 99th and 99.9th percentile of a pair's two calls
+//   OutOfSync         requests that keep the matcher aligning: time a request
+//   MatcherInSync     the matcher alone
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

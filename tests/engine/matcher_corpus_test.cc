@@ -1,8 +1,8 @@
 // The matcher on recorded runs: one iteration as the script, an edited copy or another iteration as the live run.
 //
 // "Right" means the entry that the request was before the edit, or another one of the same unbroken row of equal sizes:
-// which of five equal requests in a row is missing cannot be known. Figures of the present costs are printed; the
-// bounds are what the design asks for.
+// which of five equal requests in a row is missing cannot be known. Scored are the requests of entries that do not
+// vary, which are those with slots. The present figures are printed; the bounds are what the design asks for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
