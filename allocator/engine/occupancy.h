@@ -7,8 +7,8 @@
 //
 //      start bits   1.......1...1.....................1........
 //      blocks       [==A===][B=][====C====]           [=D=]
-//      slot x                               |------|            free: the last start before its end is C, and C ends
-//      slot y                         |------|                  in use: the same C ends inside it
+//      slot x                               |------|            free: the last start below its end is C, over before x
+//      slot y                         |------|                  in use: the same, but C ends inside y
 //
 // Invariant: live blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the
 // program has freed, but whose bytes another stream may still use, count as in use until they are erased.
