@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -167,9 +168,9 @@ void StartReport(const Trace& trace, const Segmentation& segmentation, RankRepor
         "the trace was not ended in order (the process was killed, or still runs); its valid part is used: ",
         trace.truncation.empty() ? "the last chunk is missing" : trace.truncation));
   }
-  for (std::string& warning : MissingMarks(segmentation.census)) {
-    report->warnings.push_back(std::move(warning));
-  }
+  MarkFindings findings = MissingMarks(segmentation.census);
+  std::move(findings.warnings.begin(), findings.warnings.end(), std::back_inserter(report->warnings));
+  report->notes = std::move(findings.notes);
 }
 
 absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {

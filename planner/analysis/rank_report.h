@@ -98,9 +98,11 @@ struct DeviceReport {
   std::optional<PackingReport> packing;
   std::vector<std::string> warnings;
 
-  // Of the traced run; 0 if not recorded.
+  // Of the traced run; 0 if not recorded, or too seldom to have seen the peak.
   [[nodiscard]] double traced_efficiency() const {
-    return held_peak_bytes == 0 ? 0.0 : static_cast<double>(peak.live_bytes) / static_cast<double>(held_peak_bytes);
+    return held_peak_bytes < peak.live_bytes || held_peak_bytes == 0
+               ? 0.0
+               : static_cast<double>(peak.live_bytes) / static_cast<double>(held_peak_bytes);
   }
 };
 
@@ -111,6 +113,7 @@ struct RankReport {
   MarkCensus census;
   std::vector<DeviceReport> devices;
   std::vector<std::string> warnings;
+  std::vector<std::string> notes;
   double seconds = 0;  // analysis and planning, without reading the trace
 };
 

@@ -4,34 +4,34 @@
 
 namespace stalloc::planner {
 
-std::vector<std::string> MissingMarks(const MarkCensus& census) {
-  std::vector<std::string> warnings;
+MarkFindings MissingMarks(const MarkCensus& census) {
+  MarkFindings findings;
   if (census.iterations == 0) {
-    warnings.push_back(
+    findings.warnings.push_back(
         "no iteration marks: nothing can be planned (call stalloc.iteration() at the top of the training loop, or step "
         "a torch "
         "optimizer at least twice so that its hook places them)");
   } else if (census.automatic_iterations == census.iterations) {
-    warnings.push_back(
+    findings.warnings.push_back(
         "no iteration marks of the script's own, only those of optimizer steps: what runs before the first step counts "
         "as "
         "set-up, and gradient accumulation with several optimizers makes one period of several marks");
   }
   if (census.microbatches == 0) {
-    warnings.push_back(
+    findings.warnings.push_back(
         "no micro-batch marks: after an unexpected request the run finds back into its plan by sizes alone, not at the "
         "next "
         "micro-batch (matters for pipelines and for runs that diverge)");
   }
   if (census.layers == 0) {
-    warnings.push_back(
+    findings.notes.push_back(
         "no layer marks: fine for dense models; mixture-of-experts models are told apart by sizes alone");
   }
   if (census.ignored_automatic > 0) {
-    warnings.push_back(
+    findings.notes.push_back(
         absl::StrCat("automatic marks ignored since the script places its own: ", census.ignored_automatic));
   }
-  return warnings;
+  return findings;
 }
 
 }  // namespace stalloc::planner

@@ -1,4 +1,5 @@
-// Which marks a trace lacks, and what that costs: one sentence each, for people.
+// Which marks a trace lacks, and what that costs: one sentence each, for people. Warnings cost every run something;
+// notes only some.
 #pragma once
 
 #include <string>
@@ -8,6 +9,11 @@
 
 namespace stalloc::planner {
 
-[[nodiscard]] std::vector<std::string> MissingMarks(const MarkCensus& census);
+struct MarkFindings {
+  std::vector<std::string> warnings;
+  std::vector<std::string> notes;
+};
+
+[[nodiscard]] MarkFindings MissingMarks(const MarkCensus& census);
 
 }  // namespace stalloc::planner

@@ -48,8 +48,12 @@ class Dumper {
       streams_.err << "warning: the trace was not ended in order: " << trace_.truncation << "\n";
     }
     marks_.marks = trace_.marks;
-    for (const std::string& warning : MissingMarks(CutAtMarks(marks_).census)) {
+    const MarkFindings findings = MissingMarks(CutAtMarks(marks_).census);
+    for (const std::string& warning : findings.warnings) {
       streams_.err << "warning: " << warning << "\n";
+    }
+    for (const std::string& note : findings.notes) {
+      streams_.err << "note: " << note << "\n";
     }
   }
 

@@ -155,6 +155,7 @@ void WriteRankJson(const RankReport& report, JsonWriter* json) {
   json->Key("seconds").Value(report.seconds);
   WriteMarks(report.census, json);
   WriteStrings("warnings", report.warnings, json);
+  WriteStrings("notes", report.notes, json);
   json->Key("devices").BeginArray();
   for (const DeviceReport& device : report.devices) {
     WriteDevice(device, json);

@@ -89,8 +89,10 @@ std::string PackingText(const PackingReport& packing) {
 std::string DeviceText(const DeviceReport& device) {
   std::string text = absl::StrCat("== ", Name(device.device), " ==\n", PeakText(device), "\n");
   if (device.held_peak_bytes > 0) {
-    absl::StrAppend(&text, "held when traced: ", FormatBytes(device.held_peak_bytes), ", E ",
-                    FormatShare(device.traced_efficiency()), "\n");
+    absl::StrAppend(
+        &text, "held when traced: ", FormatBytes(device.held_peak_bytes), ", E ",
+        device.traced_efficiency() == 0 ? "unknown (seen at marks only)" : FormatShare(device.traced_efficiency()),
+        "\n");
   }
   if (device.packing.has_value()) {
     absl::StrAppend(&text, PackingText(*device.packing), "\n");
@@ -116,6 +118,9 @@ std::string RankText(const RankReport& report) {
   }
   for (const std::string& warning : report.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
+  }
+  for (const std::string& note : report.notes) {
+    absl::StrAppend(&text, "note: ", note, "\n");
   }
   for (const DeviceReport& device : report.devices) {
     absl::StrAppend(&text, "\n", DeviceText(device));

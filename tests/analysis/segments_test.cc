@@ -75,9 +75,13 @@ TEST(SegmentsTest, AFencesEndWithoutItsBeginningIsIgnored) {
 }
 
 TEST(MissingMarksTest, NamesWhatIsMissing) {
-  EXPECT_NE(MissingMarks(Cut("+a=512").census)[0].find("no iteration marks"), std::string::npos);
-  EXPECT_NE(MissingMarks(Cut("I? I?").census)[0].find("optimizer steps"), std::string::npos);
-  EXPECT_TRUE(MissingMarks(Cut("I F0 L:mlp I F0 L:mlp").census).empty());
+  EXPECT_NE(MissingMarks(Cut("+a=512").census).warnings[0].find("no iteration marks"), std::string::npos);
+  EXPECT_NE(MissingMarks(Cut("I? I?").census).warnings[0].find("optimizer steps"), std::string::npos);
+  const MarkFindings dense = MissingMarks(Cut("I F0 I F0").census);
+  EXPECT_TRUE(dense.warnings.empty());
+  ASSERT_EQ(dense.notes.size(), 1u);
+  EXPECT_NE(dense.notes[0].find("no layer marks"), std::string::npos);
+  EXPECT_TRUE(MissingMarks(Cut("I F0 L:mlp I F0 L:mlp").census).notes.empty());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "planner/packing/plan_check.h"
+#include "absl/strings/str_replace.h"
 #include "proto/codec/plan_reader.h"
 #include "proto/codec/trace_writer.h"
 #include "tests/analysis/trace_script.h"
@@ -68,11 +68,12 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
 
 TEST(PlannerTest, PlansAllRanks) {
   const RunFolder folder;
-  for (std::uint32_t rank = 0; rank < 3; ++rank) folder.WriteTrace(rank, MakeTrace());
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    folder.WriteTrace(rank, TraceFromScript(absl::StrReplaceAll(kScript, {{"F0 ", ""}})));
   const ProcessResult result = folder.Run({"plan", folder.path()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("predicted E"), HasSubstr("1.0000")));
-  EXPECT_THAT(result.err, AllOf(HasSubstr("[3/3]"), HasSubstr("no layer marks"), HasSubstr("rank 0, 1, 2")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("[3/3]"), HasSubstr("no micro-batch marks"), HasSubstr("(rank 0, 1, 2)")));
   for (const char* rank : {"00000", "00001", "00002"}) {
     const auto plan = ReadPlan(folder.Path(std::string("output/plan/rank") + rank + ".plan"));
     ASSERT_TRUE(plan.ok()) << plan.error();
