@@ -78,7 +78,7 @@ class Comparison:
     def command(self, mode: str, output: Path) -> list[str]:
         iterations = self.arguments.trace_iterations if mode.startswith("trace") else self.arguments.iterations
         launcher = ["-m", "stalloc", "run"] if mode in ("alloc", "trace-fast", "trace-exact") else []
-        command = [sys.executable, *launcher, str(HERE / "train_gpt.py"), "--preset", self.arguments.preset]
+        command = [sys.executable, *launcher, os.path.relpath(HERE / "train_gpt.py"), "--preset", self.arguments.preset]
         command += ["--iterations", str(iterations), "--device", self.arguments.device, "--json", str(output)]
         return command + self.arguments.train
 
