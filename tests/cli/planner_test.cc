@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_replace.h"
+#include "proto/codec/frame.h"
 #include "proto/codec/plan_reader.h"
 #include "proto/codec/trace_writer.h"
 #include "tests/analysis/trace_script.h"
@@ -165,6 +166,22 @@ TEST(PlannerTest, EachBadTraceIsAnErrorAndLeavesNoPlan) {
     EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
     EXPECT_NE(folder.Run({"dump", folder.Path("trace/rank00000.trace")}).exit_code, 2);
   }
+}
+
+TEST(PlannerTest, ATraceOfAnUnknownVersionIsRefusedByItsNumber) {
+  const RunFolder folder;
+  std::string bytes(kTraceMagic);
+  const std::size_t frame = BeginFrame(&bytes);
+  bytes += {0x08, 0x63};  // TraceChunk.format_version = 99
+  FinishFrame(frame, &bytes);
+  folder.WriteFile("trace/rank00000.trace", bytes);
+  for (const char* command : {"plan", "dump"}) {
+    const std::string target = command == std::string("plan") ? folder.path() : folder.Path("trace/rank00000.trace");
+    const ProcessResult result = folder.Run({command, target});
+    EXPECT_EQ(result.exit_code, 1) << command;
+    EXPECT_THAT(result.err, HasSubstr("version 99")) << command;
+  }
+  EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
 }
 
 TEST(PlannerTest, ATraceWithoutIterationsSaysWhatToDo) {
