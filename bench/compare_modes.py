@@ -182,7 +182,7 @@ def print_table(rows: list[dict[str, Any]], markdown: bool) -> None:
 
 def machine() -> dict[str, str]:
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),  # noqa: UP017 (runs on Python 3.9)
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu_count": str(os.cpu_count()),

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from workload import PRESETS, Gpt, MasterWeightAdamW, WorkloadConfig, token_batches
 
-
 EXIT_OUT_OF_MEMORY = 3
 
 

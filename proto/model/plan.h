@@ -22,10 +22,10 @@ struct Slot {
 
 // One expected request.
 struct Entry {
-  Bytes bytes = 0;       // rounded up to kBlockAlignment
-  Bytes min_bytes = 0;   // = bytes unless dynamic
+  Bytes bytes = 0;      // rounded up to kBlockAlignment
+  Bytes min_bytes = 0;  // = bytes unless dynamic
   Bytes max_bytes = 0;
-  std::uint32_t stream = 0;   // ordinal
+  std::uint32_t stream = 0;  // ordinal
   std::uint32_t slot = kNoSlot;
   EntryClass entry_class = EntryClass::kStatic;
   std::uint64_t expected_life = 0;

@@ -1,7 +1,8 @@
 // Structural check of a plan: what must hold for the engine to load it without looking twice.
 //
-// Offsets and capacities aligned and inside the arena, slot indices valid, phases ascending, columns consistent, at least one
-// cycle script. Says nothing about lifetimes: that is the planner's plan check (planner/packing/plan_check.h).
+// Offsets and capacities aligned and inside the arena, slot indices valid, phases ascending, columns consistent, at
+// least one cycle script. Says nothing about lifetimes: that is the planner's plan check
+// (planner/packing/plan_check.h).
 #pragma once
 
 #include "proto/model/plan.h"

@@ -25,9 +25,23 @@ struct Fingerprint {
 };
 
 enum class EventKind : std::uint8_t { kAlloc = 1, kFree = 2, kRecordStream = 3, kMark = 4, kHeld = 5 };
-enum class MarkKind : std::uint8_t { kInit = 1, kIteration = 2, kMicrobatch = 3, kOptimizer = 4, kLayer = 5, kFence = 6 };
+enum class MarkKind : std::uint8_t {
+  kInit = 1,
+  kIteration = 2,
+  kMicrobatch = 3,
+  kOptimizer = 4,
+  kLayer = 5,
+  kFence = 6
+};
 enum class MarkEdge : std::uint8_t { kBegin = 1, kEnd = 2 };
-enum class Pass : std::uint8_t { kNone = 0, kForward = 1, kBackward = 2, kWeight = 3, kForwardBackward = 4, kOther = 5 };
+enum class Pass : std::uint8_t {
+  kNone = 0,
+  kForward = 1,
+  kBackward = 2,
+  kWeight = 3,
+  kForwardBackward = 4,
+  kOther = 5
+};
 
 struct Mark {
   MarkKind kind = MarkKind::kInit;
@@ -54,14 +68,14 @@ struct StreamInfo {
 // One row. Which fields mean something depends on `kind`: see EventKind in trace.proto.
 struct TraceEvent {
   EventKind kind = EventKind::kAlloc;
-  DeviceIndex device = 0;          // kAlloc, kHeld
-  std::uint64_t allocation = 0;    // kAlloc (its own index), kFree, kRecordStream
-  Bytes bytes = 0;                 // kAlloc: as requested; kHeld
-  std::uint32_t stream = 0;        // ordinal
-  std::uint32_t thread = 0;        // ordinal
+  DeviceIndex device = 0;        // kAlloc, kHeld
+  std::uint64_t allocation = 0;  // kAlloc (its own index), kFree, kRecordStream
+  Bytes bytes = 0;               // kAlloc: as requested; kHeld
+  std::uint32_t stream = 0;      // ordinal
+  std::uint32_t thread = 0;      // ordinal
   std::uint32_t flags = 0;
-  std::uint32_t mark = 0;          // kMark: index into Trace::marks
-  std::int64_t time_ns = 0;        // since the file's first event
+  std::uint32_t mark = 0;    // kMark: index into Trace::marks
+  std::int64_t time_ns = 0;  // since the file's first event
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -72,8 +86,8 @@ struct Trace {
   std::vector<Mark> marks;
   std::vector<StreamInfo> streams;
   std::uint64_t allocations = 0;
-  bool complete = false;           // false: the process was killed; the events are a valid prefix
-  std::string truncation;          // when not complete: what the reader found, for the user
+  bool complete = false;   // false: the process was killed; the events are a valid prefix
+  std::string truncation;  // when not complete: what the reader found, for the user
 };
 
 }  // namespace stalloc

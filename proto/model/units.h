@@ -5,11 +5,11 @@
 
 namespace stalloc {
 
-using Bytes = std::uint64_t;     // a count of bytes
-using Offset = std::uint64_t;    // bytes from the base of an arena
-using Tick = std::int64_t;       // position in a sequence of allocations and frees
+using Bytes = std::uint64_t;         // a count of bytes
+using Offset = std::uint64_t;        // bytes from the base of an arena
+using Tick = std::int64_t;           // position in a sequence of allocations and frees
 using StreamHandle = std::uint64_t;  // cudaStream_t as a number; 0 is the default stream (and every CPU request)
-using DeviceIndex = int;         // CUDA ordinal; kCpuDevice for host memory
+using DeviceIndex = int;             // CUDA ordinal; kCpuDevice for host memory
 
 inline constexpr DeviceIndex kCpuDevice = -1;
 
