@@ -180,6 +180,19 @@ void DeviceRuntime::Free(void* pointer) noexcept {
   self.parts.upstream->Free(pointer);
 }
 
+void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return;
+  self.ledger.AddUpstream(pointer, BlockBytes(requested));
+  self.Record(pointer, requested, stream, true);
+}
+
+void DeviceRuntime::Forget(void* pointer) noexcept {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed) || self.ledger.RemoveUpstream(pointer) == 0) return;
+  if (self.recorder != nullptr) self.recorder->Freed(pointer);
+}
+
 void DeviceRuntime::Impl::UnknownFree(const void* pointer) noexcept {
   if (!unknown_frees.Pass()) return;
   Log(LogSeverity::kWarning, "device %d: free of %p, which was not allocated here (time %llu)", parts.device, pointer,
@@ -301,6 +314,11 @@ const PlanEngine* DeviceRuntime::engine() const noexcept {
 }
 PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
 const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
+DriverStatus DeviceRuntime::RefreshAccess() noexcept {
+  if (impl_->space != nullptr) return impl_->space->RefreshAccess();
+  return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : DriverStatus{};
+}
+
 void DeviceRuntime::BecomeInert() noexcept { impl_->inert.store(true, std::memory_order_relaxed); }
 
 }  // namespace stalloc

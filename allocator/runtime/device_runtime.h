@@ -102,6 +102,11 @@ class DeviceRuntime {
   // we are).
   void Free(void* pointer) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
+  // Upstream gave a block out, or took one back, on its own (a graph pool set back to an earlier state): ledger and
+  // trace follow. REQUIRES: upstream's own block; Forget is told of a block before upstream can give its address out
+  // again.
+  void Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept;
+  void Forget(void* pointer) noexcept;
   void OnMark(const Mark& mark);
 
   // Arena or heap owns the address (as opposed to upstream).
@@ -117,6 +122,9 @@ class DeviceRuntime {
   [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
+
+  // Opens arena or heap to the peer devices that the driver was told of since they were mapped.
+  DriverStatus RefreshAccess() noexcept;
 
   // In a forked child: nothing is served from or given back to the arena any more, no driver call is made.
   void BecomeInert() noexcept;

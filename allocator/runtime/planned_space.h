@@ -25,6 +25,7 @@ class PlannedSpace {
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
+  DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
 
   // At each iteration's begin: gives the plan up when the run does not resemble it (one warning). True when it did so
   // now.

@@ -82,8 +82,7 @@ void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::Stream s
   recordStream(block, c10::cuda::CUDAStream(stream));
 }
 
-// Pools and captures: their blocks are the native allocator's, only the deleter is ours
-// ----------------------------------
+// Pools and captures: their blocks are the native allocator's, only the deleter is ours -----------------------------
 
 StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolState(
     DeviceIndex device, std::shared_ptr<AllocatorState> state) {
@@ -93,6 +92,9 @@ StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolSta
   for (c10::DataPtr& block : delta.dataptrs_allocd) {
     const bool exchanged = block.compare_exchange_deleter(native_deleter, &DeleteCudaBlock);
     TORCH_INTERNAL_ASSERT(exchanged, "a block of a checkpoint has an unknown deleter");
+  }
+  if (CudaDevice* found = devices_.Find(device); found != nullptr) {
+    found->PoolSetBack(delta.ptrs_freed, delta.dataptrs_allocd);
   }
   return delta;
 }

@@ -31,10 +31,11 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint());
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
-  fraction_ = environment_.native->getMemoryFraction(index_);
+  fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
   if (!serves_) return;
   UpdateReserved();
   stats_.Refresh(environment_.native->getDeviceStats(index_));
+  upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (fraction_ < 1.0) ApplyFraction();
   if (const Arena* arena = runtime_->arena(); arena != nullptr && environment_.history->active()) {
     environment_.history->OnSegment(
@@ -55,21 +56,20 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
 }
 
-Fingerprint CudaDevice::DeviceFingerprint() const {
+Fingerprint CudaDevice::DeviceFingerprint() {
   Fingerprint fingerprint;
   fingerprint.torch_version = environment_.torch_version;
   cudaDeviceProp properties{};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
   fingerprint.device_name = properties.name;
-  fingerprint.device_bytes = properties.totalGlobalMem;
+  fingerprint.device_bytes = device_bytes_ = properties.totalGlobalMem;
   int version = 0;
   C10_CUDA_CHECK(cudaDriverGetVersion(&version));
   fingerprint.driver_version = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
   return fingerprint;
 }
 
-// Blocks
-// ----------------------------------------------------------------------------------------------------------------
+// Blocks ------------------------------------------------------------------------------------------------------------
 
 void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) {
   void* pointer = nullptr;
@@ -79,6 +79,7 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) 
     DescribeOutOfMemory(error);
     throw;
   }
+  if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
   if (!serves_) return pointer;
   if (runtime_->Owns(pointer)) {
     OnServed(pointer, requested, stream);
@@ -97,6 +98,15 @@ void CudaDevice::Free(void* pointer) {
 void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream) {
   const CudaUpstream::StreamScope scope(stream);
   runtime_->RecordStream(pointer, reinterpret_cast<StreamHandle>(stream.stream()));
+}
+
+// A block of the earlier state has an address that the pool gave out before: its size is remembered.
+void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun) {
+  for (void* pointer : ended) runtime_->Forget(pointer);
+  for (const c10::DataPtr& block : begun) {
+    const KnownBlock last = captured_blocks_.Find(block.get()).value_or(KnownBlock{});
+    runtime_->Adopt(block.get(), last.requested, last.stream);
+  }
 }
 
 void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
@@ -142,7 +152,7 @@ CudaDevice::Block CudaDevice::FindServed(const void* pointer) const noexcept {
     const bool starts = runtime_->arena()->base() + live.offset == reinterpret_cast<Address>(pointer);
     return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
   }
-  const std::optional<HeapBlock> block = heap_blocks_.Find(pointer);
+  const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);
   return block.has_value() ? Block{block->requested, block->stream} : Block{};
 }
 

@@ -14,8 +14,8 @@
 #include "allocator/capi/cuda_stream_fence.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/runtime/session.h"
-#include "allocator/torch/cuda_heap_blocks.h"
 #include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_known_blocks.h"
 #include "allocator/torch/cuda_stats.h"
 #include "allocator/torch/cuda_upstream.h"
 
@@ -61,6 +61,8 @@ class CudaDevice {
 
   // Opens our memory to `peer`. Fails silently where the devices have no link: native reports that.
   void EnablePeer(c10::DeviceIndex peer) noexcept;
+  // A graph pool of the native allocator was set back: these blocks of it ended, those began.
+  void PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun);
   // Base and size of the arena, or of the heap's block. REQUIRES: Serves(pointer).
   void* BaseAllocation(void* pointer, std::size_t* bytes) const;
 
@@ -75,7 +77,7 @@ class CudaDevice {
     StreamHandle stream = 0;
   };
 
-  [[nodiscard]] Fingerprint DeviceFingerprint() const;
+  [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
   void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
   void OnNative();
@@ -86,7 +88,7 @@ class CudaDevice {
   void UpdateSample();
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   void ApplyFraction();
-  DriverStatus RefreshAccess() noexcept;
+  void ApplyNativeShare();
   void DescribeOutOfMemory(c10::Error& error) const;
 
   const Environment environment_;
@@ -97,10 +99,13 @@ class CudaDevice {
   std::unique_ptr<CudaStreamFence> fence_;
   DeviceRuntime* runtime_ = nullptr;  // the session's
   bool serves_ = false;               // there is an arena or a heap
-  HeapBlocks heap_blocks_;
+  KnownBlocks heap_blocks_;
+  KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
   CombinedStats stats_;
-  mutable std::mutex fraction_mutex_;  // guards fraction_
+  Bytes device_bytes_ = 0;             // all the device has
+  mutable std::mutex fraction_mutex_;  // guards the two below
   double fraction_ = 1.0;              // as the user set it; 1: not limited
+  double native_share_ = 1.0;          // what the native allocator was told
 };
 
 }  // namespace stalloc

@@ -6,9 +6,24 @@
 #include "allocator/torch/cuda_snapshot.h"
 
 namespace stalloc {
+namespace {
 
-// Statistics
-// ------------------------------------------------------------------------------------------------------------
+// Chunks that touch, together: blocks lie across their borders.
+std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
+  std::vector<Arena::Range> runs;
+  for (const Arena::Range& chunk : chunks) {
+    if (!runs.empty() && runs.back().offset + runs.back().bytes == chunk.offset) {
+      runs.back().bytes += chunk.bytes;
+    } else {
+      runs.push_back(chunk);
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+// Statistics --------------------------------------------------------------------------------------------------------
 
 CudaDevice::DeviceStats CudaDevice::Stats() {
   if (!serves_) return environment_.native->getDeviceStats(index_);
@@ -61,14 +76,12 @@ void CudaDevice::UpdateSample() {
     ++sample.pending;
     sample.pending_bytes += static_cast<std::int64_t>(block.bytes);
   }
-  const Bytes mapped = runtime_->arena()->mapped_bytes();
-  if (end < mapped) ++sample.gaps;
-  sample.gap_bytes += static_cast<std::int64_t>(mapped);
+  if (end < runtime_->arena()->mapped_end()) ++sample.gaps;
+  sample.gap_bytes += static_cast<std::int64_t>(runtime_->arena()->mapped_bytes());
   stats_.SetSample(sample);
 }
 
-// Limits
-// ----------------------------------------------------------------------------------------------------------------
+// Limits ------------------------------------------------------------------------------------------------------------
 
 void CudaDevice::SetMemoryFraction(double fraction) {
   TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction: ", fraction, ". Please set within (0, 1).");
@@ -85,66 +98,64 @@ double CudaDevice::MemoryFraction() const {
   return fraction_;
 }
 
-// The native allocator checks only what it holds itself, so its share shrinks by what our arena holds. The exact
-// trace's heap takes the whole share: the native allocator gets only what the heap cannot serve.
+// The exact trace's heap may take the whole share; the native allocator gets what the heap, or the arena, leaves of it.
 void CudaDevice::ApplyFraction() {
-  const std::lock_guard lock(fraction_mutex_);
-  double native_fraction = fraction_;
-  if (serves_) {
-    const auto total = static_cast<double>(environment_.native->getMemoryInfo(index_).second);
-    if (const Arena* arena = runtime_->arena(); arena != nullptr) {
-      native_fraction = std::max(0.0, fraction_ - static_cast<double>(arena->mapped_bytes()) / total);
-    }
-    if (PageHeap* heap = runtime_->heap(); heap != nullptr) {
-      const auto share = static_cast<Bytes>(fraction_ * total);
-      const Bytes configured = environment_.session->config().memory_limit;
-      heap->SetLimit(configured == 0 ? share : std::min(configured, share));
-    }
+  const double fraction = MemoryFraction();
+  upstream_.SetLimited(serves_ && fraction < 1.0);
+  if (PageHeap* heap = runtime_->heap(); heap != nullptr) {
+    const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
+    const Bytes configured = environment_.session->config().memory_limit;
+    heap->SetLimit(configured == 0 ? share : std::min(configured, share));
   }
-  environment_.native->setMemoryFraction(native_fraction, index_);
+  ApplyNativeShare();
 }
 
-// Peers
-// -----------------------------------------------------------------------------------------------------------------
+// The native allocator checks only what it holds itself, so its share is the user's less what we hold.
+void CudaDevice::ApplyNativeShare() {
+  const std::lock_guard lock(fraction_mutex_);
+  double share = fraction_;
+  if (serves_ && fraction_ < 1.0) {
+    share = std::max(0.0, fraction_ - static_cast<double>(OwnBytes()) / static_cast<double>(device_bytes_));
+  }
+  if (share == native_share_) return;
+  environment_.native->setMemoryFraction(share, index_);
+  native_share_ = share;
+}
+
+// Peers -------------------------------------------------------------------------------------------------------------
 
 void CudaDevice::EnablePeer(c10::DeviceIndex peer) noexcept {
   if (driver_ == nullptr || peer == index_) return;
   DriverStatus status = driver_->EnablePeer(peer);
-  if (status.ok() && runtime_ != nullptr) status = RefreshAccess();
+  if (status.ok() && runtime_ != nullptr) status = runtime_->RefreshAccess();
   if (!status.ok()) {
     Log(LogSeverity::kWarning, "device %d: its arena is not opened to device %d: %s gave %d", index_, peer, status.call,
         status.native);
   }
 }
 
-DriverStatus CudaDevice::RefreshAccess() noexcept {
-  if (const Arena* arena = runtime_->arena(); arena != nullptr && arena->mapped_bytes() != 0) {
-    return driver_->SetAccess(arena->base(), arena->mapped_bytes());
-  }
-  return {};
-}
-
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
   if (const Arena* arena = runtime_->arena(); arena != nullptr) {
-    if (bytes != nullptr) *bytes = arena->mapped_bytes();
+    if (bytes != nullptr) *bytes = arena->mapped_end();
     return reinterpret_cast<void*>(arena->base());
   }
-  const std::optional<HeapBlock> block = heap_blocks_.Find(pointer);
+  const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);
   TORCH_CHECK(block.has_value(), "invalid device pointer: ", pointer);
   if (bytes != nullptr) *bytes = BlockBytes(block->requested);
   return pointer;
 }
 
-// Snapshot
-// --------------------------------------------------------------------------------------------------------------
+// Snapshot ----------------------------------------------------------------------------------------------------------
 
 void CudaDevice::AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const {
   const AllocationHistory& history = *environment_.history;
-  if (const Arena* arena = runtime_->arena(); arena != nullptr && arena->mapped_bytes() != 0) {
-    segments.push_back(
-        ArenaSegment(index_, arena->base(), arena->mapped_bytes(), runtime_->engine()->LiveBlocks(), history));
+  if (const Arena* arena = runtime_->arena(); arena != nullptr) {
+    const std::vector<LiveBlock> live = runtime_->engine()->LiveBlocks();
+    for (const Arena::Range& run : Runs(arena->Chunks())) {
+      segments.push_back(ArenaSegment(index_, arena->base(), run, live, history));
+    }
   }
-  for (const HeapBlock& block : heap_blocks_.All()) segments.push_back(HeapSegment(index_, block, history));
+  for (const KnownBlock& block : heap_blocks_.All()) segments.push_back(HeapSegment(index_, block, history));
 }
 
 }  // namespace stalloc

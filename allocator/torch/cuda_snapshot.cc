@@ -25,16 +25,16 @@ void AppendBlock(SegmentInfo& segment, const BlockInfo& block) {
 
 }  // namespace
 
-SegmentInfo ArenaSegment(c10::DeviceIndex device, std::size_t base, Bytes mapped_bytes,
+SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Range& mapped,
                          const std::vector<LiveBlock>& live, const AllocationHistory& history) {
   SegmentInfo segment;
   segment.device = device;
-  segment.address = base;
-  segment.total_size = mapped_bytes;
+  segment.address = base + mapped.offset;
+  segment.total_size = mapped.bytes;
   segment.is_large = true;
-  Offset end = 0;
+  Offset end = mapped.offset;
   for (const LiveBlock& block : live) {
-    if (block.offset + block.bytes > mapped_bytes) break;
+    if (block.offset < mapped.offset || block.offset + block.bytes > mapped.offset + mapped.bytes) continue;
     if (block.offset > end) AppendBlock(segment, Gap(block.offset - end));
     BlockInfo info;
     info.size = block.bytes;
@@ -46,11 +46,12 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, std::size_t base, Bytes mapped
     segment.stream = reinterpret_cast<void*>(block.stream);  // one stream serves the arena
     end = block.offset + block.bytes;
   }
-  if (end < mapped_bytes) AppendBlock(segment, Gap(mapped_bytes - end));
+  const Offset top = mapped.offset + mapped.bytes;
+  if (end < top) AppendBlock(segment, Gap(top - end));
   return segment;
 }
 
-SegmentInfo HeapSegment(c10::DeviceIndex device, const HeapBlock& block, const AllocationHistory& history) {
+SegmentInfo HeapSegment(c10::DeviceIndex device, const KnownBlock& block, const AllocationHistory& history) {
   SegmentInfo segment;
   segment.device = device;
   segment.address = reinterpret_cast<std::size_t>(block.pointer);

@@ -5,22 +5,23 @@
 
 #include <vector>
 
+#include "allocator/arena/arena.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/torch/cuda_heap_blocks.h"
 #include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_known_blocks.h"
 
 namespace stalloc {
 
-// The arena as one segment: its live blocks, ascending, and the gaps between them as inactive blocks, up to
-// `mapped_bytes`. `live` ascending by offset, as PlanEngine::LiveBlocks gives them; blocks above `mapped_bytes` are
-// left out.
-[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo ArenaSegment(c10::DeviceIndex device, std::size_t base,
-                                                                        Bytes mapped_bytes,
+// A contiguous mapped range of the arena as one segment: its live blocks, ascending, and the gaps between them as
+// inactive blocks. (Without holes that range is the whole arena.) `live` ascending by offset, as PlanEngine::LiveBlocks
+// gives them.
+[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base,
+                                                                        const Arena::Range& mapped,
                                                                         const std::vector<LiveBlock>& live,
                                                                         const AllocationHistory& history);
 
 // A block of the exact trace's heap: a segment of its own, since its neighbours in address space are unrelated.
-[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo HeapSegment(c10::DeviceIndex device, const HeapBlock& block,
+[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo HeapSegment(c10::DeviceIndex device, const KnownBlock& block,
                                                                        const AllocationHistory& history);
 
 // Merges `ours` (times in approximate-clock ticks) into `native` (converted, microseconds), by time; each keeps its own

@@ -1,13 +1,12 @@
 #include "allocator/torch/cuda_upstream.h"
 
-#include <utility>
-
 namespace stalloc {
 
 thread_local std::exception_ptr CudaUpstream::free_error_;
 thread_local const c10::cuda::CUDAStream* CudaUpstream::recording_ = nullptr;
 
 void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
+  if (limited_.load(std::memory_order_relaxed)) limit_hook_();
   return native_->raw_alloc_with_stream(requested, reinterpret_cast<cudaStream_t>(stream));
 }
 

@@ -5,7 +5,10 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <atomic>
 #include <exception>
+#include <functional>
+#include <utility>
 
 #include "allocator/runtime/device_runtime.h"
 
@@ -24,6 +27,11 @@ class CudaUpstream final : public Upstream {
   void RecordStream(void* pointer, StreamHandle stream) override;
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
+
+  // Called before each request while the device's memory is limited: the native allocator's share depends on what we
+  // hold.
+  void SetLimitHook(std::function<void()> hook) { limit_hook_ = std::move(hook); }
+  void SetLimited(bool limited) noexcept { limited_.store(limited, std::memory_order_relaxed); }
 
   // Throws what this thread's last Free met, once.
   static void RethrowFreeError() {
@@ -48,6 +56,8 @@ class CudaUpstream final : public Upstream {
 
   Native* const native_;
   const c10::DeviceIndex device_;
+  std::function<void()> limit_hook_;  // set before the first request
+  std::atomic<bool> limited_{false};
 };
 
 }  // namespace stalloc

@@ -85,6 +85,27 @@ TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   EXPECT_EQ(trace.streams.size(), 2u);
 }
 
+TEST_F(TraceTest, BlocksThatUpstreamTakesBackAndGivesOutOnItsOwnAreFollowed) {
+  Start(/*exact=*/false);
+  void* const block = runtime_->Allocate(1000, 5, true);
+  runtime_->Forget(block);
+  EXPECT_EQ(runtime_->UpstreamBlockBytes(block), 0u);
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
+  runtime_->Forget(block);  // known no more: nothing happens
+  runtime_->Adopt(block, 2000, 5);
+  EXPECT_EQ(runtime_->UpstreamBlockBytes(block), 2048u);
+  runtime_->Free(block);
+  EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
+  const Trace trace = Finish();
+  ASSERT_EQ(trace.events.size(), 4u);
+  EXPECT_EQ(trace.events[1].kind, EventKind::kFree);
+  EXPECT_EQ(trace.events[2].kind, EventKind::kAlloc);
+  EXPECT_EQ(trace.events[2].bytes, 2000u);
+  EXPECT_EQ(trace.events[2].flags, kAllocCaptured);
+  EXPECT_EQ(trace.events[3].allocation, 1u);
+}
+
 TEST_F(TraceTest, ExactTracingServesFromPagesAndLeavesCapturesToUpstream) {
   Start(/*exact=*/true);
   void* const owned = Allocate(3 * kMiB);

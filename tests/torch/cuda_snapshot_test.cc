@@ -38,7 +38,7 @@ TEST(ArenaSegmentTest, TilesTheMappedBytesWithBlocksAndGaps) {
       {.offset = 1536, .bytes = 512, .requested = 1, .stream = 7, .freed_pending = true},
       {.offset = 4096, .bytes = 4096, .requested = 4096, .stream = 7, .freed_pending = false}};
   const AllocationHistory history;
-  const auto segment = ArenaSegment(2, 0x700000000000, 1 << 20, live, history);
+  const auto segment = ArenaSegment(2, 0x700000000000, {0, 1 << 20}, live, history);
   EXPECT_EQ(segment.device, 2);
   EXPECT_EQ(segment.address, 0x700000000000u);
   EXPECT_EQ(segment.total_size, 1u << 20);
@@ -63,17 +63,30 @@ TEST(ArenaSegmentTest, TilesTheMappedBytesWithBlocksAndGaps) {
 }
 
 TEST(ArenaSegmentTest, IsOneGapWhenNothingIsLive) {
-  const auto segment = ArenaSegment(0, 0x1000, 4096, {}, AllocationHistory());
+  const auto segment = ArenaSegment(0, 0x1000, {0, 4096}, {}, AllocationHistory());
   ASSERT_EQ(segment.blocks.size(), 1u);
   EXPECT_EQ(segment.blocks[0].size, 4096u);
   EXPECT_FALSE(segment.blocks[0].active);
+}
+
+TEST(ArenaSegmentTest, ShowsOfSeveralRangesOnlyWhatLiesInItsOwn) {
+  const std::vector<LiveBlock> live = {{.offset = 0, .bytes = 512, .requested = 512},
+                                       {.offset = 8192, .bytes = 1024, .requested = 1024}};
+  const auto segment = ArenaSegment(0, 0x10000, {4096, 8192}, live, AllocationHistory());
+  EXPECT_EQ(segment.address, 0x10000u + 4096);
+  EXPECT_EQ(segment.total_size, 8192u);
+  ASSERT_EQ(segment.blocks.size(), 3u);
+  EXPECT_EQ(segment.blocks[0].size, 4096u);
+  EXPECT_EQ(segment.blocks[1].size, 1024u);
+  EXPECT_TRUE(segment.blocks[1].allocated);
+  EXPECT_EQ(segment.blocks[2].size, 3072u);
 }
 
 TEST(ArenaSegmentTest, CarriesTheStackOfALiveBlock) {
   AllocationHistory history;
   history.Configure(Recording(RecordContext::STATE));
   history.OnAlloc({.device = 0, .address = At(0x1000 + 512), .bytes = 100, .stream = nullptr}, "");
-  const auto segment = ArenaSegment(0, 0x1000, 4096, {{.offset = 512, .bytes = 512, .requested = 100}}, history);
+  const auto segment = ArenaSegment(0, 0x1000, {0, 4096}, {{.offset = 512, .bytes = 512, .requested = 100}}, history);
   ASSERT_EQ(segment.blocks.size(), 3u);
   EXPECT_NE(segment.blocks[1].context_when_allocated, nullptr);
   EXPECT_EQ(segment.blocks[0].context_when_allocated, nullptr);

@@ -11,6 +11,7 @@ import adapter
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 
@@ -83,16 +84,18 @@ def main() -> None:
         if marks:
             adapter.begin_iteration(step)
         extra = torch.empty(100_000, device=options.device) if 0 <= options.extra_from <= step else None
-        loss = loss_of(model, options.kind, options.device)
-        loss.backward()
+        with sdpa_kernel(SDPBackend.MATH):  # deterministic on every device
+            loss = loss_of(model, options.kind, options.device)
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item().hex())
         del extra, loss
         if marks:
             adapter.end_iteration(step)
+    stats = adapter.stats() if options.install else None  # what follows is no part of the loop
     weights = sum(parameter.double().sum().item() for parameter in model.parameters()).hex()
-    adapter.show({"losses": losses, "weights": weights, "stats": adapter.stats() if options.install else None})
+    adapter.show({"losses": losses, "weights": weights, "stats": stats})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-// HeapBlocks: requested size and stream of every live block of the exact trace's heap, by address.
+// KnownBlocks: requested size and stream of blocks, by address.
 //
-// The arena's engine knows this of its blocks; PageHeap keeps only what it needs to serve. Thread-safe.
+// Kept for the live blocks of the exact trace's heap (the arena's engine knows this of its own; PageHeap keeps only
+// what it needs to serve) and for addresses in graph pools. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -13,33 +14,33 @@
 
 namespace stalloc {
 
-struct HeapBlock {
+struct KnownBlock {
   void* pointer = nullptr;
   Bytes requested = 0;
   StreamHandle stream = 0;
 };
 
-class HeapBlocks {
+class KnownBlocks {
  public:
-  void Add(const HeapBlock& block) noexcept {
+  void Add(const KnownBlock& block) noexcept {
     const std::lock_guard lock(mutex_);
     blocks_.Insert(KeyOf(block.pointer), block);
   }
-  std::optional<HeapBlock> Remove(const void* pointer) noexcept {
+  std::optional<KnownBlock> Remove(const void* pointer) noexcept {
     const std::lock_guard lock(mutex_);
     return blocks_.Erase(KeyOf(pointer));
   }
-  [[nodiscard]] std::optional<HeapBlock> Find(const void* pointer) const noexcept {
+  [[nodiscard]] std::optional<KnownBlock> Find(const void* pointer) const noexcept {
     const std::lock_guard lock(mutex_);
-    const HeapBlock* block = blocks_.Find(KeyOf(pointer));
+    const KnownBlock* block = blocks_.Find(KeyOf(pointer));
     return block == nullptr ? std::nullopt : std::optional(*block);
   }
   // In no particular order. Allocates: cold.
-  [[nodiscard]] std::vector<HeapBlock> All() const {
-    std::vector<HeapBlock> all;
+  [[nodiscard]] std::vector<KnownBlock> All() const {
+    std::vector<KnownBlock> all;
     const std::lock_guard lock(mutex_);
     all.reserve(blocks_.size());
-    blocks_.ForEach([&](std::uint64_t, const HeapBlock& block) { all.push_back(block); });
+    blocks_.ForEach([&](std::uint64_t, const KnownBlock& block) { all.push_back(block); });
     return all;
   }
 
@@ -47,7 +48,7 @@ class HeapBlocks {
   static std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
 
   mutable SpinMutex mutex_;
-  OpenTable<HeapBlock> blocks_{64};
+  OpenTable<KnownBlock> blocks_{64};
 };
 
 }  // namespace stalloc
