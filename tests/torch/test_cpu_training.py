@@ -2,32 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import functools
+import shutil
+from pathlib import Path
+from typing import Any, Optional
 
 import pytest
-from adapter_process import Adapter
+from adapter_process import PROGRAMS, Adapter
 
 KINDS = ["mlp", "transformer", "recompute"]
+STEPS = ("--steps", "10")
 
 
-def trained(adapter: Adapter, *arguments: str, mode: str | None = "Trace", **variables: str) -> dict[str, Any]:
-    result: dict[str, Any] = adapter.run("train.py", *arguments, mode=mode, **variables).result
+def trained(adapter: Adapter, *arguments: str, mode: Optional[str] = "Trace", **variables: str) -> dict[str, Any]:
+    result: dict[str, Any] = adapter.run("train.py", *STEPS, *arguments, mode=mode, **variables).result
     return result
 
 
 def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return left["losses"] == right["losses"] and left["weights"] == right["weights"]
+    return bool(left["losses"] == right["losses"] and left["weights"] == right["weights"])
 
 
-@pytest.mark.parametrize("fast", ["0", "1"], ids=["exact", "fast"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_tracing_changes_no_bit_and_sees_every_request(adapter: Adapter, kind: str, fast: str) -> None:
-    plain = trained(adapter, kind, mode=None)
-    traced = trained(adapter, kind, "--install", STALLOC_TRACE_FAST_MODE=fast)
-    assert same(plain, traced)
-    stats = traced["stats"]
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A directory with the exact trace and the plan of one kind of training, and what the traced run printed."""
+
+    adapter: Adapter
+    result: dict[str, Any]
+
+
+class Runs:
+    """Runs that several tests compare with, each made once."""
+
+    def __init__(self, library: Path, root: Path) -> None:
+        self._library = library
+        self._root = root
+
+    @functools.cache  # noqa: B019 - lives as long as the session
+    def plain(self, *arguments: str) -> dict[str, Any]:
+        directory = self._root / f"plain-{'-'.join(arguments)}"
+        directory.mkdir()
+        return trained(Adapter(self._library, PROGRAMS, directory), *arguments, mode=None)
+
+    @functools.cache  # noqa: B019
+    def traced(self, kind: str) -> Traced:
+        directory = self._root / f"traced-{kind}"
+        directory.mkdir()
+        adapter = Adapter(self._library, PROGRAMS, directory)
+        return Traced(adapter, trained(adapter, kind, "--install"))
+
+    def planned(self, kind: str, directory: Path) -> Adapter:
+        """An adapter on `directory`, which gets the plan of that kind."""
+        traced = self.traced(kind)
+        if not (traced.adapter.directory / "output").exists():
+            traced.adapter.plan()
+        shutil.copytree(traced.adapter.directory / "output", directory / "output")
+        return Adapter(self._library, PROGRAMS, directory)
+
+
+@pytest.fixture(scope="session")
+def runs(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(library, tmp_path_factory.mktemp("training"))
+
+
+def check_trace(adapter: Adapter, result: dict[str, Any], server: str) -> None:
+    stats = result["stats"]
     assert stats["requests"] > 200
-    assert stats["heap_hits" if fast == "0" else "upstream"] == stats["requests"]
+    assert stats[server] == stats["requests"]
     assert stats["unknown_frees"] == 0
     assert stats["trace"]["events"] > stats["requests"]
     summary = adapter.summary()
@@ -36,28 +78,47 @@ def test_tracing_changes_no_bit_and_sees_every_request(adapter: Adapter, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_planned_run_changes_no_bit_and_is_served_from_the_arena(adapter: Adapter, kind: str) -> None:
-    plain = trained(adapter, kind, "--steps", "20", mode=None)
-    trained(adapter, kind, "--install", "--steps", "4")
-    adapter.plan()
-    planned = trained(adapter, kind, "--install", "--steps", "20", mode="Alloc")
-    assert same(plain, planned)
+def test_exact_tracing_changes_no_bit_and_sees_every_request(runs: Runs, kind: str) -> None:
+    traced = runs.traced(kind)
+    assert same(runs.plain(kind), traced.result)
+    check_trace(traced.adapter, traced.result, "heap_hits")
+
+
+def test_fast_tracing_changes_no_bit_and_sees_every_request(runs: Runs, adapter: Adapter) -> None:
+    traced = trained(adapter, "transformer", "--install", STALLOC_TRACE_FAST_MODE="1")
+    assert same(runs.plain("transformer"), traced)
+    check_trace(adapter, traced, "upstream")
+    assert traced["stats"]["requests"] == runs.traced("transformer").result["stats"]["requests"]
+
+
+def test_tracing_without_marks_changes_no_bit(runs: Runs, adapter: Adapter) -> None:
+    assert same(runs.plain("mlp"), trained(adapter, "mlp", "--install", "--no-marks"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planned_run_changes_no_bit_and_is_served_from_the_arena(runs: Runs, tmp_path: Path, kind: str) -> None:
+    planned = trained(runs.planned(kind, tmp_path), kind, "--install", mode="Alloc")
+    assert same(runs.plain(kind), planned)
     stats = planned["stats"]
     assert stats["degraded"] is None
     assert stats["steady"]["hits"] >= 0.999 * stats["steady"]["requests"] > 100
     assert stats["unknown_frees"] == 0
 
 
-def test_a_run_that_diverges_from_its_plan_is_still_right(adapter: Adapter) -> None:
-    plain = trained(adapter, "transformer", "--steps", "12", "--extra-from", "5", mode=None)
-    trained(adapter, "transformer", "--install", "--steps", "4")
-    adapter.plan()
-    planned = trained(adapter, "transformer", "--install", "--steps", "12", "--extra-from", "5", mode="Alloc")
-    assert same(plain, planned)
+def test_a_run_that_diverges_from_its_plan_is_right_and_loses_little(runs: Runs, tmp_path: Path) -> None:
+    extra = ("transformer", "--extra-from", "4")
+    planned = trained(runs.planned("transformer", tmp_path), *extra, "--install", mode="Alloc")
+    assert same(runs.plain(*extra), planned)
     stats = planned["stats"]
     assert stats["steady"]["hits"] >= 0.9 * stats["steady"]["requests"], "one extra request costs that request only"
 
 
-def test_a_run_without_marks_is_right(adapter: Adapter) -> None:
-    plain = trained(adapter, "mlp", mode=None)
-    assert same(plain, trained(adapter, "mlp", "--install", "--no-marks"))
+def test_a_child_forked_in_a_planned_run_has_the_weights_and_cannot_change_the_parents(
+    runs: Runs, tmp_path: Path
+) -> None:
+    fork = ("transformer", "--fork-at", "5")
+    planned = trained(runs.planned("transformer", tmp_path), *fork, "--install", mode="Alloc")
+    assert planned["children"] == [0]
+    assert same(runs.plain(*fork), planned)
+    assert planned["stats"]["planned_hits"] > 0
+    assert planned["stats"]["unknown_frees"] == 0

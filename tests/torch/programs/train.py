@@ -6,6 +6,8 @@ train.py {mlp,transformer,recompute} [--device cpu|cuda] [--steps N] [--install]
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 import adapter
 import torch
@@ -63,6 +65,19 @@ def make_model(kind: str) -> nn.Module:
     return Transformer(recompute=kind == "recompute")
 
 
+def check_in_child(model: nn.Module) -> int:
+    """Forks a child that finds the weights as they are, allocates, and overwrites them; its exit code."""
+    weights = [parameter.detach().sum().item() for parameter in model.parameters()]
+    child = os.fork()
+    if child != 0:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    found = [parameter.detach().clone().sum().item() for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1e9)
+    sys.exit(0 if found == weights else 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["mlp", "transformer", "recompute"])
@@ -71,7 +86,10 @@ def main() -> None:
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--no-marks", action="store_true")
     parser.add_argument("--extra-from", type=int, default=-1, help="from this step on, one tensor more in every step")
+    parser.add_argument("--fork-at", type=int, default=-1, help="in this step, a child looks at the weights")
     options = parser.parse_args()
+    if options.fork_at >= 0:
+        torch.set_num_threads(1)  # a forked child hangs in OpenMP, also under plain torch
     if options.install:
         adapter.install(options.device)
     torch.use_deterministic_algorithms(True)
@@ -79,10 +97,13 @@ def main() -> None:
     model = make_model(options.kind).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
+    children = []
     marks = options.install and not options.no_marks
     for step in range(options.steps):
         if marks:
             adapter.begin_iteration(step)
+        if step == options.fork_at:
+            children.append(check_in_child(model))
         extra = torch.empty(100_000, device=options.device) if 0 <= options.extra_from <= step else None
         with sdpa_kernel(SDPBackend.MATH):  # deterministic on every device
             loss = loss_of(model, options.kind, options.device)
@@ -95,7 +116,7 @@ def main() -> None:
             adapter.end_iteration(step)
     stats = adapter.stats() if options.install else None  # what follows is no part of the loop
     weights = sum(parameter.double().sum().item() for parameter in model.parameters()).hex()
-    adapter.show({"losses": losses, "weights": weights, "stats": stats})
+    adapter.show({"losses": losses, "weights": weights, "stats": stats, "children": children})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""What libstalloc_torch.so shows to the process that loads it, and what it needs from it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ABI = {
+    "stalloc_abi_version",
+    "stalloc_version",
+    "stalloc_init",
+    "stalloc_last_error",
+    "stalloc_mark",
+    "stalloc_stats_json",
+    "stalloc_flush",
+    "stalloc_torch_built_for",
+    "stalloc_torch_has_cuda",
+    "stalloc_torch_install_cuda",
+    "stalloc_torch_install_cpu",
+}
+SYSTEM = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux[\w-]*)\.so(\.\d+)*")
+
+
+def output(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"needs {command[0]}")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_only_the_abi_is_exported(library: Path) -> None:
+    lines = output("nm", "-D", "--defined-only", str(library)).splitlines()
+    assert {line.split()[-1].partition("@")[0] for line in lines} == ABI
+
+
+def test_it_needs_torch_and_the_system_only_and_carries_no_path(library: Path) -> None:
+    dynamic = output("readelf", "-d", str(library))
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
+    assert {name for name in needed if not SYSTEM.fullmatch(name)} <= {"libc10.so", "libc10_cuda.so"}
+    assert "RPATH" not in dynamic
+    assert "RUNPATH" not in dynamic
+    assert b"site-packages" not in library.read_bytes()
+
+
+def test_it_has_no_copy_of_torchs_static_variables(library: Path) -> None:
+    """Nothing is exported, so an inline function with a static variable would give this library one of its own."""
+    symbols = output("nm", "-C", str(library))
+    for name in ("getConfigParserHook", "getMutableKeys", "CUDAAllocatorConfig::instance"):
+        assert name not in symbols
+
+
+def test_it_brings_neither_protobuf_nor_abseil(library: Path) -> None:
+    symbols = output("nm", "-C", str(library))
+    assert "google::protobuf" not in symbols
+    assert "absl::" not in symbols
