@@ -201,8 +201,14 @@ Matches AlignRequests(Keys left, Keys right) {
 }
 
 Alignment Align(const Sequence& left, const Sequence& right) {
+  return Align(left, right, static_cast<std::uint32_t>(right.keys.size()));
+}
+
+Alignment Align(const Sequence& left, const Sequence& right, std::uint32_t right_compared) {
   Collector collector;
   const auto align = [&](std::size_t lb, std::size_t le, std::size_t rb, std::size_t re) {
+    rb = std::min<std::size_t>(rb, right_compared);
+    re = std::min<std::size_t>(re, right_compared);
     collector.Add(AlignRequests(Keys(left.keys).subspan(lb, le - lb), Keys(right.keys).subspan(rb, re - rb)), lb, rb);
   };
   // Marks that only one side has are no boundary: their phases are aligned as one with the phase before.

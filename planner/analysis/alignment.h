@@ -59,6 +59,8 @@ class Alignment {
 };
 
 [[nodiscard]] Alignment Align(const Sequence& left, const Sequence& right);
+// Only the first `right_compared` requests of `right` take part.
+[[nodiscard]] Alignment Align(const Sequence& left, const Sequence& right, std::uint32_t right_compared);
 
 // The same for requests between two marks; positions are relative to the spans.
 [[nodiscard]] Matches AlignRequests(std::span<const RequestKey> left, std::span<const RequestKey> right);

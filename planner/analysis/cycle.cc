@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -15,11 +17,16 @@ namespace {
 // others.
 constexpr double kCompleteShare = 0.9;
 constexpr double kCompleteShareOfFirst = 0.5;
-// Iterations are alike if they have this much less in common, at most, than the last ones have.
+// An iteration is typical if it has this much less in common with the model than others have, at most.
 constexpr double kLikenessSlack = 0.002;
-constexpr double kLikenessShare = 0.25;  // of what the last ones do not have in common
+constexpr double kLikenessShare = 0.25;  // of what those do not have in common
 // A longer period must explain half of what a period of one leaves unlike, and at least so much.
 constexpr double kPeriodGain = 0.02;
+// Iterations that are compared each with each.
+constexpr std::size_t kMostCompared = 9;
+// An iteration that is so much longer may have a tail of something else.
+constexpr double kTailShare = 1.1;
+constexpr std::size_t kLeastTail = 8;
 
 class CycleFinder {
  public:
@@ -40,7 +47,9 @@ class CycleFinder {
           "the trace ends inside its first iteration, so nothing can be planned: trace at least 3 iterations");
     }
     cycle_.period = FindPeriod();
+    FindTypical();
     cycle_.warmup = FindWarmup();
+    std::fill_n(cycle_.typical.begin() + cycle_.warmup, cycle_.period, true);
     Warn();
     return cycle_;
   }
@@ -48,19 +57,40 @@ class CycleFinder {
  private:
   std::size_t Requests(std::uint32_t iteration) const { return device_.segments[iteration + 1].allocations.size(); }
 
-  double Like(std::uint32_t left, std::uint32_t right) const { return Likeness(device_, left + 1, right + 1); }
+  std::span<const std::uint32_t> Requested(std::uint32_t iteration) const {
+    return device_.segments[iteration + 1].allocations;
+  }
 
-  // The last iteration is compared with the one before, or with earlier ones that it may be a repetition of.
+  double Like(std::uint32_t left, std::uint32_t right) const { return LikenessOf(Requested(left), Requested(right)); }
+
+  // Share of requests that both have, as sizes with their numbers.
+  double LikenessOf(std::span<const std::uint32_t> left, std::span<const std::uint32_t> right) const {
+    absl::flat_hash_map<RequestKey, std::int64_t> balance;
+    const auto add = [&](std::span<const std::uint32_t> requests, std::int64_t step) {
+      for (const std::uint32_t index : requests) {
+        balance[MakeKey(device_.allocations[index].bytes, device_.allocations[index].stream)] += step;
+      }
+    };
+    add(left, 1);
+    add(right, -1);
+    std::int64_t unlike = 0;
+    for (const auto& [key, count] : balance) {
+      unlike += count < 0 ? -count : count;
+    }
+    const std::size_t total = left.size() + right.size();
+    return total == 0 ? 1.0 : 1.0 - static_cast<double>(unlike) / static_cast<double>(total);
+  }
+
+  // Compared with the least of the few before it: one that also evaluates, or another of several in turn, is no
+  // measure.
   bool LastIsBrokenOff() const {
     const std::uint32_t last = cycle_.traced - 1;
     if (last == 0) {
       return Requests(0) == 0;
     }
     std::size_t least = Requests(last - 1);
-    for (std::uint32_t period = 2; period <= std::min(kMaxPeriod, last); ++period) {
-      if (Like(last - period, last) > Like(last - 1, last) + kPeriodGain) {
-        least = std::min(least, Requests(last - period));
-      }
+    for (std::uint32_t back = 2; back <= kMaxPeriod && back < last; ++back) {
+      least = std::min(least, Requests(last - back));
     }
     const bool lacks_end = segmentation_.segments[last].ended && !segmentation_.segments[last + 1].ended;
     const bool cut = !trace_complete_ && Requests(last) < least;
@@ -115,41 +145,107 @@ class CycleFinder {
     return residue;
   }
 
-  // What the last iterations leave includes what the next one would have freed, so it bounds from above.
   static bool LeavesMore(const Residue& residue, const Residue& later) {
     return residue.blocks > later.blocks + 2 ||
            residue.bytes > later.bytes + std::max<Bytes>(4096, residue.requested / 1000);
   }
 
+  // For each script of the period the iteration that is most like the others of its kind; the first period takes part
+  // only if there is no other.
+  struct Model {
+    std::uint32_t iteration = 0;
+    double likeness = 1;  // of the others to it, in the middle
+  };
+  Model FindModel(std::uint32_t remainder) const {
+    std::vector<std::uint32_t> candidates;
+    for (std::uint32_t i = remainder; i < cycle_.complete; i += cycle_.period) {
+      candidates.push_back(i);
+    }
+    if (candidates.size() > 1) {
+      candidates.erase(candidates.begin());
+    }
+    while (candidates.size() > kMostCompared) {  // every second, so that all of the run is seen
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    Model best{candidates[0], candidates.size() == 1 ? 1.0 : -1.0};
+    for (std::size_t i = 0; i < candidates.size() && candidates.size() > 1; ++i) {
+      std::vector<double> likeness;
+      for (std::size_t j = 0; j < candidates.size(); ++j) {
+        if (j != i) likeness.push_back(LikeAsFarAsBothGo(candidates[i], candidates[j]));
+      }
+      const auto middle = likeness.begin() + static_cast<std::ptrdiff_t>((likeness.size() - 1) / 2);
+      std::nth_element(likeness.begin(), middle, likeness.end(), std::greater<>());
+      if (*middle > best.likeness) {
+        best = {candidates[i], *middle};
+      }
+    }
+    return best;
+  }
+
+  void FindTypical() {
+    cycle_.typical.assign(cycle_.traced, false);
+    for (std::uint32_t i = 0; i < cycle_.traced; ++i) {
+      cycle_.compared.push_back(static_cast<std::uint32_t>(Requests(i)));
+    }
+    for (std::uint32_t remainder = 0; remainder < std::min(cycle_.period, cycle_.complete); ++remainder) {
+      const Model model = FindModel(remainder);
+      const double least = model.likeness - kLikenessSlack - kLikenessShare * (1 - model.likeness);
+      const Residue residue = ResidueOf(model.iteration);
+      for (std::uint32_t i = remainder; i < cycle_.complete; i += cycle_.period) {
+        cycle_.typical[i] =
+            i == model.iteration || (LikeAsFarAsBothGo(i, model.iteration) >= least && !LeavesTooMuch(i, residue));
+        if (cycle_.typical[i] && HasTail(i, model.iteration)) {
+          // A little more than the model has, for where numbers of requests differ.
+          cycle_.compared[i] = static_cast<std::uint32_t>(Requests(model.iteration) * 65 / 64);
+        }
+      }
+    }
+  }
+
+  // Longer, and like the model up to where the model ends: something else follows there, an evaluation at the end.
+  bool HasTail(std::uint32_t iteration, std::uint32_t model) const {
+    const std::size_t longer = Requests(iteration);
+    const std::size_t shorter = Requests(model);
+    return longer >= shorter + kLeastTail && static_cast<double>(longer) > kTailShare * static_cast<double>(shorter) &&
+           LikenessOf(Requested(iteration).first(shorter), Requested(model)) > Like(iteration, model);
+  }
+
+  double LikeAsFarAsBothGo(std::uint32_t left, std::uint32_t right) const {
+    if (!HasTail(left, right) && !HasTail(right, left)) {
+      return Like(left, right);
+    }
+    const std::size_t shorter = std::min(Requests(left), Requests(right));
+    return LikenessOf(Requested(left).first(shorter), Requested(right).first(shorter));
+  }
+
+  // What the last iteration leaves, the next one might have freed.
+  bool LeavesTooMuch(std::uint32_t iteration, const Residue& usual) const {
+    return iteration + 1 < cycle_.complete && LeavesMore(ResidueOf(iteration), usual);
+  }
+
+  // The first whole period of typical iterations, with a follower for it where the trace is long enough for that.
   std::uint32_t FindWarmup() const {
     const std::uint32_t period = cycle_.period;
-    if (cycle_.complete < 2) {
-      return 0;
-    }
     if (cycle_.complete <= period) {
       return 0;
     }
-    // With a follower for the whole template where the trace is long enough for that.
     const std::uint32_t most = cycle_.complete > period + 1 ? cycle_.complete - period - 1 : cycle_.complete - period;
-    const std::uint32_t last = cycle_.complete - 1;
-    const double reference = Like(last - period, last);
-    const double least = reference - kLikenessSlack - kLikenessShare * (1 - reference);
-    std::uint32_t warmup = last - period + 1;
-    for (std::uint32_t i = warmup; i-- > 0;) {
-      if (Like(i, i + period) < least || LeavesMore(ResidueOf(i), ResidueOf(i + period))) {
-        break;
+    for (std::uint32_t warmup = 0; warmup < most; ++warmup) {
+      const auto first = cycle_.typical.begin() + warmup;
+      if (std::all_of(first, first + period, [](bool typical) { return typical; })) {
+        return warmup;
       }
-      warmup = i;
     }
-    return std::min(warmup, most);
+    return most;
   }
 
   void Warn() {
     if (cycle_.complete == 1) {
       cycle_.warnings.push_back(
           "only one complete iteration was traced: it serves as the template although the first one nearly always "
-          "differs; "
-          "trace at least 3 iterations");
+          "differs; trace at least 3 iterations");
     } else if (cycle_.Followers(cycle_.warmup + cycle_.period - 1) == 0) {
       cycle_.warnings.push_back(absl::StrCat(
           "no complete iteration follows the template (iteration ", cycle_.warmup, " of ", cycle_.complete,
@@ -168,24 +264,6 @@ class CycleFinder {
 };
 
 }  // namespace
-
-double Likeness(const DeviceTrace& device, std::uint32_t left_segment, std::uint32_t right_segment) {
-  absl::flat_hash_map<RequestKey, std::int64_t> balance;
-  const auto add = [&](std::uint32_t segment, std::int64_t step) {
-    for (const std::uint32_t index : device.segments[segment].allocations) {
-      balance[MakeKey(device.allocations[index].bytes, device.allocations[index].stream)] += step;
-    }
-  };
-  add(left_segment, 1);
-  add(right_segment, -1);
-  std::int64_t unlike = 0;
-  for (const auto& [key, count] : balance) {
-    unlike += count < 0 ? -count : count;
-  }
-  const std::size_t total =
-      device.segments[left_segment].allocations.size() + device.segments[right_segment].allocations.size();
-  return total == 0 ? 1.0 : 1.0 - static_cast<double>(unlike) / static_cast<double>(total);
-}
 
 bool FreedAtExit(const DeviceTrace& device, const Allocation& allocation) {
   return allocation.freed() && allocation.free_segment + 1 == device.segments.size() &&

@@ -6,10 +6,10 @@
 //               set-up warm   |----- alike -----|  not compared
 //                             template (period 1)
 //
-// Warm-up ends where iterations begin to be alike: they ask for the same sizes and leave nothing behind that later ones
-// do not leave too (lazy optimizer state, workspaces). The first iteration is warm-up unless it is the only one or
-// nothing tells it from the next. Several optimizers per step repeat with a period of their number when marks come from
-// optimizer steps.
+// Typical iterations are like the others: they ask for the same sizes, and leave no more behind (lazy optimizer state,
+// workspaces). Warm-up ends with the first typical ones. Later ones that are not typical (an evaluation without a
+// fence, the end of an epoch) take no part in comparisons. Several optimizers per step repeat with a period of their
+// number when marks come from optimizer steps.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ struct Cycle {
   std::uint32_t period = 1;    // iterations [warmup, warmup + period) are the template
   std::uint32_t complete = 0;  // iterations [0, complete) ran to their end
   std::uint32_t traced = 0;    // complete, or one more
+  std::vector<bool> typical;   // by iteration; the template is, one that was broken off is not
+  // By iteration: so many of its requests, from its beginning, are compared; what comes after them is something else.
+  std::vector<std::uint32_t> compared;
   std::vector<std::string> warnings;
 
   [[nodiscard]] bool broken_off() const { return complete < traced; }
@@ -40,9 +43,6 @@ struct Cycle {
     return iteration + 1 < complete ? complete - 1 - iteration : 0;
   }
 };
-
-// Share of requests that two iterations have in common, as sizes with their numbers: 1 if they ask for the same.
-[[nodiscard]] double Likeness(const DeviceTrace& device, std::uint32_t left_segment, std::uint32_t right_segment);
 
 // FailedPrecondition if there is no iteration to plan; the message says what to do.
 [[nodiscard]] absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation,

@@ -24,6 +24,9 @@ constexpr Bytes kMappingUnit = Bytes{2} << 20;
 // What an upstream caching allocator holds for each byte that is live in it (measured on varying sizes).
 constexpr double kUpstreamOverhead = 1.03;
 
+// The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
+constexpr Bytes kGoodEnough = 10000;
+
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string DeviceName(DeviceIndex device) { return device == kCpuDevice ? "cpu" : absl::StrCat("device ", device); }
@@ -107,7 +110,7 @@ class DevicePlanner {
     const Timeline timeline = BuildTimeline(device_, model_);
     const Bytes lower_bound = LoadBound(timeline.problem);
     SolveOptions solve = options_.solve;
-    solve.lower_bound = lower_bound;
+    solve.lower_bound = lower_bound + lower_bound / kGoodEnough;
     const Clock::time_point start = Clock::now();
     solve.deadline = start + options_.packing_time;
     const Packing packing = solver_.Solve(timeline.problem, solve);

@@ -9,8 +9,9 @@ namespace {
 
 // What the samples of one entry add up to.
 struct Evidence {
-  std::optional<Tick> end;  // latest
-  Tick alive_until = 0;     // of blocks whose end was not seen
+  std::optional<Tick> end;           // latest
+  std::optional<Tick> doubtful_end;  // in iterations that cannot be compared: where there is nothing better
+  Tick alive_until = 0;              // at least, of blocks whose end is not known
   std::uint32_t compared = 0;
   std::uint32_t found = 0;
 };
@@ -29,7 +30,8 @@ class Comparer {
     for (std::uint32_t iteration = cycle.warmup; iteration < cycle.traced; ++iteration) {
       TakeIteration(iteration);
     }
-    if (cycle.complete <= cycle.warmup + cycle.period) {
+    const auto steady = cycle.typical.begin() + cycle.warmup;
+    if (std::count(steady, cycle.typical.end(), true) <= static_cast<std::ptrdiff_t>(cycle.period)) {
       TakeWarmup();
     }
     Conclude();
@@ -70,26 +72,39 @@ class Comparer {
       if (segment >= SegmentOf(cycle.warmup) && segment < SegmentOf(cycle.warmup + cycle.period)) {
         model_.alignments[segment].emplace(static_cast<std::uint32_t>(templates[script].keys.size()));
       } else {
-        model_.alignments[segment].emplace(Align(templates[script], MakeSequence(device_, segment)));
+        const Sequence sequence = MakeSequence(device_, segment);
+        const auto whole = static_cast<std::uint32_t>(sequence.keys.size());
+        const std::uint32_t compared = segment == 0 ? whole : cycle.compared[segment - 1];
+        model_.alignments[segment].emplace(Align(templates[script], sequence, compared));
       }
     }
   }
 
-  // A complete iteration tells about presence, size, stream and end; a broken-off one about ends only.
+  // Whose requests and frees can be told apart: a broken-off iteration is as good as a typical one as far as it goes.
+  [[nodiscard]] bool IsTrusted(std::uint32_t iteration) const {
+    return model_.cycle.typical[iteration] || iteration >= model_.cycle.complete;
+  }
+
+  // A typical iteration tells about presence, size, stream and end; a broken-off one about ends only; others nothing.
   void TakeIteration(std::uint32_t iteration) {
+    if (!IsTrusted(iteration)) {
+      return;
+    }
     const std::uint32_t script = model_.cycle.ScriptOf(iteration);
-    const bool complete = iteration < model_.cycle.complete;
+    const bool typical = model_.cycle.typical[iteration];
     const Alignment& alignment = *model_.alignments[SegmentOf(iteration)];
     for (std::uint32_t e = 0; e < model_.scripts[script].size(); ++e) {
       Evidence& evidence = evidence_[script][e];
-      evidence.compared += complete;
+      evidence.compared += typical;
       const std::uint32_t ordinal = alignment.ToRight(e);
       if (ordinal == kNone) {
         continue;
       }
       const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
-      evidence.found += complete;
-      TakeSize(model_.scripts[script][e], allocation);
+      evidence.found += typical;
+      if (typical) {
+        TakeSize(model_.scripts[script][e], allocation);
+      }
       TakeEnd(evidence, iteration, allocation);
     }
   }
@@ -110,9 +125,15 @@ class Comparer {
         allocation.freed() && allocation.free_segment == SegmentOf(last) && allocation.free_ordinal == last_requests;
     if (!allocation.freed() || at_exit) {
       evidence.alive_until = std::max(evidence.alive_until, model_.Reached(iteration, last, last_requests));
-    } else {
-      const Tick end = model_.Position(iteration, allocation.free_segment - 1, allocation.free_ordinal);
+      return;
+    }
+    const std::uint32_t at = allocation.free_segment - 1;
+    const Tick end = model_.Position(iteration, at, allocation.free_ordinal);
+    if (IsTrusted(at)) {
       evidence.end = std::max(evidence.end.value_or(end), end);
+    } else {
+      evidence.doubtful_end = std::max(evidence.doubtful_end.value_or(end), end);
+      evidence.alive_until = std::max(evidence.alive_until, model_.BeginOf(iteration, at));
     }
   }
 
@@ -144,8 +165,9 @@ class Comparer {
   }
 
   void ConcludeEntry(CycleEntry& entry, const Evidence& evidence) {
-    entry.resident = !evidence.end.has_value();
-    entry.end = std::max({evidence.end.value_or(0), evidence.alive_until, entry.begin + 1});
+    const std::optional<Tick> end = evidence.end.has_value() ? evidence.end : evidence.doubtful_end;
+    entry.resident = !end.has_value();
+    entry.end = std::max({end.value_or(0), evidence.alive_until, entry.begin + 1});
     const bool varies = entry.min_bytes != entry.max_bytes;
     const bool optional = evidence.found < evidence.compared;
     if (varies) {

@@ -85,6 +85,27 @@ TEST(CycleTest, SizesThatVaryByChanceHaveAPeriodOfOne) {
   EXPECT_EQ(Find(script)->period, 1u);
 }
 
+TEST(CycleTest, AnEvaluationWithoutAFenceIsNoWarmUp) {
+  // Marks come from optimizer steps, so the evaluation of an epoch's end is at the beginning of the next iteration.
+  const std::string body = std::string("I? ") + kBody + " ";
+  std::string evaluation = "I? ";
+  for (int i = 0; i < 10; ++i) evaluation += "+v=5555 +u=2048 -v -u ";
+  const Cycle cycle =
+      *Find("+w=512 " + Repeat(body, 4) + evaluation + kBody + " " + Repeat(body, 4) + evaluation + "-w");
+  EXPECT_EQ(cycle.warmup, 0u);
+  EXPECT_EQ(cycle.period, 1u);
+  EXPECT_THAT(cycle.typical, ElementsAre(true, true, true, true, false, true, true, true, true, false));
+}
+
+TEST(CycleTest, WhatFollowsTheLastIterationIsNotCompared) {
+  const std::string body = std::string("I ") + kBody + " ";
+  std::string evaluation;
+  for (int i = 0; i < 10; ++i) evaluation += "+v=5555 +u=2048 -v -u ";
+  const Cycle cycle = *Find("+w=512 " + Repeat(body, 3) + evaluation);
+  EXPECT_THAT(cycle.typical, ElementsAre(true, true, true));
+  EXPECT_THAT(cycle.compared, ElementsAre(10u, 10u, 10u));
+}
+
 TEST(CycleTest, OneIterationIsPlannedWithAWarning) {
   const Cycle cycle = *Find(std::string("+w=512 I ") + kBody);
   EXPECT_EQ(cycle.warmup, 0u);

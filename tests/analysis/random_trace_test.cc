@@ -65,6 +65,9 @@ class RandomLoop {
   }
 
   void WriteIteration(std::size_t steps) {
+    if (Odd()) {  // an evaluation without a fence
+      for (unsigned i = 0; i < 30; ++i) absl::StrAppend(&text_, "+e=", program_[i % program_.size()].bytes, " -e ");
+    }
     for (std::size_t i = 0; i < steps; ++i) {
       FreeDue();
       const Step& step = program_[i];
