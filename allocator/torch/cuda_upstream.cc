@@ -1,8 +1,11 @@
 #include "allocator/torch/cuda_upstream.h"
 
+#include <memory>
+#include <utility>
+
 namespace stalloc {
 
-thread_local std::exception_ptr CudaUpstream::free_error_;
+thread_local std::exception_ptr* CudaUpstream::free_error_ = nullptr;
 thread_local const c10::cuda::CUDAStream* CudaUpstream::recording_ = nullptr;
 
 void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
@@ -14,7 +17,8 @@ void CudaUpstream::Free(void* pointer) noexcept {
   try {
     native_->raw_delete(pointer);
   } catch (...) {
-    free_error_ = std::current_exception();
+    delete free_error_;
+    free_error_ = new std::exception_ptr(std::current_exception());
   }
 }
 
@@ -40,6 +44,9 @@ Upstream::Held CudaUpstream::HeldBytes() const {
   return {static_cast<Bytes>(reserved.current), static_cast<Bytes>(reserved.peak)};
 }
 
-void CudaUpstream::ThrowFreeError() { std::rethrow_exception(std::exchange(free_error_, nullptr)); }
+void CudaUpstream::ThrowFreeError() {
+  const std::unique_ptr<std::exception_ptr> error(std::exchange(free_error_, nullptr));
+  std::rethrow_exception(*error);
+}
 
 }  // namespace stalloc

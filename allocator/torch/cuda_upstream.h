@@ -51,7 +51,8 @@ class CudaUpstream final : public Upstream {
  private:
   [[noreturn]] static void ThrowFreeError();
 
-  static thread_local std::exception_ptr free_error_;
+  // A pointer, since a thread-local object with a destructor would be dead for frees at the thread's end.
+  static thread_local std::exception_ptr* free_error_;
   static thread_local const c10::cuda::CUDAStream* recording_;
 
   Native* const native_;
