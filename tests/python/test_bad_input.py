@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SCRIPTS, Finished, Training, clean_environment, run_python
+from processes import SCRIPTS, Finished, Training, clean_environment, run_python
 
 QUICK = ("--iterations", "2")
 

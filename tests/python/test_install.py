@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import FakeProcess, run_python
+from processes import FakeProcess, run_python
 
 STEPS = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(2): optimizer.step()\n"
 INSTALLED_CPU = "install cpu 2.11.0+cu130"

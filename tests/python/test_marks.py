@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 
 import stalloc
-from conftest import run_python
+from processes import run_python
 from stalloc import _session
 from stalloc._hooks import _PATIENCE, OptimizerHooks
 from stalloc._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker

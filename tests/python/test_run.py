@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import FakeProcess, Finished, run_python
+from processes import FakeProcess, Finished, run_python
 from stalloc import cli
 from stalloc._commands import run as run_command
 

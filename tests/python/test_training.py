@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import PACKAGE, SCRIPTS, Training, write_dist_info
+from processes import PACKAGE, SCRIPTS, Training, write_dist_info
 
 TRAIN = str(SCRIPTS / "train.py")
 

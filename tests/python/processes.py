@@ -1,0 +1,144 @@
+"""Processes that the Python tests start: with a clean environment, under the fakes, or real training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+PACKAGE = ROOT / "patches"
+SCRIPTS = HERE / "scripts"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What a process left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """This environment without anything that steers stalloc or python, and `extra`."""
+    steering = ("STALLOC_", "FAKE_", "RANK", "OMPI_COMM", "SLURM_PROCID", "PMI_RANK", "PYTHON", "TORCH_DEVICE_BACKEND")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
+    return {**kept, "PYTHONPATH": str(PACKAGE), **extra}
+
+
+def run(arguments: list[str], environment: Optional[Mapping[str, str]] = None, cwd: Optional[Path] = None) -> Finished:
+    """Runs a program to its end, with the source tree's package first."""
+    done = subprocess.run(
+        arguments,
+        env=clean_environment(environment or {}),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def run_python(
+    *arguments: str, environment: Optional[Mapping[str, str]] = None, cwd: Optional[Path] = None
+) -> Finished:
+    return run([sys.executable, *arguments], environment, cwd)
+
+
+def write_dist_info(directory: Path) -> Path:
+    """A directory that, on PYTHONPATH, makes the package look installed: torch finds the entry point there."""
+    info = directory / "stalloc-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stalloc\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[torch.backends]\nstalloc = stalloc._autoload:activate\n")
+    return directory
+
+
+class FakeProcess:
+    """Runs python with the fake torch and libraries, and reads what the library was called for."""
+
+    def __init__(self, libraries: Path, directory: Path) -> None:
+        self._log = directory / "calls.log"
+        self.directory = directory
+        self.environment = {
+            "PYTHONPATH": f"{PACKAGE}:{HERE / 'fake_torch'}",
+            "STALLOC_LIB_PATH": str(libraries),
+            "STALLOC_MODEL_INFO_PATH": str(directory),
+            "FAKE_LOG": str(self._log),
+        }
+
+    def python(self, *arguments: str, **environment: str) -> Finished:
+        return run_python(*arguments, environment={**self.environment, **environment}, cwd=self.directory)
+
+    def calls(self) -> list[str]:
+        return [line.rstrip() for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+    def install_entry_point(self) -> None:
+        site = write_dist_info(self.directory / "site")
+        self.environment["PYTHONPATH"] += f":{site}"
+
+
+class Training:
+    """Runs scripts/train.py in one mode after the other on one directory."""
+
+    def __init__(self, build: Path, directory: Path) -> None:
+        self.build = build
+        self.directory = directory
+        self.info = directory / "info"
+        self._number = 0
+
+    def environment(self, mode: Optional[str], **extra: str) -> dict[str, str]:
+        variables = {
+            "STALLOC_LIB_PATH": str(self.build),
+            "STALLOC_MODEL_INFO_PATH": str(self.info),
+            "OMP_NUM_THREADS": "1",
+        }
+        if mode is not None:
+            variables["STALLOC_MODE"] = mode
+        variables["STALLOC_DEVICE"] = "cpu"
+        return {**variables, **extra}
+
+    def run(self, mode: Optional[str], *arguments: str, **extra: str) -> dict[str, Any]:
+        """The script's own result; it must have ended well."""
+        self._number += 1
+        output = self.directory / f"result{self._number}.json"
+        done = self.try_run(mode, *arguments, "--json", str(output), **extra)
+        assert done.code == 0, done.err
+        result: dict[str, Any] = json.loads(output.read_text())
+        result["stderr"] = done.err
+        return result
+
+    def try_run(self, mode: Optional[str], *arguments: str, **extra: str) -> Finished:
+        start = ["-m", "stalloc", "run"] if mode is not None else []
+        return run_python(
+            *start,
+            str(SCRIPTS / "train.py"),
+            *arguments,
+            environment=self.environment(mode, **extra),
+            cwd=self.directory,
+        )
+
+    def start_plain(self, mode: str, *arguments: str, **extra: str) -> Finished:
+        """The script under python itself, where only the environment asks for stalloc."""
+        return run_python(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
+
+    def plan(self) -> dict[str, Any]:
+        done = self.try_plan("--json")
+        assert done.code == 0, done.err
+        result: dict[str, Any] = json.loads(done.out)
+        return result
+
+    def try_plan(self, *arguments: str) -> Finished:
+        return run_python("-m", "stalloc", "plan", str(self.info), *arguments, environment=self.environment(None))
+
+    def summary(self) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads((self.info / "log_output" / "rank00000.summary.json").read_text())
+        return result
