@@ -82,7 +82,8 @@ CudaDevices::Device& CudaDevices::Open(int ordinal) {
 
 void* CudaDevices::Allocate(Bytes requested, int ordinal, StreamHandle stream) {
   Device& device = Get(ordinal);
-  return device.runtime->Allocate(requested, stream, device.events.Capturing(stream));
+  return device.runtime->Allocate(requested, stream,
+                                  device.events.Capturing(stream) ? Origin::kCaptured : Origin::kProgram);
 }
 
 void CudaDevices::Free(void* pointer, int ordinal) noexcept {

@@ -54,6 +54,8 @@ const char* MissReasonName(MissReason reason) noexcept {
       return "fenced";
     case MissReason::kCapturing:
       return "capturing";
+    case MissReason::kParallel:
+      return "parallel";
     case MissReason::kInactive:
       return "inactive";
     case MissReason::kCount:

@@ -33,6 +33,7 @@ enum class MissReason : std::uint8_t {
   kStream,       // matched, but on another stream than the arena serves
   kFenced,       // inside a fence (evaluation, checkpoint)
   kCapturing,    // a graph capture or MemPool owns the stream's requests
+  kParallel,     // from a parallel region, whose threads come in any order
   kInactive,     // no plan, plan given up, or forked child
   kCount,
 };

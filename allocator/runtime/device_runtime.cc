@@ -13,6 +13,22 @@
 
 namespace stalloc {
 
+namespace {
+
+std::uint32_t FlagsOf(Origin origin) noexcept {
+  switch (origin) {
+    case Origin::kProgram:
+      break;
+    case Origin::kCaptured:
+      return kAllocCaptured;
+    case Origin::kParallel:
+      return kAllocParallel;
+  }
+  return 0;
+}
+
+}  // namespace
+
 struct DeviceRuntime::Impl {
   explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {}
 
@@ -33,11 +49,11 @@ struct DeviceRuntime::Impl {
 
   void SetUpPlan();
   void SetUpHeap();
-  void* ServeFromPlan(Bytes requested, StreamHandle stream, bool captured) noexcept;
+  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
-  void* ServeFromUpstream(Bytes requested, StreamHandle stream, bool captured);
-  Bytes Reclaim(bool captured) noexcept;
-  void Record(const void* pointer, Bytes requested, StreamHandle stream, bool captured) noexcept;
+  void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
+  Bytes Reclaim(Origin origin) noexcept;
+  void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void OnIteration();
   Bytes ReleaseIdle();
@@ -86,26 +102,26 @@ DeviceRuntime::~DeviceRuntime() = default;
 
 // Allocate ------------------------------------------------------------------------------------------------------------
 
-void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, bool captured) {
+void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origin) {
   Impl& self = *impl_;
   if (requested == 0 || self.inert.load(std::memory_order_relaxed))
     return self.parts.upstream->Allocate(requested, stream);
   self.counts.Request(requested);
   void* pointer = nullptr;
   if (self.space != nullptr) {
-    pointer = self.ServeFromPlan(requested, stream, captured);
-  } else if (self.heap != nullptr && !captured) {
+    pointer = self.ServeFromPlan(requested, stream, origin);
+  } else if (self.heap != nullptr && origin != Origin::kCaptured) {
     pointer = self.ServeFromHeap(requested, stream);
   }
-  if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, captured);
+  if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, origin);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
-  self.Record(pointer, requested, stream, captured);
+  self.Record(pointer, requested, stream, origin);
   return pointer;
 }
 
-void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, bool captured) noexcept {
-  if (captured) {
-    counts.Captured(requested);
+void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin) noexcept {
+  if (origin != Origin::kProgram) {
+    counts.Withheld(requested, origin == Origin::kCaptured ? MissReason::kCapturing : MissReason::kParallel);
     return nullptr;
   }
   const PlanEngine::Allocation allocation = space->engine().Allocate(requested, stream);
@@ -130,13 +146,13 @@ void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) n
   return pointer;
 }
 
-void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, bool captured) {
+void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin) {
   void* pointer = nullptr;
   try {
     pointer = parts.upstream->Allocate(requested, stream);
   } catch (...) {
     // Upstream is out of memory after its own retries. What lies idle here may be what it lacks.
-    if (Reclaim(captured) == 0) throw;
+    if (Reclaim(origin) == 0) throw;
     pointer = parts.upstream->Allocate(requested, stream);
   }
   counts.UpstreamServed();
@@ -145,13 +161,13 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
 }
 
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids a synchronisation.
-Bytes DeviceRuntime::Impl::Reclaim(bool captured) noexcept {
-  if (captured) return 0;
+Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
+  if (origin == Origin::kCaptured) return 0;
   return heap != nullptr ? heap->ReleaseCached() : ReleaseIdle();
 }
 
-void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, bool captured) noexcept {
-  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, captured ? kAllocCaptured : 0);
+void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
+  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, FlagsOf(origin));
 }
 
 // Free ----------------------------------------------------------------------------------------------------------------
@@ -184,7 +200,7 @@ void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream) n
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
   self.ledger.AddUpstream(pointer, BlockBytes(requested));
-  self.Record(pointer, requested, stream, true);
+  self.Record(pointer, requested, stream, Origin::kCaptured);
 }
 
 void DeviceRuntime::Forget(void* pointer) noexcept {

@@ -49,6 +49,13 @@ struct RunPeaks {
   double efficiency = 0;  // live / held
 };
 
+// Where a request comes from, as far as it decides who may serve it.
+enum class Origin : std::uint8_t {
+  kProgram,
+  kCaptured,  // a graph capture or MemPool owns this stream's requests
+  kParallel,  // inside a parallel region: its threads' requests come in any order, so a plan cannot expect them
+};
+
 // Requests over 512 B from the second iteration on, all of them (also fenced and captured ones).
 struct SteadyCounts {
   std::uint64_t requests = 0;
@@ -64,7 +71,7 @@ struct RuntimeStats {
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
   std::uint64_t iterations = 0;
   SteadyCounts steady;
-  EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kInactive)
+  EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kParallel)
   bool gave_up = false;       // the run did not resemble its plan
   Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
   Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
@@ -94,10 +101,10 @@ class DeviceRuntime {
   explicit DeviceRuntime(const Parts& parts);
   ~DeviceRuntime();
 
-  // `captured`: a graph capture or MemPool owns this stream's requests; goes to upstream, never to arena or heap.
+  // Captured requests go to upstream, never to arena or heap; those of parallel regions never to the arena.
   // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is
   // then. A request of 0 bytes is upstream's, uncounted.
-  void* Allocate(Bytes requested, StreamHandle stream, bool captured);
+  void* Allocate(Bytes requested, StreamHandle stream, Origin origin);
   // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
   // we are).
   void Free(void* pointer) noexcept;

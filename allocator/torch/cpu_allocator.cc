@@ -1,12 +1,29 @@
 #include "allocator/torch/cpu_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <dlfcn.h>
 
 namespace stalloc {
 namespace {
 
 // A deleter has no closure, so the runtime is global. Set once, before the first block.
 DeviceRuntime* g_runtime = nullptr;
+
+// at::in_parallel_region of the torch in this process. Looked up, since linking libtorch_cpu for one function would
+// bind the adapter to all that it needs; a torch without it has no parallel regions that we could tell.
+using InParallelRegion = bool (*)();
+
+InParallelRegion FindInParallelRegion() {
+  void* const torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* const found = torch != nullptr ? dlsym(torch, "_ZN2at18in_parallel_regionEv") : nullptr;
+  const InParallelRegion never = [] { return false; };
+  return found != nullptr ? reinterpret_cast<InParallelRegion>(found) : never;
+}
+
+InParallelRegion g_in_parallel_region = nullptr;
+
+// Kernels take scratch inside their parallel regions (bfloat16 attention does): from any thread, in any order.
+Origin OriginHere() { return g_in_parallel_region() ? Origin::kParallel : Origin::kProgram; }
 
 // What every DataPtr of ours carries.
 void DeleteCpuBlock(void* pointer) {
@@ -17,12 +34,15 @@ void DeleteCpuBlock(void* pointer) {
 
 }  // namespace
 
-StallocCpuAllocator::StallocCpuAllocator(DeviceRuntime* runtime) { g_runtime = runtime; }
+StallocCpuAllocator::StallocCpuAllocator(DeviceRuntime* runtime) {
+  g_in_parallel_region = FindInParallelRegion();
+  g_runtime = runtime;
+}
 
 c10::DataPtr StallocCpuAllocator::allocate(std::size_t bytes) {
   void* pointer = nullptr;
   if (bytes != 0) {
-    pointer = g_runtime->Allocate(bytes, 0, false);
+    pointer = g_runtime->Allocate(bytes, 0, OriginHere());
     // Upstream reports its own blocks.
     if (g_runtime->Owns(pointer)) c10::profiledCPUMemoryReporter().New(pointer, bytes);
   }

@@ -74,7 +74,8 @@ Fingerprint CudaDevice::DeviceFingerprint() {
 void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) {
   void* pointer = nullptr;
   try {
-    pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream), captured);
+    pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream),
+                                 captured ? Origin::kCaptured : Origin::kProgram);
   } catch (c10::OutOfMemoryError& error) {
     DescribeOutOfMemory(error);
     throw;

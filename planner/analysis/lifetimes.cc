@@ -91,10 +91,12 @@ class Builder {
     allocation.thread = event.thread;
     allocation.flags = event.flags;
     allocation.fenced = fenced_;
+    // The engine never sees what the runtime keeps from it (allocator/runtime), so a script must not expect it.
+    allocation.outside = fenced_ || (event.flags & (kAllocCaptured | kAllocParallel)) != 0;
     allocation.segment = static_cast<std::uint32_t>(segment_);
     allocation.tick = device.ticks;
     const auto position = static_cast<std::uint32_t>(device.trace.allocations.size());
-    if (!fenced_) {
+    if (!allocation.outside) {
       allocation.ordinal = static_cast<std::uint32_t>(requests.size());
       requests.push_back(position);
       ++device.ticks;
@@ -110,7 +112,7 @@ class Builder {
     allocation.free_segment = static_cast<std::uint32_t>(segment_);
     allocation.free_ordinal = static_cast<std::uint32_t>(home.device->segments[segment_].allocations.size());
     allocation.free_tick = device.ticks;
-    device.ticks += !fenced_ && !allocation.fenced;
+    device.ticks += !fenced_ && !allocation.outside;
   }
 
   void TakeMark(std::uint64_t index, const TraceEvent& event) {

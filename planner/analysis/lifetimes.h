@@ -28,15 +28,15 @@ struct Allocation {
   std::uint32_t flags = 0;      // AllocFlags
   bool foreign_stream = false;  // recorded on a stream other than its own
   bool fenced = false;          // allocated inside a fence
+  bool outside = false;         // no part of a script: fenced, captured, or from a parallel region
   std::uint32_t segment = 0;
-  std::uint32_t ordinal = kNone;       // among the requests of its segment; kNone if fenced
+  std::uint32_t ordinal = kNone;       // among the requests of its segment; kNone if outside
   std::uint32_t free_segment = kNone;  // kNone: never freed
   std::uint32_t free_ordinal = 0;      // of the first request of free_segment after the free
   std::uint64_t tick = 0;              // allocations and frees of the device outside of fences before this one
   std::uint64_t free_tick = 0;
 
   [[nodiscard]] bool freed() const { return free_event != kNever; }
-  [[nodiscard]] bool captured() const { return (flags & kAllocCaptured) != 0; }
 };
 
 struct SegmentRequests {

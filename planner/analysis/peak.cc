@@ -22,6 +22,9 @@ PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const All
   if (allocation.fenced) {
     return PeakClass::kFenced;
   }
+  if (allocation.outside) {
+    return PeakClass::kUnmatched;
+  }
   const bool last = allocation.segment + 1 == device.segments.size() && allocation.segment > 0;
   if (IsPersistent(device, allocation) && !last) {
     return allocation.segment == 0 ? PeakClass::kSetUp : PeakClass::kWarmup;
@@ -89,7 +92,7 @@ PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model) {
   const Allocation& last = device.allocations[steps[at].allocation];
   peak.segment = last.segment;
   peak.fenced = last.fenced;
-  peak.ordinal = last.fenced ? 0 : last.ordinal;
+  peak.ordinal = last.outside ? 0 : last.ordinal;
   for (const Allocation& allocation : device.allocations) {
     if (allocation.event <= last.event && (!allocation.freed() || allocation.free_event > last.event)) {
       peak.by_class[static_cast<std::size_t>(ClassOf(device, model, allocation))] += allocation.bytes;
@@ -112,7 +115,7 @@ std::vector<SegmentReport> SummarizeSegments(const DeviceTrace& device, const Se
       continue;
     }
     live += allocation.bytes;
-    if (!allocation.fenced) {
+    if (!allocation.outside) {
       SegmentReport& report = reports[allocation.segment];
       report.requested_bytes += allocation.bytes;
       report.peak_live_bytes = std::max(report.peak_live_bytes, live);

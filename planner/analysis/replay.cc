@@ -92,7 +92,7 @@ class Player {
     const Allocation& allocation = device_.allocations[index];
     live_ += allocation.bytes;
     replay_.peak_live_bytes = std::max(replay_.peak_live_bytes, live_);
-    if (!allocation.fenced) {
+    if (!allocation.outside) {
       if (absl::Status status = Serve(index); !status.ok()) {
         return status;
       }
@@ -122,7 +122,7 @@ class Player {
       ++counts.unplanned;
       return absl::OkStatus();
     }
-    if (entry.bytes != allocation.bytes || entry.stream != allocation.stream || allocation.captured()) {
+    if (entry.bytes != allocation.bytes || entry.stream != allocation.stream) {
       ++counts.unmatched;
       return absl::OkStatus();
     }

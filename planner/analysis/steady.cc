@@ -201,8 +201,6 @@ const char* UnplannedName(Unplanned reason) {
       return "other stream";
     case Unplanned::kRecorded:
       return "recorded on another stream";
-    case Unplanned::kCaptured:
-      return "graph capture or pool";
     case Unplanned::kLongLived:
       return "outlives the cycle";
     case Unplanned::kCount:
@@ -235,9 +233,6 @@ std::uint32_t MainStream(const DeviceTrace& device) {
 }
 
 Unplanned StreamObstacle(const Allocation& allocation, std::uint32_t main_stream) {
-  if (allocation.captured()) {
-    return Unplanned::kCaptured;
-  }
   if (allocation.stream != main_stream) {
     return Unplanned::kOtherStream;
   }

@@ -55,7 +55,9 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
+// Bits of TraceEvent::flags: what is never planned, nor part of a script (AllocFlags in trace.proto).
 inline constexpr std::uint32_t kAllocCaptured = 1;
+inline constexpr std::uint32_t kAllocParallel = 2;
 
 struct StreamInfo {
   std::uint32_t ordinal = 0;

@@ -43,7 +43,15 @@ TEST(LifetimesTest, TellsBlocksOfOtherStreamsAndThoseUsedByThem) {
   EXPECT_TRUE(device.allocations[0].foreign_stream);
   EXPECT_FALSE(device.allocations[1].foreign_stream);
   EXPECT_EQ(device.allocations[1].stream, 1u);
-  EXPECT_TRUE(device.allocations[2].captured());
+}
+
+TEST(LifetimesTest, WhatTheEngineNeverSeesIsNoPartOfAScript) {
+  const DeviceTrace device = Build("I +a=512 +c=512! +b=512 -a -b -c")[0];
+  EXPECT_TRUE(device.allocations[1].outside);
+  EXPECT_FALSE(device.allocations[1].fenced);
+  EXPECT_EQ(device.allocations[1].ordinal, kNone);
+  EXPECT_EQ(device.allocations[2].ordinal, 1u);
+  EXPECT_EQ(device.segments[1].allocations.size(), 2u);
 }
 
 TEST(LifetimesTest, DevicesAreSeparateAndShareTheMarks) {

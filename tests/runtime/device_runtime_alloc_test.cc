@@ -40,7 +40,7 @@ class AllocTest : public ::testing::Test {
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
         .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .fence = fence, .plan = &plan});
   }
-  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, false); }
+  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
   // `count` requests of `bytes` and their frees.
   void Churn(int count, Bytes bytes) {
     for (int i = 0; i < count; ++i) runtime_->Free(Allocate(bytes));
@@ -118,7 +118,7 @@ TEST_F(AllocTest, PeaksAreOfTheSum) {
 TEST_F(AllocTest, CapturedRequestsGoUpstream) {
   Start(PlanBuilder().Each(100 * kKiB).Build());
   Iteration();
-  void* const captured = runtime_->Allocate(100 * kKiB, 0, /*captured=*/true);
+  void* const captured = runtime_->Allocate(100 * kKiB, 0, Origin::kCaptured);
   EXPECT_FALSE(runtime_->Owns(captured));
   void* const planned = Allocate(100 * kKiB);  // the capture did not use up its entry
   EXPECT_TRUE(runtime_->Owns(planned));
@@ -222,7 +222,7 @@ TEST_F(AllocTest, FencedCapturedAndDeliberatelyUnplannedRequestsDoNotCountAgains
     runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kBegin, .name = "eval"});
     Churn(300, 77 * kKiB);
     runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
-    for (int k = 0; k < 300; ++k) runtime_->Free(runtime_->Allocate(78 * kKiB, 0, /*captured=*/true));
+    for (int k = 0; k < 300; ++k) runtime_->Free(runtime_->Allocate(78 * kKiB, 0, Origin::kCaptured));
     Iteration();
   }
   const RuntimeStats stats = runtime_->Stats();

@@ -40,7 +40,7 @@ class TraceTest : public ::testing::Test {
                                                                     .limit_bytes = limit});
   }
   [[nodiscard]] std::string Path() const { return directory_.path() + "/rank00000.trace"; }
-  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, false); }
+  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
   Trace Finish() {
     recorder_->Close();
     absl::StatusOr<Trace> trace = ReadTrace(Path());
@@ -58,8 +58,8 @@ class TraceTest : public ::testing::Test {
 
 TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   Start(/*exact=*/false);
-  void* const first = runtime_->Allocate(1000, 5, false);
-  void* const second = runtime_->Allocate(3 * kMiB, 5, true);
+  void* const first = runtime_->Allocate(1000, 5, Origin::kProgram);
+  void* const second = runtime_->Allocate(3 * kMiB, 5, Origin::kCaptured);
   runtime_->RecordStream(first, 9);
   runtime_->OnMark(IterationMark(0));
   runtime_->Free(first);
@@ -87,7 +87,7 @@ TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
 
 TEST_F(TraceTest, BlocksThatUpstreamTakesBackAndGivesOutOnItsOwnAreFollowed) {
   Start(/*exact=*/false);
-  void* const block = runtime_->Allocate(1000, 5, true);
+  void* const block = runtime_->Allocate(1000, 5, Origin::kCaptured);
   runtime_->Forget(block);
   EXPECT_EQ(runtime_->UpstreamBlockBytes(block), 0u);
   EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
@@ -109,7 +109,7 @@ TEST_F(TraceTest, BlocksThatUpstreamTakesBackAndGivesOutOnItsOwnAreFollowed) {
 TEST_F(TraceTest, ExactTracingServesFromPagesAndLeavesCapturesToUpstream) {
   Start(/*exact=*/true);
   void* const owned = Allocate(3 * kMiB);
-  void* const captured = runtime_->Allocate(kMiB, 0, true);
+  void* const captured = runtime_->Allocate(kMiB, 0, Origin::kCaptured);
   FillPattern(owned, 3 * kMiB, 1);
   FillPattern(captured, kMiB, 2);
   EXPECT_TRUE(runtime_->Owns(owned));
@@ -249,7 +249,7 @@ TEST_F(TraceTest, ACapturedRequestTakesNothingOfTheHeapsCache) {
   runtime_->Free(Allocate(8 * kMiB));
   ASSERT_GE(driver_->GetCounts().handle_bytes, 8 * kMiB);
   upstream_.FailNext(2);
-  EXPECT_THROW(runtime_->Allocate(kMiB, 0, /*captured=*/true), std::bad_alloc);  // a capture forbids to synchronise
+  EXPECT_THROW(runtime_->Allocate(kMiB, 0, Origin::kCaptured), std::bad_alloc);  // a capture forbids to synchronise
   ASSERT_GE(driver_->GetCounts().handle_bytes, 8 * kMiB);
   upstream_.FailNext(0);
 }
@@ -273,7 +273,7 @@ TEST_F(TraceTest, WithoutADriverExactTracingFallsBackToFastAndSaysSo) {
   DeviceRuntime runtime({.device = 0, .upstream = &upstream_, .recorder = recorder_.get(), .exact = true});
   EXPECT_THAT(runtime.degraded(), HasSubstr("fast mode"));
   EXPECT_EQ(log_.lines(), 1u);
-  runtime.Free(runtime.Allocate(kMiB, 0, false));
+  runtime.Free(runtime.Allocate(kMiB, 0, Origin::kProgram));
   EXPECT_EQ(Finish().allocations, 1u);
 }
 

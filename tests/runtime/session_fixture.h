@@ -83,7 +83,7 @@ class SessionTest : public ::testing::Test {
     DeviceRuntime* const device = AddCpu(*session);
     ASSERT_NE(device, nullptr);
     session->Mark(IterationMark(0));
-    device->Free(device->Allocate(100 * kKiB, 0, false));
+    device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
     EXPECT_EQ(device->Stats().upstream, 1u);
     EXPECT_EQ(log_.lines(), 1u);
     EXPECT_THAT(session->StatsJson(), ::testing::HasSubstr("\"degraded\": \""));

@@ -63,7 +63,7 @@ TEST_F(SessionTest, ATraceThatAnotherProcessWritesIsRefusedAndStaysWhole) {
     const Child other([&] {
       std::unique_ptr<Session> session = MustOpen(config);
       DeviceRuntime* const device = AddCpu(*session);
-      device->Free(device->Allocate(kMiB, 0, false));
+      device->Free(device->Allocate(kMiB, 0, Origin::kProgram));
       return session;
     });
     ExpectRefused(config, AllOf(HasSubstr("cannot trace"), HasSubstr("process " + std::to_string(other.pid()))));
@@ -120,10 +120,10 @@ TEST_F(SessionTest, TheEndOfTheProcessEndsTheTraceAndWritesTheSummary) {
   if (child == 0) {
     Session* const session = MustOpen(config).release();
     DeviceRuntime* const device = AddCpu(*session);
-    (void)device->Allocate(kMiB, 0, false);
+    (void)device->Allocate(kMiB, 0, Origin::kProgram);
     // A thread that allocates until the process is gone, as autograd's do.
     std::thread([device] {
-      for (;;) device->Free(device->Allocate(kKiB, 0, false));
+      for (;;) device->Free(device->Allocate(kKiB, 0, Origin::kProgram));
     }).detach();
     std::exit(0);
   }
@@ -146,7 +146,7 @@ TEST_F(SessionTest, AForkedChildWritesNothingAndTheParentGoesOn) {
   const pid_t child = fork();
   if (child == 0) {
     session->Mark(IterationMark(1));
-    void* const pointer = device->Allocate(100 * kKiB, 0, false);
+    void* const pointer = device->Allocate(100 * kKiB, 0, Origin::kProgram);
     const bool inert = !device->Owns(pointer);
     device->Free(pointer);
     session->Flush();
@@ -158,7 +158,7 @@ TEST_F(SessionTest, AForkedChildWritesNothingAndTheParentGoesOn) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(std::filesystem::exists(config.SummaryPath()));
-  void* const pointer = device->Allocate(100 * kKiB, 0, false);
+  void* const pointer = device->Allocate(100 * kKiB, 0, Origin::kProgram);
   EXPECT_TRUE(device->Owns(pointer));
   device->Free(pointer);
   session->Finish();

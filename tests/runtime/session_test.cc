@@ -36,11 +36,11 @@ TEST_F(SessionTest, ATraceHasEventsMarksAndTheDevicesFingerprint) {
   EXPECT_EQ(session->Device(0), nullptr);
   EXPECT_EQ(AddCpu(*session), device);  // once a device
   session->Mark(IterationMark(7));
-  void* const pointer = device->Allocate(5000, 0, false);
+  void* const pointer = device->Allocate(5000, 0, Origin::kProgram);
   device->Free(pointer);
   session->Finish();
   session->Finish();
-  device->Free(device->Allocate(5000, 0, false));  // after the end: served, not recorded
+  device->Free(device->Allocate(5000, 0, Origin::kProgram));  // after the end: served, not recorded
 
   const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
   ASSERT_TRUE(trace.ok()) << trace.status();
@@ -83,7 +83,8 @@ TEST_F(SessionTest, APlanIsServedAndTheSummaryAddsUp) {
   DeviceRuntime* const device = AddCpu(*session);
   for (int i = 0; i < 3; ++i) {
     session->Mark(IterationMark(i));
-    for (const Bytes bytes : {100 * kKiB, 200 * kKiB, 7 * kKiB}) device->Free(device->Allocate(bytes, 0, false));
+    for (const Bytes bytes : {100 * kKiB, 200 * kKiB, 7 * kKiB})
+      device->Free(device->Allocate(bytes, 0, Origin::kProgram));
   }
   EXPECT_EQ(session->degraded(), "");
   EXPECT_EQ(log_.text(), "");
@@ -175,7 +176,7 @@ class DevicePolicyTest : public SessionTest {
     EXPECT_THAT(session->degraded(), why);
     EXPECT_THAT(log_.text(), why);
     session->Mark(IterationMark(0));
-    runtime->Free(runtime->Allocate(100 * kKiB, 0, false));
+    runtime->Free(runtime->Allocate(100 * kKiB, 0, Origin::kProgram));
     EXPECT_EQ(runtime->Stats().planned_hits, 0u);
     // Every request has its reason.
     EXPECT_THAT(session->StatsJson(), HasSubstr("\"inactive\": 1"));
