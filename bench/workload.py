@@ -32,6 +32,7 @@ class WorkloadConfig:
 
 PRESETS: dict[str, WorkloadConfig] = {
     "toy": WorkloadConfig(),
+    "toy-bf16": WorkloadConfig(dtype="bfloat16"),
     "toy-recompute": WorkloadConfig(recompute="full"),
     "toy-half-recompute": WorkloadConfig(recompute="half"),
     "toy-moe": WorkloadConfig(experts=8),

@@ -44,13 +44,14 @@ CpuUpstream::CpuUpstream(c10::Allocator* previous, VmmDriver* driver, Bytes limi
 void* CpuUpstream::Allocate(Bytes requested, StreamHandle) {
   if (limit_bytes_ != 0) CheckLimit(requested);
   void* pointer = previous_->raw_allocate(requested);
-  const Bytes held = held_.fetch_add(requested, std::memory_order_relaxed) + requested;
+  const Bytes bytes = BlockBytes(requested);  // as everything here counts, so that E compares like with like
+  const Bytes held = held_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   Bytes peak = peak_.load(std::memory_order_relaxed);
   while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
   }
   Shard& shard = ShardOf(pointer);
   const std::lock_guard lock(shard.mutex);
-  shard.bytes.Insert(reinterpret_cast<std::uintptr_t>(pointer), requested);
+  shard.bytes.Insert(reinterpret_cast<std::uintptr_t>(pointer), bytes);
   return pointer;
 }
 

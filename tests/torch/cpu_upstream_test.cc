@@ -36,8 +36,8 @@ TEST(CpuUpstreamTest, CountsLiveBytesAndTheirPeakAgainstAModel) {
       const Bytes bytes = 1 + random() % 5000;
       void* pointer = upstream.Allocate(bytes, 0);
       std::memset(pointer, 0x5a, bytes);
-      live.emplace_back(pointer, bytes);
-      held += bytes;
+      live.emplace_back(pointer, BlockBytes(bytes));
+      held += BlockBytes(bytes);
       peak = std::max(peak, held);
     } else {
       std::swap(live[random() % live.size()], live.back());
