@@ -15,7 +15,7 @@ void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
 
 void CudaUpstream::Free(void* pointer) noexcept {
   try {
-    native_->raw_delete(pointer);
+    cached_deleter_(pointer);
   } catch (...) {
     delete free_error_;
     free_error_ = new std::exception_ptr(std::current_exception());
@@ -25,7 +25,7 @@ void CudaUpstream::Free(void* pointer) noexcept {
 // The native allocator skips blocks that do not carry its own deleter, so it gets a DataPtr that does, and loses it
 // again before that would free the block.
 void CudaUpstream::RecordStream(void* pointer, StreamHandle stream) {
-  c10::DataPtr block(pointer, pointer, native_->raw_deleter(), c10::Device(c10::DeviceType::CUDA, device_));
+  c10::DataPtr block(pointer, pointer, cached_deleter_, c10::Device(c10::DeviceType::CUDA, device_));
   const c10::cuda::CUDAStream bare =
       recording_ != nullptr ? *recording_
                             : c10::cuda::getStreamFromExternal(reinterpret_cast<cudaStream_t>(stream), device_);

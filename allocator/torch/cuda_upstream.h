@@ -18,7 +18,9 @@ class CudaUpstream final : public Upstream {
  public:
   using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
-  CudaUpstream(Native* native, c10::DeviceIndex device) : native_(native), device_(device) {}
+  // REQUIRES: the native allocator caches at this moment (it does when a device makes its first request here).
+  CudaUpstream(Native* native, c10::DeviceIndex device)
+      : native_(native), cached_deleter_(native->raw_deleter()), device_(device) {}
 
   // REQUIRES: the current device is this one's.
   void* Allocate(Bytes requested, StreamHandle stream) override;
@@ -56,6 +58,9 @@ class CudaUpstream final : public Upstream {
   static thread_local const c10::cuda::CUDAStream* recording_;
 
   Native* const native_;
+  // The native allocator's deleter of cached blocks, kept from a time when it caches: all blocks here are cached ones,
+  // and once its caching is switched off both raw_delete and raw_deleter take every block for an uncached one.
+  const c10::DeleterFnPtr cached_deleter_;
   const c10::DeviceIndex device_;
   std::function<void()> limit_hook_;  // set before the first request
   std::atomic<bool> limited_{false};
