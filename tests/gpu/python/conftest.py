@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "torch")]
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking must not initialise CUDA in this process
 
 from adapter_process import Adapter, find_library  # noqa: E402
 from gpu_process import MODES, PROGRAMS, ModedAdapter  # noqa: E402
@@ -20,8 +18,10 @@ from gpu_process import MODES, PROGRAMS, ModedAdapter  # noqa: E402
 @pytest.fixture(scope="session")
 def library() -> Path:
     torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking must not initialise CUDA in this process
+        if not torch.cuda.is_available():
+            pytest.skip("needs an NVIDIA GPU")
     return find_library()
 
 
