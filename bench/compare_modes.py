@@ -140,6 +140,8 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
     if native:
         shared = min(len(native["losses_hex"]), len(result["losses_hex"]))
         row["losses_equal"] = native["losses_hex"][:shared] == result["losses_hex"][:shared]
+        if len(native["losses_hex"]) == len(result["losses_hex"]):
+            row["weights_equal"] = native["weights_sha256"] == result["weights_sha256"]
     if mode == "alloc" and summary:
         steady = summary["steady"]
         row["hit_rate"] = steady["hits"] / max(steady["requests"], 1)
@@ -189,6 +191,13 @@ def machine() -> dict[str, str]:
     }
 
 
+def plan_failures(plan: dict[str, Any] | None) -> list[str]:
+    """An arena of more than 1.01 x the lower bound of its packing is a planner gone wrong."""
+    devices = [device for rank in (plan or {"ranks": []})["ranks"] for device in rank["report"]["devices"]]
+    ratios = [float(device["plan"]["ratio"]) for device in devices]
+    return [f"plan: the arena is {r:.4f} x its lower bound, expected at most 1.01" for r in ratios if r > 1.01]
+
+
 def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[str]:
     found = []
     for row in rows:
@@ -197,6 +206,8 @@ def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[
             continue
         if row.get("losses_equal") is False:
             found.append(f"{row['mode']}: losses differ from native's")
+        if row.get("weights_equal") is False:
+            found.append(f"{row['mode']}: weights differ from native's at the end")
         if row["mode"] == "alloc":
             if row["hit_rate"] * 100 < arguments.min_hits:
                 found.append(f"alloc: steady hit rate {row['hit_rate']:.5%}, expected at least {arguments.min_hits} %")
@@ -230,7 +241,7 @@ def main() -> int:
         partial = arguments.json.with_suffix(".tmp")
         partial.write_text(json.dumps(document, indent=1))
         partial.replace(arguments.json)
-    problems = failures(rows, arguments) if arguments.check else []
+    problems = failures(rows, arguments) + plan_failures(comparison.plan) if arguments.check else []
     for problem in problems:
         print(f"compare_modes: {problem}", file=sys.stderr)
     return 1 if problems else 0
