@@ -1,5 +1,6 @@
 #include "planner/packing/pack_command.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -31,7 +32,9 @@ struct PackResult {
   [[nodiscard]] double ratio() const {
     return lower_bound == 0 ? 1.0 : static_cast<double>(packing.height) / static_cast<double>(lower_bound);
   }
-  [[nodiscard]] bool optimal() const { return check.ok() && packing.height == lower_bound; }
+  [[nodiscard]] bool optimal() const {
+    return check.ok() && packing.height <= std::max(lower_bound, packing.proved_bound);
+  }
 };
 
 absl::Status CheckOptions(const PackOptions& options) {

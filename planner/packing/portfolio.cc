@@ -6,6 +6,7 @@
 
 #include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
+#include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/random.h"
 #include "planner/packing/search_solver.h"
@@ -105,10 +106,17 @@ void SearchStacks(Evaluator& evaluator, std::uint64_t seed) {
   if (state.height() + state.target() / 1024 < before) SearchSqueakyWheel(evaluator, seed, 1);
 }
 
-void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
+// Proves the optimum where it can, and lowers the best by the other searches in between.
+void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
+  ExactSearch exact(evaluator, options.seed);
+  for (int round = 0; round < kMaxExactRounds && !evaluator.state().Done(); ++round) {
+    if (exact.Round()) return;
+    SearchInTurns(evaluator, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
+  }
+}
+
+void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
-  SolveBySize(evaluator);
-  if (state.Done()) return;
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);
@@ -123,13 +131,19 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
     CoreSearch wider(evaluator, options, share);
     if (!state.Done() && wider.IsWorthwhile()) wider.Search();
   }
-  if (state.Done()) return;
-  // Small instances are searched out long before a deadline of seconds; this many fruitless rounds are the end.
+  // So many fruitless rounds are the end, deadline or not.
   constexpr int kPatience = 200;
   SearchInTurns(evaluator, options.seed, kPatience, [&] {
     Compact(evaluator);
     return true;
   });
+}
+
+void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
+  SolveBySize(evaluator);
+  if (evaluator.state().Done()) return;
+  const bool small = evaluator.instance().size() <= kMaxExactBlocks;
+  small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);
 }
 
 }  // namespace

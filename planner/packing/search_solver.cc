@@ -18,7 +18,7 @@ class SearchSolver final : public Solver {
     Evaluator evaluator(instance, state, options.threads);
     search_(evaluator, options);
     Incumbent best = state.best();
-    return {std::move(best.offsets), best.height};
+    return {std::move(best.offsets), best.height, state.proved_bound()};
   }
 
  private:

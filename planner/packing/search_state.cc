@@ -7,7 +7,14 @@ namespace stalloc::planner {
 
 SearchState::SearchState(const Instance& instance, const SolveOptions& options)
     : options_(options),
-      target_(std::max({instance.load_bound(), options.lower_bound, options.capacity.value_or(0)})) {}
+      target_(std::max({instance.load_bound(), options.lower_bound, options.capacity.value_or(0)})),
+      proved_bound_(instance.load_bound()) {}
+
+void SearchState::ProveBound(Bytes bound) {
+  const std::lock_guard lock(mutex_);
+  proved_bound_ = std::max(proved_bound_.load(), bound);
+  target_ = std::max(target_.load(), bound);
+}
 
 bool SearchState::OutOfTime() const {
   if (height() == kNothingYet) return false;

@@ -30,9 +30,12 @@ class SearchState {
   SearchState(const Instance& instance, const SolveOptions& options);
 
   [[nodiscard]] Bytes height() const { return height_.load(std::memory_order_relaxed); }
-  // Height at which nothing is left to gain.
-  [[nodiscard]] Bytes target() const { return target_; }
-  [[nodiscard]] bool AtTarget() const { return height() <= target_; }
+  // Height at which nothing is left to gain, or that is low enough for the caller.
+  [[nodiscard]] Bytes target() const { return target_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool AtTarget() const { return height() <= target(); }
+  // It is proved that no packing is lower than `bound`.
+  void ProveBound(Bytes bound);
+  [[nodiscard]] Bytes proved_bound() const { return proved_bound_.load(std::memory_order_relaxed); }
   // Deadline passed or Stop() asked for; never before there is a packing to return.
   [[nodiscard]] bool OutOfTime() const;
   [[nodiscard]] bool Done() const { return AtTarget() || OutOfTime(); }
@@ -47,7 +50,8 @@ class SearchState {
 
  private:
   const SolveOptions& options_;
-  const Bytes target_;
+  std::atomic<Bytes> target_;
+  std::atomic<Bytes> proved_bound_;
   std::atomic<Bytes> height_{kNothingYet};
   mutable std::mutex mutex_;
   Incumbent best_;            // guarded by mutex_

@@ -1,5 +1,6 @@
 #include "planner/packing/solver_list.h"
 
+#include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
 #include "planner/packing/size_classes.h"
@@ -14,6 +15,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeSizeClasses());
   solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakeSqueakyWheel());
+  solvers.push_back(MakeExactSearch());
   solvers.push_back(MakePortfolio());
   return solvers;
 }

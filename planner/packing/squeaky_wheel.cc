@@ -25,29 +25,29 @@ struct Nudge {
   std::uint64_t seed;
 };
 
-Nudge DrawNudge(Random& random, Bytes target, Bytes height) {
+Nudge DrawNudge(Random& random, Bytes bound, Bytes height) {
   constexpr std::array<double, 6> kFactors = {0.0, 0.5, 0.8, 0.9, 0.97, -1.0};
-  // Either all that pass the target, or only the worst.
+  // Either all that pass the bound, or only the worst.
   const double part = random.Below(2) == 0 ? 0.0 : random.Unit();
-  return {.threshold = target + static_cast<Bytes>(part * static_cast<double>(height - target)),
+  return {.threshold = bound + static_cast<Bytes>(part * static_cast<double>(height - bound)),
           .factor = kFactors[random.Below(kFactors.size())],
           .probability = random.Below(2) == 0 ? 1.0 : random.Unit(),
           .seed = random.Next()};
 }
 
-// The wheel as published: all that pass the target move, by the same share.
-std::array<Nudge, kBatch> PlainNudges(Bytes target) {
+// The wheel as published: all that pass the bound move, by the same share.
+std::array<Nudge, kBatch> PlainNudges(Bytes bound) {
   std::array<Nudge, kBatch> nudges;
   for (std::size_t i = 0; i < kBatch; ++i) {
     constexpr std::array<double, kBatch> kFactors = {0.9, 0.97, 0.8, 0.0};
-    nudges[i] = {.threshold = target, .factor = kFactors[i], .probability = 1.0, .seed = 0};
+    nudges[i] = {.threshold = bound, .factor = kFactors[i], .probability = 1.0, .seed = 0};
   }
   return nudges;
 }
 
-std::array<Nudge, kBatch> RandomNudges(Random& random, Bytes target, Bytes height) {
+std::array<Nudge, kBatch> RandomNudges(Random& random, Bytes bound, Bytes height) {
   std::array<Nudge, kBatch> nudges;
-  for (Nudge& nudge : nudges) nudge = DrawNudge(random, target, height);
+  for (Nudge& nudge : nudges) nudge = DrawNudge(random, bound, height);
   return nudges;
 }
 
@@ -86,8 +86,9 @@ void SearchSqueakyWheel(Evaluator& evaluator, std::uint64_t seed, int patience) 
   Incumbent base = state.best();
   bool plain = true;  // due on every new base
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
-    const std::array<Nudge, kBatch> nudges =
-        std::exchange(plain, false) ? PlainNudges(state.target()) : RandomNudges(random, state.target(), base.height);
+    const std::array<Nudge, kBatch> nudges = std::exchange(plain, false)
+                                                 ? PlainNudges(instance.load_bound())
+                                                 : RandomNudges(random, instance.load_bound(), base.height);
     const std::vector<std::optional<Packing>> packings =
         evaluator.Run(kBatch, [&](std::size_t i) { return Nudged(instance, base, nudges[i]); });
     if (state.height() < base.height) {

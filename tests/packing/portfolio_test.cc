@@ -28,7 +28,7 @@ std::vector<BlockIndex> AllBlocks(const Instance& instance) {
 TEST(PortfolioTest, ASeedGivesOneResultOnAnyNumberOfThreads) {
   std::mt19937_64 random(51);
   for (int round = 0; round < 3; ++round) {
-    const Problem problem = RandomProblem({.blocks = 60, .ticks = 60, .max_bytes = 999}, random);
+    const Problem problem = RandomProblem({.blocks = 60, .ticks = 300, .max_bytes = 99}, random);
     const Packing once = MakePortfolio()->Solve(problem, {.seed = 5, .threads = 1});
     const Packing again = MakePortfolio()->Solve(problem, {.seed = 5, .threads = 1});
     const Packing threaded = MakePortfolio()->Solve(problem, {.seed = 5, .threads = 4});
@@ -56,7 +56,8 @@ TEST(SizeClassTest, AnOrderHoldsEveryBlockOnceBigClassesFirst) {
   }
 }
 
-// A persistent block, two layers of three blocks whose ends mirror their starts, and scratch: within, between and after.
+// A persistent block, two layers of three blocks whose ends mirror their starts, and scratch: within, between and
+// after.
 Problem TwoLayers() {
   Problem problem{{{.id = 0, .bytes = 10, .life = {0, 1000}},
                    {.id = 1, .bytes = 4, .life = {10, 400}},

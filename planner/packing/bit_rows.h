@@ -1,0 +1,40 @@
+// BitRows: sets of small integers as rows of bits, all of one width.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace stalloc::planner {
+
+class BitRows {
+ public:
+  BitRows(std::size_t rows, std::size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
+
+  void Set(std::size_t row, std::size_t column) {
+    bits_[row * words_ + column / 64] |= std::uint64_t{1} << column % 64;
+  }
+  [[nodiscard]] bool Has(std::size_t row, std::size_t column) const {
+    return (bits_[row * words_ + column / 64] >> column % 64 & 1) != 0;
+  }
+  [[nodiscard]] std::size_t words() const { return words_; }
+
+  // Visits, in ascending order, what is both in the row and in `mask` (words() words).
+  template <typename Visit>
+  void ForEachIn(std::size_t row, std::span<const std::uint64_t> mask, Visit visit) const {
+    const std::uint64_t* bits = bits_.data() + row * words_;
+    for (std::size_t word = 0; word < words_; ++word) {
+      for (std::uint64_t left = bits[word] & mask[word]; left != 0; left &= left - 1) {
+        visit(static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(left))));
+      }
+    }
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> bits_;
+};
+
+}  // namespace stalloc::planner
