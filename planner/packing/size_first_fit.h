@@ -1,5 +1,5 @@
 // First fit in order of size, greatest first, ties by start of lifetime: with equal sizes this is interval colouring,
-// which is optimal within the size. O(n log n) evaluations of nothing: one pass.
+// which is optimal within the size. One pass.
 #pragma once
 
 #include <memory>
