@@ -23,7 +23,7 @@ class RecordedRunTest : public testing::TestWithParam<Expectation> {};
 INSTANTIATE_TEST_SUITE_P(Corpus, RecordedRunTest,
                          testing::Values(Expectation{"gpt_dense", 1.0}, Expectation{"gpt_moe16", 1.0},
                                          Expectation{"megatron_moe_ep2_rank0", 1.0},
-                                         Expectation{"megatron_vpp_rank0", 1.003}),
+                                         Expectation{"megatron_vpp_rank0", 1.0025}),
                          [](const testing::TestParamInfo<Expectation>& param) { return param.param.run; });
 
 TEST_P(RecordedRunTest, PacksToItsFloor) {
@@ -33,7 +33,7 @@ TEST_P(RecordedRunTest, PacksToItsFloor) {
   SolveOptions options;
   options.threads = 2;
   // Generous, for machines under load and for sanitizers: the benchmark holds the times.
-  options.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  options.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
   options.capacity = static_cast<Bytes>(GetParam().greatest_ratio * static_cast<double>(bound));
   const Packing packing = MakePortfolio()->Solve(*problem, options);
   EXPECT_TRUE(CheckPacking(*problem, packing).ok());
