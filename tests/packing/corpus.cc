@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -42,24 +44,54 @@ std::vector<NamedFile> FilesWithEnding(const fs::path& folder, const std::string
   return files;
 }
 
-}  // namespace
+struct RecordedBlock {
+  int iteration = 0;  // -1: before the first
+  Block block;
+};
 
-absl::StatusOr<Problem> ReadRecordedRun(const std::string& path) {
+absl::StatusOr<std::vector<RecordedBlock>> ReadBlocks(const std::string& path) {
   absl::StatusOr<std::string> text = ReadGzip(path);
   if (!text.ok()) return text.status();
   std::istringstream lines(*std::move(text));
-  Problem problem;
+  std::vector<RecordedBlock> blocks;
   int iteration = 0;
   Bytes requested = 0;
   Tick last = 0;
   Lifetime life;
   while (lines >> iteration >> requested >> life.begin >> life.end) {
-    problem.blocks.push_back({.id = problem.blocks.size(), .bytes = BlockBytes(requested), .life = life});
+    blocks.push_back({iteration, {.id = blocks.size(), .bytes = BlockBytes(requested), .life = life}});
     last = std::max({last, life.begin, life.end});
   }
-  if (!lines.eof()) return absl::DataLossError(absl::StrCat(path, ": bad line after ", problem.blocks.size()));
-  for (Block& block : problem.blocks) {
-    if (block.life.end == -1) block.life.end = last + 1;
+  if (!lines.eof()) return absl::DataLossError(absl::StrCat(path, ": bad line after ", blocks.size()));
+  for (RecordedBlock& recorded : blocks) {
+    if (recorded.block.life.end == -1) recorded.block.life.end = last + 1;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+absl::StatusOr<Problem> ReadRecordedRun(const std::string& path) {
+  const absl::StatusOr<std::vector<RecordedBlock>> blocks = ReadBlocks(path);
+  if (!blocks.ok()) return blocks.status();
+  Problem problem;
+  for (const RecordedBlock& recorded : *blocks) problem.blocks.push_back(recorded.block);
+  return problem;
+}
+
+absl::StatusOr<Problem> ReadRecordedIteration(const std::string& path) {
+  const absl::StatusOr<std::vector<RecordedBlock>> blocks = ReadBlocks(path);
+  if (!blocks.ok()) return blocks.status();
+  std::map<int, Tick> begins;  // lines are in order of allocation: an iteration begins at its first
+  for (const RecordedBlock& recorded : *blocks) begins.try_emplace(recorded.iteration, recorded.block.life.begin);
+  if (begins.size() < 2) return absl::InvalidArgumentError(absl::StrCat(path, ": expected two iterations or more"));
+  const Lifetime window{std::next(begins.rbegin())->second, begins.rbegin()->second};
+  Problem problem;
+  for (const RecordedBlock& recorded : *blocks) {
+    Block block = recorded.block;
+    if (!block.life.Overlaps(window)) continue;
+    block.life = {std::max(block.life.begin, window.begin), std::min(block.life.end, window.end)};
+    problem.blocks.push_back(block);
   }
   return problem;
 }

@@ -14,6 +14,10 @@ namespace stalloc::planner {
 // are rounded up to 512, blocks that are never freed live to the end.
 [[nodiscard]] absl::StatusOr<Problem> ReadRecordedRun(const std::string& path);
 
+// The last iteration but one of a recorded run, lifetimes cut at its begin and end: one typical iteration alone, with
+// what lives through it.
+[[nodiscard]] absl::StatusOr<Problem> ReadRecordedIteration(const std::string& path);
+
 struct NamedFile {
   std::string name;
   std::string path;

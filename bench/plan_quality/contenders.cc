@@ -1,0 +1,57 @@
+#include "bench/plan_quality/contenders.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "bench/plan_quality/baselines/baselines.h"
+#include "planner/packing/portfolio.h"
+#include "planner/packing/solver_list.h"
+
+namespace stalloc::planner {
+namespace {
+
+std::vector<Contender> Everyone() {
+  std::vector<Contender> everyone;
+  for (std::unique_ptr<Solver>& solver : MakeAllSolvers()) everyone.push_back({std::move(solver), false});
+  for (std::unique_ptr<Solver>& solver : MakeBaselines()) {
+    const bool one_pass = solver->name() != MakeUsmpHillClimb()->name();
+    everyone.push_back({std::move(solver), one_pass});
+  }
+  return everyone;
+}
+
+std::vector<std::string> DefaultNames() {
+  std::vector<std::string> names = {std::string(MakePortfolio()->name())};
+  for (const std::unique_ptr<Solver>& solver : MakeBaselines()) names.emplace_back(solver->name());
+  return names;
+}
+
+std::vector<std::string> NamesOf(const std::vector<Contender>& contenders) {
+  std::vector<std::string> names;
+  for (const Contender& contender : contenders) names.emplace_back(contender.solver->name());
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Contender>> MakeContenders(const std::vector<std::string>& names) {
+  std::vector<Contender> everyone = Everyone();
+  if (names == std::vector<std::string>{"all"}) return everyone;
+  std::vector<Contender> chosen;
+  for (const std::string& name : names.empty() ? DefaultNames() : names) {
+    const auto found = std::find_if(everyone.begin(), everyone.end(), [&](const Contender& contender) {
+      return contender.solver != nullptr && contender.solver->name() == name;
+    });
+    if (found == everyone.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--solver: expected names, each once, of all or ",
+                                                     absl::StrJoin(NamesOf(Everyone()), ", "), "; found ", name));
+    }
+    chosen.push_back({std::move(found->solver), found->one_pass});
+  }
+  return chosen;
+}
+
+}  // namespace stalloc::planner

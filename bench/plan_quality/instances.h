@@ -1,0 +1,28 @@
+// The instances that plan_quality runs: recorded runs, one typical iteration of each, minimalloc's public instances,
+// and files that the caller names. Reading one is put off until its turn, so that only one is in memory.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/packing/problem.h"
+
+namespace stalloc::planner {
+
+struct BenchInstance {
+  std::string name;
+  std::function<absl::StatusOr<Problem>()> load;
+  std::optional<Bytes> capacity = std::nullopt;  // what the instance asks for, where that is more than the load bound
+};
+
+// What lies below `root`, the repository; minimalloc's instances are left out, with a line on standard error, where
+// they are absent.
+[[nodiscard]] std::vector<BenchInstance> StandardInstances(const std::string& root);
+
+// A file in the public CSV format (planner/packing/csv.h), called by its name without folders and ending.
+[[nodiscard]] BenchInstance CsvInstanceOf(const std::string& path);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,54 @@
+#include "bench/plan_quality/measurement.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "planner/packing/plan_check.h"
+
+namespace stalloc::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+std::optional<double> Measurement::SecondsTo(Bytes limit) const {
+  if (!finished || height > limit) return std::nullopt;
+  for (const Improvement& improvement : improvements) {
+    if (improvement.height <= limit) return improvement.seconds;
+  }
+  return seconds;
+}
+
+absl::StatusOr<Measurement> Measure(const std::string& instance, const Problem& problem, Solver& solver,
+                                    const MeasureOptions& options) {
+  Measurement result{.instance = instance,
+                     .solver = std::string(solver.name()),
+                     .blocks = problem.blocks.size(),
+                     .load_bound = LoadBound(problem),
+                     .capacity = options.capacity};
+  SolveOptions solve;
+  solve.seed = options.seed;
+  solve.threads = options.threads;
+  solve.capacity = options.capacity;
+  const Clock::time_point start = Clock::now();
+  solve.on_progress = [&](Bytes height) { result.improvements.push_back({SecondsSince(start), height}); };
+  solve.deadline =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  const Packing packing = solver.Solve(problem, solve);
+  result.seconds = SecondsSince(start);
+  result.finished = packing.offsets.size() == problem.blocks.size();
+  if (!result.finished) return result;
+  if (absl::Status status = CheckPacking(problem, packing); !status.ok()) {
+    return absl::InternalError(absl::StrCat(instance, " by ", result.solver, ": ", status.message()));
+  }
+  result.height = packing.height;
+  result.proved_bound = std::max(result.load_bound, packing.proved_bound);
+  return result;
+}
+
+}  // namespace stalloc::planner

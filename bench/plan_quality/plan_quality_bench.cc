@@ -1,0 +1,178 @@
+// How good and how fast the portfolio is, against the allocators and planners in baselines/. Every packing passes the
+// independent check, else the program fails. Results go to standard output, progress to standard error.
+//
+//   plan_quality_bench [flags] [FILE.csv]...    --help lists the flags
+//
+// Exit codes: 0 ok; 1 bad input, an invalid packing, or (--floors) a floor that is missed; 2 usage.
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "bench/plan_quality/contenders.h"
+#include "bench/plan_quality/floors.h"
+#include "bench/plan_quality/instances.h"
+#include "bench/plan_quality/measurement.h"
+#include "bench/plan_quality/results.h"
+#include "planner/cli/arguments.h"
+#include "planner/packing/portfolio.h"
+#include "tests/packing/corpus.h"
+
+ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
+ABSL_FLAG(std::string, instance, "", "Only instances whose name contains this.");
+ABSL_FLAG(std::vector<std::string>, input, {}, "Only these CSV files (id,lower,upper,size), as are arguments.");
+ABSL_FLAG(std::vector<std::string>, solver, {}, "Solvers by name, or all; default: the portfolio and the baselines.");
+ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
+          "Seconds that a search may take on one instance.");
+ABSL_FLAG(double, baseline_limit, 120, "Seconds that a baseline of one pass may take; more: did not finish.");
+ABSL_FLAG(int, threads, 2, "Threads of the portfolio; baselines have one.");
+ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
+ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
+ABSL_FLAG(bool, markdown, false, "Print a Markdown table.");
+ABSL_FLAG(bool, floors, false, "Only the portfolio, only instances with a floor; exit code 1 if one is missed.");
+
+namespace stalloc::planner {
+namespace {
+
+int Fail(absl::string_view message, int exit_code = 1) {
+  std::cerr << "plan_quality_bench: " << message << '\n';
+  return exit_code;
+}
+
+std::vector<BenchInstance> ChosenInstances(const std::vector<std::string>& positional) {
+  std::vector<std::string> files = absl::GetFlag(FLAGS_input);
+  files.insert(files.end(), positional.begin(), positional.end());
+  const std::string root = absl::GetFlag(FLAGS_root);
+  std::vector<BenchInstance> all;
+  if (files.empty()) all = StandardInstances(root.empty() ? SourceRoot() : root);
+  for (const std::string& file : files) all.push_back(CsvInstanceOf(file));
+  std::vector<BenchInstance> chosen;
+  for (BenchInstance& instance : all) {
+    if (!absl::StrContains(instance.name, absl::GetFlag(FLAGS_instance))) continue;
+    if (absl::GetFlag(FLAGS_floors) && FloorOf(instance.name) == nullptr) continue;
+    chosen.push_back(std::move(instance));
+  }
+  return chosen;
+}
+
+double LimitOf(const Contender& contender, const BenchInstance& instance) {
+  if (absl::GetFlag(FLAGS_floors)) return FloorOf(instance.name)->seconds;
+  return absl::GetFlag(contender.one_pass ? FLAGS_baseline_limit : FLAGS_time_limit);
+}
+
+absl::Status RunInstance(const BenchInstance& instance, const std::vector<Contender>& contenders,
+                         std::vector<Measurement>& measurements) {
+  const absl::StatusOr<Problem> problem = instance.load();
+  if (!problem.ok()) return problem.status();
+  for (const Contender& contender : contenders) {
+    const absl::StatusOr<Measurement> measurement = Measure(instance.name, *problem, *contender.solver,
+                                                            {.time_limit_s = LimitOf(contender, instance),
+                                                             .threads = absl::GetFlag(FLAGS_threads),
+                                                             .seed = absl::GetFlag(FLAGS_seed),
+                                                             .capacity = instance.capacity});
+    if (!measurement.ok()) return measurement.status();
+    std::cerr << absl::StrFormat(
+        "%-36s %-18s %8d  %s  %8.3f s\n", instance.name, measurement->solver, measurement->blocks,
+        measurement->finished ? absl::StrFormat("%.5f", measurement->ratio()) : "-------", measurement->seconds);
+    measurements.push_back(*measurement);
+  }
+  return absl::OkStatus();
+}
+
+RunFacts FactsOf(const std::vector<std::string>& arguments) {
+  return {.date = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
+          .version = STALLOC_VERSION,
+          .compiler = STALLOC_COMPILER,
+          .command_line = absl::StrCat("plan_quality_bench ", CommandLineWithoutFolders(arguments)),
+          .threads = absl::GetFlag(FLAGS_threads),
+          .time_limit_s = absl::GetFlag(FLAGS_time_limit),
+          .baseline_limit_s = absl::GetFlag(FLAGS_baseline_limit)};
+}
+
+// To a temporary name first: a reader never sees half of it.
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  std::ofstream out(temporary);
+  out << text;
+  out.close();
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+Bytes PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<Bytes>(usage.ru_maxrss) * 1024;
+}
+
+int ReportFloors(const std::vector<Measurement>& measurements) {
+  for (const Floor& floor : Floors()) {
+    bool measured = false;
+    for (const Measurement& measurement : measurements) measured |= measurement.instance == floor.instance;
+    if (!measured) std::cerr << "plan_quality_bench: not measured: " << floor.instance << '\n';
+  }
+  const std::vector<std::string> misses = MissedFloors(measurements, PeakResidentBytes());
+  for (const std::string& miss : misses) std::cout << "missed: " << miss << '\n';
+  std::cout << measurements.size() << " floors measured, " << misses.size() << " missed\n";
+  return misses.empty() ? 0 : 1;
+}
+
+int Run(const std::vector<std::string>& arguments, const std::vector<std::string>& positional) {
+  const bool floors = absl::GetFlag(FLAGS_floors);
+  if (floors && !absl::GetFlag(FLAGS_solver).empty()) return Fail("--floors measures the portfolio: no --solver", 2);
+  const absl::StatusOr<std::vector<Contender>> contenders =
+      MakeContenders(floors ? std::vector<std::string>{"portfolio"} : absl::GetFlag(FLAGS_solver));
+  if (!contenders.ok()) return Fail(contenders.status().message(), 2);
+  const std::vector<BenchInstance> instances = ChosenInstances(positional);
+  if (instances.empty()) return Fail("no instance has such a name");
+  std::vector<Measurement> measurements;
+  for (const BenchInstance& instance : instances) {
+    if (absl::Status status = RunInstance(instance, *contenders, measurements); !status.ok()) {
+      return Fail(status.message());
+    }
+  }
+  std::cout << (absl::GetFlag(FLAGS_markdown) ? ResultsMarkdown(measurements) : ResultsText(measurements));
+  if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
+    if (absl::Status status = WriteFile(path, ResultsJson(measurements, FactsOf(arguments))); !status.ok()) {
+      return Fail(status.message());
+    }
+  }
+  return floors ? ReportFloors(measurements) : 0;
+}
+
+}  // namespace
+}  // namespace stalloc::planner
+
+int main(int argc, char** argv) {
+  using namespace stalloc::planner;  // NOLINT
+  const CommandSyntax syntax{"plan_quality_bench",
+                             "[FILE.csv]...",
+                             "Solvers against baselines: ratio to the load bound and seconds of solving.",
+                             "",
+                             {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed",
+                              "json", "markdown", "floors"}};
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (AsksForHelp(arguments)) {
+    std::cout << absl::StrReplaceAll(HelpText(syntax), {{"stalloc-planner ", ""}});
+    return 0;
+  }
+  const absl::StatusOr<std::vector<std::string>> positional = ParseArguments(syntax, arguments);
+  if (!positional.ok()) return Fail(positional.status().message(), 2);
+  return Run(arguments, *positional);
+}
