@@ -9,7 +9,9 @@ ABSL_FLAG(bool, json, false, "Print JSON instead of text.");
 namespace stalloc::planner {
 namespace {
 
-std::vector<const Command*> AllCommands() { return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand()}; }
+std::vector<const Command*> AllCommands() {
+  return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand(), &SynthCommand()};
+}
 
 void PrintUsage(std::ostream& out) {
   out << "stalloc-planner " << Version()

@@ -10,3 +10,4 @@ ABSL_DECLARE_FLAG(bool, json);
 ABSL_DECLARE_FLAG(std::int32_t, threads);
 ABSL_DECLARE_FLAG(double, time_limit);
 ABSL_DECLARE_FLAG(std::uint64_t, seed);
+ABSL_DECLARE_FLAG(std::string, output);

@@ -13,7 +13,7 @@
 
 ABSL_FLAG(std::string, input, "", "The instance, a CSV file with columns id,lower,upper,size; - reads standard input.");
 ABSL_FLAG(absl::optional<std::uint64_t>, capacity, absl::nullopt, "Height to reach; more is an error (exit code 1).");
-ABSL_FLAG(std::string, output, "", "Write the solved instance here: the input with a column offset.");
+ABSL_FLAG(std::string, output, "", "Write the result here: pack, the input with a column offset; synth, a trace or an instance.");
 
 namespace stalloc::planner {
 namespace {

@@ -22,7 +22,7 @@ ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.")
 ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
 ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
           "Seconds to search for a better packing, per rank; less where the lower bound is reached.");
-ABSL_FLAG(std::uint64_t, seed, 1, "Of the search.");
+ABSL_FLAG(std::uint64_t, seed, 1, "Of the search, or of what is drawn at random.");
 
 namespace stalloc::planner {
 namespace {

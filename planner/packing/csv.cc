@@ -145,11 +145,13 @@ absl::StatusOr<CsvInstance> ReadCsvFile(const std::string& path) {
 }
 
 void WriteCsv(const Problem& problem, const Packing& packing, std::ostream& output) {
-  output << "id,lower,upper,size,offset\n";
+  const bool is_solved = !packing.offsets.empty();
+  output << (is_solved ? "id,lower,upper,size,offset\n" : "id,lower,upper,size\n");
   for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
     const Block& block = problem.blocks[i];
-    output << block.id << ',' << block.life.begin << ',' << block.life.end << ',' << block.bytes << ','
-           << packing.offsets[i] << '\n';
+    output << block.id << ',' << block.life.begin << ',' << block.life.end << ',' << block.bytes;
+    if (is_solved) output << ',' << packing.offsets[i];
+    output << '\n';
   }
 }
 

@@ -25,7 +25,8 @@ struct CsvInstance {
 [[nodiscard]] absl::StatusOr<CsvInstance> ReadCsv(std::istream& input, const std::string& name);
 [[nodiscard]] absl::StatusOr<CsvInstance> ReadCsvFile(const std::string& path);
 
-// Writes the instance with an offset column. REQUIRES: packing is parallel to the blocks, no block has two lifetimes.
+// Writes the instance with an offset column, or without one for an empty packing. REQUIRES: packing is parallel to the
+// blocks or has no offsets, no block has two lifetimes.
 void WriteCsv(const Problem& problem, const Packing& packing, std::ostream& output);
 // To a temporary name beside `path` first, then renamed: a reader never sees half of it.
 [[nodiscard]] absl::Status WriteCsvFile(const Problem& problem, const Packing& packing, const std::string& path);

@@ -33,7 +33,7 @@ TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
     EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
     EXPECT_THAT(result.err, IsEmpty());
   }
-  for (const char* command : {"plan", "dump", "check", "pack"}) {
+  for (const char* command : {"plan", "dump", "check", "pack", "synth"}) {
     const ProcessResult result = folder.Run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
@@ -58,13 +58,41 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"plan", "a", "--capacity=5"},
                                                     {"dump"},
                                                     {"check", "a"},
-                                                    {"pack"}};
+                                                    {"pack"},
+                                                    {"synth"},
+                                                    {"synth", "--output=a.txt"},
+                                                    {"synth", "--output=a.csv", "--preset=nonsense"},
+                                                    {"synth", "--output=a.csv", "--recompute=nonsense"},
+                                                    {"synth", "--output=a.csv", "--schedule=interleaved"},
+                                                    {"synth", "--output=a.csv", "--stage=4"},
+                                                    {"synth", "--output=a.csv", "--blocks=1"}};
   for (const auto& arguments : wrong) {
     const ProcessResult result = folder.Run(arguments);
     EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments);
     EXPECT_THAT(result.out, IsEmpty());
     EXPECT_THAT(result.err, Not(IsEmpty()));
   }
+}
+
+TEST(PlannerTest, PlansAndPacksASyntheticRun) {
+  const RunFolder folder;
+  folder.WriteFile("trace/rank00000.trace", "");
+  const ProcessResult trace =
+      folder.Run({"synth", "--layers=8", "--stages=2", "--micro-batches=4", "--iterations=4", "--state=full",
+                  "--second-stream", "--output=" + folder.Path("trace/rank00000.trace")});
+  EXPECT_EQ(trace.exit_code, 0) << trace.err;
+  const ProcessResult plan = folder.Run({"plan", folder.path(), "--time-limit=1"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("1.000"));
+  EXPECT_THAT(plan.err, Not(HasSubstr("no micro-batch marks")));
+
+  const std::string csv = folder.Path("instance.csv");
+  const ProcessResult instance = folder.Run({"synth", "--preset=moe", "--blocks=3000", "--json", "--output=" + csv});
+  EXPECT_EQ(instance.exit_code, 0) << instance.err;
+  EXPECT_THAT(instance.out, HasSubstr("\"lower_bound\": "));
+  const ProcessResult packed = folder.Run({"pack", csv, "--time-limit=1", "--json"});
+  EXPECT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("\"valid\": true"));
 }
 
 TEST(PlannerTest, PlansAllRanks) {

@@ -25,7 +25,7 @@ ORDERS = {
         "allocator/capi",
         "allocator/torch",
     ],
-    "planner": ["planner/packing", "planner/analysis", "planner/report", "planner/cli"],
+    "planner": ["planner/packing", "planner/synth", "planner/analysis", "planner/report", "planner/cli"],
 }
 # Headers of other projects, and the only folders that may include them.
 FOREIGN = {
