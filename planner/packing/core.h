@@ -21,6 +21,8 @@ class Core {
   Core(const Instance& whole, double share);
 
   [[nodiscard]] const Instance& instance() const { return instance_; }
+  // The core's blocks as indices into the whole, ascending.
+  [[nodiscard]] std::span<const BlockIndex> blocks() const { return kept_; }
   // An order of the core with the rest of the blocks behind it.
   [[nodiscard]] StackOrder Completed(const StackOrder& core_order) const;
   // What an order of all blocks says about the core.

@@ -13,6 +13,7 @@
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
+#include "planner/packing/tidy_solver.h"
 
 namespace stalloc::planner {
 namespace {
@@ -148,6 +149,6 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<Solver> MakePortfolio() { return MakeSearchSolver("portfolio", SearchAll); }
+std::unique_ptr<Solver> MakePortfolio() { return MakeTidySolver(MakeSearchSolver("portfolio", SearchAll)); }
 
 }  // namespace stalloc::planner

@@ -1,0 +1,106 @@
+#include "planner/packing/hand_overs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "planner/packing/last_holders.h"
+
+namespace stalloc::planner {
+namespace {
+
+struct Use {
+  Tick begin;
+  std::uint32_t block;
+
+  bool operator<(const Use& other) const { return std::pair(begin, block) < std::pair(other.begin, other.block); }
+};
+
+// Where an arc comes round: it is alive already, and in the first round only its place is reserved.
+bool IsArc(const Block& block, const CycleAxis& cycle) {
+  return !cycle.empty() && block.second_life && block.second_life->begin == cycle.begin && block.life.end == cycle.end;
+}
+
+std::vector<Use> UsesInOrder(const Problem& problem, const CycleAxis& cycle) {
+  std::vector<Use> uses;
+  uses.reserve(problem.blocks.size());
+  for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
+    const Block& block = problem.blocks[i];
+    const auto index = static_cast<std::uint32_t>(i);
+    uses.push_back({block.life.begin, index});
+    if (block.second_life && !IsArc(block, cycle)) uses.push_back({block.second_life->begin, index});
+  }
+  std::sort(uses.begin(), uses.end());
+  return uses;
+}
+
+// Whether the cycle allocates the block anew each time round. What lives through all of it is allocated once.
+bool Recurs(const Block& block, const Use& use, const CycleAxis& cycle) {
+  return use.begin >= cycle.begin && block.life != Lifetime{cycle.begin, cycle.end};
+}
+
+// Several runs of bytes, and both rounds, may have the same pair: the greatest sum of one use stays.
+void MergePairs(std::vector<HandOver>& found) {
+  std::sort(found.begin(), found.end(), [](const HandOver& a, const HandOver& b) {
+    return std::tuple(a.from, a.to, b.bytes) < std::tuple(b.from, b.to, a.bytes);
+  });
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const HandOver& a, const HandOver& b) { return a.from == b.from && a.to == b.to; }),
+              found.end());
+}
+
+}  // namespace
+
+std::vector<HandOver> FindHandOvers(const Problem& problem, std::span<const Offset> offsets, const CycleAxis& cycle) {
+  const std::vector<Use> uses = UsesInOrder(problem, cycle);
+  LastHolders holders;
+  std::vector<HandOver> found;
+  const auto play = [&](const Use& use) {
+    const Block& block = problem.blocks[use.block];
+    const Offset begin = offsets[use.block];
+    const std::size_t first = found.size();
+    holders.Take(begin, begin + block.bytes, use.block, [&](std::uint32_t from, Bytes bytes) {
+      if (problem.blocks[from].stream == block.stream) return;
+      const auto same = std::find_if(found.begin() + static_cast<std::ptrdiff_t>(first), found.end(),
+                                     [from](const HandOver& other) { return other.from == from; });
+      if (same == found.end()) {
+        found.push_back({from, use.block, bytes});
+      } else {
+        same->bytes += bytes;
+      }
+    });
+  };
+  for (const Use& use : uses) play(use);
+  if (!cycle.empty()) {
+    for (const Use& use : uses) {
+      if (Recurs(problem.blocks[use.block], use, cycle)) play(use);
+    }
+  }
+  MergePairs(found);
+  return found;
+}
+
+std::vector<StreamPair> CountByStreams(const Problem& problem, std::span<const HandOver> hand_overs) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, StreamPair> counts;
+  for (const HandOver& hand_over : hand_overs) {
+    const std::uint32_t from = problem.blocks[hand_over.from].stream;
+    const std::uint32_t to = problem.blocks[hand_over.to].stream;
+    StreamPair& pair = counts[{from, to}];
+    pair.from_stream = from;
+    pair.to_stream = to;
+    ++pair.hand_overs;
+    pair.bytes += hand_over.bytes;
+  }
+  std::vector<StreamPair> pairs;
+  for (const auto& [key, pair] : counts) pairs.push_back(pair);
+  return pairs;
+}
+
+bool HasSeveralStreams(const Problem& problem) {
+  return std::any_of(problem.blocks.begin(), problem.blocks.end(),
+                     [&](const Block& block) { return block.stream != problem.blocks.front().stream; });
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,56 @@
+// Hand-overs: bytes that pass from a block of one stream to a block of another. Work on a GPU is ordered within a
+// stream only, so each needs a wait: an event behind the last work of the old block, which the new block's stream waits
+// for. Blocks of one stream need none.
+//
+// A sweep over the beginnings of all lifetimes with the last holder of every byte: O(n log n). Pure; thread-safe.
+// Bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planner/packing/problem.h"
+
+namespace stalloc::planner {
+
+// The part of the axis that repeats for ever. Empty: nothing repeats. A block that lives over its end is an arc: `life`
+// reaches the end, `second_life` begins with the cycle again.
+struct CycleAxis {
+  Tick begin = 0;
+  Tick end = 0;
+
+  [[nodiscard]] bool empty() const { return begin == end; }
+  [[nodiscard]] Tick length() const { return end - begin; }
+};
+
+// One wait: `to` takes over bytes that `from` used last. Indices into Problem::blocks.
+struct HandOver {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  Bytes bytes = 0;  // most that pass at once
+
+  bool operator==(const HandOver&) const = default;
+};
+
+// What passes from one stream to another.
+struct StreamPair {
+  std::uint32_t from_stream = 0;  // ordinals
+  std::uint32_t to_stream = 0;
+  std::uint64_t hand_overs = 0;
+  Bytes bytes = 0;  // sum over the hand-overs
+
+  bool operator==(const StreamPair&) const = default;
+};
+
+// All hand-overs between different streams, each pair of blocks once, ascending by (from, to). The cycle is played
+// twice, so that what its end leaves behind reaches its beginning. REQUIRES: a valid packing.
+[[nodiscard]] std::vector<HandOver> FindHandOvers(const Problem& problem, std::span<const Offset> offsets,
+                                                  const CycleAxis& cycle);
+
+// Ascending by (from_stream, to_stream).
+[[nodiscard]] std::vector<StreamPair> CountByStreams(const Problem& problem, std::span<const HandOver> hand_overs);
+
+[[nodiscard]] bool HasSeveralStreams(const Problem& problem);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,52 @@
+#include "planner/packing/replacer.h"
+
+#include <utility>
+
+namespace stalloc::planner {
+namespace {
+constexpr std::size_t kPlacementsPerClock = 1024;
+}
+
+Replacer::Replacer(const Instance& instance, std::function<bool()> out_of_time)
+    : instance_(instance), out_of_time_(std::move(out_of_time)), tree_(instance.positions()) {}
+
+void Replacer::Put(BlockIndex block, Offset offset) {
+  const Item& item = instance_[block];
+  tree_.Insert(item.span, offset, offset + item.bytes);
+  if (!item.second.empty()) tree_.Insert(item.second, offset, offset + item.bytes);
+  ++placements_;
+}
+
+std::optional<Offset> Replacer::Find(const Item& item, Bytes height, Offset home, std::span<const Offset> wishes) {
+  for (const Offset wish : wishes) {
+    if (wish + item.bytes <= height && tree_.LowestFit(item, wish) == wish) return wish;
+  }
+  Offset fit = tree_.LowestFit(item, home);
+  if (fit + item.bytes > height && home > 0) fit = tree_.LowestFit(item, 0);
+  return fit + item.bytes <= height ? std::optional(fit) : std::nullopt;
+}
+
+std::optional<std::vector<Offset>> Replacer::Run(const std::vector<Offset>& offsets, Bytes height,
+                                                 std::span<const BlockIndex> order,
+                                                 const std::function<Offset(BlockIndex)>& home, const Wishes& wishes) {
+  tree_.Clear();
+  std::vector<Offset> placed = offsets;
+  std::vector<bool> moves(instance_.size());
+  for (const BlockIndex block : order) moves[block] = true;
+  for (BlockIndex block = 0; block < instance_.size(); ++block) {
+    if (!moves[block]) Put(block, offsets[block]);
+  }
+  std::vector<Offset> wished;
+  for (const BlockIndex block : order) {
+    if (placements_ % kPlacementsPerClock == 0 && out_of_time_()) return std::nullopt;
+    wished.clear();
+    if (wishes) wishes(block, placed, &wished);
+    const auto fit = Find(instance_[block], height, home ? home(block) : 0, wished);
+    if (!fit) return std::nullopt;
+    placed[block] = *fit;
+    Put(block, *fit);
+  }
+  return placed;
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,222 @@
+#include "planner/packing/tidy.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "planner/packing/core.h"
+#include "planner/packing/instance.h"
+#include "planner/packing/replacer.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr std::uint32_t kPredecessors = 8;  // of one stream whose places a block wishes for
+constexpr double kPeakShare = 0.9;          // of the load bound: what is near the peak
+
+Bytes Time(const Item& item) { return Bytes{item.span.length()} + item.second.length(); }
+
+// Greatest load of the blocks of each stream.
+std::map<std::uint32_t, Bytes> PeakByStream(const Problem& problem) {
+  std::map<std::uint32_t, Problem> parts;
+  for (const Block& block : problem.blocks) parts[block.stream].blocks.push_back(block);
+  std::map<std::uint32_t, Bytes> peaks;
+  for (const auto& [stream, part] : parts) peaks[stream] = LoadBound(part);
+  return peaks;
+}
+
+class Tidier {
+ public:
+  Tidier(const Problem& problem, Packing packing, const TidyOptions& options)
+      : problem_(problem),
+        options_(options),
+        instance_(problem),
+        meter_(problem),
+        several_streams_(HasSeveralStreams(problem)),
+        replacer_(instance_, [this] { return OutOfTime(); }),
+        best_(std::move(packing)) {}
+
+  Packing Run() {
+    if (OutOfWork()) return std::move(best_);
+    tidiness_ = Judge(best_);
+    loose_ = Loose();
+    if (several_streams_) SeparateStreams();
+    const auto small_last = [this](BlockIndex block) { return ~Size(block); };
+    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(~Time(instance_[block]), small_last(block)); }));
+    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(Step(block), small_last(block)); }));
+    Try(Sorted(Where([](BlockIndex) { return true; }), [this](BlockIndex block) { return PlaceKey(block); }));
+    return std::move(best_);
+  }
+
+ private:
+  using Order = std::vector<BlockIndex>;
+
+  [[nodiscard]] bool OutOfTime() const {
+    const bool stopped = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+    return stopped || std::chrono::steady_clock::now() >= options_.deadline;
+  }
+  // Judging the first packing took about as long as one pass.
+  [[nodiscard]] bool OutOfWork() const {
+    return replacer_.placements() + 2 * instance_.size() > options_.placements || OutOfTime();
+  }
+
+  [[nodiscard]] Bytes Size(BlockIndex block) const { return instance_[block].bytes; }
+  [[nodiscard]] std::uint32_t Step(BlockIndex block) const { return instance_[block].start_step; }
+
+  [[nodiscard]] Tidiness Judge(const Packing& packing) const {
+    Tidiness tidiness;
+    if (several_streams_) tidiness.hand_overs = FindHandOvers(problem_, packing.offsets, options_.cycle).size();
+    tidiness.scatter = meter_.Measure(packing.offsets, packing.height);
+    return tidiness;
+  }
+
+  template <typename Key>
+  [[nodiscard]] Order Sorted(Order order, const Key& key) const {
+    std::sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) {
+      const auto left = key(a);
+      const auto right = key(b);
+      return left != right ? left < right : a < b;
+    });
+    return order;
+  }
+
+  template <typename Predicate>
+  [[nodiscard]] Order Where(const Predicate& predicate) const {
+    Order order;
+    for (BlockIndex block = 0; block < instance_.size(); ++block) {
+      if (predicate(block)) order.push_back(block);
+    }
+    return order;
+  }
+
+  // Blocks that are never alive near the peak.
+  [[nodiscard]] Order Loose() {
+    const Core core(instance_, kPeakShare);
+    is_core_.resize(instance_.size());
+    for (const BlockIndex block : core.blocks()) is_core_[block] = true;
+    return Where([&](BlockIndex block) { return !is_core_[block]; });
+  }
+
+  // Places `order` anew, and keeps the outcome if it is better. Returns whether it was.
+  bool Try(const Order& order, const std::function<Offset(BlockIndex)>& home = nullptr,
+           const Replacer::Wishes& wishes = nullptr) {
+    if (OutOfWork() || order.empty()) return false;
+    std::optional<std::vector<Offset>> offsets = replacer_.Run(best_.offsets, best_.height, order, home, wishes);
+    if (!offsets) return false;
+    Packing candidate{*std::move(offsets), best_.height, best_.proved_bound};
+    const Tidiness tidiness = Judge(candidate);
+    if (!tidiness.BetterThan(tidiness_)) return false;
+    best_ = std::move(candidate);
+    tidiness_ = tidiness;
+    return true;
+  }
+
+  void SeparateStreams() {
+    FindRegions();
+    RankByTime();
+    const auto by_time = [this](BlockIndex block) { return Step(block); };
+    const auto home = [this](BlockIndex block) { return regions_.at(Stream(block)); };
+    const Replacer::Wishes follow = [this](BlockIndex block, const std::vector<Offset>& offsets,
+                                           std::vector<Offset>* wishes) { WishForOwn(block, offsets, wishes); };
+    const Order minor = Sorted(Where([this](BlockIndex block) { return IsMinor(block); }), by_time);
+    Try(minor, home, follow);
+    // Minor blocks first, so that the loose ones of the main stream do not break their regions.
+    Try(Sorted(loose_,
+               [this](BlockIndex block) {
+                 const bool is_minor = IsMinor(block);
+                 return std::tuple(!is_minor, is_minor ? 0 : best_.offsets[block], Step(block));
+               }),
+        home, follow);
+    while (tidiness_.hand_overs > 0 && Try(Sorted(TakingPart(), by_time), home, follow)) {
+    }
+  }
+
+  [[nodiscard]] std::uint32_t Stream(BlockIndex block) const { return problem_.blocks[block].stream; }
+  [[nodiscard]] bool IsMinor(BlockIndex block) const { return Stream(block) != main_stream_; }
+  [[nodiscard]] std::tuple<Offset, std::uint32_t> PlaceKey(BlockIndex block) const {
+    return {best_.offsets[block], Step(block)};
+  }
+
+  // Loose blocks at either end of a hand-over.
+  [[nodiscard]] Order TakingPart() const {
+    std::vector<bool> takes_part(instance_.size());
+    for (const HandOver& hand_over : FindHandOvers(problem_, best_.offsets, options_.cycle)) {
+      takes_part[hand_over.from] = takes_part[hand_over.to] = true;
+    }
+    return Where([&](BlockIndex block) { return takes_part[block] && !is_core_[block]; });
+  }
+
+  void RankByTime() {
+    ranks_.resize(instance_.size());
+    const Order all = Where([](BlockIndex) { return true; });
+    for (const BlockIndex block : Sorted(all, [this](BlockIndex b) { return Step(b); })) {
+      Order& blocks = by_stream_[Stream(block)];
+      ranks_[block] = static_cast<std::uint32_t>(blocks.size());
+      blocks.push_back(block);
+    }
+  }
+
+  // The places of the blocks of the same stream that came just before and are gone.
+  void WishForOwn(BlockIndex block, const std::vector<Offset>& offsets, std::vector<Offset>* wishes) const {
+    const Order& own = by_stream_.at(Stream(block));
+    const std::uint32_t rank = ranks_[block];
+    for (std::uint32_t back = 1; back <= std::min(rank, kPredecessors); ++back) {
+      const BlockIndex before = own[rank - back];
+      const bool gone = instance_[before].end_step <= Step(block);
+      if (gone && Size(before) >= Size(block) && offsets[before] % instance_[block].alignment == 0) {
+        wishes->push_back(offsets[before]);
+      }
+    }
+  }
+
+  // Minor streams get regions at the top, one below the other, each as high as the stream's own load; the main stream
+  // has the rest.
+  void FindRegions() {
+    const std::map<std::uint32_t, Bytes> peaks = PeakByStream(problem_);
+    const auto main =
+        std::max_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    main_stream_ = main->first;
+    Offset top = best_.height;
+    for (const auto& [stream, peak] : peaks) {
+      if (stream == main_stream_) continue;
+      top -= std::min(top, peak);
+      regions_[stream] = top;
+    }
+    regions_[main_stream_] = 0;
+  }
+
+  const Problem& problem_;
+  const TidyOptions& options_;
+  const Instance instance_;
+  const ScatterMeter meter_;
+  const bool several_streams_;
+  Replacer replacer_;
+  Packing best_;
+  Tidiness tidiness_;  // of best_
+  Order loose_;
+  std::vector<bool> is_core_;
+  std::uint32_t main_stream_ = 0;
+  std::map<std::uint32_t, Offset> regions_;   // where each stream's blocks look first
+  std::map<std::uint32_t, Order> by_stream_;  // blocks in order of time
+  std::vector<std::uint32_t> ranks_;          // of each block in by_stream_
+};
+
+}  // namespace
+
+Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle) {
+  Tidiness tidiness;
+  tidiness.hand_overs = FindHandOvers(problem, packing.offsets, cycle).size();
+  tidiness.scatter = ScatterMeter(problem).Measure(packing.offsets, packing.height);
+  return tidiness;
+}
+
+Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options) {
+  if (problem.blocks.empty() || problem.blocks.size() > options.placements) return packing;
+  return Tidier(problem, std::move(packing), options).Run();
+}
+
+}  // namespace stalloc::planner

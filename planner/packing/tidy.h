@@ -1,0 +1,50 @@
+// Tidy: the last step of packing. Keeps the height and chooses among packings of that height:
+//
+//   (hand-overs between streams that need a wait, scatter of the idle space), in this order, the less the better.
+//
+// Candidates place a part of the blocks anew by first fit and keep the rest where it is, so most of them keep the
+// height; those that do not are dropped:
+//   * several streams: blocks of the minor ones go where their stream was last, or into a region of their stream at the
+//     arena's top; then the loose blocks of all streams; then only those that still take part in a hand-over;
+//   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time;
+//   * all blocks in order of offsets: each finds a place at or below its old one.
+// A candidate that is better replaces the packing, and the next one starts from it. The work is bounded by a number of
+// placements, not by the clock, so that the result is the same on every machine; the clock only cuts it off.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+
+#include "planner/packing/hand_overs.h"
+#include "planner/packing/problem.h"
+#include "planner/packing/scatter.h"
+
+namespace stalloc::planner {
+
+struct TidyOptions {
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  const std::atomic<bool>* stop = nullptr;  // may be null
+  CycleAxis cycle = {};                     // for counting hand-overs; empty: nothing repeats
+  std::size_t placements = 320'000;         // about 0.5 s; a packing of more than half as many blocks stays as it is
+};
+
+struct Tidiness {
+  std::size_t hand_overs = 0;
+  Scatter scatter;
+
+  // REQUIRES: both of packings of one problem and one height.
+  [[nodiscard]] bool BetterThan(const Tidiness& other) const {
+    if (hand_overs != other.hand_overs) return hand_overs < other.hand_overs;
+    return scatter.longest > other.scatter.longest;
+  }
+};
+
+// O(n log n).
+[[nodiscard]] Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle);
+
+// REQUIRES: a valid packing. Returns a valid one of the same height (and proved bound), never worse in tidiness.
+// Deterministic as long as neither deadline nor stop flag cuts it off. Thread-safe.
+[[nodiscard]] Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options);
+
+}  // namespace stalloc::planner
