@@ -145,16 +145,16 @@ Phase ParsePhase(pbf_reader message) {
   return phase;
 }
 
-// One column of a script: hands each value to `set` with the entry it belongs to.
-template <typename Range, typename Set>
-void ReadColumn(const Range& values, const char* name, std::vector<Entry>* entries, const Set& set) {
+// One of several columns of equal length: hands each value to `set` with the row it belongs to.
+template <typename Range, typename Row, typename Set>
+void ReadColumn(const Range& values, const char* name, std::vector<Row>* rows, const Set& set) {
   const auto length = static_cast<std::size_t>(values.size());
-  if (length != entries->size()) {
-    throw Malformed(std::string("column ") + name + ": expected " + to_string(entries->size()) + " values, found " +
+  if (length != rows->size()) {
+    throw Malformed(std::string("column ") + name + ": expected " + to_string(rows->size()) + " values, found " +
                     to_string(length));
   }
-  auto entry = entries->begin();
-  for (const auto value : values) set(*entry++, value);
+  auto row = rows->begin();
+  for (const auto value : values) set(*row++, value);
 }
 
 std::size_t CountPacked(pbf_reader message, protozero::pbf_tag_type tag) {
@@ -259,6 +259,42 @@ StreamInfo ParseStream(pbf_reader message) {
   return stream;
 }
 
+// The column that `message` stands at.
+void ParseColumn(pbf_reader* message, std::vector<IdleRectangle>* rows) {
+  using Row = IdleRectangle;
+  switch (message->tag()) {
+    case 1:
+      return ReadColumn(message->get_packed_uint32(), "first", rows, [](Row& r, std::uint32_t v) { r.first = v; });
+    case 2:
+      return ReadColumn(message->get_packed_uint32(), "length", rows, [](Row& r, std::uint32_t v) { r.length = v; });
+    case 3:
+      return ReadColumn(message->get_packed_uint64(), "offset", rows, [](Row& r, Offset v) { r.offset = v; });
+    default:
+      return ReadColumn(message->get_packed_uint64(), "bytes", rows, [](Row& r, Bytes v) { r.bytes = v; });
+  }
+}
+
+IdleRectangles ParseIdle(pbf_reader message) {
+  constexpr protozero::pbf_tag_type kLastColumn = 4;
+  IdleRectangles idle;
+  idle.rectangles.resize(CountPacked(message, 1));
+  unsigned columns = 0;  // bits of the fields seen
+  while (message.next()) {
+    const protozero::pbf_tag_type tag = message.tag();
+    if (tag <= kLastColumn) {
+      columns |= 1u << tag;
+      ParseColumn(&message, &idle.rectangles);
+    } else if (tag == 5) {
+      idle.coverage = message.get_double();
+    } else {
+      message.skip();
+    }
+  }
+  constexpr unsigned kAllColumns = (2u << kLastColumn) - 2u;
+  if (!idle.rectangles.empty() && columns != kAllColumns) throw Malformed("the idle space lacks one of its columns");
+  return idle;
+}
+
 Predicted ParsePredicted(pbf_reader message) {
   Predicted predicted;
   while (message.next()) {
@@ -312,6 +348,9 @@ DevicePlan ParseDevice(pbf_reader message) {
         break;
       case 8:
         device.predicted = ParsePredicted(message.get_message());
+        break;
+      case 9:
+        device.idle = ParseIdle(message.get_message());
         break;
       default:
         message.skip();

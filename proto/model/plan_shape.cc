@@ -35,7 +35,7 @@ class DeviceCheck {
     for (std::size_t i = 0; i < plan_.stream_edges.size(); ++i) {
       if (auto error = CheckEdge(i)) return error;
     }
-    return std::nullopt;
+    return CheckIdle();
   }
 
  private:
@@ -131,6 +131,42 @@ class DeviceCheck {
     }
     for (const std::uint32_t stream : {edge.from_stream, edge.to_stream}) {
       if (!KnownStream(stream)) return Violation(where, "stream ordinal " + to_string(stream) + " is not listed");
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> CheckIdle() const {
+    std::size_t positions = 0;
+    for (const Script& script : plan_.cycle) positions += script.entries.size();
+    std::uint32_t previous = 0;
+    for (std::size_t i = 0; i < plan_.idle.rectangles.size(); ++i) {
+      const IdleRectangle& rectangle = plan_.idle.rectangles[i];
+      const std::string where = device_ + ", idle rectangle " + to_string(i);
+      if (auto rule = BrokenRectangleRule(rectangle, positions)) return Violation(where, *rule);
+      if (rectangle.first < previous) {
+        return Violation(where,
+                         "first " + to_string(rectangle.first) + " after " + to_string(previous) + " is not ascending");
+      }
+      previous = rectangle.first;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::string> BrokenRectangleRule(const IdleRectangle& rectangle,
+                                                               std::size_t positions) const {
+    if (rectangle.first >= positions) {
+      return "first " + to_string(rectangle.first) + " of " + to_string(positions) + " positions";
+    }
+    if (rectangle.length == 0 || rectangle.length > positions) {
+      return "expected a length from 1 to " + to_string(positions) + ", found " + to_string(rectangle.length);
+    }
+    if (rectangle.bytes == 0 || !Aligned(rectangle.bytes) || !Aligned(rectangle.offset)) {
+      return "expected positive multiples of 512, found offset " + to_string(rectangle.offset) + " and bytes " +
+             to_string(rectangle.bytes);
+    }
+    if (rectangle.offset > plan_.arena_bytes || rectangle.bytes > plan_.arena_bytes - rectangle.offset) {
+      return "offset " + to_string(rectangle.offset) + " and bytes " + to_string(rectangle.bytes) +
+             " reach beyond the arena's " + to_string(plan_.arena_bytes) + " bytes";
     }
     return std::nullopt;
   }

@@ -1,8 +1,8 @@
 // Structural check of a plan: what must hold for the engine to load it without looking twice.
 //
 // Offsets and capacities aligned and inside the arena, slot indices valid, phases ascending, columns consistent, at
-// least one cycle script. Says nothing about lifetimes: that is the planner's plan check
-// (planner/packing/plan_check.h).
+// least one cycle script, idle rectangles inside arena and cycle. Says nothing about lifetimes: those are for the
+// planner to check (planner/packing/plan_check.h, planner/analysis/replay.h).
 #pragma once
 
 #include "proto/model/plan.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
 #include "tests/proto/random_formats.h"
 
@@ -29,6 +30,8 @@ Plan SmallPlan() {
   script.phases = {{.mark = {}, .first_entry = 0}, {.mark = {}, .first_entry = 1}};
   device.cycle = {script};
   device.stream_edges = {{.from_slot = 0, .to_slot = 1, .from_stream = 0, .to_stream = 1}};
+  device.idle.rectangles = {{.first = 0, .length = 1, .offset = 0, .bytes = 512},
+                            {.first = 1, .length = 2, .offset = 1024, .bytes = 3072}};
   Plan plan;
   plan.devices = {device};
   return plan;
@@ -54,6 +57,18 @@ TEST_P(PlanShapeTest, ViolationIsNamedWithItsPlaceAndValues) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, PlanShapeTest,
     testing::Values(
+        Case{"IdleFirst", [](DevicePlan* d) { d->idle.rectangles[1].first = 2; },
+             "device 0, idle rectangle 1: first 2 of 2 positions"},
+        Case{"IdleOrder", [](DevicePlan* d) { std::swap(d->idle.rectangles[0], d->idle.rectangles[1]); },
+             "idle rectangle 1: first 0 after 1 is not ascending"},
+        Case{"IdleLength", [](DevicePlan* d) { d->idle.rectangles[0].length = 3; },
+             "idle rectangle 0: expected a length from 1 to 2, found 3"},
+        Case{"IdleNoLength", [](DevicePlan* d) { d->idle.rectangles[0].length = 0; }, "found 0"},
+        Case{"IdleOffset", [](DevicePlan* d) { d->idle.rectangles[0].offset = 100; },
+             "expected positive multiples of 512, found offset 100 and bytes 512"},
+        Case{"IdleEmpty", [](DevicePlan* d) { d->idle.rectangles[0].bytes = 0; }, "found offset 0 and bytes 0"},
+        Case{"IdleOutside", [](DevicePlan* d) { d->idle.rectangles[1].offset = 1536; },
+             "offset 1536 and bytes 3072 reach beyond the arena's 4096 bytes"},
         Case{"Device", [](DevicePlan* d) { d->device = -2; }, "device -2: expected -1 (CPU) or a device's index"},
         Case{"Arena", [](DevicePlan* d) { d->arena_bytes = 4097; }, "arena_bytes 4097 is not a multiple of 512"},
         Case{"NoCycle", [](DevicePlan* d) { d->cycle.clear(); }, "device 0: expected at least one cycle script"},

@@ -30,9 +30,16 @@ inline bool operator==(const Predicted& a, const Predicted& b) {
          a.upstream_peak_bytes == b.upstream_peak_bytes && a.lower_bound_bytes == b.lower_bound_bytes &&
          a.efficiency == b.efficiency;
 }
+inline bool operator==(const IdleRectangle& a, const IdleRectangle& b) {
+  return a.first == b.first && a.length == b.length && a.offset == b.offset && a.bytes == b.bytes;
+}
+inline bool operator==(const IdleRectangles& a, const IdleRectangles& b) {
+  return a.rectangles == b.rectangles && a.coverage == b.coverage;
+}
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
-         a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams && a.predicted == b.predicted;
+         a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
+         a.predicted == b.predicted && a.idle == b.idle;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -173,7 +180,22 @@ class RandomFormats {
                         .upstream_peak_bytes = Number(),
                         .lower_bound_bytes = Number(),
                         .efficiency = 0.875};
+    device.idle = MakeIdle(device);
     return device;
+  }
+
+  IdleRectangles MakeIdle(const DevicePlan& device) {
+    IdleRectangles idle;
+    std::uint32_t positions = 0;
+    for (const Script& script : device.cycle) positions += static_cast<std::uint32_t>(script.entries.size());
+    for (std::uint32_t first = 0; first < positions; first += 1 + static_cast<std::uint32_t>(Below(positions)) / 8) {
+      idle.rectangles.push_back({.first = first,
+                                 .length = 1 + static_cast<std::uint32_t>(Below(positions)),
+                                 .offset = Aligned(1u << 20),
+                                 .bytes = Aligned(1u << 20)});
+    }
+    idle.coverage = 0.75;
+    return idle;
   }
 
   Script MakeScript(const DevicePlan& device) {
