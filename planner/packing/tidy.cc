@@ -122,8 +122,6 @@ class Tidier {
     const auto home = [this](BlockIndex block) { return regions_.at(Stream(block)); };
     const Replacer::Wishes follow = [this](BlockIndex block, const std::vector<Offset>& offsets,
                                            std::vector<Offset>* wishes) { WishForOwn(block, offsets, wishes); };
-    const Order minor = Sorted(Where([this](BlockIndex block) { return IsMinor(block); }), by_time);
-    Try(minor, home, follow);
     // Minor blocks first, so that the loose ones of the main stream do not break their regions.
     Try(Sorted(loose_,
                [this](BlockIndex block) {
@@ -131,6 +129,8 @@ class Tidier {
                  return std::tuple(!is_minor, is_minor ? 0 : best_.offsets[block], Step(block));
                }),
         home, follow);
+    const Order minor = Sorted(Where([this](BlockIndex block) { return IsMinor(block); }), by_time);
+    Try(minor, home, follow);
     while (tidiness_.hand_overs > 0 && Try(Sorted(TakingPart(), by_time), home, follow)) {
     }
   }
