@@ -7,8 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "planner/analysis/idle_checks.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
+#include "planner/analysis/space_report.h"
 #include "planner/analysis/timeline.h"
 #include "planner/analysis/warnings.h"
 #include "planner/packing/plan_check.h"
@@ -93,7 +95,7 @@ class DevicePlanner {
       report_.warnings.emplace_back(cycle.status().message());
       return absl::OkStatus();
     }
-    model_ = CompareIterations(device_, *cycle);
+    model_ = CompareIterations(device_, *cycle, options_.all_streams);
     report_.warnings = cycle->warnings;
     report_.peak = FindPeak(device_, &model_);
     for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {
@@ -119,12 +121,16 @@ class DevicePlanner {
       return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
     }
     plan_ = BuildDevicePlan(device_, timeline, packing);
+    if (absl::Status status = CheckIdleAgainstPacking(timeline, packing, plan_); !status.ok()) {
+      return absl::InternalError(absl::StrCat("the idle space is wrong: ", status.message()));
+    }
     const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
     if (!replay.ok()) {
       return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
     }
     plan_.predicted = Predict(*replay, plan_.arena_bytes, lower_bound);
     ReportPacking(timeline, *replay, seconds);
+    ReportSpace(timeline, packing, plan_, &*report_.packing);
     return absl::OkStatus();
   }
 

@@ -16,8 +16,9 @@
 namespace stalloc::planner {
 
 struct RankPlannerOptions {
-  bool plan = true;    // false: analysis only
-  SolveOptions solve;  // deadline and lower_bound are set per device
+  bool plan = true;          // false: analysis only
+  bool all_streams = false;  // see CompareIterations
+  SolveOptions solve;        // deadline and lower_bound are set per device
   std::chrono::steady_clock::duration packing_time = kDefaultPackingTime;  // per device
   std::string planner_version;
 };

@@ -10,6 +10,7 @@
 #include "planner/analysis/replay.h"
 #include "planner/analysis/segments.h"
 #include "planner/analysis/steady.h"
+#include "planner/packing/hand_overs.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 
@@ -83,6 +84,10 @@ struct PackingReport {
   std::uint32_t warmup = 0;
   std::array<UnplannedReport, static_cast<std::size_t>(Unplanned::kCount)> cycle{};  // [kPlanned]: those with a place
   Predicted predicted;
+  std::vector<StreamPair> hand_overs;  // between streams, each a wait; empty if one stream is planned
+  double scatter = 0;                  // of the idle space, see packing/scatter.h
+  std::uint64_t idle_rectangles = 0;   // in the plan
+  double idle_coverage = 0;            // share of the cycle's idle bytes x requests inside them
 
   [[nodiscard]] double ratio() const {
     return lower_bound_bytes == 0 ? 1.0 : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);

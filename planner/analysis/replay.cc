@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/alignment.h"
+#include "planner/analysis/idle_checks.h"
 #include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
@@ -260,7 +261,14 @@ absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& 
   if (absl::Status status = PredecessorCheck(plan).Run(); !status.ok()) {
     return status;
   }
-  return Player(device, plan).Play();
+  absl::StatusOr<Replay> replay = Player(device, plan).Play();
+  if (!replay.ok()) {
+    return replay;
+  }
+  if (absl::Status status = CheckIdleAgainstTrace(device, plan); !status.ok()) {
+    return status;
+  }
+  return replay;
 }
 
 }  // namespace stalloc::planner

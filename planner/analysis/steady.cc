@@ -18,8 +18,9 @@ struct Evidence {
 
 class Comparer {
  public:
-  Comparer(const DeviceTrace& device, const Cycle& cycle) : device_(device) {
+  Comparer(const DeviceTrace& device, const Cycle& cycle, bool all_streams) : device_(device) {
     model_.cycle = cycle;
+    model_.all_streams = all_streams;
     model_.main_stream = MainStream(device);
   }
 
@@ -113,7 +114,7 @@ class Comparer {
     entry.min_bytes = std::min(entry.min_bytes, allocation.bytes);
     entry.max_bytes = std::max(entry.max_bytes, allocation.bytes);
     if (entry.unplanned == Unplanned::kPlanned) {
-      entry.unplanned = StreamObstacle(allocation, model_.main_stream);
+      entry.unplanned = StreamObstacle(allocation, model_);
     }
   }
 
@@ -232,15 +233,15 @@ std::uint32_t MainStream(const DeviceTrace& device) {
   return most == bytes.end() ? 0 : most->first;
 }
 
-Unplanned StreamObstacle(const Allocation& allocation, std::uint32_t main_stream) {
-  if (allocation.stream != main_stream) {
+Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model) {
+  if (!model.all_streams && allocation.stream != model.main_stream) {
     return Unplanned::kOtherStream;
   }
   return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;
 }
 
-SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle) {
-  return Comparer(device, cycle).Compare();
+SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams) {
+  return Comparer(device, cycle, all_streams).Compare();
 }
 
 }  // namespace stalloc::planner

@@ -36,6 +36,7 @@ struct CycleEntry {
 struct SteadyModel {
   Cycle cycle;
   std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
+  bool all_streams = false;                      // blocks of other streams have places, too
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
   // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first
@@ -54,9 +55,11 @@ struct SteadyModel {
 
 [[nodiscard]] std::uint32_t MainStream(const DeviceTrace& device);
 
-[[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle);
+// `all_streams`: blocks of every stream get places, and the plan lists the hand-overs between streams. The engine
+// serves one stream so far, the first that finds a place: with such a plan it is as safe, but may serve less.
+[[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = false);
 
-// Captured, recorded on another stream or on another stream than `main_stream`; else kPlanned.
-[[nodiscard]] Unplanned StreamObstacle(const Allocation& allocation, std::uint32_t main_stream);
+// Captured, recorded on another stream or on another stream than the model plans for; else kPlanned.
+[[nodiscard]] Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model);
 
 }  // namespace stalloc::planner

@@ -106,7 +106,7 @@ class TimelineBuilder {
     TimelineEntry entry{index,
                         kNone,
                         EntryClass::kStatic,
-                        StreamObstacle(allocation, model_.main_stream),
+                        StreamObstacle(allocation, model_),
                         allocation.bytes,
                         allocation.bytes,
                         allocation.bytes};
@@ -128,7 +128,7 @@ class TimelineBuilder {
     block.life = life;
     block.second_life = second;
     block.alignment = kBlockAlignment;
-    block.stream = model_.main_stream;
+    block.stream = device_.allocations[entry.allocation].stream;
     block.persistent = entry.entry_class == EntryClass::kPersistent;
     timeline_.problem.blocks.push_back(block);
     return static_cast<std::uint32_t>(timeline_.problem.blocks.size() - 1);
@@ -232,7 +232,8 @@ class TimelineBuilder {
     // An arc that was joined already begins its second life in the prologue.
     const bool is_arc =
         arc.second_life.has_value() && arc.second_life->begin == timeline_.cycle_begin && arc.life.end == timeline_.end;
-    if (!is_arc || arc.bytes != entry.bytes || life.end > arc.life.begin) {
+    const bool same_stream = arc.stream == device_.allocations[entry.allocation].stream;
+    if (!is_arc || !same_stream || arc.bytes != entry.bytes || life.end > arc.life.begin) {
       return false;
     }
     arc.second_life = Lifetime{life.begin, std::max(life.end, arc.second_life->end)};

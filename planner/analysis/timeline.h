@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "planner/analysis/steady.h"
+#include "planner/packing/hand_overs.h"
 #include "planner/packing/problem.h"
 
 namespace stalloc::planner {
@@ -45,6 +46,8 @@ struct Timeline {
   Tick cycle_begin = 0;
   Tick end = 0;
   Problem problem;
+
+  [[nodiscard]] CycleAxis cycle() const { return {cycle_begin, end}; }
 };
 
 [[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model);

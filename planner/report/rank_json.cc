@@ -105,6 +105,21 @@ void WritePredicted(const Predicted& predicted, JsonWriter* json) {
   json->EndObject();
 }
 
+void WriteSpace(const PackingReport& packing, JsonWriter* json) {
+  json->Key("idle_scatter").Value(packing.scatter);
+  json->Key("idle_rectangles").Value(packing.idle_rectangles);
+  json->Key("idle_coverage").Value(packing.idle_coverage);
+  json->Key("stream_hand_overs").BeginArray();
+  for (const StreamPair& pair : packing.hand_overs) {
+    json->BeginObject();
+    json->Key("from_stream").Value(pair.from_stream);
+    json->Key("to_stream").Value(pair.to_stream);
+    json->Key("hand_overs").Value(pair.hand_overs);
+    json->Key("bytes").Value(pair.bytes).EndObject();
+  }
+  json->EndArray();
+}
+
 void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->Key("plan").BeginObject();
   json->Key("solver").Value(packing.solver);
@@ -123,6 +138,7 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
     json->Key("bytes").Value(packing.cycle[i].bytes).EndObject();
   }
   json->EndObject();
+  WriteSpace(packing, json);
   WritePredicted(packing.predicted, json);
   json->EndObject();
 }

@@ -78,6 +78,12 @@ std::string PackingText(const PackingReport& packing) {
                    "lower bound:      ", FormatBytes(packing.lower_bound_bytes), "\n");
   absl::StrAppendFormat(&text, "ratio:            %.5f (%s, %s)\n", packing.ratio(), packing.solver,
                         FormatSeconds(packing.seconds));
+  absl::StrAppendFormat(&text, "idle space:       %.1f %% scattered; %d rectangles in the plan are %.1f %% of it\n",
+                        100.0 * packing.scatter, packing.idle_rectangles, 100.0 * packing.idle_coverage);
+  for (const StreamPair& pair : packing.hand_overs) {
+    absl::StrAppend(&text, "waits:            ", pair.hand_overs, " hand-overs from stream ", pair.from_stream, " to ",
+                    pair.to_stream, ", ", FormatBytes(pair.bytes), "\n");
+  }
   absl::StrAppend(&text, "upstream:         ", FormatBytes(packing.predicted.upstream_peak_bytes), " at most\n",
                   "predicted E:      ", FormatShare(packing.predicted.efficiency), "\n",  //
                   "warm-up:          ", packing.warmup, " iterations; then a period of ", packing.period,

@@ -1,0 +1,20 @@
+#include "planner/analysis/space_report.h"
+
+#include <vector>
+
+#include "planner/packing/hand_overs.h"
+#include "planner/packing/scatter.h"
+
+namespace stalloc::planner {
+
+void ReportSpace(const Timeline& timeline, const Packing& packing, const DevicePlan& plan, PackingReport* report) {
+  if (HasSeveralStreams(timeline.problem)) {
+    const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
+    report->hand_overs = CountByStreams(timeline.problem, found);
+  }
+  report->scatter = ScatterMeter(timeline.problem).Measure(packing.offsets, packing.height).share();
+  report->idle_rectangles = plan.idle.rectangles.size();
+  report->idle_coverage = plan.idle.coverage;
+}
+
+}  // namespace stalloc::planner
