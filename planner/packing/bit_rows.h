@@ -16,10 +16,25 @@ class BitRows {
   void Set(std::size_t row, std::size_t column) {
     bits_[row * words_ + column / 64] |= std::uint64_t{1} << column % 64;
   }
+  void Clear(std::size_t row, std::size_t column) {
+    bits_[row * words_ + column / 64] &= ~(std::uint64_t{1} << column % 64);
+  }
+  // Adds what is in a row of another set of the same width.
+  void Unite(std::size_t row, const BitRows& other, std::size_t other_row) {
+    for (std::size_t word = 0; word < words_; ++word)
+      bits_[row * words_ + word] |= other.bits_[other_row * words_ + word];
+  }
   [[nodiscard]] bool Has(std::size_t row, std::size_t column) const {
     return (bits_[row * words_ + column / 64] >> column % 64 & 1) != 0;
   }
   [[nodiscard]] std::size_t words() const { return words_; }
+
+  [[nodiscard]] bool Intersects(std::size_t row, std::span<const std::uint64_t> mask) const {
+    for (std::size_t word = 0; word < words_; ++word) {
+      if ((bits_[row * words_ + word] & mask[word]) != 0) return true;
+    }
+    return false;
+  }
 
   // Visits, in ascending order, what is both in the row and in `mask` (words() words).
   template <typename Visit>

@@ -11,155 +11,198 @@ constexpr Offset kNothingLeft = std::numeric_limits<Offset>::max();
 
 }  // namespace
 
-CapacitySearch::CapacitySearch(const Instance& instance)
-    : instance_(instance),
-      conflicts_(instance.size(), instance.size()),
-      alive_(instance.positions(), instance.size()),
-      offsets_(instance.size()),
-      rank_(instance.size()) {
-  for (BlockIndex block = 0; block < instance.size(); ++block) {
-    ForEachPosition(block, [&](std::uint32_t position) { alive_.Set(position, block); });
-  }
-  const std::vector<std::uint64_t> all(alive_.words(), ~std::uint64_t{0});
-  for (BlockIndex block = 0; block < instance.size(); ++block) {
-    ForEachPosition(block, [&](std::uint32_t position) {
-      alive_.ForEachIn(position, all, [&](BlockIndex other) {
-        if (other != block) conflicts_.Set(block, other);
-      });
-    });
-  }
-}
+CapacitySearch::CapacitySearch(const SearchBlocks& blocks)
+    : blocks_(blocks), offsets_(blocks.size()), failed_(blocks.size()) {}
 
-template <typename Visit>
-void CapacitySearch::ForEachPosition(BlockIndex block, Visit visit) const {
-  for (const Span& span : {instance_[block].span, instance_[block].second}) {
-    for (std::uint32_t position = span.begin; position < span.end; ++position) visit(position);
-  }
-}
+std::vector<Offset> CapacitySearch::Offsets() const { return blocks_.Completed(offsets_); }
 
-Span CapacitySearch::Hull(BlockIndex block) const {
-  const Item& item = instance_[block];
-  if (item.second.empty()) return item.span;
-  return {std::min(item.span.begin, item.second.begin), std::max(item.span.end, item.second.end)};
-}
-
-Bytes CapacitySearch::height() const {
-  Bytes height = 0;
-  for (BlockIndex block = 0; block < instance_.size(); ++block) {
-    height = std::max(height, offsets_[block] + instance_[block].bytes);
-  }
-  return height;
-}
-
-void CapacitySearch::Reset(Bytes capacity, std::span<const BlockIndex> ranking) {
+// False where not even the empty packing leaves room.
+bool CapacitySearch::Reset(Bytes capacity) {
+  if (capacity > failed_capacity_) failed_.Clear();
+  failed_capacity_ = capacity;
   capacity_ = capacity;
-  lowest_.assign(instance_.size(), 0);
-  unplaced_.assign(alive_.words(), 0);
-  floor_.assign(instance_.positions(), 0);
-  rest_ = instance_.Load();
-  touched_at_.assign(instance_.positions(), 0);
-  touch_round_ = 0;
-  pool_.assign(ranking.begin(), ranking.end());
+  nodes_ = 0;
+  const std::uint32_t count = blocks_.size();
+  unplaced_.assign(blocks_.conflicts().words(), 0);
+  lowest_.resize(count);
+  out_of_order_.assign(count, 0);
+  crossing_.assign(blocks_.positions(), 0);
+  rest_ = blocks_.load();
+  floor_.assign(blocks_.positions(), 0);
+  pool_.clear();
   candidates_.clear();
   parts_.clear();
   choices_.clear();
   trail_.clear();
-  for (std::uint32_t i = 0; i < ranking.size(); ++i) {
-    rank_[ranking[i]] = i;
-    unplaced_[ranking[i] / 64] |= std::uint64_t{1} << ranking[i] % 64;
+  bool fits = blocks_.frozen_top() <= capacity;
+  for (std::uint32_t block = 0; block < count; ++block) {
+    const Entry& entry = blocks_[block];
+    lowest_[block] = blocks_.LowestFit(block, 0);
+    fits = fits && lowest_[block] + entry.bytes <= capacity;
+    unplaced_[block / 64] |= std::uint64_t{1} << block % 64;
+    for (std::uint32_t p = entry.hull.begin; p + 1 < entry.hull.end; ++p) ++crossing_[p];
+    pool_.push_back(block);
   }
+  for (std::uint32_t position = 0; position < blocks_.positions(); ++position) RaiseFloor(position);
+  trail_.clear();
+  return fits && HasRoom({0, blocks_.positions()}, 0);
 }
 
-void CapacitySearch::Open(Part part, Offset floor, BlockIndex previous) {
+void CapacitySearch::Rank(const Part& part) {
+  if (keys_.size() < blocks_.size()) keys_.resize(blocks_.size());
+  const std::size_t load_key = ranking_->load_key;
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    const std::uint32_t block = pool_[i];
+    keys_[block] = ranking_->keys[block];
+    if (load_key == Ranking::kNoLoad) continue;
+    Bytes load = 0;
+    blocks_.ForEachPosition(block, [&](std::uint32_t position) { load = std::max(load, rest_[position]); });
+    keys_[block][load_key] *= static_cast<double>(load);
+  }
+  std::sort(pool_.begin() + static_cast<std::ptrdiff_t>(part.begin),
+            pool_.begin() + static_cast<std::ptrdiff_t>(part.end),
+            [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] > keys_[b] : a < b; });
+}
+
+bool CapacitySearch::Open(const Part& part) {
   // Nothing may rest at or above the lowest top that is possible: that block would fit entirely below.
   Offset lowest_top = kNothingLeft;
+  PartHash hash;
+  Offset proved_floor = 0;
   for (std::size_t i = part.begin; i < part.end; ++i) {
-    lowest_top = std::min(lowest_top, lowest_[pool_[i]] + instance_[pool_[i]].bytes);
-  }
-  Choice choice{part,          floor, previous, candidates_.size(), 0, candidates_.size(), trail_.size(), pool_.size(),
-                parts_.size(), 0,     0};
-  for (std::size_t i = part.begin; i < part.end; ++i) {
-    const BlockIndex block = pool_[i];
+    const std::uint32_t block = pool_[i];
     const Offset offset = lowest_[block];
-    if (offset < floor || offset >= lowest_top) continue;
-    // Two blocks that rest on one offset without touching are placed in order of rank only.
-    const bool out_of_turn =
-        offset == floor && previous != kNone && rank_[block] < rank_[previous] && !conflicts_.Has(block, previous);
-    if (!out_of_turn) candidates_.push_back(block);
+    lowest_top = std::min(lowest_top, offset + blocks_[block].bytes);
+    hash.Add(block, offset << 1 | out_of_order_[block]);
+    const bool too_late = offset < part.floor || (offset == part.floor && i < part.turn);
+    if (too_late) proved_floor = std::max(proved_floor, offset + 1);
   }
-  choice.candidates_end = candidates_.size();
-  // The pool is by rank already: by offset first, then.
-  std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(choice.candidates_begin), candidates_.end(),
-            [&](BlockIndex a, BlockIndex b) {
-              return lowest_[a] != lowest_[b] ? lowest_[a] < lowest_[b] : rank_[a] < rank_[b];
-            });
-  choices_.push_back(choice);
+  if (failed_.Has(hash, part.floor)) return false;
+  const std::size_t begin = candidates_.size();
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    const std::uint32_t block = pool_[i];
+    const Offset offset = lowest_[block];
+    if (offset >= lowest_top || offset < part.floor || (offset == part.floor && i < part.turn)) continue;
+    const std::uint32_t twin = blocks_[block].twin;
+    if (out_of_order_[block] == 0 && (twin == kNone || IsPlaced(twin))) candidates_.push_back({offset, i});
+  }
+  std::sort(
+      candidates_.begin() + static_cast<std::ptrdiff_t>(begin), candidates_.end(),
+      [](const Candidate& a, const Candidate& b) { return a.offset != b.offset ? a.offset < b.offset : a.at < b.at; });
+  choices_.push_back(
+      {part, hash, proved_floor, begin, candidates_.size(), begin, trail_.size(), pool_.size(), parts_.size(), 0, 0});
+  return true;
 }
 
 void CapacitySearch::Close() {
-  const Choice& choice = choices_.back();
-  candidates_.resize(choice.candidates_begin);
+  candidates_.resize(choices_.back().candidates_begin);
   choices_.pop_back();
 }
 
-void CapacitySearch::Place(BlockIndex block) {
-  offsets_[block] = lowest_[block];
-  unplaced_[block / 64] &= ~(std::uint64_t{1} << block % 64);
-  ForEachPosition(block, [&](std::uint32_t position) { rest_[position] -= instance_[block].bytes; });
-  trail_.push_back({Change::Kind::kPlaced, block, 0});
+void CapacitySearch::Fail(std::size_t depth) {
+  for (; choices_.size() > depth; Close()) failed_.Add(choices_.back().hash, choices_.back().proved_floor);
 }
 
-bool CapacitySearch::RaiseConflicts(BlockIndex block) {
-  const Offset top = offsets_[block] + instance_[block].bytes;
-  bool fits = top <= capacity_;
-  ++touch_round_;
-  touched_.clear();
-  const auto touch = [&](std::uint32_t position) {
-    if (touched_at_[position] == touch_round_) return;
-    touched_at_[position] = touch_round_;
-    touched_.push_back(position);
-  };
-  ForEachPosition(block, touch);
-  conflicts_.ForEachIn(block, unplaced_, [&](BlockIndex other) {
-    if (lowest_[other] >= top) return;
-    trail_.push_back({Change::Kind::kLowest, other, lowest_[other]});
-    lowest_[other] = RoundUp(top, instance_[other].alignment);
-    fits = fits && lowest_[other] + instance_[other].bytes <= capacity_;
-    ForEachPosition(other, touch);
+void CapacitySearch::Place(std::uint32_t block) {
+  const Entry& entry = blocks_[block];
+  offsets_[block] = lowest_[block];
+  unplaced_[block / 64] &= ~(std::uint64_t{1} << block % 64);
+  blocks_.ForEachPosition(block, [&](std::uint32_t position) { rest_[position] -= entry.bytes; });
+  falls_apart_ = false;
+  for (std::uint32_t p = entry.hull.begin; p + 1 < entry.hull.end; ++p) falls_apart_ |= --crossing_[p] == 0;
+  trail_.push_back({Change::Kind::kPlaced, false, block, 0});
+}
+
+// Two blocks with the same lifetimes, one directly on the other, may change places.
+bool CapacitySearch::OutOfOrder(std::uint32_t below, std::uint32_t above) const {
+  const Entry& a = blocks_[below];
+  const Entry& b = blocks_[above];
+  if (!ranking_->orders_stacks || !a.SameSpans(b) || a.alignment != 1 || b.alignment != 1) return false;
+  return a.bytes != b.bytes ? a.bytes < b.bytes : above < below;
+}
+
+bool CapacitySearch::RaiseConflicts(std::uint32_t block) {
+  const Offset top = offsets_[block] + blocks_[block].bytes;
+  bool fits = true;
+  blocks_.conflicts().ForEachIn(block, unplaced_, [&](std::uint32_t other) {
+    const Offset before = lowest_[other];
+    if (before >= top) return;
+    trail_.push_back({Change::Kind::kLowest, out_of_order_[other] != 0, other, before});
+    lowest_[other] = blocks_.LowestFit(other, top);
+    out_of_order_[other] = lowest_[other] == top && OutOfOrder(block, other) ? 1 : 0;
+    fits = fits && lowest_[other] + blocks_[other].bytes <= capacity_;
   });
   return fits;
 }
 
-void CapacitySearch::RaiseFloors() {
-  for (const std::uint32_t position : touched_) {
-    if (rest_[position] == 0) continue;
-    Offset least = kNothingLeft;
-    alive_.ForEachIn(position, unplaced_, [&](BlockIndex block) { least = std::min(least, lowest_[block]); });
-    if (least == floor_[position]) continue;
-    trail_.push_back({Change::Kind::kFloor, position, floor_[position]});
-    floor_[position] = least;
+void CapacitySearch::RaiseFloor(std::uint32_t position) {
+  Offset least = 0;
+  if (rest_[position] != 0) {
+    least = kNothingLeft;
+    blocks_.alive().ForEachIn(position, unplaced_,
+                              [&](std::uint32_t block) { least = std::min(least, lowest_[block]); });
   }
+  if (least == floor_[position]) return;
+  trail_.push_back({Change::Kind::kFloor, false, position, floor_[position]});
+  floor_[position] = least;
 }
 
-bool CapacitySearch::PlaceAndInfer(BlockIndex block, const Span& span) {
-  Place(block);
-  if (!RaiseConflicts(block)) return false;
-  RaiseFloors();
-  const Offset floor = offsets_[block];
-  for (std::uint32_t position = span.begin; position < span.end; ++position) {
-    if (rest_[position] != 0 && std::max(floor_[position], floor) + rest_[position] > capacity_) return false;
+bool CapacitySearch::HasRoom(const Span& span, Offset floor) const {
+  if (!blocks_.has_obstacles()) {
+    bool fits = true;
+    for (std::uint32_t p = span.begin; p < span.end; ++p) fits &= std::max(floor_[p], floor) + rest_[p] <= capacity_;
+    return fits;
+  }
+  for (std::uint32_t p = span.begin; p < span.end; ++p) {
+    if (rest_[p] > blocks_.FreeBetween(p, std::max(floor_[p], floor), capacity_)) return false;
   }
   return true;
 }
 
-// Cuts wherever no block crosses. `part` is a copy: the arena that it may lie in grows.
-std::size_t CapacitySearch::Split(Part part) {
-  const std::size_t first = parts_.size();
+bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {
+  Place(block);
+  const std::size_t first = trail_.size();
+  if (!RaiseConflicts(block)) return false;
+  const std::size_t last = trail_.size();
+  blocks_.ForEachPosition(block, [&](std::uint32_t position) { RaiseFloor(position); });
+  for (std::size_t i = first; i < last; ++i) {
+    const Change change = trail_[i];  // a copy: the trail grows
+    blocks_.ForEachPosition(change.index, [&](std::uint32_t position) {
+      if (floor_[position] == change.before) RaiseFloor(position);
+    });
+  }
+  return HasRoom(span, offsets_[block]);
+}
+
+void CapacitySearch::Descend(Choice& choice) {
+  const std::size_t at = candidates_[choice.next - 1].at;
+  if (falls_apart_) {
+    Split(choice, at);
+  } else {
+    Continue(choice, at, blocks_.conflicts().Intersects(pool_[at], unplaced_));
+  }
+  choice.part_count = parts_.size() - choice.parts;
+}
+
+// The part stays in one piece. Where nothing will lie on the block placed, it is not to blame for what comes.
+void CapacitySearch::Continue(const Choice& choice, std::size_t at, bool is_covered) {
+  Part rest = choice.part;
+  rest.begin = pool_.size();
+  rest.floor = offsets_[pool_[at]];
+  rest.turn = rest.begin + (at - choice.part.begin);
+  if (is_covered) rest.depth = choices_.size();
+  for (std::size_t i = choice.part.begin; i < choice.part.end; ++i) {
+    if (i != at) pool_.push_back(pool_[i]);
+  }
+  rest.end = pool_.size();
+  if (rest.begin != rest.end) parts_.push_back(rest);
+}
+
+void CapacitySearch::FindParts(const Part& part) {
   reach_.assign(part.span.length(), 0);
   for (std::size_t i = part.begin; i < part.end; ++i) {
-    const BlockIndex block = pool_[i];
-    if ((unplaced_[block / 64] >> block % 64 & 1) == 0) continue;
-    const Span hull = Hull(block);
+    if (IsPlaced(pool_[i])) continue;
+    const Span& hull = blocks_[pool_[i]].hull;
     std::uint32_t& reach = reach_[hull.begin - part.span.begin];
     reach = std::max(reach, hull.end);
   }
@@ -171,20 +214,35 @@ std::size_t CapacitySearch::Split(Part part) {
     }
     const std::uint32_t begin = position;
     for (; position < end; ++position) end = std::max(end, reach_[position - part.span.begin]);
-    parts_.push_back({0, 0, {begin, end}});
+    parts_.push_back({0, 0, {begin, end}, part.floor, 0, part.depth});
   }
+}
+
+void CapacitySearch::FillPart(const Choice& choice, std::uint32_t placed, Part& part) {
+  part.begin = part.turn = pool_.size();
+  bool is_touched = false;
+  for (std::size_t i = choice.part.begin; i < choice.part.end; ++i) {
+    const std::uint32_t block = pool_[i];
+    const std::uint32_t at = blocks_[block].hull.begin;
+    if (at < part.span.begin || at >= part.span.end || IsPlaced(block)) continue;
+    pool_.push_back(block);
+    is_touched |= blocks_.conflicts().Has(placed, block);
+  }
+  part.end = pool_.size();
+  if (!is_touched) return;
+  part.floor = offsets_[placed];
+  part.depth = choices_.size();
+}
+
+// A part that the block placed does not touch goes back to what bore on it before, from the floor of then.
+void CapacitySearch::Split(const Choice& choice, std::size_t at) {
+  const std::size_t first = parts_.size();
+  const std::uint32_t placed = pool_[at];
+  FindParts(choice.part);
   for (std::size_t p = first; p < parts_.size(); ++p) {
-    Part& rest = parts_[p];
-    rest.begin = pool_.size();
-    for (std::size_t i = part.begin; i < part.end; ++i) {
-      const BlockIndex block = pool_[i];
-      const std::uint32_t at = Hull(block).begin;
-      const bool inside = rest.span.begin <= at && at < rest.span.end;
-      if (inside && (unplaced_[block / 64] >> block % 64 & 1) != 0) pool_.push_back(block);
-    }
-    rest.end = pool_.size();
+    FillPart(choice, placed, parts_[p]);
+    if (ranking_->follows_load) Rank(parts_[p]);
   }
-  return parts_.size() - first;
 }
 
 void CapacitySearch::UndoTo(std::size_t trail) {
@@ -193,14 +251,17 @@ void CapacitySearch::UndoTo(std::size_t trail) {
     switch (change.kind) {
       case Change::Kind::kLowest:
         lowest_[change.index] = change.before;
+        out_of_order_[change.index] = change.out_of_order ? 1 : 0;
         break;
       case Change::Kind::kFloor:
         floor_[change.index] = change.before;
         break;
-      case Change::Kind::kPlaced:
+      case Change::Kind::kPlaced: {
+        const Entry& entry = blocks_[change.index];
         unplaced_[change.index / 64] |= std::uint64_t{1} << change.index % 64;
-        ForEachPosition(change.index,
-                        [&](std::uint32_t position) { rest_[position] += instance_[change.index].bytes; });
+        blocks_.ForEachPosition(change.index, [&](std::uint32_t position) { rest_[position] += entry.bytes; });
+        for (std::uint32_t p = entry.hull.begin; p + 1 < entry.hull.end; ++p) ++crossing_[p];
+      }
     }
   }
 }
@@ -210,23 +271,29 @@ CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& s
   bool solved = false;  // what the choice that was closed last reports to the one before
   while (!choices_.empty()) {
     Choice& choice = choices_.back();
-    if (solved && ++choice.solved == choice.part_count) {
-      Close();  // its parts stay in the arenas: a choice before it may still have to undo them
-      continue;
-    }
-    if (!solved) {
+    if (solved) {
+      if (++choice.solved == choice.part_count) {
+        Close();  // its parts stay in the arenas: a choice before it may still have to undo them
+        continue;
+      }
+    } else {
       UndoTo(choice.trail);
       pool_.resize(choice.pool);
       parts_.resize(choice.parts);
       choice.solved = 0;
       if (choice.next == choice.candidates_end) {
-        Close();
+        Fail(choice.part.depth);
         continue;
       }
-      if (nodes_left_-- == 0) return Outcome::kLimit;
-      if (nodes_left_ % kNodesPerClock == 0 && should_stop()) return Outcome::kLimit;
-      if (!PlaceAndInfer(candidates_[choice.next++], choice.part.span)) continue;
-      choice.part_count = Split(choice.part);
+      if (nodes_ == node_limit_) return Outcome::kLimit;
+      if (++nodes_ % kNodesPerClock == 0 && should_stop()) return Outcome::kLimit;
+      const std::uint32_t block = pool_[candidates_[choice.next++].at];
+      if (!PlaceAndInfer(block, choice.part.span)) {
+        // A block on which nothing will lie is not to blame.
+        if (!blocks_.conflicts().Intersects(block, unplaced_)) Fail(choice.part.depth);
+        continue;
+      }
+      Descend(choice);
       if (choice.part_count == 0) {
         solved = true;
         Close();
@@ -234,20 +301,29 @@ CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& s
       }
     }
     solved = false;
-    const BlockIndex placed = candidates_[choice.next - 1];
-    Open(parts_[choice.parts + choice.solved], offsets_[placed], placed);
+    const Part next = parts_[choice.parts + choice.solved];
+    if (!Open(next)) Fail(next.depth);
   }
   return solved ? Outcome::kFound : Outcome::kInfeasible;
 }
 
-CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, std::span<const BlockIndex> ranking,
-                                            std::uint64_t node_limit, const std::function<bool()>& should_stop) {
-  if (instance_.load_bound() > capacity) return Outcome::kInfeasible;
-  Reset(capacity, ranking);
-  nodes_left_ = node_limit;
-  const std::size_t roots = Split({0, pool_.size(), {0, instance_.positions()}});
-  for (std::size_t root = 0; root < roots; ++root) {
-    Open(parts_[root], 0, kNone);
+CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, const Ranking& ranking, std::uint64_t node_limit,
+                                            const std::function<bool()>& should_stop) {
+  ranking_ = &ranking;
+  if (!Reset(capacity)) return Outcome::kInfeasible;
+  node_limit_ = node_limit;
+  const Part all{0, pool_.size(), {0, blocks_.positions()}, 0, 0, 0};
+  FindParts(all);
+  const std::vector<Part> roots = parts_;
+  for (Part part : roots) {
+    part.begin = part.turn = pool_.size();
+    for (std::size_t i = all.begin; i < all.end; ++i) {
+      const std::uint32_t at = blocks_[pool_[i]].hull.begin;
+      if (part.span.begin <= at && at < part.span.end) pool_.push_back(pool_[i]);
+    }
+    part.end = pool_.size();
+    Rank(part);
+    if (!Open(part)) return Outcome::kInfeasible;
     if (const Outcome outcome = SolveRoot(should_stop); outcome != Outcome::kFound) return outcome;
   }
   return Outcome::kFound;

@@ -1,24 +1,31 @@
-// CapacitySearch: does an instance fit under a capacity? Complete: finds a packing or proves that there is none, unless
-// the node limit ends it first.
+// CapacitySearch: do blocks fit under a capacity, some of them frozen? Complete: finds a packing or proves that there
+// is none, unless the node limit ends it first.
 //
 // Depth-first over canonical packings, after Moffitt, "MiniMalloc" (ASPLOS 2023); own code, iterative:
 // * blocks are placed in order of offset (ties by rank), each on the lowest offset that the blocks placed so far leave
-// it;
+//   it;
 // * a block is not placed where another would still fit entirely below it (dominance);
 // * at every position, the lowest offset at which anything can go on plus what is still to be placed must not pass the
 //   capacity (section inference);
-// * what falls apart in time is solved part by part, so that a mistake in one part is not searched again in another.
-// The rank decides which block of those that could rest on the same offset comes first, and with it the running time.
+// * what falls apart in time is solved part by part and ranked anew, by the load that is left.
+// Beyond the paper:
+// * what cannot fit is remembered and not searched again (failed_parts.h);
+// * where a part fails, the search goes back to the last placement that bears on it;
+// * of two blocks with the same lifetimes, one directly on the other, the larger lies below (optional); of two that are
+//   interchangeable the first comes first.
+// None of these loses completeness: of the packings that fit, the one with the least sum of (weight x offset), weights
+// positive and falling per byte from large blocks to small ones, obeys them all.
+// Frozen blocks are obstacles: room above and below them is used, for windows of large instances.
 // Not thread-safe. Bytes.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
-#include "planner/packing/bit_rows.h"
-#include "planner/packing/instance.h"
+#include "planner/packing/failed_parts.h"
+#include "planner/packing/ranking.h"
+#include "planner/packing/search_blocks.h"
 
 namespace stalloc::planner {
 
@@ -26,29 +33,38 @@ class CapacitySearch {
  public:
   enum class Outcome { kFound, kInfeasible, kLimit };
 
-  // REQUIRES: the instance outlives the search. Memory grows with blocks squared.
-  explicit CapacitySearch(const Instance& instance);
+  // REQUIRES: the blocks outlive the search.
+  explicit CapacitySearch(const SearchBlocks& blocks);
 
-  // `ranking` holds every block once, the preferred first. Asks `should_stop` now and then.
-  Outcome Run(Bytes capacity, std::span<const BlockIndex> ranking, std::uint64_t node_limit,
+  // The ranking decides which of the blocks that could rest on the same offset comes first, and with it the running
+  // time, hardly the answer. Asks `should_stop` now and then. What is frozen above the capacity makes it infeasible.
+  Outcome Run(Bytes capacity, const Ranking& ranking, std::uint64_t node_limit,
               const std::function<bool()>& should_stop);
-  // Valid after kFound.
-  [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
-  // The lowest height that the packing found reaches. Valid after kFound.
-  [[nodiscard]] Bytes height() const;
+  // Of all blocks of the instance. Valid after kFound.
+  [[nodiscard]] std::vector<Offset> Offsets() const;
+  // Nodes of the last run.
+  [[nodiscard]] std::uint64_t nodes() const { return nodes_; }
+  // Forgets what earlier runs have proved, so that the next one depends on nothing before it.
+  void Forget() { failed_.Clear(); }
 
  private:
-  // Blocks that are still to be placed within a range of positions that no other such block enters: part of pool_.
+  using Entry = SearchBlocks::Entry;
+  static constexpr std::uint32_t kNone = SearchBlocks::kNone;
+
+  // Blocks that are still to be placed within a range of positions that no other such block enters.
   struct Part {
-    std::size_t begin;
+    std::size_t begin;  // of pool_, by rank
     std::size_t end;
     Span span;
+    Offset floor;       // nothing goes below it,
+    std::size_t turn;   // nor on it what stands before this in the pool
+    std::size_t depth;  // choices up to the last one that bears on the part; 0: none does
   };
-  // One choice: which block of a part comes next. Its parts are what is left of the part after that block.
+  // Which block of a part comes next. Its parts are what is left of the part after that block.
   struct Choice {
     Part part;
-    Offset floor;         // offset of the block placed before
-    BlockIndex previous;  // that block; kNone at the root
+    PartHash hash;
+    Offset proved_floor;  // lowest floor from which nothing more may be placed than here
     std::size_t candidates_begin;
     std::size_t candidates_end;
     std::size_t next;   // candidate
@@ -58,49 +74,65 @@ class CapacitySearch {
     std::size_t part_count;
     std::size_t solved;  // of its parts
   };
+  struct Candidate {
+    Offset offset;
+    std::size_t at;  // in the pool
+  };
   struct Change {
     enum class Kind : std::uint8_t { kPlaced, kLowest, kFloor } kind;
+    bool out_of_order;
     std::uint32_t index;
     Offset before;
   };
-  static constexpr BlockIndex kNone = ~BlockIndex{0};
 
-  void Reset(Bytes capacity, std::span<const BlockIndex> ranking);
-  void Open(Part part, Offset floor, BlockIndex previous);
-  void Close();
-  // Places the block at its lowest offset and tells the others; false where that leaves some block or position no room.
-  bool PlaceAndInfer(BlockIndex block, const Span& span);
-  void Place(BlockIndex block);
-  bool RaiseConflicts(BlockIndex block);
-  void RaiseFloors();
-  // Appends the parts that `part` falls into, without the blocks placed, and returns how many there are.
-  std::size_t Split(Part part);
+  bool Reset(Bytes capacity);
   Outcome SolveRoot(const std::function<bool()>& should_stop);
+  // False where the part is known to fail.
+  bool Open(const Part& part);
+  void Close();
+  // Ends all choices that the failure of a part makes pointless: those beyond `depth`.
+  void Fail(std::size_t depth);
+  // Places the block at its lowest offset and tells the others; false where that leaves some block or position no room.
+  bool PlaceAndInfer(std::uint32_t block, const Span& span);
+  void Place(std::uint32_t block);
+  bool RaiseConflicts(std::uint32_t block);
+  void RaiseFloor(std::uint32_t position);
+  [[nodiscard]] bool HasRoom(const Span& span, Offset floor) const;
+  // Appends the parts that are left of the choice's part after the candidate it stands at.
+  void Descend(Choice& choice);
+  void Continue(const Choice& choice, std::size_t at, bool is_covered);
+  void Split(const Choice& choice, std::size_t at);
+  // Where no block crosses, between what is left of the part.
+  void FindParts(const Part& part);
+  void FillPart(const Choice& choice, std::uint32_t placed, Part& part);
+  // Sorts the part's blocks by rank, with what is left to be placed as load.
+  void Rank(const Part& part);
+  [[nodiscard]] bool IsPlaced(std::uint32_t block) const { return (unplaced_[block / 64] >> block % 64 & 1) == 0; }
+  [[nodiscard]] bool OutOfOrder(std::uint32_t below, std::uint32_t above) const;
   void UndoTo(std::size_t trail);
-  template <typename Visit>
-  void ForEachPosition(BlockIndex block, Visit visit) const;
-  [[nodiscard]] Span Hull(BlockIndex block) const;
 
-  const Instance& instance_;
-  BitRows conflicts_;  // of a block: blocks
-  BitRows alive_;      // at a position: blocks
+  const SearchBlocks& blocks_;
+  const Ranking* ranking_ = nullptr;
   Bytes capacity_ = 0;
   std::vector<Offset> offsets_;
-  std::vector<Offset> lowest_;           // of a block that is not placed: lowest offset left to it
-  std::vector<std::uint64_t> unplaced_;  // a row of bits
-  std::vector<Offset> floor_;            // of a position: the least lowest_ of the blocks to be placed there
+  std::vector<Offset> lowest_;              // of a block that is not placed: lowest offset left to it
+  std::vector<std::uint8_t> out_of_order_;  // whether it would lie there on a block that ought to lie on it
+  std::vector<std::uint64_t> unplaced_;     // a row of bits
+  std::vector<Offset> floor_;            // of a position: the least lowest_ of the blocks to be placed there; 0: none
   std::vector<Bytes> rest_;              // of a position: bytes to be placed there
-  std::vector<std::uint32_t> rank_;
-  std::vector<BlockIndex> pool_;  // blocks of open parts, by rank
-  std::vector<BlockIndex> candidates_;
+  std::vector<std::uint32_t> crossing_;  // of a position: blocks to be placed that are also in the next one
+  bool falls_apart_ = false;             // the last block placed was the last one to cross somewhere
+  std::vector<std::uint32_t> pool_;      // blocks of open parts, by rank
+  std::vector<Candidate> candidates_;
   std::vector<Part> parts_;
   std::vector<Choice> choices_;
   std::vector<Change> trail_;
-  std::vector<std::uint32_t> touched_;  // positions whose floor may rise
-  std::vector<std::uint32_t> touched_at_;
-  std::uint32_t touch_round_ = 0;
-  std::vector<std::uint32_t> reach_;  // scratch of Split
-  std::uint64_t nodes_left_ = 0;
+  FailedParts failed_;
+  Bytes failed_capacity_ = 0;         // what is in failed_ failed under it
+  std::vector<std::uint32_t> reach_;  // scratch
+  std::vector<RankingKey> keys_;      // scratch
+  std::uint64_t nodes_ = 0;
+  std::uint64_t node_limit_ = 0;
 };
 
 }  // namespace stalloc::planner

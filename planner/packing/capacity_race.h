@@ -1,0 +1,59 @@
+// CapacityRace: capacity searches under many rankings take turns, on all threads.
+//
+// The running time of a capacity search varies by orders of magnitude with the ranking, so many are tried under a node
+// limit that the caller raises: by lifetime, area, load and size, plain, shaken a little, and mixed at random. Of those
+// that decide, the first in order is taken: the outcome depends on the seed, not on the number of threads or their
+// speed. Not thread-safe. Bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "planner/packing/capacity_search.h"
+#include "planner/packing/random.h"
+#include "planner/packing/ranking.h"
+#include "planner/packing/search_blocks.h"
+
+namespace stalloc::planner {
+
+class CapacityRace {
+ public:
+  using Outcome = CapacitySearch::Outcome;
+
+  // REQUIRES: the blocks outlive the race; threads > 0.
+  CapacityRace(const SearchBlocks& blocks, std::uint64_t seed, int threads);
+
+  // One search under each ranking, at most `node_limit` nodes each. `plain`: the fixed rankings as they are, else
+  // shaken. `should_stop` is called on several threads at once.
+  Outcome Run(Bytes capacity, std::uint64_t node_limit, bool plain, const std::function<bool()>& should_stop);
+  // Of all blocks of the instance. Valid after kFound.
+  [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
+
+ private:
+  // A round; of any number of threads.
+  static constexpr std::size_t kRankings = 16;
+
+  [[nodiscard]] Ranking MakeRanking(std::size_t index, bool plain, std::uint64_t seed) const;
+  CapacitySearch& SearchOf(std::size_t index);
+
+  const SearchBlocks& blocks_;
+  const Rankings rankings_;
+  Random random_;
+  const int threads_;
+  // One a ranking: what it remembers is its own, so that it does not matter which thread runs it. Made when first
+  // needed.
+  std::array<std::unique_ptr<CapacitySearch>, kRankings> searches_;
+  std::vector<Offset> offsets_;
+};
+
+// Whether the blocks that are not frozen fit below the capacity with the frozen ones in their way: a race in rounds of
+// growing node limits until some ranking decides, all have spent about `node_limit` nodes together, or `should_stop`
+// says so. On kFound, `offsets` holds those of all blocks. Deterministic.
+[[nodiscard]] CapacitySearch::Outcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
+                                               std::uint64_t node_limit, const std::function<bool()>& should_stop,
+                                               std::vector<Offset>& offsets);
+
+}  // namespace stalloc::planner

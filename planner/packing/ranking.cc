@@ -1,0 +1,69 @@
+#include "planner/packing/ranking.h"
+
+#include <cmath>
+
+namespace stalloc::planner {
+namespace {
+
+double Ticks(const Block& block) {
+  double ticks = static_cast<double>(block.life.end - block.life.begin);
+  if (block.second_life) ticks += static_cast<double>(block.second_life->end - block.second_life->begin);
+  return ticks;
+}
+
+void Shake(RankingKey& key, double shake, Random& random) {
+  for (double& part : key) part *= 1.0 + shake * random.Unit();
+}
+
+}  // namespace
+
+Rankings::Rankings(const SearchBlocks& blocks) {
+  measures_.reserve(blocks.size());
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+    const SearchBlocks::Entry& entry = blocks[i];
+    measures_.push_back({Ticks(blocks.instance().problem().blocks[entry.block]),
+                         static_cast<double>(entry.span.length() + entry.second.length()),
+                         static_cast<double>(entry.bytes)});
+  }
+}
+
+Ranking Rankings::Fixed(std::size_t index, double shake, Random& random) const {
+  // A one stands for the load.
+  constexpr std::array<std::size_t, kFixed> kLoadKeys = {2, 0, 0, 1, 2, 0, 0, 1};
+  Ranking ranking{{}, kLoadKeys[index]};
+  ranking.keys.reserve(measures_.size());
+  for (const Measures& m : measures_) {
+    const double ticks_area = m.ticks * m.bytes;
+    const double area = m.positions * m.bytes;
+    const std::array<RankingKey, kFixed> keys = {{{m.ticks, ticks_area, 1},
+                                                  {1, ticks_area, m.ticks},
+                                                  {1, m.ticks, ticks_area},
+                                                  {area, 1, m.bytes},
+                                                  {m.positions, area, 1},
+                                                  {1, m.positions, m.bytes},
+                                                  {m.ticks, m.bytes, m.positions},
+                                                  {ticks_area, 1, m.bytes}}};
+    ranking.keys.push_back(keys[index]);
+    Shake(ranking.keys.back(), shake, random);
+  }
+  return ranking;
+}
+
+Ranking Rankings::Mixed(double shake, Random& random) const {
+  const bool in_positions = random.Below(3) != 0;
+  const double length = 2 * random.Unit();
+  const double bytes = 2 * random.Unit();
+  const bool has_load = random.Below(2) != 0;
+  const double load = has_load ? 4 * random.Unit() + 0.1 : 1;
+  Ranking ranking{{}, has_load ? 0 : Ranking::kNoLoad};
+  ranking.keys.reserve(measures_.size());
+  for (const Measures& m : measures_) {
+    // Comparing x times load^c is comparing x^(1/c) times load.
+    const double rest = std::pow(in_positions ? m.positions : m.ticks, length) * std::pow(m.bytes, bytes);
+    ranking.keys.push_back({std::pow(rest, 1 / load), m.bytes, m.ticks});
+    Shake(ranking.keys.back(), shake, random);
+  }
+  return ranking;
+}
+
+}  // namespace stalloc::planner
