@@ -286,7 +286,7 @@ CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& s
         continue;
       }
       if (nodes_ == node_limit_) return Outcome::kLimit;
-      if (++nodes_ % kNodesPerClock == 0 && should_stop()) return Outcome::kLimit;
+      if (nodes_++ % kNodesPerClock == 0 && should_stop()) return Outcome::kLimit;
       const std::uint32_t block = pool_[candidates_[choice.next++].at];
       if (!PlaceAndInfer(block, choice.part.span)) {
         // A block on which nothing will lie is not to blame.

@@ -1,5 +1,6 @@
 #include "planner/packing/ranking.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace stalloc::planner {
@@ -15,9 +16,20 @@ void Shake(RankingKey& key, double shake, Random& random) {
   for (double& part : key) part *= 1.0 + shake * random.Unit();
 }
 
+// Interchangeable blocks share the best of their keys, for the search takes them in their own order.
+void UniteTwins(const SearchBlocks& blocks, std::vector<RankingKey>& keys) {
+  std::vector<std::uint32_t> first(blocks.size());
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+    const std::uint32_t twin = blocks[i].twin;  // before i
+    first[i] = twin == SearchBlocks::kNone ? i : first[twin];
+    keys[first[i]] = std::max(keys[first[i]], keys[i]);
+  }
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) keys[i] = keys[first[i]];
+}
+
 }  // namespace
 
-Rankings::Rankings(const SearchBlocks& blocks) {
+Rankings::Rankings(const SearchBlocks& blocks) : blocks_(blocks) {
   measures_.reserve(blocks.size());
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
     const SearchBlocks::Entry& entry = blocks[i];
@@ -29,23 +41,24 @@ Rankings::Rankings(const SearchBlocks& blocks) {
 
 Ranking Rankings::Fixed(std::size_t index, double shake, Random& random) const {
   // A one stands for the load.
-  constexpr std::array<std::size_t, kFixed> kLoadKeys = {2, 0, 0, 1, 2, 0, 0, 1};
+  constexpr std::array<std::size_t, kFixed> kLoadKeys = {0, 1, 0, 0, 1, 2, 1, 2};
   Ranking ranking{{}, kLoadKeys[index]};
   ranking.keys.reserve(measures_.size());
   for (const Measures& m : measures_) {
     const double ticks_area = m.ticks * m.bytes;
     const double area = m.positions * m.bytes;
-    const std::array<RankingKey, kFixed> keys = {{{m.ticks, ticks_area, 1},
-                                                  {1, ticks_area, m.ticks},
-                                                  {1, m.ticks, ticks_area},
+    const std::array<RankingKey, kFixed> keys = {{{1, m.ticks, ticks_area},
                                                   {area, 1, m.bytes},
-                                                  {m.positions, area, 1},
                                                   {1, m.positions, m.bytes},
-                                                  {m.ticks, m.bytes, m.positions},
-                                                  {ticks_area, 1, m.bytes}}};
+                                                  {1, ticks_area, m.ticks},
+                                                  {ticks_area, 1, m.bytes},
+                                                  {m.positions, area, 1},
+                                                  {m.ticks, 1, ticks_area},
+                                                  {m.ticks, ticks_area, 1}}};
     ranking.keys.push_back(keys[index]);
     Shake(ranking.keys.back(), shake, random);
   }
+  UniteTwins(blocks_, ranking.keys);
   return ranking;
 }
 
@@ -63,6 +76,7 @@ Ranking Rankings::Mixed(double shake, Random& random) const {
     ranking.keys.push_back({std::pow(rest, 1 / load), m.bytes, m.ticks});
     Shake(ranking.keys.back(), shake, random);
   }
+  UniteTwins(blocks_, ranking.keys);
   return ranking;
 }
 

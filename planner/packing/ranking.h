@@ -32,6 +32,7 @@ class Rankings {
   // The published ones and others that solved public instances soonest, the first of them most often.
   static constexpr std::size_t kFixed = 8;
 
+  // REQUIRES: the blocks outlive this.
   explicit Rankings(const SearchBlocks& blocks);
 
   // REQUIRES: index < kFixed. Every key is multiplied by 1 to 1 + `shake` at random.
@@ -45,6 +46,8 @@ class Rankings {
     double positions;  // the same, in positions
     double bytes;
   };
+
+  const SearchBlocks& blocks_;
   std::vector<Measures> measures_;
 };
 
