@@ -105,6 +105,12 @@ Mark ParseMark(pbf_reader message) {
   return mark;
 }
 
+// protozero itself does not look at the wire type of a packed field, and would take the eight bytes of a fixed64 for a
+// length and values.
+void RequirePacked(const pbf_reader& message) {
+  if (message.wire_type() != protozero::pbf_wire_type::length_delimited) throw Malformed("unexpected wire type");
+}
+
 Slot ParseSlot(pbf_reader message) {
   Slot slot;
   while (message.next()) {
@@ -116,6 +122,7 @@ Slot ParseSlot(pbf_reader message) {
         slot.capacity = message.get_uint64();
         break;
       case 3:
+        RequirePacked(message);
         for (const std::uint32_t predecessor : message.get_packed_uint32()) slot.predecessors.push_back(predecessor);
         break;
       default:
@@ -161,6 +168,7 @@ std::size_t CountPacked(pbf_reader message, protozero::pbf_tag_type tag) {
   std::size_t count = 0;
   while (message.next()) {
     if (message.tag() == tag) {
+      RequirePacked(message);
       count = static_cast<std::size_t>(message.get_packed_uint64().size());
     } else {
       message.skip();
@@ -171,6 +179,7 @@ std::size_t CountPacked(pbf_reader message, protozero::pbf_tag_type tag) {
 
 // The column that `message` stands at.
 void ParseColumn(pbf_reader* message, std::vector<Entry>* entries) {
+  RequirePacked(*message);
   switch (message->tag()) {
     case 2:
       return ReadColumn(message->get_packed_uint64(), "bytes", entries, [](Entry& e, Bytes v) { e.bytes = v; });
@@ -261,6 +270,7 @@ StreamInfo ParseStream(pbf_reader message) {
 
 // The column that `message` stands at.
 void ParseColumn(pbf_reader* message, std::vector<IdleRectangle>* rows) {
+  RequirePacked(*message);
   using Row = IdleRectangle;
   switch (message->tag()) {
     case 1:

@@ -56,7 +56,10 @@ class Encoder {
     if (event.kind == EventKind::kAlloc || event.kind == EventKind::kRecordStream) {
       Introduce(trace_.streams, event.stream + std::size_t{1}, &streams_, &chunk_.streams);
     }
-    chunk_.AppendRow(event.kind, subject, value, event.stream, event.thread, event.time_ns - time_ns_, event.flags);
+    // Unsigned, as in the reader: the difference of any two times wraps.
+    const auto delta =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(event.time_ns) - static_cast<std::uint64_t>(time_ns_));
+    chunk_.AppendRow(event.kind, subject, value, event.stream, event.thread, delta, event.flags);
     time_ns_ = event.time_ns;
   }
 

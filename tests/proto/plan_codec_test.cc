@@ -149,6 +149,24 @@ TEST(PlanCodecTest, ColumnsOfUnequalLengthAndUnknownValuesAreRefused) {
   EXPECT_THAT(ErrorOf(Frame(message.SerializeAsString())), HasSubstr("unknown entry class 9"));
 }
 
+// To protozero a fixed64 whose first byte is 7 looks like a packed column of the seven others. Found by plan_fuzz.
+TEST(PlanCodecTest, AColumnOfAnotherWireTypeIsRefused) {
+  Plan plan = RandomFormats(4).MakePlan();
+  Entry entry;
+  entry.bytes = entry.min_bytes = entry.max_bytes = kBlockAlignment;
+  plan.devices[0].cycle[0].phases.clear();
+  plan.devices[0].cycle[0].entries.assign(7, entry);
+  plan.devices[0].idle = {};
+  ASSERT_EQ(ErrorOf(EncodePlan(plan)), "no error");
+  proto::Plan message;
+  ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(plan))));
+  proto::Script* script = message.mutable_devices(0)->mutable_cycle(0);
+  script->clear_expected_life();
+  script->GetReflection()->MutableUnknownFields(script)->AddFixed64(proto::Script::kExpectedLifeFieldNumber,
+                                                                    0x0706050403020107);
+  EXPECT_THAT(ErrorOf(Frame(message.SerializeAsString())), HasSubstr("unexpected wire type"));
+}
+
 TEST(PlanCodecTest, PlanThatBreaksARuleIsRefusedByBothSides) {
   TemporaryDirectory directory;
   Plan plan = RandomFormats(4).MakePlan();

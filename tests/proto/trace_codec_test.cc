@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -152,6 +153,17 @@ TEST_F(TraceCodecTest, ReaderTakesChunksThatProtobufWrote) {
   EXPECT_EQ(trace->events[2].kind, EventKind::kFree);
   EXPECT_EQ(trace->events[2].allocation, 0u);
   EXPECT_EQ(trace->streams, (std::vector<StreamInfo>{{.ordinal = 0, .device = 0, .handle = 7}}));
+}
+
+// Two of them are further apart than their type holds.
+TEST_F(TraceCodecTest, AnyTimesComeBackEqual) {
+  Trace trace = RandomFormats(5).MakeTrace(3);
+  trace.events[0].time_ns = std::numeric_limits<std::int64_t>::max();
+  trace.events[1].time_ns = std::numeric_limits<std::int64_t>::min();
+  trace.events[2].time_ns = std::numeric_limits<std::int64_t>::max();
+  const absl::StatusOr<Trace> read = Read(EncodeTrace(trace));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ExpectEqual(*read, trace);
 }
 
 TEST_F(TraceCodecTest, TruncationAtEveryByteYieldsTheValidPrefix) {
