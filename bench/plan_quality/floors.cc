@@ -58,6 +58,21 @@ const std::vector<Floor>& Floors() {
       {"minimalloc/I", 1.0, 3},
       {"minimalloc/J", 1.0, 3},
       {"minimalloc/K", 1.0, 3},
+      {"synth/dense-25k", 1.0003, 0.5},
+      {"synth/recompute-25k", 1.0003, 0.5},
+      {"synth/interleaved-25k", 1.0003, 0.5},
+      {"synth/varlen-25k", 1.0005, 5},
+      {"synth/moe-25k", 1.0005, 5},
+      {"synth/dense-200k", 1.0001, 1},
+      {"synth/recompute-200k", 1.0001, 1},
+      {"synth/interleaved-200k", 1.0001, 1},
+      {"synth/varlen-200k", 1.001, 10},
+      {"synth/moe-200k", 1.001, 10},
+      {"synth/dense-1m", 1.0001, 4},
+      {"synth/recompute-1m", 1.0001, 4},
+      {"synth/interleaved-1m", 1.0001, 4},
+      {"synth/varlen-1m", 1.002, 30},
+      {"synth/moe-1m", 1.002, 30},
   };
   return floors;
 }

@@ -1,10 +1,15 @@
 #include "bench/plan_quality/instances.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "planner/packing/csv.h"
+#include "planner/synth/generator.h"
+#include "planner/synth/options.h"
+#include "planner/synth/trace_problem.h"
 #include "tests/packing/corpus.h"
 
 namespace stalloc::planner {
@@ -18,7 +23,33 @@ absl::StatusOr<Problem> ReadCsvProblem(const std::string& path) {
   return std::move(csv->problem);
 }
 
+struct Scale {
+  const char* name;
+  std::uint64_t blocks;
+};
+constexpr Scale kScales[] = {{"25k", 25'000}, {"200k", 200'000}, {"1m", 1'000'000}};
+
+absl::StatusOr<Problem> SynthesizeProblem(const SynthOptions& preset, std::uint64_t blocks) {
+  const absl::StatusOr<SynthOptions> options = ScaleToBlocks(preset, blocks);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Trace> trace = Synthesize(*options);
+  if (!trace.ok()) return trace.status();
+  return ProblemOfTrace(*trace);
+}
+
 }  // namespace
+
+std::vector<BenchInstance> SyntheticInstances() {
+  std::vector<BenchInstance> instances;
+  for (const Scale& scale : kScales) {
+    for (const SynthPreset& preset : SynthPresets()) {
+      instances.push_back(
+          {.name = absl::StrCat("synth/", preset.name, "-", scale.name),
+           .load = [&preset, blocks = scale.blocks] { return SynthesizeProblem(preset.options, blocks); }});
+    }
+  }
+  return instances;
+}
 
 std::vector<BenchInstance> StandardInstances(const std::string& root) {
   std::vector<BenchInstance> instances;

@@ -22,6 +22,9 @@ struct BenchInstance {
 // they are absent.
 [[nodiscard]] std::vector<BenchInstance> StandardInstances(const std::string& root);
 
+// Each preset of `stalloc-planner synth` at 25 k, 200 k and 1 M blocks: synth/PRESET-25k and so on.
+[[nodiscard]] std::vector<BenchInstance> SyntheticInstances();
+
 // A file in the public CSV format (planner/packing/csv.h), called by its name without folders and ending.
 [[nodiscard]] BenchInstance CsvInstanceOf(const std::string& path);
 

@@ -57,7 +57,10 @@ std::vector<BenchInstance> ChosenInstances(const std::vector<std::string>& posit
   files.insert(files.end(), positional.begin(), positional.end());
   const std::string root = absl::GetFlag(FLAGS_root);
   std::vector<BenchInstance> all;
-  if (files.empty()) all = StandardInstances(root.empty() ? SourceRoot() : root);
+  if (files.empty()) {
+    all = StandardInstances(root.empty() ? SourceRoot() : root);
+    for (BenchInstance& instance : SyntheticInstances()) all.push_back(std::move(instance));
+  }
   for (const std::string& file : files) all.push_back(CsvInstanceOf(file));
   std::vector<BenchInstance> chosen;
   for (BenchInstance& instance : all) {
