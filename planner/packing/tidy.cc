@@ -215,7 +215,8 @@ Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const C
 }
 
 Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options) {
-  if (problem.blocks.empty() || problem.blocks.size() > options.placements) return packing;
+  const bool too_large = 2 * problem.blocks.size() > options.placements;
+  if (problem.blocks.empty() || too_large || std::chrono::steady_clock::now() >= options.deadline) return packing;
   return Tidier(problem, std::move(packing), options).Run();
 }
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "planner/analysis/rank_planner.h"
 
@@ -27,6 +29,9 @@ Outcome PlanCorpus(const Trace& trace, std::chrono::milliseconds packing_time) {
 void ExpectHoldsAfterwards(const Outcome& outcome, const Trace& trace) {
   const auto replays = CheckPlanAgainstTrace(outcome.plan, trace);
   EXPECT_TRUE(replays.ok()) << replays.status();
+  const PackingReport& packing = *outcome.report.devices[0].packing;
+  EXPECT_GE(packing.idle_coverage, 0.9);
+  EXPECT_LE(packing.idle_rectangles * 4, std::max<std::uint64_t>(packing.blocks, 1024));
 }
 
 TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
 
 #include "planner/packing/csv.h"
 #include "planner/packing/plan_check.h"
 #include "planner/packing/portfolio.h"
+#include "planner/packing/size_first_fit.h"
 #include "planner/packing/solver.h"
+#include "planner/packing/tidy.h"
 
 namespace stalloc::planner {
 namespace {
@@ -38,6 +41,36 @@ TEST_P(RecordedRunTest, PacksToItsFloor) {
   const Packing packing = MakePortfolio()->Solve(*problem, options);
   EXPECT_TRUE(CheckPacking(*problem, packing).ok());
   EXPECT_LE(static_cast<double>(packing.height) / static_cast<double>(bound), GetParam().greatest_ratio);
+}
+
+// Every eighth size on a stream of its own, as copies and communication have.
+void SplitStreams(Problem& problem) {
+  for (Block& block : problem.blocks) block.stream = block.bytes / 512 % 8 == 3 ? 1 : 0;
+}
+
+class TidyRunTest : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Corpus, TidyRunTest,
+                         testing::Values("gpt_dense", "megatron_moe_ep2_rank0", "megatron_vpp_rank0"),
+                         [](const testing::TestParamInfo<const char*>& param) { return std::string(param.param); });
+
+TEST_P(TidyRunTest, GathersIdleSpaceAndSavesWaitsAtTheSameHeight) {
+  auto problem = ReadRecordedRun(SourceRoot() + "/bench/corpus/" + GetParam() + ".txt.gz");
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  const Packing before = MakeSizeFirstFit()->Solve(*problem, {});
+  for (const bool two_streams : {false, true}) {
+    if (two_streams) SplitStreams(*problem);
+    const Packing after = Tidy(*problem, before, {});
+    EXPECT_TRUE(CheckPacking(*problem, after).ok());
+    EXPECT_EQ(after.height, before.height);
+    const Tidiness old_one = MeasureTidiness(*problem, before, {});
+    const Tidiness new_one = MeasureTidiness(*problem, after, {});
+    if (two_streams) {
+      EXPECT_LE(new_one.hand_overs * 4, old_one.hand_overs * 3);
+    } else {
+      EXPECT_LE(new_one.scatter.share(), 0.95 * old_one.scatter.share());
+    }
+  }
 }
 
 constexpr Bytes kPublicCapacity = 1048576;
