@@ -47,6 +47,19 @@ class BitRows {
     }
   }
 
+  // Whether `accept` says yes to anything that is both in the row and in `mask`; asks in ascending order until then.
+  template <typename Accept>
+  [[nodiscard]] bool AnyIn(std::size_t row, std::span<const std::uint64_t> mask, Accept accept) const {
+    const std::uint64_t* bits = bits_.data() + row * words_;
+    for (std::size_t word = 0; word < words_; ++word) {
+      for (std::uint64_t left = bits[word] & mask[word]; left != 0; left &= left - 1) {
+        if (accept(static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(left)))))
+          return true;
+      }
+    }
+    return false;
+  }
+
  private:
   std::size_t words_;
   std::vector<std::uint64_t> bits_;

@@ -5,22 +5,16 @@
 #include <thread>
 
 namespace stalloc::planner {
+namespace {
+
+std::uint64_t Share(std::size_t ranking, std::uint64_t node_limit) {
+  return ranking < Rankings::kLeading ? node_limit : node_limit / 4;
+}
+
+}  // namespace
 
 CapacityRace::CapacityRace(const SearchBlocks& blocks, std::uint64_t seed, int threads)
     : blocks_(blocks), rankings_(blocks), random_(seed), threads_(threads) {}
-
-Ranking CapacityRace::MakeRanking(std::size_t index, bool plain, std::uint64_t seed) const {
-  constexpr std::array<double, 4> kShakes = {0.02, 0.1, 0.3, 0.8};
-  Random random(seed);
-  const double shake = kShakes[random.Below(kShakes.size())];
-  const bool fixed = index < Rankings::kFixed;
-  Ranking ranking = fixed ? rankings_.Fixed(index, plain ? 0 : shake, random)
-                          : rankings_.Mixed(random.Below(2) == 0 ? 0 : shake, random);
-  // Both ways find something that the other does not.
-  ranking.follows_load = random.Below(2) == 0;
-  ranking.orders_stacks = random.Below(4) == 0;
-  return ranking;
-}
 
 CapacitySearch& CapacityRace::SearchOf(std::size_t index) {
   if (searches_[index] == nullptr) searches_[index] = std::make_unique<CapacitySearch>(blocks_);
@@ -30,13 +24,14 @@ CapacitySearch& CapacityRace::SearchOf(std::size_t index) {
 CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit, bool plain,
                                         const std::function<bool()>& should_stop) {
   const std::uint64_t seed = random_.Next();
-  std::array<Outcome, kRankings> outcomes;
+  std::array<Outcome, Rankings::kRound> outcomes;
   outcomes.fill(Outcome::kLimit);
   std::atomic<std::size_t> next{0};
-  std::atomic<std::size_t> decided{kRankings};  // the least ranking that is decided; later ones need not go on
+  std::atomic<std::size_t> decided{Rankings::kRound};  // the least ranking that is decided; later ones need not go on
   const auto work = [&] {
     for (std::size_t i = next++; i < decided; i = next++) {
-      outcomes[i] = SearchOf(i).Run(capacity, MakeRanking(i, plain, seed + i), node_limit,
+      Random random(seed + i);
+      outcomes[i] = SearchOf(i).Run(capacity, rankings_.Draw(i, plain, random), Share(i, node_limit),
                                     [&] { return decided < i || should_stop(); });
       if (outcomes[i] == Outcome::kLimit) continue;
       std::size_t least = decided;
@@ -48,10 +43,10 @@ CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit
   for (int thread = 1; thread < threads_; ++thread) pool.emplace_back(work);
   work();
   pool.clear();
-  if (decided == kRankings) return Outcome::kLimit;
+  if (decided == Rankings::kRound) return Outcome::kLimit;
   if (outcomes[decided] == Outcome::kFound) offsets_ = searches_[decided]->Offsets();
   // How far the later ones came is a matter of speed.
-  for (std::size_t i = decided + 1; i < kRankings; ++i) {
+  for (std::size_t i = decided + 1; i < Rankings::kRound; ++i) {
     if (searches_[i] != nullptr) searches_[i]->Forget();
   }
   return outcomes[decided];
@@ -67,11 +62,10 @@ CapacitySearch::Outcome FitBelow(const Instance& instance, FrozenOffsets frozen,
   Random random(1);
   CapacitySearch search(blocks);
   std::uint64_t spent = 0;
-  for (std::uint64_t limit = kFirstLimit; spent < node_limit; limit += limit / 2) {
-    for (std::size_t i = 0; i < Rankings::kFixed && spent < node_limit; ++i) {
-      const double shake = limit == kFirstLimit ? 0 : 0.3;
-      const Ranking ranking = i % 2 == 0 ? rankings.Fixed(i, shake, random) : rankings.Mixed(shake, random);
-      const Outcome outcome = search.Run(capacity, ranking, std::min(limit, node_limit - spent), should_stop);
+  for (std::uint64_t limit = kFirstLimit; spent < node_limit; limit *= 2) {
+    for (std::size_t i = 0; i < Rankings::kRound && spent < node_limit; ++i) {
+      const Ranking ranking = rankings.Draw(i, limit == kFirstLimit, random);
+      const Outcome outcome = search.Run(capacity, ranking, std::min(Share(i, limit), node_limit - spent), should_stop);
       spent += search.nodes() + 1;
       if (outcome == Outcome::kFound) offsets = search.Offsets();
       if (outcome != Outcome::kLimit) return outcome;

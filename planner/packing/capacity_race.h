@@ -33,10 +33,6 @@ class CapacityRace {
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 
  private:
-  // A round; of any number of threads.
-  static constexpr std::size_t kRankings = 16;
-
-  [[nodiscard]] Ranking MakeRanking(std::size_t index, bool plain, std::uint64_t seed) const;
   CapacitySearch& SearchOf(std::size_t index);
 
   const SearchBlocks& blocks_;
@@ -45,7 +41,7 @@ class CapacityRace {
   const int threads_;
   // One a ranking: what it remembers is its own, so that it does not matter which thread runs it. Made when first
   // needed.
-  std::array<std::unique_ptr<CapacitySearch>, kRankings> searches_;
+  std::array<std::unique_ptr<CapacitySearch>, Rankings::kRound> searches_;
   std::vector<Offset> offsets_;
 };
 

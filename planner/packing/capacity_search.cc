@@ -29,6 +29,8 @@ bool CapacitySearch::Reset(Bytes capacity) {
   crossing_.assign(blocks_.positions(), 0);
   rest_ = blocks_.load();
   floor_.assign(blocks_.positions(), 0);
+  touched_.assign(blocks_.positions(), 0);
+  touch_ = 0;
   pool_.clear();
   candidates_.clear();
   parts_.clear();
@@ -135,14 +137,23 @@ bool CapacitySearch::RaiseConflicts(std::uint32_t block) {
   return fits;
 }
 
+void CapacitySearch::Touch(std::uint32_t position) {
+  if (touched_[position] == touch_) return;
+  touched_[position] = touch_;
+  RaiseFloor(position);
+}
+
 void CapacitySearch::RaiseFloor(std::uint32_t position) {
   Offset least = 0;
   if (rest_[position] != 0) {
     least = kNothingLeft;
-    blocks_.alive().ForEachIn(position, unplaced_,
-                              [&](std::uint32_t block) { least = std::min(least, lowest_[block]); });
+    // A floor never sinks while blocks are placed, so one block on it is enough.
+    const bool stays = blocks_.alive().AnyIn(position, unplaced_, [&](std::uint32_t block) {
+      least = std::min(least, lowest_[block]);
+      return least == floor_[position];
+    });
+    if (stays) return;
   }
-  if (least == floor_[position]) return;
   trail_.push_back({Change::Kind::kFloor, false, position, floor_[position]});
   floor_[position] = least;
 }
@@ -164,11 +175,12 @@ bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {
   const std::size_t first = trail_.size();
   if (!RaiseConflicts(block)) return false;
   const std::size_t last = trail_.size();
-  blocks_.ForEachPosition(block, [&](std::uint32_t position) { RaiseFloor(position); });
+  ++touch_;
+  blocks_.ForEachPosition(block, [&](std::uint32_t position) { Touch(position); });
   for (std::size_t i = first; i < last; ++i) {
     const Change change = trail_[i];  // a copy: the trail grows
     blocks_.ForEachPosition(change.index, [&](std::uint32_t position) {
-      if (floor_[position] == change.before) RaiseFloor(position);
+      if (floor_[position] == change.before) Touch(position);
     });
   }
   return HasRoom(span, offsets_[block]);

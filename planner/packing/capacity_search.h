@@ -96,6 +96,8 @@ class CapacitySearch {
   bool PlaceAndInfer(std::uint32_t block, const Span& span);
   void Place(std::uint32_t block);
   bool RaiseConflicts(std::uint32_t block);
+  // Raises the floor of a position, once a placement.
+  void Touch(std::uint32_t position);
   void RaiseFloor(std::uint32_t position);
   [[nodiscard]] bool HasRoom(const Span& span, Offset floor) const;
   // Appends the parts that are left of the choice's part after the candidate it stands at.
@@ -121,8 +123,10 @@ class CapacitySearch {
   std::vector<Offset> floor_;            // of a position: the least lowest_ of the blocks to be placed there; 0: none
   std::vector<Bytes> rest_;              // of a position: bytes to be placed there
   std::vector<std::uint32_t> crossing_;  // of a position: blocks to be placed that are also in the next one
-  bool falls_apart_ = false;             // the last block placed was the last one to cross somewhere
-  std::vector<std::uint32_t> pool_;      // blocks of open parts, by rank
+  std::vector<std::uint64_t> touched_;   // of a position: the placement that touched it last
+  std::uint64_t touch_ = 0;
+  bool falls_apart_ = false;         // the last block placed was the last one to cross somewhere
+  std::vector<std::uint32_t> pool_;  // blocks of open parts, by rank
   std::vector<Candidate> candidates_;
   std::vector<Part> parts_;
   std::vector<Choice> choices_;

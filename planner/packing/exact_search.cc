@@ -14,7 +14,8 @@ namespace {
 
 using Outcome = CapacitySearch::Outcome;
 
-constexpr std::uint64_t kFirstNodeLimit = 2000;
+constexpr std::uint64_t kFirstNodeLimit = 2048;
+constexpr std::uint64_t kLastNodeLimit = std::uint64_t{1} << 23;
 
 // First fit from the bottom up gives the same offsets again, or lower ones.
 StackOrder BottomUp(const std::vector<Offset>& offsets) {
@@ -51,7 +52,7 @@ class ExactSearch::Impl {
       from = capacity + 1;
     }
     ++rounds_;
-    node_limit_ += node_limit_ / 2;
+    node_limit_ = std::min(4 * node_limit_, kLastNodeLimit);
     if (possible_ < state.height()) return state.AtTarget();  // for the caller's capacity, then
     state.ProveBound(possible_);
     return true;

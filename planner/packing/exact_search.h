@@ -15,10 +15,10 @@
 namespace stalloc::planner {
 
 // Beyond this the memory (blocks squared) and the hope are not worth it.
-inline constexpr std::size_t kMaxExactBlocks = 1500;
+inline constexpr std::size_t kMaxExactBlocks = 2000;
 
-// What is not decided by then (the node limit has grown to millions) will hardly ever be.
-inline constexpr int kMaxExactRounds = 20;
+// What is not decided by then (the last rounds have millions of nodes a ranking) will hardly ever be.
+inline constexpr int kMaxExactRounds = 12;
 
 // A search that may be continued round by round. REQUIRES: at most kMaxExactBlocks blocks; the evaluator outlives it.
 class ExactSearch {

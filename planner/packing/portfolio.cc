@@ -110,8 +110,10 @@ void SearchStacks(Evaluator& evaluator, std::uint64_t seed) {
 // Proves the optimum where it can, and lowers the best by the other searches in between.
 void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
   ExactSearch exact(evaluator, options.seed);
+  constexpr int kAlone = 4;  // rounds of less time than the other searches would take
   for (int round = 0; round < kMaxExactRounds && !evaluator.state().Done(); ++round) {
     if (exact.Round()) return;
+    if (round < kAlone) continue;
     SearchInTurns(evaluator, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
   }
 }

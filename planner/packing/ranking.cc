@@ -39,6 +39,17 @@ Rankings::Rankings(const SearchBlocks& blocks) : blocks_(blocks) {
   }
 }
 
+Ranking Rankings::Draw(std::size_t index, bool plain, Random& random) const {
+  constexpr std::array<double, 5> kShakes = {0, 0.02, 0.1, 0.3, 0.8};
+  const double shake = kShakes[random.Below(kShakes.size())];
+  if (index < kLeading) return Fixed(index, 0, random);
+  Ranking ranking = index < kFixed ? Fixed(index, plain ? 0 : shake, random) : Mixed(shake, random);
+  // Both ways find something that the other does not.
+  ranking.follows_load = random.Below(2) == 0;
+  ranking.orders_stacks = random.Below(4) == 0;
+  return ranking;
+}
+
 Ranking Rankings::Fixed(std::size_t index, double shake, Random& random) const {
   // A one stands for the load.
   constexpr std::array<std::size_t, kFixed> kLoadKeys = {0, 1, 0, 0, 1, 2, 1, 2};

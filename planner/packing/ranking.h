@@ -29,18 +29,25 @@ struct Ranking {
 // What the rankings of an instance are made of. Immutable; thread-safe.
 class Rankings {
  public:
-  // The published ones and others that solved public instances soonest, the first of them most often.
-  static constexpr std::size_t kFixed = 8;
+  // The rankings of one round.
+  static constexpr std::size_t kRound = 16;
+  // So many of them deserve more time than the others: they solved nearly all public instances soonest.
+  static constexpr std::size_t kLeading = 2;
 
   // REQUIRES: the blocks outlive this.
   explicit Rankings(const SearchBlocks& blocks);
 
-  // REQUIRES: index < kFixed. Every key is multiplied by 1 to 1 + `shake` at random.
+  // REQUIRES: index < kRound. `plain`: the fixed ones as they are, else all but the leading ones are shaken.
+  [[nodiscard]] Ranking Draw(std::size_t index, bool plain, Random& random) const;
+
+ private:
+  // The published ones and others.
+  static constexpr std::size_t kFixed = 8;
+  // Every key is multiplied by 1 to 1 + `shake` at random.
   [[nodiscard]] Ranking Fixed(std::size_t index, double shake, Random& random) const;
   // Length, size and load to powers of their own: between the extremes of the fixed rankings.
   [[nodiscard]] Ranking Mixed(double shake, Random& random) const;
 
- private:
   struct Measures {
     double ticks;      // length of its lifetimes
     double positions;  // the same, in positions

@@ -90,21 +90,12 @@ Packing PackPublicInstance(const NamedFile& file, std::chrono::seconds limit) {
   return packing;
 }
 
-TEST(PublicInstanceTest, TheInstancesThatTheExactSearchDecidesFitTheirCapacity) {
+TEST(PublicInstanceTest, AllFitTheirCapacity) {
   const std::vector<NamedFile> files = PublicInstances(SourceRoot());
   if (files.empty()) GTEST_SKIP() << "minimalloc's instances are not in ../shared/traces/minimalloc";
   EXPECT_EQ(files.size(), 11u);
   for (const NamedFile& file : files) {
-    const bool is_hard = file.name == "E" || file.name == "I";  // not decided within minutes so far
-    if (is_hard) continue;
     EXPECT_LE(PackPublicInstance(file, std::chrono::seconds(60)).height, kPublicCapacity) << file.name;
-  }
-}
-
-TEST(PublicInstanceTest, HardInstancesPackValidlyInTheTimeGiven) {
-  for (const NamedFile& file : PublicInstances(SourceRoot())) {
-    if (file.name != "E" && file.name != "I") continue;
-    EXPECT_LE(PackPublicInstance(file, std::chrono::seconds(1)).height, kPublicCapacity * 5 / 4) << file.name;
   }
 }
 
