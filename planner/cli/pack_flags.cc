@@ -13,7 +13,8 @@
 
 ABSL_FLAG(std::string, input, "", "The instance, a CSV file with columns id,lower,upper,size; - reads standard input.");
 ABSL_FLAG(absl::optional<std::uint64_t>, capacity, absl::nullopt, "Height to reach; more is an error (exit code 1).");
-ABSL_FLAG(std::string, output, "", "Write the result here: pack, the input with a column offset; synth, a trace or an instance.");
+ABSL_FLAG(std::string, output, "",
+          "Write the result here: pack, the input with a column offset; synth, a trace or an instance.");
 
 namespace stalloc::planner {
 namespace {
@@ -47,12 +48,17 @@ int RunPackCommand(const std::vector<std::string>& positional, Streams streams) 
 }  // namespace
 
 const Command& PackCommand() {
-  static const Command command{{"pack",
-                                "",
-                                "Packs one instance of the public CSV format (id,lower,upper,size).",
-                                "Lifetimes are half-open: [lower, upper).\n",
-                                {"input", "capacity", "output", "json", "threads", "time_limit", "seed"}},
-                               RunPackCommand};
+  static const Command command{
+      {"pack",
+       "",
+       "Packs one instance of the public CSV format (id,lower,upper,size).",
+       "Lifetimes are half-open: [lower, upper). \"(optimal)\" stands where the height is a proved lower bound.\n\n"
+       "examples:\n"
+       "  stalloc-planner pack --input=A.csv --output=A.solved.csv\n"
+       "  stalloc-planner pack --input=A.csv --capacity=1048576 --time-limit=60 --json\n"
+       "  stalloc-planner pack - < A.csv\n",
+       {"input", "capacity", "output", "json", "threads", "time_limit", "seed"}},
+      RunPackCommand};
   return command;
 }
 

@@ -32,9 +32,8 @@ struct PackResult {
   [[nodiscard]] double ratio() const {
     return lower_bound == 0 ? 1.0 : static_cast<double>(packing.height) / static_cast<double>(lower_bound);
   }
-  [[nodiscard]] bool optimal() const {
-    return check.ok() && packing.height <= std::max(lower_bound, packing.proved_bound);
-  }
+  [[nodiscard]] Bytes proved_bound() const { return std::max(lower_bound, packing.proved_bound); }
+  [[nodiscard]] bool optimal() const { return check.ok() && packing.height == proved_bound(); }
 };
 
 absl::Status CheckOptions(const PackOptions& options) {
@@ -80,9 +79,9 @@ PackResult Solve(const PackOptions& options, const Problem& problem) {
 
 void PrintJson(const PackResult& result, std::ostream& out) {
   out << absl::StrFormat(
-      "{\"blocks\": %d, \"lower_bound\": %d, \"height\": %d, \"ratio\": %.7f, \"seconds\": %.6f, \"valid\": %s, "
-      "\"optimal\": %s, \"solver\": \"%s\"}\n",
-      result.blocks, result.lower_bound, result.packing.height, result.ratio(), result.seconds,
+      "{\"blocks\": %d, \"lower_bound\": %d, \"proved_bound\": %d, \"height\": %d, \"ratio\": %.7f, \"seconds\": %.6f, "
+      "\"valid\": %s, \"optimal\": %s, \"solver\": \"%s\"}\n",
+      result.blocks, result.lower_bound, result.proved_bound(), result.packing.height, result.ratio(), result.seconds,
       result.check.ok() ? "true" : "false", result.optimal() ? "true" : "false", result.solver);
 }
 

@@ -1,7 +1,8 @@
 // `stalloc-planner pack`: packs one instance in the public CSV format.
 //
-// Results go to `out` (a line of text, or JSON with keys blocks, lower_bound, height, ratio, seconds, valid, optimal,
-// solver), everything else to `err`. Exit codes: 0 ok; 1 bad input, an invalid packing, or more than the capacity.
+// Results go to `out` (a line of text, or JSON with keys blocks, lower_bound (of load), proved_bound, height, ratio,
+// seconds, valid, optimal (height = proved_bound), solver), everything else to `err`. Exit codes: 0 ok; 1 bad input, an
+// invalid packing, or more than the capacity.
 #pragma once
 
 #include <atomic>

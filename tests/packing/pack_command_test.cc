@@ -43,7 +43,9 @@ TEST_F(PackCommandTest, PrintsJsonAndWritesAPackingThatPassesTheCheck) {
   options_.json = true;
   options_.output = (folder_ / "out.csv").string();
   EXPECT_EQ(Run(), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("{\"blocks\": 3, \"lower_bound\": 14, \"height\": 14, \"ratio\": 1.0000000, "));
+  EXPECT_THAT(
+      out_.str(),
+      HasSubstr("{\"blocks\": 3, \"lower_bound\": 14, \"proved_bound\": 14, \"height\": 14, \"ratio\": 1.0000000, "));
   EXPECT_THAT(out_.str(), HasSubstr("\"valid\": true, \"optimal\": true, \"solver\": \"portfolio\"}"));
   const auto written = ReadCsvFile(options_.output);
   ASSERT_TRUE(written.ok()) << written.status();
@@ -63,7 +65,8 @@ TEST_F(PackCommandTest, PacksAnEmptyInstance) {
   WriteInput("id,lower,upper,size\n");
   options_.json = true;
   EXPECT_EQ(Run(), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\"blocks\": 0, \"lower_bound\": 0, \"height\": 0, \"ratio\": 1.0000000"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("\"blocks\": 0, \"lower_bound\": 0, \"proved_bound\": 0, \"height\": 0, \"ratio\": 1.0000000"));
 }
 
 TEST_F(PackCommandTest, ReportsBadInputOnceAndPrintsNoResult) {
