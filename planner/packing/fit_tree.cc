@@ -61,6 +61,14 @@ void FitTree::ForEachAncestor(std::uint32_t left, std::uint32_t right, Visit vis
   for (; left != 0; left >>= 1) visit(left);
 }
 
+// What a node's list has, those above it have too, so the first that learns nothing new ends the climb.
+void FitTree::TouchAncestors(std::uint32_t node, Offset begin, Offset end) {
+  for (node >>= 1; node != 0; node >>= 1) {
+    MarkUsed(node);
+    if (!nodes_[node].touch.Insert(begin, end)) return;
+  }
+}
+
 void FitTree::Insert(const Span& span, Offset begin, Offset end) {
   std::uint32_t lowest_left = 0;
   std::uint32_t lowest_right = 0;
@@ -82,10 +90,8 @@ void FitTree::Insert(const Span& span, Offset begin, Offset end) {
   }
   if (lowest_left == 0) lowest_left = lowest_right;
   if (lowest_right == 0) lowest_right = lowest_left;
-  ForEachAncestor(lowest_left, lowest_right, [&](std::uint32_t node) {
-    MarkUsed(node);
-    nodes_[node].touch.Insert(begin, end);
-  });
+  TouchAncestors(lowest_left, begin, end);
+  if (lowest_right != lowest_left) TouchAncestors(lowest_right, begin, end);
 }
 
 void FitTree::GatherList(const IntervalList& list) {

@@ -53,6 +53,7 @@ class FitTree {
   void Gather(const Span& span);
   void GatherList(const IntervalList& list);
   void MarkUsed(std::uint32_t node);
+  void TouchAncestors(std::uint32_t node, Offset begin, Offset end);
   template <typename Visit>
   static void ForEachAncestor(std::uint32_t left, std::uint32_t right, Visit visit);
 
