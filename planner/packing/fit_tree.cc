@@ -97,6 +97,7 @@ void FitTree::Insert(const Span& span, Offset begin, Offset end) {
 void FitTree::GatherList(const IntervalList& list) {
   if (list.empty()) return;
   const std::vector<Interval>& intervals = list.intervals();
+  hole_ends_[cursor_count_] = intervals.front().begin;
   cursors_[cursor_count_++] = {intervals.data(), intervals.data() + intervals.size()};
 }
 
@@ -126,6 +127,11 @@ Offset FitTree::LowestFit(const Item& item, Offset base) {
   Offset candidate = AlignUp(base, item.alignment);
   std::size_t agreed = 0;
   for (std::size_t i = 0; agreed < cursor_count_; i = i + 1 == cursor_count_ ? 0 : i + 1) {
+    // Nearly all looks at a list end here, so they touch neither the cursor nor the list.
+    if (candidate + item.bytes <= hole_ends_[i]) {
+      ++agreed;
+      continue;
+    }
     Cursor& cursor = cursors_[i];
     cursor.next = Advance(cursor.next, cursor.end, candidate);
     bool moved = false;
@@ -137,6 +143,7 @@ Offset FitTree::LowestFit(const Item& item, Offset base) {
         ++cursor.next;
       } while (cursor.next != cursor.end && cursor.next->end <= candidate);
     }
+    hole_ends_[i] = cursor.next == cursor.end ? kNoEnd : cursor.next->begin;
     agreed = moved ? 1 : agreed + 1;
   }
   return candidate;

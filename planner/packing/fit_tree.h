@@ -48,6 +48,7 @@ class FitTree {
     const IntervalList::Interval* next;
     const IntervalList::Interval* end;
   };
+  static constexpr Offset kNoEnd = ~Offset{0};
   static constexpr std::size_t kMaxLists = 2 * 4 * 32;  // two spans, at most 4 lists a level
 
   void Gather(const Span& span);
@@ -62,6 +63,8 @@ class FitTree {
   std::vector<std::uint32_t> used_;  // nodes that Clear must visit
   std::vector<bool> is_used_;
   std::array<Cursor, kMaxLists> cursors_;
+  // Beside each cursor: up to where its list has nothing above the candidate; at most the beginning of *next.
+  std::array<Offset, kMaxLists> hole_ends_;
   std::size_t cursor_count_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/random.h"
+#include "planner/packing/sampled_classes.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
@@ -142,8 +143,15 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   });
 }
 
+// What gives the first packing soon, and a good one where the instance is a long run.
+void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
+  const bool is_long = evaluator.instance().size() >= kMinSampledBlocks;
+  if (!is_long || !SizesVary(evaluator.instance())) SolveBySize(evaluator);
+  if (is_long) SearchSampledClasses(evaluator, options, 2);
+}
+
 void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
-  SolveBySize(evaluator);
+  SearchFirst(evaluator, options);
   if (evaluator.state().Done()) return;
   const bool small = evaluator.instance().size() <= kMaxExactBlocks;
   small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);

@@ -63,8 +63,8 @@ StackOrder SizeClassOrder(const Instance& instance, const SizeClassOptions& opti
 
 class SizeClassSearch::Impl {
  public:
-  Impl(const Instance& instance, std::uint64_t seed)
-      : instance_(instance), random_(seed), light_(LightBytes(instance)) {
+  Impl(const Instance& instance, std::uint64_t seed, std::vector<SizeClassOptions> known)
+      : instance_(instance), random_(seed), light_(LightBytes(instance)), known_(std::move(known)) {
     std::vector<Bytes> sizes;
     std::vector<std::uint32_t> lengths;
     for (const Item& item : instance.items()) {
@@ -78,6 +78,12 @@ class SizeClassSearch::Impl {
 
   void Run(Evaluator& evaluator, int batches) {
     for (int i = 0; i < batches && !evaluator.state().Done(); ++i) RunBatch(evaluator);
+  }
+
+  [[nodiscard]] std::vector<SizeClassOptions> Best() const {
+    std::vector<SizeClassOptions> best;
+    for (const Trial& trial : survivors_) best.push_back(trial.options);
+    return best;
   }
 
  private:
@@ -139,6 +145,11 @@ class SizeClassSearch::Impl {
   void RunBatch(Evaluator& evaluator) {
     std::array<SizeClassOptions, kBatch> batch;
     for (SizeClassOptions& options : batch) {
+      if (!known_.empty()) {
+        options = std::move(known_.back());
+        known_.pop_back();
+        continue;
+      }
       const bool random = tried_++ < kRandomTrials || survivors_.empty() || random_.Below(8) == 0;
       options = random ? RandomOptions() : Neighbour(survivors_[random_.Below(survivors_.size())].options);
     }
@@ -159,12 +170,14 @@ class SizeClassSearch::Impl {
   const Bytes light_;
   std::vector<Bytes> size_choices_;
   std::vector<std::uint32_t> length_choices_;
-  std::vector<Trial> survivors_;  // best first
+  std::vector<SizeClassOptions> known_;  // still to be evaluated
+  std::vector<Trial> survivors_;         // best first
   std::size_t tried_ = 0;
 };
 
-SizeClassSearch::SizeClassSearch(const Instance& instance, std::uint64_t seed)
-    : impl_(std::make_unique<Impl>(instance, seed)) {}
+SizeClassSearch::SizeClassSearch(const Instance& instance, std::uint64_t seed, std::vector<SizeClassOptions> known)
+    : impl_(std::make_unique<Impl>(instance, seed, std::move(known))) {}
+std::vector<SizeClassOptions> SizeClassSearch::Best() const { return impl_->Best(); }
 SizeClassSearch::~SizeClassSearch() = default;
 void SizeClassSearch::Run(Evaluator& evaluator, int batches) { impl_->Run(evaluator, batches); }
 

@@ -17,10 +17,13 @@
 namespace stalloc::planner {
 
 struct SizeClassOptions {
-  std::vector<Bytes> thresholds;  // descending; a class holds the sizes from one threshold up to the next greater one
-  bool ends_descending = false;   // inside a class: last to end first, instead of first to start first
-  std::uint32_t long_steps = 0;   // blocks that live at least so many steps come first in their class; 0: no such split
-  Bytes light = 0;                // blocks smaller than this follow last, by size
+  std::vector<Bytes> thresholds =
+      {};                        // descending; a class holds the sizes from one threshold up to the next greater one
+  bool ends_descending = false;  // inside a class: last to end first, instead of first to start first
+  std::uint32_t long_steps = 0;  // blocks that live at least so many steps come first in their class; 0: no such split
+  Bytes light = 0;               // blocks smaller than this follow last, by size
+
+  bool operator==(const SizeClassOptions&) const = default;
 };
 
 [[nodiscard]] StackOrder SizeClassOrder(const Instance& instance, const SizeClassOptions& options);
@@ -28,10 +31,13 @@ struct SizeClassOptions {
 // A search that may be continued slice by slice.
 class SizeClassSearch {
  public:
-  SizeClassSearch(const Instance& instance, std::uint64_t seed);
+  // Evaluates `known` first.
+  SizeClassSearch(const Instance& instance, std::uint64_t seed, std::vector<SizeClassOptions> known = {});
   ~SizeClassSearch();
   // Evaluates `batches` batches or stops when the state is done.
   void Run(Evaluator& evaluator, int batches);
+  // What survived, the best first.
+  [[nodiscard]] std::vector<SizeClassOptions> Best() const;
 
  private:
   class Impl;

@@ -3,6 +3,7 @@
 #include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
+#include "planner/packing/sampled_classes.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
@@ -13,6 +14,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   std::vector<std::unique_ptr<Solver>> solvers;
   solvers.push_back(MakeSizeFirstFit());
   solvers.push_back(MakeSizeClasses());
+  solvers.push_back(MakeSampledClasses());
   solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakeSqueakyWheel());
   solvers.push_back(MakeExactSearch());
