@@ -113,6 +113,7 @@ class DevicePlanner {
     const Bytes lower_bound = LoadBound(timeline.problem);
     SolveOptions solve = options_.solve;
     solve.lower_bound = lower_bound + lower_bound / kGoodEnough;
+    solve.cycle = timeline.cycle();
     const Clock::time_point start = Clock::now();
     solve.deadline = start + options_.packing_time;
     const Packing packing = solver_.Solve(timeline.problem, solve);

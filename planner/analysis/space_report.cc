@@ -12,7 +12,7 @@ void ReportSpace(const Timeline& timeline, const Packing& packing, const DeviceP
     const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
     report->hand_overs = CountByStreams(timeline.problem, found);
   }
-  report->scatter = ScatterMeter(timeline.problem).Measure(packing.offsets, packing.height).share();
+  report->scatter = ScatterMeter(timeline.problem, timeline.cycle()).Measure(packing.offsets, packing.height).share();
   report->idle_rectangles = plan.idle.rectangles.size();
   report->idle_coverage = plan.idle.coverage;
 }

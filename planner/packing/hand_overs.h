@@ -14,16 +14,6 @@
 
 namespace stalloc::planner {
 
-// The part of the axis that repeats for ever. Empty: nothing repeats. A block that lives over its end is an arc: `life`
-// reaches the end, `second_life` begins with the cycle again.
-struct CycleAxis {
-  Tick begin = 0;
-  Tick end = 0;
-
-  [[nodiscard]] bool empty() const { return begin == end; }
-  [[nodiscard]] Tick length() const { return end - begin; }
-};
-
 // One wait: `to` takes over bytes that `from` used last. Indices into Problem::blocks.
 struct HandOver {
   std::uint32_t from = 0;

@@ -40,6 +40,16 @@ struct Problem {
   std::vector<Block> blocks;
 };
 
+// The part of the axis that repeats for ever. Empty: nothing repeats. A block that lives over its end is an arc: `life`
+// reaches the end, `second_life` begins with the cycle again.
+struct CycleAxis {
+  Tick begin = 0;
+  Tick end = 0;
+
+  [[nodiscard]] bool empty() const { return begin == end; }
+  [[nodiscard]] Tick length() const { return end - begin; }
+};
+
 struct Packing {
   std::vector<Offset> offsets;  // parallel to Problem::blocks
   Bytes height = 0;

@@ -9,7 +9,7 @@
 
 namespace stalloc::planner {
 
-ScatterMeter::ScatterMeter(const Problem& problem) : problem_(problem) {
+ScatterMeter::ScatterMeter(const Problem& problem, const CycleAxis& cycle) : problem_(problem), window_(cycle) {
   events_.reserve(2 * problem.blocks.size());
   const auto add = [this](const Lifetime& life, std::size_t block) {
     events_.push_back({life.begin, static_cast<std::uint32_t>(block), true});
@@ -22,6 +22,7 @@ ScatterMeter::ScatterMeter(const Problem& problem) : problem_(problem) {
   std::sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
     return std::tuple(a.tick, a.begins, a.block) < std::tuple(b.tick, b.begins, b.block);
   });
+  if (window_.empty() && !events_.empty()) window_ = {events_.front().tick, events_.back().tick};
 }
 
 Scatter ScatterMeter::Measure(std::span<const Offset> offsets, Bytes height) const {
@@ -33,16 +34,21 @@ Scatter ScatterMeter::Measure(std::span<const Offset> offsets, Bytes height) con
   }
   AddressCover cover(std::move(boundaries));
   Scatter scatter;
-  Tick now = events_.empty() ? 0 : events_.front().tick;
-  for (const Event& event : events_) {
-    const auto ticks = static_cast<double>(event.tick - now);
+  Tick now = window_.begin;
+  const auto advance = [&](Tick tick) {
+    const Tick until = std::clamp(tick, now, window_.end);
+    const auto ticks = static_cast<double>(until - now);
     scatter.idle += ticks * static_cast<double>(cover.free_bytes());
     scatter.longest += ticks * static_cast<double>(cover.longest_free());
-    now = event.tick;
+    now = until;
+  };
+  for (const Event& event : events_) {
+    advance(event.tick);
     const Offset begin = offsets[event.block];
     const Offset end = begin + problem_.blocks[event.block].bytes;
     event.begins ? cover.Add(begin, end) : cover.Remove(begin, end);
   }
+  advance(window_.end);
   return scatter;
 }
 

@@ -2,9 +2,9 @@
 //
 //   scatter = 1 - (sum over ticks of the longest free run) / (sum over ticks of all free bytes)
 //
-// over the ticks from the first beginning to the last end and the addresses from 0 to the height. 0: whatever is idle
-// at a moment is one range, and a block of its size could live there. Among packings of one height the free bytes are
-// the same, so the longest runs alone decide. O(n log n) a packing. Bytes.
+// over the ticks of the cycle (without one, from the first beginning to the last end) and the addresses from 0 to the
+// height. 0: whatever is idle at a moment is one range, and a block of its size could live there. Among packings of one
+// height the free bytes are the same, so the longest runs alone decide. O(n log n) a packing. Bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Scatter {
 // Immutable after construction; thread-safe. REQUIRES: the problem outlives it.
 class ScatterMeter {
  public:
-  explicit ScatterMeter(const Problem& problem);
+  explicit ScatterMeter(const Problem& problem, const CycleAxis& cycle = {});
 
   // REQUIRES: a valid packing.
   [[nodiscard]] Scatter Measure(std::span<const Offset> offsets, Bytes height) const;
@@ -39,6 +39,7 @@ class ScatterMeter {
   };
 
   const Problem& problem_;
+  CycleAxis window_;           // ticks that count
   std::vector<Event> events_;  // by tick, ends first
 };
 

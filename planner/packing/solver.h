@@ -19,6 +19,7 @@ struct SolveOptions {
   int threads = 1;
   Bytes lower_bound = 0;                         // stop when reached
   std::optional<Bytes> capacity = std::nullopt;  // low enough: stop when reached, though lower may be possible
+  CycleAxis cycle = {};                          // where idle space counts; empty: the whole axis
   const std::atomic<bool>* stop = nullptr;       // Ctrl-C; may be null
   // May be empty. Called from a solving thread, one call at a time.
   std::function<void(Bytes best_height)> on_progress = nullptr;

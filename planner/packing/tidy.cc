@@ -35,7 +35,7 @@ class Tidier {
       : problem_(problem),
         options_(options),
         instance_(problem),
-        meter_(problem),
+        meter_(problem, options.cycle),
         several_streams_(HasSeveralStreams(problem)),
         replacer_(instance_, [this] { return OutOfTime(); }),
         best_(std::move(packing)) {}
@@ -210,7 +210,7 @@ class Tidier {
 Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle) {
   Tidiness tidiness;
   tidiness.hand_overs = FindHandOvers(problem, packing.offsets, cycle).size();
-  tidiness.scatter = ScatterMeter(problem).Measure(packing.offsets, packing.height);
+  tidiness.scatter = ScatterMeter(problem, cycle).Measure(packing.offsets, packing.height);
   return tidiness;
 }
 

@@ -25,7 +25,7 @@ namespace stalloc::planner {
 struct TidyOptions {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   const std::atomic<bool>* stop = nullptr;  // may be null
-  CycleAxis cycle = {};                     // for counting hand-overs; empty: nothing repeats
+  CycleAxis cycle = {};                     // what repeats; empty: the whole axis, once
   std::size_t placements = 320'000;         // about 0.5 s; a packing of more than half as many blocks stays as it is
 };
 

@@ -31,6 +31,7 @@ class TidySolver final : public Solver {
     TidyOptions tidy;
     tidy.deadline = options.deadline;
     tidy.stop = options.stop;
+    tidy.cycle = options.cycle;
     return Tidy(problem, solver_->Solve(problem, search), tidy);
   }
 

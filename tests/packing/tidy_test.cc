@@ -88,6 +88,13 @@ TEST(ScatterTest, OneIdleRangeIsNotScatteredAndTwoEqualOnesAreHalf) {
   EXPECT_EQ(Scatter{}.share(), 0.0);
 }
 
+TEST(ScatterTest, OnlyTheCycleCounts) {
+  const Problem problem{{{.bytes = 10, .life = {0, 4}}, {.bytes = 90, .life = {4, 5}}}};
+  EXPECT_EQ(ScatterMeter(problem, {2, 5}).Measure(std::vector<Offset>{0, 0}, 90).idle, 2 * 80.0);
+  // From tick 5 on nothing is alive.
+  EXPECT_EQ(ScatterMeter(problem, {4, 9}).Measure(std::vector<Offset>{0, 0}, 90).longest, 4 * 90.0);
+}
+
 TEST(ScatterTest, AgreesWithAWalkOverEveryByteAndTick) {
   std::mt19937_64 random(64);
   for (int round = 0; round < 100; ++round) {
