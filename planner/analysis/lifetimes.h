@@ -5,7 +5,9 @@
 // among each other need no order. Bytes are requested sizes rounded up to kBlockAlignment.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,28 +18,30 @@
 namespace stalloc::planner {
 
 inline constexpr std::uint32_t kNone = 0xffffffffu;
-inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+inline constexpr std::uint32_t kNever = 0xffffffffu;
 
+// Packed: there is one for every two events of a trace, and they are most of what the analysis keeps.
 struct Allocation {
-  std::uint64_t event = 0;  // index into Trace::events
-  std::uint64_t free_event = kNever;
-  Bytes requested = 0;
-  Bytes bytes = 0;              // rounded up
-  std::uint32_t stream = 0;     // ordinal
-  std::uint32_t thread = 0;     // ordinal
-  std::uint32_t flags = 0;      // AllocFlags
-  bool foreign_stream = false;  // recorded on a stream other than its own
-  bool fenced = false;          // allocated inside a fence
-  bool outside = false;         // no part of a script: fenced, captured, or from a parallel region
+  Bytes bytes = 0;          // rounded up
+  std::uint32_t event = 0;  // index into Trace::events
+  std::uint32_t free_event = kNever;
   std::uint32_t segment = 0;
   std::uint32_t ordinal = kNone;       // among the requests of its segment; kNone if outside
   std::uint32_t free_segment = kNone;  // kNone: never freed
   std::uint32_t free_ordinal = 0;      // of the first request of free_segment after the free
-  std::uint64_t tick = 0;              // allocations and frees of the device outside of fences before this one
-  std::uint64_t free_tick = 0;
+  std::uint32_t tick = 0;              // allocations and frees of the device outside of fences before this one
+  std::uint32_t free_tick = 0;
+  std::uint32_t stream = 0;         // ordinal
+  std::uint16_t padding = 0;        // bytes - requested
+  std::uint8_t flags = 0;           // AllocFlags
+  bool foreign_stream : 1 = false;  // recorded on a stream other than its own
+  bool fenced : 1 = false;          // allocated inside a fence
+  bool outside : 1 = false;         // no part of a script: fenced, captured, or from a parallel region
 
   [[nodiscard]] bool freed() const { return free_event != kNever; }
+  [[nodiscard]] Bytes requested() const { return bytes - padding; }
 };
+static_assert(sizeof(Allocation) == 48);
 
 struct SegmentRequests {
   std::vector<std::uint32_t> allocations;  // indices into DeviceTrace::allocations, in order
@@ -56,13 +60,55 @@ struct DeviceTrace {
   }
 };
 
-// One entry per device that has an allocation, ascending by device. InvalidArgument if an event names an allocation or
-// mark that does not exist or is freed already.
-[[nodiscard]] absl::StatusOr<std::vector<DeviceTrace>> BuildLifetimes(const Trace& trace,
-                                                                      const Segmentation& segmentation);
+// Builds lifetimes while the trace is read, so that its events need not be kept. Memory: an Allocation and 8 bytes for
+// each allocation so far. Not thread-safe.
+class LifetimeBuilder {
+ public:
+  // Memory for so many events in all is asked for at once; a hint.
+  void Expect(std::uint64_t events);
 
-// InvalidArgument if an event names a mark or allocation outside the trace; what the functions of this directory rely
-// on.
-[[nodiscard]] absl::Status CheckReferences(const Trace& trace);
+  // Takes what `trace` holds as the next events of the file; they may be dropped afterwards, the marks not.
+  // InvalidArgument if an event names a mark or allocation that does not exist or is freed already; ResourceExhausted
+  // beyond 2^32 - 2 events.
+  [[nodiscard]] absl::Status Take(const Trace& trace);
+
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+
+  struct Lifetimes {
+    Segmentation segmentation;
+    std::vector<DeviceTrace> devices;  // those that have an allocation, ascending
+  };
+  [[nodiscard]] Lifetimes Finish(const std::vector<StreamInfo>& streams);
+
+ private:
+  struct Device {
+    DeviceTrace trace;
+    std::uint32_t ticks = 0;
+  };
+  // Where an allocation of the file went: its device and its index there.
+  struct Home {
+    std::int32_t device = 0;
+    std::uint32_t index = 0;
+  };
+
+  [[nodiscard]] std::size_t segment() const { return cutter_.so_far().segments.size() - 1; }
+  [[nodiscard]] absl::Status TakeEvent(const TraceEvent& event, const std::vector<Mark>& marks);
+  [[nodiscard]] absl::Status TakeAllocation(const TraceEvent& event, const std::vector<Mark>& marks);
+  void TakeFree(Allocation& allocation, Device& device);
+  [[nodiscard]] absl::Status TakeUse(const TraceEvent& event);
+  [[nodiscard]] absl::Status TakeMark(const TraceEvent& event, const std::vector<Mark>& marks);
+  Device& OpenDevice(DeviceIndex device, const std::vector<Mark>& marks);
+  [[nodiscard]] absl::Status BadEvent(const char* what, std::uint64_t value) const;
+
+  SegmentCutter cutter_;
+  std::map<DeviceIndex, Device> devices_;
+  std::map<DeviceIndex, Bytes> held_peaks_;
+  std::vector<Home> homes_;  // by allocation of the file
+  std::uint64_t expected_allocations_ = 0;
+  std::uint64_t events_ = 0;
+};
+
+// One entry per device that has an allocation, ascending by device; errors as LifetimeBuilder::Take.
+[[nodiscard]] absl::StatusOr<std::vector<DeviceTrace>> BuildLifetimes(const Trace& trace);
 
 }  // namespace stalloc::planner

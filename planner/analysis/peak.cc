@@ -4,19 +4,11 @@
 #include <cstddef>
 #include <map>
 
+#include "planner/analysis/memory_class.h"
 #include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
 namespace {
-
-bool StaysForGood(const DeviceTrace& device, const Allocation& allocation) {
-  return !allocation.freed() || FreedAtExit(device, allocation);
-}
-
-// Weights and optimizer state outlive at least one whole segment, or are never freed at all.
-bool IsPersistent(const DeviceTrace& device, const Allocation& allocation) {
-  return StaysForGood(device, allocation) || allocation.free_segment > allocation.segment + 1;
-}
 
 PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const Allocation& allocation) {
   if (allocation.fenced) {
@@ -25,8 +17,7 @@ PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const All
   if (allocation.outside) {
     return PeakClass::kUnmatched;
   }
-  const bool last = allocation.segment + 1 == device.segments.size() && allocation.segment > 0;
-  if (IsPersistent(device, allocation) && !last) {
+  if (IsPersistent(device, allocation)) {
     return allocation.segment == 0 ? PeakClass::kSetUp : PeakClass::kWarmup;
   }
   if (model == nullptr || !model->alignments[allocation.segment].has_value()) {
@@ -47,6 +38,68 @@ PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const All
       break;
   }
   return PeakClass::kStatic;
+}
+
+// The allocation that makes the peak; first of equals.
+std::uint32_t RequestAtPeak(const DeviceTrace& device, Bytes* peak) {
+  Bytes live = 0;
+  std::uint32_t at = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    if (live > *peak) {
+      *peak = live;
+      at = step.allocation;
+    }
+  }
+  return at;
+}
+
+PeakBlock Describe(const Allocation& allocation, const MemoryClassifier& classifier, const PhaseMap& phases) {
+  PeakBlock block;
+  block.bytes = allocation.bytes;
+  block.memory_class = classifier.Classify(allocation);
+  block.segment = allocation.segment;
+  block.ordinal = allocation.outside ? 0 : allocation.ordinal;
+  block.stream = allocation.stream;
+  block.allocated_in = phases.spans()[phases.At(allocation.event)].name;
+  block.freed_in = allocation.freed() ? phases.spans()[phases.At(allocation.free_event)].name : "";
+  block.life_requests = classifier.LifeInRequests(allocation);
+  return block;
+}
+
+std::vector<PeakBlock> LargestBlocks(const DeviceTrace& device, std::vector<std::uint32_t> live,
+                                     const MemoryClassifier& classifier, const PhaseMap& phases) {
+  const std::size_t shown = std::min(live.size(), kPeakBlocks);
+  std::partial_sort(live.begin(), live.begin() + static_cast<std::ptrdiff_t>(shown), live.end(),
+                    [&](std::uint32_t left, std::uint32_t right) {
+                      const Bytes a = device.allocations[left].bytes;
+                      const Bytes b = device.allocations[right].bytes;
+                      return a != b ? a > b : left < right;
+                    });
+  std::vector<PeakBlock> blocks;
+  for (std::size_t i = 0; i < shown; ++i) {
+    blocks.push_back(Describe(device.allocations[live[i]], classifier, phases));
+  }
+  return blocks;
+}
+
+// In the order of the run; `live` ascends.
+std::vector<PeakPhase> PhasesOf(const DeviceTrace& device, const std::vector<std::uint32_t>& live,
+                                const PhaseMap& phases) {
+  std::vector<PeakPhase> result;
+  std::size_t current = phases.spans().size();
+  for (const std::uint32_t index : live) {
+    const Allocation& allocation = device.allocations[index];
+    if (const std::size_t at = phases.At(allocation.event); at != current) {
+      current = at;
+      result.push_back({phases.spans()[at].name});
+    }
+    result.back().bytes += allocation.bytes;
+    ++result.back().blocks;
+  }
+  return result;
 }
 
 }  // namespace
@@ -73,31 +126,27 @@ const char* PeakClassName(PeakClass peak_class) {
   return "?";
 }
 
-PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model) {
-  const std::vector<SweepStep> steps = SweepOf(device);
+PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases) {
   PeakReport peak;
-  Bytes live = 0;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Bytes bytes = device.allocations[steps[i].allocation].bytes;
-    live = steps[i].is_free ? live - bytes : live + bytes;
-    if (live > peak.live_bytes) {
-      peak.live_bytes = live;
-      at = i;
-    }
-  }
-  if (steps.empty()) {
+  if (device.allocations.empty()) {
     return peak;
   }
-  const Allocation& last = device.allocations[steps[at].allocation];
+  const Allocation& last = device.allocations[RequestAtPeak(device, &peak.live_bytes)];
   peak.segment = last.segment;
   peak.fenced = last.fenced;
   peak.ordinal = last.outside ? 0 : last.ordinal;
-  for (const Allocation& allocation : device.allocations) {
-    if (allocation.event <= last.event && (!allocation.freed() || allocation.free_event > last.event)) {
-      peak.by_class[static_cast<std::size_t>(ClassOf(device, model, allocation))] += allocation.bytes;
-    }
+  peak.phase = phases.spans()[phases.At(last.event)].name;
+  const MemoryClassifier classifier(device, model, phases);
+  std::vector<std::uint32_t> live;
+  for (std::uint32_t i = 0; i < device.allocations.size(); ++i) {
+    const Allocation& allocation = device.allocations[i];
+    if (allocation.event > last.event || allocation.free_event < last.event) continue;
+    live.push_back(i);
+    peak.by_class[static_cast<std::size_t>(ClassOf(device, model, allocation))] += allocation.bytes;
+    peak.by_memory_class[static_cast<std::size_t>(classifier.Classify(allocation))] += allocation.bytes;
   }
+  peak.blocks = LargestBlocks(device, live, classifier, phases);
+  peak.phases = PhasesOf(device, live, phases);
   return peak;
 }
 
@@ -108,7 +157,8 @@ std::vector<SegmentReport> SummarizeSegments(const DeviceTrace& device, const Se
     reports[i].requests = device.segments[i].allocations.size();
   }
   Bytes live = 0;
-  for (const SweepStep& step : SweepOf(device)) {
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
     const Allocation& allocation = device.allocations[step.allocation];
     if (step.is_free) {
       live -= allocation.bytes;
@@ -143,6 +193,26 @@ std::vector<StreamReport> SummarizeStreams(const DeviceTrace& device) {
   for (const auto& [ordinal, report] : streams) {
     reports.push_back(report);
   }
+  return reports;
+}
+
+std::vector<PhaseReport> SummarizePhases(const DeviceTrace& device, const PhaseMap& phases) {
+  std::vector<PhaseReport> reports;
+  Bytes live = 0;
+  const auto open_until = [&](std::size_t span) {
+    while (reports.size() <= span) {
+      const PhaseSpan& from = phases.spans()[reports.size()];
+      reports.push_back({from.segment, from.name, live, live});
+    }
+  };
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    open_until(phases.At(step.event));
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    reports.back().peak_live_bytes = std::max(reports.back().peak_live_bytes, live);
+  }
+  open_until(phases.spans().size() - 1);
   return reports;
 }
 

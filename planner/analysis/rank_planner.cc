@@ -4,30 +4,17 @@
 #include <chrono>
 #include <cstddef>
 #include <iterator>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "planner/analysis/idle_checks.h"
-#include "planner/analysis/peak.h"
-#include "planner/analysis/plan_builder.h"
-#include "planner/analysis/space_report.h"
-#include "planner/analysis/timeline.h"
 #include "planner/analysis/warnings.h"
-#include "planner/packing/plan_check.h"
 #include "proto/model/plan_shape.h"
 
 namespace stalloc::planner {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Devices map memory in such units, and upstream allocators take it in such units.
-constexpr Bytes kMappingUnit = Bytes{2} << 20;
-// What an upstream caching allocator holds for each byte that is live in it (measured on varying sizes).
-constexpr double kUpstreamOverhead = 1.03;
-
-// The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
-constexpr Bytes kGoodEnough = 10000;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -37,148 +24,18 @@ absl::Status WithDevice(const absl::Status& status, DeviceIndex device) {
   return absl::Status(status.code(), absl::StrCat(DeviceName(device), ": ", status.message()));
 }
 
-Predicted Predict(const Replay& replay, Bytes arena_bytes, Bytes lower_bound) {
-  Predicted predicted;
-  predicted.peak_live_bytes = replay.peak_live_bytes;
-  predicted.planned_peak_bytes = replay.planned_peak_bytes;
-  predicted.lower_bound_bytes = lower_bound;
-  if (replay.upstream_peak_bytes > 0) {
-    const auto held = static_cast<Bytes>(static_cast<double>(replay.upstream_peak_bytes) * kUpstreamOverhead);
-    predicted.upstream_peak_bytes = RoundUp(held, kMappingUnit);
-  }
-  const Bytes held = RoundUp(arena_bytes, kMappingUnit) + predicted.upstream_peak_bytes;
-  predicted.efficiency = held == 0 ? 0.0 : static_cast<double>(replay.peak_live_bytes) / static_cast<double>(held);
-  return predicted;
-}
-
-Stability StabilityOf(const Cycle& cycle, const DeviceTrace& device, std::uint32_t segment) {
-  if (segment == 0) {
-    return Stability::kSetUp;
-  }
-  const std::uint32_t iteration = segment - 1;
-  if (iteration < cycle.warmup) {
-    return Stability::kWarmup;
-  }
-  if (iteration < cycle.warmup + cycle.period) {
-    return Stability::kTemplate;
-  }
-  if (iteration >= cycle.complete) {
-    return Stability::kBrokenOff;
-  }
-  const std::uint32_t model = cycle.warmup + cycle.ScriptOf(iteration) + 1;
-  const std::vector<RequestKey> expected = MakeSequence(device, model).keys;
-  const std::vector<RequestKey> found = MakeSequence(device, segment).keys;
-  if (expected.size() > found.size() || !std::equal(expected.begin(), expected.end(), found.begin())) {
-    return Stability::kDifferent;
-  }
-  return expected.size() == found.size() ? Stability::kSame : Stability::kSameThenMore;
-}
-
-class DevicePlanner {
- public:
-  DevicePlanner(const DeviceTrace& device, const Segmentation& segmentation, const Trace& trace,
-                const RankPlannerOptions& options, Solver& solver)
-      : device_(device), segmentation_(segmentation), trace_(trace), options_(options), solver_(solver) {}
-
-  // Fills report(), and plan() if all goes well.
-  absl::Status Run() {
-    report_.device = device_.device;
-    report_.held_peak_bytes = device_.held_peak_bytes;
-    report_.segments = SummarizeSegments(device_, segmentation_);
-    report_.streams = SummarizeStreams(device_);
-    const absl::StatusOr<Cycle> cycle = FindCycle(device_, segmentation_, trace_.complete);
-    if (!cycle.ok()) {
-      report_.peak = FindPeak(device_, nullptr);
-      if (options_.plan) {
-        return cycle.status();
-      }
-      report_.warnings.emplace_back(cycle.status().message());
-      return absl::OkStatus();
-    }
-    model_ = CompareIterations(device_, *cycle, options_.all_streams);
-    report_.warnings = cycle->warnings;
-    report_.peak = FindPeak(device_, &model_);
-    for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {
-      report_.segments[i].stability = StabilityOf(*cycle, device_, i);
-    }
-    return options_.plan ? MakePlan() : absl::OkStatus();
-  }
-
-  [[nodiscard]] DeviceReport& report() { return report_; }
-  [[nodiscard]] DevicePlan& plan() { return plan_; }
-
- private:
-  absl::Status MakePlan() {
-    const Timeline timeline = BuildTimeline(device_, model_);
-    const Bytes lower_bound = LoadBound(timeline.problem);
-    SolveOptions solve = options_.solve;
-    solve.lower_bound = lower_bound + lower_bound / kGoodEnough;
-    solve.cycle = timeline.cycle();
-    const Clock::time_point start = Clock::now();
-    solve.deadline = start + options_.packing_time;
-    const Packing packing = solver_.Solve(timeline.problem, solve);
-    const double seconds = SecondsSince(start);
-    if (absl::Status status = CheckPacking(timeline.problem, packing); !status.ok()) {
-      return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
-    }
-    plan_ = BuildDevicePlan(device_, timeline, packing);
-    if (absl::Status status = CheckIdleAgainstPacking(timeline, packing, plan_); !status.ok()) {
-      return absl::InternalError(absl::StrCat("the idle space is wrong: ", status.message()));
-    }
-    const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
-    if (!replay.ok()) {
-      return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
-    }
-    plan_.predicted = Predict(*replay, plan_.arena_bytes, lower_bound);
-    ReportPacking(timeline, *replay, seconds);
-    ReportSpace(timeline, packing, plan_, &*report_.packing);
-    return absl::OkStatus();
-  }
-
-  void ReportPacking(const Timeline& timeline, const Replay& replay, double seconds) {
-    PackingReport& packing = report_.packing.emplace();
-    packing.solver = std::string(solver_.name());
-    packing.blocks = timeline.problem.blocks.size();
-    packing.arena_bytes = plan_.arena_bytes;
-    packing.lower_bound_bytes = plan_.predicted.lower_bound_bytes;
-    packing.seconds = seconds;
-    packing.period = model_.cycle.period;
-    packing.copies = timeline.copies;
-    packing.warmup = model_.cycle.warmup;
-    packing.predicted = plan_.predicted;
-    for (std::size_t s = timeline.prologue; s < timeline.prologue + packing.period; ++s) {
-      for (const TimelineEntry& entry : timeline.scripts[s].entries) {
-        UnplannedReport& counts = packing.cycle[static_cast<std::size_t>(entry.unplanned)];
-        ++counts.requests;
-        counts.bytes += entry.bytes;
-      }
-    }
-    for (std::size_t i = 0; i < report_.segments.size(); ++i) {
-      report_.segments[i].replay = replay.segments[i];
-    }
-  }
-
-  const DeviceTrace& device_;
-  const Segmentation& segmentation_;
-  const Trace& trace_;
-  const RankPlannerOptions& options_;
-  Solver& solver_;
-  SteadyModel model_;
-  DeviceReport report_;
-  DevicePlan plan_;
-};
-
-void StartReport(const Trace& trace, const Segmentation& segmentation, RankReport* report) {
+void StartReport(const TracedRank& traced, RankReport* report) {
+  const Trace& trace = traced.head;
   report->fingerprint = trace.fingerprint;
-  report->events = trace.events.size();
+  report->events = traced.events;
   report->trace_complete = trace.complete;
-  report->census = segmentation.census;
+  report->census = traced.segmentation.census;
   if (!trace.complete) {
     report->warnings.push_back(absl::StrCat(
         "the trace was not ended in order (the process was killed, or still runs); its valid part is used: ",
         trace.truncation.empty() ? "the last chunk is missing" : trace.truncation));
   }
-  MarkFindings findings = MissingMarks(segmentation.census);
+  MarkFindings findings = MissingMarks(traced.segmentation.census);
   std::move(findings.warnings.begin(), findings.warnings.end(), std::back_inserter(report->warnings));
   report->notes = std::move(findings.notes);
 }
@@ -193,80 +50,124 @@ absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {
 
 }  // namespace
 
-const char* StabilityName(Stability stability) {
-  switch (stability) {
-    case Stability::kSetUp:
-      return "set-up";
-    case Stability::kWarmup:
-      return "warm-up";
-    case Stability::kTemplate:
-      return "template";
-    case Stability::kSame:
-      return "same";
-    case Stability::kSameThenMore:
-      return "same, then more";
-    case Stability::kDifferent:
-      return "different";
-    case Stability::kBrokenOff:
-      return "broken off";
-    case Stability::kNotCompared:
-      break;
+RankPlanner::RankPlanner(TracedRank traced, RankPlannerOptions options)
+    : traced_(std::move(traced)), options_(std::move(options)) {
+  for (const DeviceTrace& device : traced_.devices) {
+    devices_.push_back({DevicePlanner(device, traced_)});
   }
-  return "not compared";
+}
+
+absl::Status RankPlanner::Analyse() {
+  const Clock::time_point start = Clock::now();
+  if (traced_.devices.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("the trace has no allocation: events ", traced_.events));
+  }
+  StartReport(traced_, &result_.report);
+  for (Device& device : devices_) {
+    const absl::Status status = device.planner.Analyse(options_.all_streams);
+    if (!options_.plan) {
+      if (!status.ok()) device.planner.report().warnings.emplace_back(status.message());
+      continue;
+    }
+    result_.plan_status.Update(status.ok() ? status : WithDevice(status, device.planner.device()));
+    device.has_problem = status.ok();
+    if (status.ok()) device.planner.LayOut();
+  }
+  seconds_ += SecondsSince(start);
+  return absl::OkStatus();
+}
+
+bool RankPlanner::HasProblem() const {
+  return std::any_of(devices_.begin(), devices_.end(), [](const Device& device) { return device.has_problem; });
+}
+
+ProblemKey RankPlanner::Key() const {
+  ProblemKey key{};
+  for (const Device& device : devices_) {
+    if (!device.has_problem) continue;
+    const Timeline& timeline = device.planner.timeline();
+    // The cycle decides among packings of equal height.
+    key = KeyOfProblem(timeline.problem, {key[0] ^ timeline.cycle_begin, key[1] ^ timeline.end});
+  }
+  return key;
+}
+
+RankPacking RankPlanner::Solve(Solver& solver) const {
+  RankPacking packing;
+  for (const Device& device : devices_) {
+    if (device.has_problem) packing.push_back(SolveTimeline(device.planner.timeline(), options_.packing, solver));
+  }
+  return packing;
+}
+
+absl::StatusOr<RankResult> RankPlanner::Finish(const RankPacking& packing) {
+  const Clock::time_point start = Clock::now();
+  if (options_.plan) {
+    if (absl::Status status = FinishPlan(packing); !status.ok()) {
+      return status;
+    }
+  }
+  for (Device& device : devices_) {
+    result_.report.devices.push_back(std::move(device.planner.report()));
+  }
+  result_.report.seconds = seconds_ + SecondsSince(start);
+  for (const SolvedPacking& solved : packing) {
+    result_.report.seconds += solved.seconds;
+  }
+  return std::move(result_);
+}
+
+absl::Status RankPlanner::FinishPlan(const RankPacking& packing) {
+  Plan plan;
+  plan.fingerprint = traced_.head.fingerprint;
+  plan.planner_version = options_.planner_version;
+  std::size_t next = 0;
+  for (Device& device : devices_) {
+    if (!device.has_problem) continue;
+    const SolvedPacking& solved = packing[next++];
+    plan.solver = solved.solver;
+    if (absl::Status status = device.planner.Finish(solved); !status.ok()) {
+      result_.plan_status.Update(WithDevice(status, device.planner.device()));
+    } else {
+      plan.devices.push_back(std::move(device.planner.plan()));
+    }
+  }
+  if (!result_.plan_status.ok()) {
+    return absl::OkStatus();  // the report says what it can
+  }
+  if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
+    return absl::InternalError(absl::StrCat("the plan is malformed: ", shape.error()));
+  }
+  result_.plan = std::move(plan);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RankResult> PlanRank(TracedRank traced, const RankPlannerOptions& options, Solver& solver) {
+  RankPlanner planner(std::move(traced), options);
+  if (absl::Status status = planner.Analyse(); !status.ok()) {
+    return status;
+  }
+  return planner.Finish(planner.Solve(solver));
 }
 
 absl::StatusOr<RankResult> PlanRank(const Trace& trace, const RankPlannerOptions& options, Solver& solver) {
-  const Clock::time_point start = Clock::now();
-  const Segmentation segmentation = CutAtMarks(trace);
-  absl::StatusOr<std::vector<DeviceTrace>> devices = BuildLifetimes(trace, segmentation);
-  if (!devices.ok()) {
-    return devices.status();
-  }
-  if (devices->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("the trace has no allocation: events ", trace.events.size()));
-  }
-  RankResult result;
-  StartReport(trace, segmentation, &result.report);
-  Plan plan;
-  plan.fingerprint = trace.fingerprint;
-  plan.planner_version = options.planner_version;
-  plan.solver = std::string(solver.name());
-  for (const DeviceTrace& device : *devices) {
-    DevicePlanner planner(device, segmentation, trace, options, solver);
-    if (absl::Status status = planner.Run(); !status.ok()) {
-      result.plan_status.Update(WithDevice(status, device.device));
-    } else if (options.plan) {
-      plan.devices.push_back(std::move(planner.plan()));
-    }
-    result.report.devices.push_back(std::move(planner.report()));
-  }
-  if (options.plan && result.plan_status.ok()) {
-    if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
-      return absl::InternalError(absl::StrCat("the plan is malformed: ", shape.error()));
-    }
-    result.plan = std::move(plan);
-  }
-  result.report.seconds = SecondsSince(start);
-  return result;
+  absl::StatusOr<TracedRank> traced = TakeTrace(trace);
+  return traced.ok() ? PlanRank(*std::move(traced), options, solver) : traced.status();
 }
 
-absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, const Trace& trace) {
+absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, const TracedRank& traced) {
   if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
     return absl::InvalidArgumentError(shape.error());
   }
-  if (absl::Status status = SameRun(plan.fingerprint, trace.fingerprint); !status.ok()) {
+  if (absl::Status status = SameRun(plan.fingerprint, traced.head.fingerprint); !status.ok()) {
     return status;
-  }
-  const absl::StatusOr<std::vector<DeviceTrace>> devices = BuildLifetimes(trace, CutAtMarks(trace));
-  if (!devices.ok()) {
-    return devices.status();
   }
   std::vector<Replay> replays;
   for (const DevicePlan& device_plan : plan.devices) {
-    const auto device = std::find_if(devices->begin(), devices->end(), [&](const DeviceTrace& candidate) {
+    const auto device = std::find_if(traced.devices.begin(), traced.devices.end(), [&](const DeviceTrace& candidate) {
       return candidate.device == device_plan.device;
     });
-    if (device == devices->end()) {
+    if (device == traced.devices.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the trace has no allocation on the plan's ", DeviceName(device_plan.device)));
     }
@@ -277,6 +178,11 @@ absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, cons
     replays.push_back(*std::move(replay));
   }
   return replays;
+}
+
+absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, const Trace& trace) {
+  const absl::StatusOr<TracedRank> traced = TakeTrace(trace);
+  return traced.ok() ? CheckPlanAgainstTrace(plan, *traced) : traced.status();
 }
 
 }  // namespace stalloc::planner

@@ -1,14 +1,15 @@
 // The planner of one rank: trace in, plan and report out. The composition root of the analysis; pure but for the clock.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "planner/analysis/device_planner.h"
+#include "planner/analysis/problem_key.h"
 #include "planner/analysis/rank_report.h"
-#include "planner/packing/portfolio.h"
+#include "planner/analysis/traced_rank.h"
 #include "planner/packing/solver.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
@@ -18,8 +19,7 @@ namespace stalloc::planner {
 struct RankPlannerOptions {
   bool plan = true;          // false: analysis only
   bool all_streams = false;  // see CompareIterations
-  SolveOptions solve;        // deadline and lower_bound are set per device
-  std::chrono::steady_clock::duration packing_time = kDefaultPackingTime;  // per device
+  PackingOptions packing;    // for each device
   std::string planner_version;
 };
 
@@ -29,12 +29,50 @@ struct RankResult {
   absl::Status plan_status;  // why there is none although it was asked for; the report is there all the same
 };
 
-// Every plan that this returns has passed CheckPacking, CheckPlanShape and ReplayTrace.
-// InvalidArgument for a trace that contradicts itself or has no allocation.
+// One per device that can be planned.
+using RankPacking = std::vector<SolvedPacking>;
+
+// In steps, so that ranks with equal problems can share a packing. Not thread-safe; Analyse() first.
+class RankPlanner {
+ public:
+  RankPlanner(TracedRank traced, RankPlannerOptions options);
+  RankPlanner(const RankPlanner&) = delete;
+  RankPlanner& operator=(const RankPlanner&) = delete;
+
+  // InvalidArgument for a trace without an allocation.
+  [[nodiscard]] absl::Status Analyse();
+
+  // False: nothing to solve, for it was not asked for or is impossible; Finish({}) tells why.
+  [[nodiscard]] bool HasProblem() const;
+  // Of all devices together.
+  [[nodiscard]] ProblemKey Key() const;
+  [[nodiscard]] RankPacking Solve(Solver& solver) const;
+
+  // `packing`: of this rank, or of one with the same key. Every plan that this returns has passed CheckPacking,
+  // CheckPlanShape and ReplayTrace.
+  [[nodiscard]] absl::StatusOr<RankResult> Finish(const RankPacking& packing);
+
+ private:
+  struct Device {
+    DevicePlanner planner;
+    bool has_problem = false;
+  };
+  [[nodiscard]] absl::Status FinishPlan(const RankPacking& packing);
+
+  TracedRank traced_;
+  RankPlannerOptions options_;
+  std::vector<Device> devices_;
+  RankResult result_;
+  double seconds_ = 0;
+};
+
+// All steps.
+[[nodiscard]] absl::StatusOr<RankResult> PlanRank(TracedRank traced, const RankPlannerOptions& options, Solver& solver);
 [[nodiscard]] absl::StatusOr<RankResult> PlanRank(const Trace& trace, const RankPlannerOptions& options,
                                                   Solver& solver);
 
 // The independent checks of a plan against a trace: fingerprint, shape, and ReplayTrace for every device.
+[[nodiscard]] absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, const TracedRank& traced);
 [[nodiscard]] absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, const Trace& trace);
 
 }  // namespace stalloc::planner

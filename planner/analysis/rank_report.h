@@ -2,11 +2,13 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "planner/analysis/memory_class.h"
 #include "planner/analysis/replay.h"
 #include "planner/analysis/segments.h"
 #include "planner/analysis/steady.h"
@@ -16,7 +18,7 @@
 
 namespace stalloc::planner {
 
-// Of live bytes at the peak, by what the block is.
+// Of live bytes at the peak, by what the block is to the plan.
 enum class PeakClass : std::uint8_t {
   kSetUp,   // persistent, allocated before the first iteration: mostly weights
   kWarmup,  // persistent, allocated in an iteration: mostly optimizer state and gradient buffers
@@ -29,12 +31,49 @@ enum class PeakClass : std::uint8_t {
 };
 [[nodiscard]] const char* PeakClassName(PeakClass peak_class);
 
+inline constexpr std::size_t kPeakBlocks = 20;
+
+struct PeakBlock {
+  Bytes bytes = 0;
+  MemoryClass memory_class = MemoryClass::kOther;
+  std::uint32_t segment = 0;
+  std::uint32_t ordinal = 0;  // in it
+  std::uint32_t stream = 0;
+  std::string allocated_in;  // phase
+  std::string freed_in;      // empty: never
+  std::uint64_t life_requests = 0;
+};
+
+// What one phase allocated of what is live at the peak.
+struct PeakPhase {
+  std::string phase;
+  Bytes bytes = 0;
+  std::uint64_t blocks = 0;
+};
+
 struct PeakReport {
   Bytes live_bytes = 0;
   std::uint32_t segment = 0;
   std::uint32_t ordinal = 0;  // last request of the segment before the peak
   bool fenced = false;
+  std::string phase;
   std::array<Bytes, static_cast<std::size_t>(PeakClass::kCount)> by_class{};
+  BytesByClass by_memory_class{};
+  std::vector<PeakBlock> blocks;  // the kPeakBlocks largest
+  std::vector<PeakPhase> phases;  // in the order of the run
+};
+
+struct PhaseReport {
+  std::uint32_t segment = 0;
+  std::string name;
+  Bytes begin_live_bytes = 0;
+  Bytes peak_live_bytes = 0;  // inside it
+};
+
+// What PyTorch's allocators would hold for the whole traced run; see simulated_allocator.h for what is left out.
+struct SimulatedReport {
+  Bytes native_bytes = 0;
+  Bytes expandable_bytes = 0;
 };
 
 // How an iteration compares with the template.
@@ -77,7 +116,7 @@ struct PackingReport {
   std::string solver;
   std::uint64_t blocks = 0;
   Bytes arena_bytes = 0;
-  Bytes lower_bound_bytes = 0;
+  Bytes lower_bound_bytes = 0;  // proved
   double seconds = 0;
   std::uint32_t period = 1;
   std::uint32_t copies = 1;
@@ -88,7 +127,10 @@ struct PackingReport {
   double scatter = 0;                  // of the idle space, see packing/scatter.h
   std::uint64_t idle_rectangles = 0;   // in the plan
   double idle_coverage = 0;            // share of the cycle's idle bytes x requests inside them
+  Bytes held_bytes = 0;                // predicted, of the device: arena and upstream, in units of mapping
 
+  // Proved: no packing is lower.
+  [[nodiscard]] bool optimal() const { return arena_bytes == lower_bound_bytes; }
   [[nodiscard]] double ratio() const {
     return lower_bound_bytes == 0 ? 1.0 : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
   }
@@ -98,16 +140,21 @@ struct DeviceReport {
   DeviceIndex device = 0;
   PeakReport peak;
   std::vector<SegmentReport> segments;
+  std::vector<PhaseReport> phases;
   std::vector<StreamReport> streams;
+  SimulatedReport simulated;
   Bytes held_peak_bytes = 0;  // when traced; 0: not recorded
   std::optional<PackingReport> packing;
   std::vector<std::string> warnings;
+  std::vector<std::string> notes;
 
+  // Live bytes at the peak as a share of `held`; 0 if nothing is held.
+  [[nodiscard]] double EfficiencyAt(Bytes held) const {
+    return held == 0 ? 0.0 : static_cast<double>(peak.live_bytes) / static_cast<double>(held);
+  }
   // Of the traced run; 0 if not recorded, or too seldom to have seen the peak.
   [[nodiscard]] double traced_efficiency() const {
-    return held_peak_bytes < peak.live_bytes || held_peak_bytes == 0
-               ? 0.0
-               : static_cast<double>(peak.live_bytes) / static_cast<double>(held_peak_bytes);
+    return held_peak_bytes < peak.live_bytes ? 0.0 : EfficiencyAt(held_peak_bytes);
   }
 };
 
@@ -119,7 +166,8 @@ struct RankReport {
   std::vector<DeviceReport> devices;
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
-  double seconds = 0;  // analysis and planning, without reading the trace
+  std::optional<std::uint32_t> same_as_rank;  // has the same packing problem, and so the same places
+  double seconds = 0;                         // analysis and planning, without reading the trace
 };
 
 }  // namespace stalloc::planner

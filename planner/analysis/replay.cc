@@ -52,7 +52,8 @@ class Player {
         return status;
       }
     }
-    for (const SweepStep& step : SweepOf(device_)) {
+    Sweep sweep(device_);
+    for (SweepStep step; sweep.Next(&step);) {
       if (step.is_free) {
         Free(step.allocation);
       } else if (absl::Status status = Allocate(step.allocation); !status.ok()) {
@@ -108,7 +109,7 @@ class Player {
   absl::Status Serve(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     SegmentReplay& counts = replay_.segments[allocation.segment];
-    const bool over_block = allocation.requested > kBlockAlignment;
+    const bool over_block = allocation.requested() > kBlockAlignment;
     ++counts.requests;
     counts.requests_over_block += over_block;
     const Script& script = ScriptOfSegment(plan_, allocation.segment);

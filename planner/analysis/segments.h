@@ -10,6 +10,7 @@
 // Pure functions of the trace.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -55,7 +56,33 @@ struct Segmentation {
   [[nodiscard]] std::size_t iterations() const { return segments.size() - 1; }
 };
 
-// Automatic marks of a kind are ignored from the first explicit mark of that kind on.
+// Cuts while the trace is read: mark after mark, in order. Automatic marks of a kind are ignored from the first
+// explicit mark of that kind on. Not thread-safe.
+class SegmentCutter {
+ public:
+  SegmentCutter() { result_.segments.emplace_back(); }
+
+  // `event` and `mark_index` are where `mark` lies in the trace.
+  void Take(std::uint64_t event, std::uint32_t mark_index, const Mark& mark);
+  // As far as it was read; the last segment and an open fence have no end yet.
+  [[nodiscard]] const Segmentation& so_far() const { return result_; }
+  [[nodiscard]] bool inside_fence() const { return depth_ > 0; }
+  // `events`: how many the trace has.
+  [[nodiscard]] Segmentation Finish(std::uint64_t events);
+
+ private:
+  [[nodiscard]] bool Overruled(const Mark& mark);
+  void TakeFence(std::uint64_t event, const Mark& mark);
+  void OpenIteration(std::uint64_t event, const Mark& mark);
+  void KeepInside(std::uint64_t event, std::uint32_t mark_index, const Mark& mark);
+  void Count(const Mark& mark);
+
+  Segmentation result_;
+  std::array<bool, 256> explicit_seen_{};  // by kind
+  int depth_ = 0;
+};
+
+// The whole trace at once.
 [[nodiscard]] Segmentation CutAtMarks(const Trace& trace);
 
 }  // namespace stalloc::planner

@@ -1,7 +1,8 @@
-// The allocations and frees of one device in the order in which they happened.
+// The allocations and frees of one device in the order in which they happened. Memory: four bytes a free.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,22 +11,37 @@
 namespace stalloc::planner {
 
 struct SweepStep {
-  std::uint64_t event = 0;       // index into Trace::events
+  std::uint32_t event = 0;       // index into Trace::events
   std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
   bool is_free = false;
 };
 
-[[nodiscard]] inline std::vector<SweepStep> SweepOf(const DeviceTrace& device) {
-  std::vector<SweepStep> steps;
-  steps.reserve(2 * device.allocations.size());
-  for (std::uint32_t i = 0; i < device.allocations.size(); ++i) {
-    steps.push_back({device.allocations[i].event, i, false});
-    if (device.allocations[i].freed()) {
-      steps.push_back({device.allocations[i].free_event, i, true});
+// The device must outlive it.
+class Sweep {
+ public:
+  explicit Sweep(const DeviceTrace& device) : allocations_(device.allocations) {
+    for (std::uint32_t i = 0; i < allocations_.size(); ++i) {
+      if (allocations_[i].freed()) frees_.push_back(i);
     }
+    std::sort(frees_.begin(), frees_.end(), [&](std::uint32_t left, std::uint32_t right) {
+      return allocations_[left].free_event < allocations_[right].free_event;
+    });
   }
-  std::sort(steps.begin(), steps.end(), [](const SweepStep& a, const SweepStep& b) { return a.event < b.event; });
-  return steps;
-}
+
+  // False after the last step.
+  [[nodiscard]] bool Next(SweepStep* step) {
+    const std::uint32_t allocated = next_ < allocations_.size() ? allocations_[next_].event : kNever;
+    const std::uint32_t freed = next_free_ < frees_.size() ? allocations_[frees_[next_free_]].free_event : kNever;
+    if (allocated == freed) return false;  // both kNever: no event is two
+    *step = freed < allocated ? SweepStep{freed, frees_[next_free_++], true} : SweepStep{allocated, next_++, false};
+    return true;
+  }
+
+ private:
+  const std::vector<Allocation>& allocations_;
+  std::vector<std::uint32_t> frees_;  // allocations in the order of their frees
+  std::uint32_t next_ = 0;
+  std::size_t next_free_ = 0;
+};
 
 }  // namespace stalloc::planner

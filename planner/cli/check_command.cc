@@ -7,11 +7,11 @@
 #include "planner/analysis/rank_planner.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/flags.h"
+#include "planner/cli/read_trace.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/quantities.h"
 #include "planner/report/text_table.h"
 #include "proto/codec/plan_reader.h"
-#include "proto/codec/trace_reader.h"
 
 namespace stalloc::planner {
 namespace {
@@ -58,7 +58,7 @@ int RunCheck(const std::vector<std::string>& positional, Streams streams) {
   if (!plan.ok()) {
     return FailInput("check", absl::InvalidArgumentError(plan.error()), streams);
   }
-  const absl::StatusOr<Trace> trace = ReadTrace(positional[1]);
+  const absl::StatusOr<TracedRank> trace = ReadTracedRank(positional[1]);
   if (!trace.ok()) {
     return FailInput("check", trace.status(), streams);
   }

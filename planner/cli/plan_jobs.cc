@@ -4,82 +4,128 @@
 #include <cstddef>
 #include <exception>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/analysis/rank_planner.h"
+#include "planner/cli/read_trace.h"
+#include "planner/cli/shared_packings.h"
+#include "planner/cli/task_queue.h"
 #include "planner/cli/version.h"
 #include "planner/packing/portfolio.h"
 #include "planner/report/quantities.h"
 #include "planner/report/rank_json.h"
 #include "planner/report/rank_text.h"
 #include "proto/codec/plan_writer.h"
-#include "proto/codec/trace_reader.h"
 #include "proto/codec/whole_file.h"
 
 namespace stalloc::planner {
 namespace {
 
-// One rank, start to end, on one thread.
-class Job {
+// `call`, with what it throws as a status: out of memory on a huge trace, and the others go on.
+template <typename Call>
+auto Guarded(const Call& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& failure) {
+    return absl::ResourceExhaustedError(failure.what());
+  }
+}
+
+// What the jobs of one run share.
+struct Shop {
+  const RunDirectory& directory;
+  const PlanJobsOptions& options;
+  const int solver_threads;
+  Progress* const progress;
+  SharedPackings packings;
+  TaskQueue tasks;
+};
+
+// One rank: read and analyse, use the packing of its problem, write. Each step on one thread, not always the same.
+class Job : public std::enable_shared_from_this<Job> {
  public:
-  Job(const RunDirectory& directory, std::uint32_t rank, const PlanJobsOptions& options, int solver_threads,
-      Progress* progress)
-      : directory_(directory), rank_(rank), options_(options), solver_threads_(solver_threads), progress_(progress) {
-    outcome_.rank = rank;
+  Job(Shop& shop, std::uint32_t rank) : shop_(shop), rank_(rank) { outcome_.rank = rank; }
+
+  void Run() {
+    start_ = Clock::now();
+    const absl::Status status = Guarded([this] { return Analyse(); });
+    if (!status.ok() || !planner_->HasProblem()) {
+      return End(status.ok() ? Guarded([this] { return Finish({}); }) : status);
+    }
+    key_ = planner_->Key();
+    shop_.packings.Use(
+        *key_, [this] { return Guarded([this] { return Solve(); }); },
+        [self = shared_from_this()](SharedPacking packing) {
+          self->shop_.tasks.PushFront([self, packing] { self->UsePacking(*packing); });
+        });
   }
 
-  RankOutcome Run() {
-    const auto start = std::chrono::steady_clock::now();
-    absl::Status status = absl::InternalError("not run");
-    try {
-      status = Plan();
-    } catch (const std::exception& failure) {  // out of memory on a huge trace: the others go on
-      status = absl::ResourceExhaustedError(failure.what());
-    }
-    outcome_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!status.ok()) {
-      outcome_.error = std::string(status.message());
-    }
-    progress_->Finished(rank_, status.ok() ? Result() : absl::StrCat("error: ", status.message(), StalePlanNote()));
-    return std::move(outcome_);
+  // When all have run.
+  [[nodiscard]] RankOutcome& outcome() { return outcome_; }
+  [[nodiscard]] const std::optional<ProblemKey>& key() const { return key_; }
+
+  absl::Status WriteReports() const {
+    absl::Status status = WriteWholeFile(shop_.directory.ReportPath(rank_, "txt"), RankText(*outcome_.report));
+    status.Update(WriteWholeFile(shop_.directory.ReportPath(rank_, "json"), RankJson(*outcome_.report)));
+    return status;
   }
 
  private:
-  absl::Status Plan() {
-    const absl::StatusOr<Trace> trace =
-        ReadTrace(directory_.TracePath(rank_), [this](std::uint64_t read, std::uint64_t all) {
-          progress_->Doing(rank_, absl::StrFormat("reading, %d %%", all == 0 ? 100 : 100 * read / all));
-        });
-    if (!trace.ok()) {
-      return trace.status();
+  using Clock = std::chrono::steady_clock;
+
+  absl::Status Analyse() {
+    const std::string path = shop_.directory.TracePath(rank_);
+    absl::StatusOr<TracedRank> traced = ReadTracedRank(path, [this](std::uint64_t read, std::uint64_t all) {
+      shop_.progress->Doing(rank_, absl::StrFormat("reading, %d %%", all == 0 ? 100 : 100 * read / all));
+    });
+    if (!traced.ok()) {
+      return traced.status();
     }
-    if (trace->fingerprint.world_size > 0 && trace->fingerprint.rank != rank_) {
-      return absl::InvalidArgumentError(absl::StrCat(directory_.TracePath(rank_),
-                                                     " is the trace of another rank: expected ", rank_, ", found ",
-                                                     trace->fingerprint.rank));
+    const Fingerprint& fingerprint = traced->head.fingerprint;
+    if (fingerprint.world_size > 0 && fingerprint.rank != rank_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is the trace of another rank: expected ", rank_, ", found ", fingerprint.rank));
     }
+    shop_.progress->Doing(rank_, "analysis");
+    planner_.emplace(*std::move(traced), PlannerOptions());
+    const absl::Status status = planner_->Analyse();
+    return status.ok() ? status : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+
+  absl::StatusOr<RankPacking> Solve() {
     const std::unique_ptr<Solver> solver = MakePortfolio();
-    absl::StatusOr<RankResult> result = PlanRank(*trace, PlannerOptions(), *solver);
+    return planner_->Solve(*solver);
+  }
+
+  void UsePacking(const absl::StatusOr<RankPacking>& packing) {
+    End(packing.ok() ? Guarded([&] { return Finish(*packing); }) : packing.status());
+  }
+
+  absl::Status Finish(const RankPacking& packing) {
+    absl::StatusOr<RankResult> result = planner_->Finish(packing);
     if (!result.ok()) {
       return absl::Status(result.status().code(),
-                          absl::StrCat(directory_.TracePath(rank_), ": ", result.status().message()));
+                          absl::StrCat(shop_.directory.TracePath(rank_), ": ", result.status().message()));
     }
     return Write(*std::move(result));
   }
 
   RankPlannerOptions PlannerOptions() {
     RankPlannerOptions options;
-    options.plan = !options_.trace_only;
-    options.packing_time = options_.packing_time;
-    options.solve.threads = solver_threads_;
-    options.solve.seed = options_.seed;
-    options.solve.stop = options_.stop;
-    options.solve.on_progress = [this](Bytes height) {
-      progress_->Doing(rank_, absl::StrCat("packing, arena ", FormatBytes(height)));
+    options.plan = !shop_.options.trace_only;
+    options.packing.time = shop_.options.packing_time;
+    options.packing.solve.threads = shop_.solver_threads;
+    options.packing.solve.seed = shop_.options.seed;
+    options.packing.solve.stop = shop_.options.stop;
+    options.packing.on_progress = [this](Bytes height, Bytes lower_bound) {
+      shop_.progress->Doing(rank_, PackingProgressText(height, lower_bound));
     };
     options.planner_version = Version();
     return options;
@@ -88,14 +134,23 @@ class Job {
   // The report is worth having even where nothing can be planned. The plan comes last: where it is, all is.
   absl::Status Write(RankResult result) {
     outcome_.report = std::move(result.report);
-    absl::Status status = WriteWholeFile(directory_.ReportPath(rank_, "txt"), RankText(*outcome_.report));
-    status.Update(WriteWholeFile(directory_.ReportPath(rank_, "json"), RankJson(*outcome_.report)));
+    absl::Status status = WriteReports();
     status.Update(result.plan_status);
     if (status.ok() && result.plan.has_value()) {
-      status = WritePlanFile(directory_.PlanPath(rank_), *result.plan);
-      outcome_.plan_path = status.ok() ? directory_.PlanPath(rank_) : "";
+      status = WritePlanFile(shop_.directory.PlanPath(rank_), *result.plan);
+      outcome_.plan_path = status.ok() ? shop_.directory.PlanPath(rank_) : "";
     }
     return status;
+  }
+
+  void End(const absl::Status& status) {
+    planner_.reset();
+    outcome_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    if (!status.ok()) {
+      outcome_.error = std::string(status.message());
+    }
+    shop_.progress->Finished(rank_,
+                             status.ok() ? Result() : absl::StrCat("error: ", status.message(), StalePlanNote()));
   }
 
   [[nodiscard]] std::string Result() const {
@@ -103,7 +158,8 @@ class Job {
     for (const DeviceReport& device : outcome_.report->devices) {
       absl::StrAppend(&text, text.empty() ? "" : "; ", "peak ", FormatBytes(device.peak.live_bytes));
       if (device.packing.has_value()) {
-        absl::StrAppend(&text, ", arena ", FormatBytes(device.packing->arena_bytes));
+        absl::StrAppend(&text, ", arena ", FormatBytes(device.packing->arena_bytes), ", ",
+                        DistanceText(device.packing->arena_bytes, device.packing->lower_bound_bytes));
       }
     }
     return absl::StrCat(text, ", ", FormatSeconds(outcome_.seconds));
@@ -111,36 +167,50 @@ class Job {
 
   [[nodiscard]] std::string StalePlanNote() const {
     std::error_code ignored;
-    const bool exists = !options_.trace_only && std::filesystem::exists(directory_.PlanPath(rank_), ignored);
-    return exists ? absl::StrCat(" (the plan of an earlier run stays: ", directory_.PlanPath(rank_), ")") : "";
+    const bool exists = !shop_.options.trace_only && std::filesystem::exists(shop_.directory.PlanPath(rank_), ignored);
+    return exists ? absl::StrCat(" (the plan of an earlier run stays: ", shop_.directory.PlanPath(rank_), ")") : "";
   }
 
-  const RunDirectory& directory_;
+  Shop& shop_;
   const std::uint32_t rank_;
-  const PlanJobsOptions& options_;
-  const int solver_threads_;
-  Progress* const progress_;
+  Clock::time_point start_;
+  std::optional<RankPlanner> planner_;
+  std::optional<ProblemKey> key_;
   RankOutcome outcome_;
 };
+
+// Equal problems are named after the lowest rank that has them, whoever solved them first. REQUIRES: ranks ascend.
+void TellWhoIsAlike(const std::vector<std::shared_ptr<Job>>& jobs) {
+  std::map<ProblemKey, std::uint32_t> lowest;
+  for (const std::shared_ptr<Job>& job : jobs) {
+    RankOutcome& outcome = job->outcome();
+    if (!job->key().has_value() || !outcome.report.has_value()) continue;
+    const auto [found, is_lowest] = lowest.try_emplace(*job->key(), outcome.rank);
+    if (is_lowest) continue;
+    outcome.report->same_as_rank = found->second;
+    if (const absl::Status status = job->WriteReports(); !status.ok() && outcome.error.empty()) {
+      outcome.error = std::string(status.message());
+    }
+  }
+}
 
 }  // namespace
 
 std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vector<std::uint32_t>& ranks,
                                    const PlanJobsOptions& options, Progress* progress) {
-  std::vector<RankOutcome> outcomes(ranks.size());
   const int workers = std::clamp(options.threads, 1, static_cast<int>(ranks.size()));
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < ranks.size(); i = next++) {
-      outcomes[i] = Job(directory, ranks[i], options, std::max(1, options.threads / workers), progress).Run();
-    }
-  };
-  std::vector<std::jthread> pool;
-  for (int i = 1; i < workers; ++i) {
-    pool.emplace_back(work);
+  Shop shop{directory, options, std::max(1, options.threads / workers), progress, {}, {}};
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (const std::uint32_t rank : ranks) {
+    jobs.push_back(std::make_shared<Job>(shop, rank));
+    shop.tasks.PushBack([job = jobs.back()] { job->Run(); });
   }
-  work();
-  pool.clear();  // joins
+  shop.tasks.Run(workers);
+  TellWhoIsAlike(jobs);
+  std::vector<RankOutcome> outcomes;
+  for (const std::shared_ptr<Job>& job : jobs) {
+    outcomes.push_back(std::move(job->outcome()));
+  }
   return outcomes;
 }
 

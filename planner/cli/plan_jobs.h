@@ -1,5 +1,5 @@
 // Plans ranks in parallel: reads each trace, plans it, writes reports and plan. An error in one rank does not lose the
-// others.
+// others. Ranks with equal packing problems share one packing, which is solved once.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct PlanJobsOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// In the order of `ranks`.
+// In the order of `ranks`, which ascend.
 [[nodiscard]] std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vector<std::uint32_t>& ranks,
                                                  const PlanJobsOptions& options, Progress* progress);
 

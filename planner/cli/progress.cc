@@ -5,22 +5,29 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBarWidth = 30;
+constexpr std::size_t kBarWidth = 20;
 constexpr std::size_t kLineWidth = 78;
 
 }  // namespace
 
-Progress::Progress(std::ostream& err, bool is_terminal, std::size_t ranks)
-    : err_(err), is_terminal_(is_terminal), ranks_(ranks) {}
+Progress::Progress(std::ostream& err, bool is_terminal, std::size_t ranks, ProgressPace pace)
+    : err_(err), is_terminal_(is_terminal), ranks_(ranks), interval_(is_terminal ? pace.redraw : pace.line) {}
 
 Progress::~Progress() { Clear(); }
 
 void Progress::Doing(std::uint32_t rank, const std::string& what) {
-  if (!is_terminal_) {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (now - shown_ < interval_) {
     return;
   }
-  const std::lock_guard lock(mutex_);
-  Draw(absl::StrCat("rank ", rank, ": ", what));
+  shown_ = now;
+  const std::string line = absl::StrCat("rank ", rank, ": ", what);
+  if (is_terminal_) {
+    Draw(line);
+  } else {
+    err_ << line << std::endl;
+  }
 }
 
 void Progress::Finished(std::uint32_t rank, const std::string& result) {
@@ -31,12 +38,6 @@ void Progress::Finished(std::uint32_t rank, const std::string& result) {
   if (is_terminal_ && finished_ < ranks_) {
     Draw("");
   }
-}
-
-void Progress::Say(const std::string& line) {
-  const std::lock_guard lock(mutex_);
-  Clear();
-  err_ << line << std::endl;
 }
 
 void Progress::Clear() {

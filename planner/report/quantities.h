@@ -16,4 +16,10 @@ namespace stalloc::planner {
 // "0.04 s".
 [[nodiscard]] std::string FormatSeconds(double seconds);
 
+// "optimal" where the arena is as high as its proved bound, else "within 96.0 MiB (0.22 %) of the bound 37.18 GiB".
+[[nodiscard]] std::string DistanceText(Bytes arena, Bytes lower_bound);
+
+// "packing 1.00219 x the bound (37.26 GiB)", "packing at the bound (37.18 GiB)".
+[[nodiscard]] std::string PackingProgressText(Bytes height, Bytes lower_bound);
+
 }  // namespace stalloc::planner

@@ -39,17 +39,72 @@ void WriteMarks(const MarkCensus& census, JsonWriter* json) {
   json->EndObject();
 }
 
+void WritePeakBlocks(const std::vector<PeakBlock>& blocks, JsonWriter* json) {
+  json->Key("largest_blocks").BeginArray();
+  for (const PeakBlock& block : blocks) {
+    json->BeginObject();
+    json->Key("bytes").Value(block.bytes);
+    json->Key("class").Value(MemoryClassName(block.memory_class));
+    json->Key("segment").Value(block.segment);
+    json->Key("request").Value(block.ordinal);
+    json->Key("stream").Value(block.stream);
+    json->Key("allocated_in").Value(block.allocated_in);
+    json->Key("freed_in");
+    block.freed_in.empty() ? json->Null() : json->Value(block.freed_in);
+    json->Key("life_requests").Value(block.life_requests);
+    json->EndObject();
+  }
+  json->EndArray();
+}
+
+void WritePeakPhases(const std::vector<PeakPhase>& phases, JsonWriter* json) {
+  json->Key("by_phase").BeginArray();
+  for (const PeakPhase& phase : phases) {
+    json->BeginObject().Key("phase").Value(phase.phase).Key("bytes").Value(phase.bytes);
+    json->Key("blocks").Value(phase.blocks).EndObject();
+  }
+  json->EndArray();
+}
+
 void WritePeak(const PeakReport& peak, JsonWriter* json) {
   json->Key("peak").BeginObject();
   json->Key("live_bytes").Value(peak.live_bytes);
   json->Key("segment").Value(peak.segment);
   json->Key("request").Value(peak.ordinal);
+  json->Key("phase").Value(peak.phase);
   json->Key("inside_fence").Value(peak.fenced);
   json->Key("by_class").BeginObject();
+  for (std::size_t i = 0; i < peak.by_memory_class.size(); ++i) {
+    json->Key(MemoryClassName(static_cast<MemoryClass>(i))).Value(peak.by_memory_class[i]);
+  }
+  json->EndObject();
+  json->Key("by_script").BeginObject();
   for (std::size_t i = 0; i < peak.by_class.size(); ++i) {
     json->Key(PeakClassName(static_cast<PeakClass>(i))).Value(peak.by_class[i]);
   }
-  json->EndObject().EndObject();
+  json->EndObject();
+  WritePeakPhases(peak.phases, json);
+  WritePeakBlocks(peak.blocks, json);
+  json->EndObject();
+}
+
+void WritePhases(const std::vector<PhaseReport>& phases, JsonWriter* json) {
+  json->Key("phases").BeginArray();
+  for (const PhaseReport& phase : phases) {
+    json->BeginObject().Key("segment").Value(phase.segment).Key("phase").Value(phase.name);
+    json->Key("begin_live_bytes").Value(phase.begin_live_bytes);
+    json->Key("peak_live_bytes").Value(phase.peak_live_bytes).EndObject();
+  }
+  json->EndArray();
+}
+
+void WriteSimulated(const DeviceReport& device, JsonWriter* json) {
+  json->Key("simulated").BeginObject();
+  json->Key("native_bytes").Value(device.simulated.native_bytes);
+  json->Key("native_efficiency").Value(device.EfficiencyAt(device.simulated.native_bytes));
+  json->Key("expandable_segments_bytes").Value(device.simulated.expandable_bytes);
+  json->Key("expandable_segments_efficiency").Value(device.EfficiencyAt(device.simulated.expandable_bytes));
+  json->EndObject();
 }
 
 void WriteReplay(const SegmentReplay& replay, JsonWriter* json) {
@@ -95,12 +150,14 @@ void WriteStreams(const std::vector<StreamReport>& streams, JsonWriter* json) {
   json->EndArray();
 }
 
-void WritePredicted(const Predicted& predicted, JsonWriter* json) {
+void WritePredicted(const PackingReport& packing, JsonWriter* json) {
+  const Predicted& predicted = packing.predicted;
   json->Key("predicted").BeginObject();
   json->Key("peak_live_bytes").Value(predicted.peak_live_bytes);
   json->Key("planned_peak_bytes").Value(predicted.planned_peak_bytes);
   json->Key("upstream_peak_bytes").Value(predicted.upstream_peak_bytes);
   json->Key("lower_bound_bytes").Value(predicted.lower_bound_bytes);
+  json->Key("held_bytes").Value(packing.held_bytes);
   json->Key("efficiency").Value(predicted.efficiency);
   json->EndObject();
 }
@@ -127,6 +184,7 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->Key("arena_bytes").Value(packing.arena_bytes);
   json->Key("lower_bound_bytes").Value(packing.lower_bound_bytes);
   json->Key("ratio").Value(packing.ratio());
+  json->Key("optimal").Value(packing.optimal());
   json->Key("seconds").Value(packing.seconds);
   json->Key("warmup_iterations").Value(packing.warmup);
   json->Key("period").Value(packing.period);
@@ -139,7 +197,7 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   }
   json->EndObject();
   WriteSpace(packing, json);
-  WritePredicted(packing.predicted, json);
+  WritePredicted(packing, json);
   json->EndObject();
 }
 
@@ -149,7 +207,9 @@ void WriteDevice(const DeviceReport& device, JsonWriter* json) {
   WritePeak(device.peak, json);
   json->Key("traced_held_peak_bytes").Value(device.held_peak_bytes);
   json->Key("traced_efficiency").Value(device.traced_efficiency());
+  WriteSimulated(device, json);
   WriteSegments(device.segments, json);
+  WritePhases(device.phases, json);
   WriteStreams(device.streams, json);
   if (device.packing.has_value()) {
     WritePacking(*device.packing, json);
@@ -157,6 +217,7 @@ void WriteDevice(const DeviceReport& device, JsonWriter* json) {
     json->Key("plan").Null();
   }
   WriteStrings("warnings", device.warnings, json);
+  WriteStrings("notes", device.notes, json);
   json->EndObject();
 }
 
@@ -169,6 +230,8 @@ void WriteRankJson(const RankReport& report, JsonWriter* json) {
   json->Key("events").Value(report.events);
   json->Key("trace_complete").Value(report.trace_complete);
   json->Key("seconds").Value(report.seconds);
+  json->Key("same_as_rank");
+  report.same_as_rank.has_value() ? json->Value(*report.same_as_rank) : json->Null();
   WriteMarks(report.census, json);
   WriteStrings("warnings", report.warnings, json);
   WriteStrings("notes", report.notes, json);

@@ -1,15 +1,21 @@
 #include "planner/report/rank_text.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/report/quantities.h"
 #include "planner/report/text_table.h"
+#include "planner/report/wrap_text.h"
 
 namespace stalloc::planner {
 namespace {
+
+constexpr std::size_t kRows = 20;  // of a table that might be long
 
 std::string Name(DeviceIndex device) { return device == kCpuDevice ? "cpu" : absl::StrCat("device ", device); }
 
@@ -23,17 +29,94 @@ std::string Share(std::uint64_t part, std::uint64_t whole) {
 
 std::string PeakText(const DeviceReport& device) {
   const PeakReport& peak = device.peak;
+  const std::string place = peak.fenced ? " inside a fence" : absl::StrCat(" at request ", peak.ordinal);
   std::string text = absl::StrCat("theoretical peak: ", FormatBytes(peak.live_bytes), " live, in ",
-                                  SegmentName(device.segments, peak.segment),
-                                  peak.fenced ? " inside a fence" : absl::StrCat(" at request ", peak.ordinal), "\n\n");
+                                  SegmentName(device.segments, peak.segment), place, "\n\n");
   TextTable table({"at the peak", "bytes", "share"});
-  for (std::size_t i = 0; i < peak.by_class.size(); ++i) {
-    if (peak.by_class[i] > 0) {
-      table.AddRow({PeakClassName(static_cast<PeakClass>(i)), FormatBytes(peak.by_class[i]),
-                    Share(peak.by_class[i], peak.live_bytes)});
+  for (std::size_t i = 0; i < peak.by_memory_class.size(); ++i) {
+    const Bytes bytes = peak.by_memory_class[i];
+    if (bytes > 0) {
+      table.AddRow({MemoryClassName(static_cast<MemoryClass>(i)), FormatBytes(bytes), Share(bytes, peak.live_bytes)});
     }
   }
   return text + table.Render();
+}
+
+// A line for each allocator that might have served the run.
+std::string HeldText(const DeviceReport& device) {
+  TextTable table({"held on the device", "bytes", "E"});
+  if (device.held_peak_bytes > 0) {
+    table.AddRow({"when traced", FormatBytes(device.held_peak_bytes),
+                  device.traced_efficiency() == 0 ? "seen at marks only" : FormatShare(device.traced_efficiency())});
+  }
+  const auto simulated = [&](const char* name, Bytes bytes) {
+    table.AddRow({name, FormatBytes(bytes), FormatShare(device.EfficiencyAt(bytes))});
+  };
+  simulated("native, simulated", device.simulated.native_bytes);
+  simulated("expandable_segments, simulated", device.simulated.expandable_bytes);
+  if (device.packing.has_value()) {
+    table.AddRow({"with this plan, predicted", FormatBytes(device.packing->held_bytes),
+                  FormatShare(device.packing->predicted.efficiency)});
+  }
+  return table.Render();
+}
+
+// Of an allocation that repeats in every layer one line is enough.
+bool LooksLike(const PeakBlock& left, const PeakBlock& right) {
+  return left.bytes == right.bytes && left.memory_class == right.memory_class &&
+         left.allocated_in == right.allocated_in && left.freed_in == right.freed_in;
+}
+
+std::string PeakBlocksText(const std::vector<PeakBlock>& blocks) {
+  TextTable table({"largest", "n", "class", "allocated in", "freed in", "requests"});
+  for (std::size_t i = 0; i < blocks.size();) {
+    std::size_t end = i + 1;
+    std::uint64_t shortest = blocks[i].life_requests;
+    std::uint64_t longest = shortest;
+    for (; end < blocks.size() && LooksLike(blocks[i], blocks[end]); ++end) {
+      shortest = std::min(shortest, blocks[end].life_requests);
+      longest = std::max(longest, blocks[end].life_requests);
+    }
+    const std::string life = shortest == longest ? absl::StrCat(longest) : absl::StrCat(shortest, "-", longest);
+    table.AddRow({FormatBytes(blocks[i].bytes), absl::StrCat(end - i), MemoryClassName(blocks[i].memory_class),
+                  blocks[i].allocated_in, blocks[i].freed_in.empty() ? "never" : blocks[i].freed_in, life});
+    i = end;
+  }
+  return table.Render();
+}
+
+// The phases of the largest share, in the order of the run.
+std::string PeakPhasesText(const PeakReport& peak) {
+  std::vector<const PeakPhase*> largest;
+  for (const PeakPhase& phase : peak.phases) largest.push_back(&phase);
+  if (largest.size() > kRows) {
+    std::vector<Bytes> bytes;
+    for (const PeakPhase& phase : peak.phases) bytes.push_back(phase.bytes);
+    std::nth_element(bytes.begin(), bytes.begin() + kRows, bytes.end(), std::greater<>());
+    std::erase_if(largest, [least = bytes[kRows]](const PeakPhase* phase) { return phase->bytes <= least; });
+  }
+  TextTable table({"at the peak, allocated in", "blocks", "bytes", "share"});
+  for (const PeakPhase* phase : largest) {
+    table.AddRow(
+        {phase->phase, absl::StrCat(phase->blocks), FormatBytes(phase->bytes), Share(phase->bytes, peak.live_bytes)});
+  }
+  return table.Render();
+}
+
+// Those of the iteration with the peak; all of them are in the JSON.
+std::string PhasesText(const DeviceReport& device) {
+  TextTable table({"phase", "live at its begin", "peak inside"});
+  std::size_t rows = 0;
+  std::size_t left_out = 0;
+  for (const PhaseReport& phase : device.phases) {
+    if (phase.segment != device.peak.segment) continue;
+    if (++rows > 2 * kRows) {
+      ++left_out;
+      continue;
+    }
+    table.AddRow({phase.name, FormatBytes(phase.begin_live_bytes), FormatBytes(phase.peak_live_bytes)});
+  }
+  return absl::StrCat(table.Render(), left_out == 0 ? "" : absl::StrCat("and ", left_out, " more\n"));
 }
 
 std::string SegmentsText(const DeviceReport& device) {
@@ -75,7 +158,8 @@ std::string CycleText(const PackingReport& packing) {
 std::string PackingText(const PackingReport& packing) {
   std::string text =
       absl::StrCat("arena:            ", FormatBytes(packing.arena_bytes), " for ", packing.blocks, " blocks\n",  //
-                   "lower bound:      ", FormatBytes(packing.lower_bound_bytes), "\n");
+                   "lower bound:      ", FormatBytes(packing.lower_bound_bytes), " (proved)\n",
+                   "packing:          ", DistanceText(packing.arena_bytes, packing.lower_bound_bytes), "\n");
   absl::StrAppendFormat(&text, "ratio:            %.5f (%s, %s)\n", packing.ratio(), packing.solver,
                         FormatSeconds(packing.seconds));
   absl::StrAppendFormat(&text, "idle space:       %.1f %% scattered; %d rectangles in the plan are %.1f %% of it\n",
@@ -93,19 +177,17 @@ std::string PackingText(const PackingReport& packing) {
 }
 
 std::string DeviceText(const DeviceReport& device) {
-  std::string text = absl::StrCat("== ", Name(device.device), " ==\n", PeakText(device), "\n");
-  if (device.held_peak_bytes > 0) {
-    absl::StrAppend(
-        &text, "held when traced: ", FormatBytes(device.held_peak_bytes), ", E ",
-        device.traced_efficiency() == 0 ? "unknown (seen at marks only)" : FormatShare(device.traced_efficiency()),
-        "\n");
-  }
+  std::string text = absl::StrCat("== ", Name(device.device), " ==\n", PeakText(device), "\n", HeldText(device), "\n");
   if (device.packing.has_value()) {
     absl::StrAppend(&text, PackingText(*device.packing), "\n");
   }
-  absl::StrAppend(&text, SegmentsText(device), "\n", StreamsText(device));
+  absl::StrAppend(&text, PeakBlocksText(device.peak.blocks), "\n", PeakPhasesText(device.peak), "\n",
+                  PhasesText(device), "\n", SegmentsText(device), "\n", StreamsText(device));
+  for (const std::string& note : device.notes) {
+    absl::StrAppend(&text, WrapText(absl::StrCat("note: ", note)));
+  }
   for (const std::string& warning : device.warnings) {
-    absl::StrAppend(&text, "warning: ", warning, "\n");
+    absl::StrAppend(&text, WrapText(absl::StrCat("warning: ", warning)));
   }
   return text;
 }
@@ -115,18 +197,21 @@ std::string DeviceText(const DeviceReport& device) {
 std::string RankText(const RankReport& report) {
   const Fingerprint& fingerprint = report.fingerprint;
   std::string text =
-      absl::StrFormat("rank %d of %d, %s, torch %s, %d events%s\n", fingerprint.rank, fingerprint.world_size,
-                      fingerprint.device_name.empty() ? "device unknown" : fingerprint.device_name,
-                      fingerprint.torch_version.empty() ? "unknown" : fingerprint.torch_version, report.events,
-                      report.trace_complete ? "" : ", not ended in order");
+      WrapText(absl::StrFormat("rank %d of %d, %s, torch %s, %d events%s", fingerprint.rank, fingerprint.world_size,
+                               fingerprint.device_name.empty() ? "device unknown" : fingerprint.device_name,
+                               fingerprint.torch_version.empty() ? "unknown" : fingerprint.torch_version, report.events,
+                               report.trace_complete ? "" : ", not ended in order"));
   if (!fingerprint.command_line.empty()) {
-    absl::StrAppend(&text, "command: ", absl::StrJoin(fingerprint.command_line, " "), "\n");
+    absl::StrAppend(&text, WrapText(absl::StrCat("command: ", absl::StrJoin(fingerprint.command_line, " "))));
+  }
+  if (report.same_as_rank.has_value()) {
+    absl::StrAppend(&text, "packing: same as rank ", *report.same_as_rank, "\n");
   }
   for (const std::string& warning : report.warnings) {
-    absl::StrAppend(&text, "warning: ", warning, "\n");
+    absl::StrAppend(&text, WrapText(absl::StrCat("warning: ", warning)));
   }
   for (const std::string& note : report.notes) {
-    absl::StrAppend(&text, "note: ", note, "\n");
+    absl::StrAppend(&text, WrapText(absl::StrCat("note: ", note)));
   }
   for (const DeviceReport& device : report.devices) {
     absl::StrAppend(&text, "\n", DeviceText(device));

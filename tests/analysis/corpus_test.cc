@@ -19,7 +19,7 @@ struct Outcome {
 
 Outcome PlanCorpus(const Trace& trace, std::chrono::milliseconds packing_time) {
   RankPlannerOptions options;
-  options.packing_time = packing_time;
+  options.packing.time = packing_time;
   const auto solver = MakePortfolio();
   RankResult result = PlanRank(trace, options, *solver).value();
   EXPECT_TRUE(result.plan_status.ok()) << result.plan_status;

@@ -15,7 +15,7 @@ using testing::IsEmpty;
 absl::StatusOr<Cycle> Find(const std::string& script, bool complete = true) {
   const Trace trace = TraceFromScript(script);
   const Segmentation cut = CutAtMarks(trace);
-  return FindCycle(BuildLifetimes(trace, cut).value()[0], cut, complete);
+  return FindCycle(BuildLifetimes(trace).value()[0], cut, complete);
 }
 
 // Ten requests; the first iteration leaves optimizer state behind as well.

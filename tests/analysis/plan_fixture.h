@@ -24,7 +24,7 @@ struct Planned {
 inline Planned PlanOf(const Trace& trace) {
   const Segmentation cut = CutAtMarks(trace);
   Planned planned;
-  planned.device = BuildLifetimes(trace, cut).value().front();
+  planned.device = BuildLifetimes(trace).value().front();
   planned.model = CompareIterations(planned.device, FindCycle(planned.device, cut, trace.complete).value());
   planned.timeline = BuildTimeline(planned.device, planned.model);
   SolveOptions options;

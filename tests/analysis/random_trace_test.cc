@@ -142,7 +142,7 @@ void CollectPlaced(const DevicePlan& plan, const DeviceTrace& device, std::vecto
 TEST(RandomTraceTest, EveryPlanHolds) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing_time = std::chrono::milliseconds(1);
+  options.packing.time = std::chrono::milliseconds(1);
   std::uint64_t planned = 0;
   std::uint64_t requests = 0;
   for (unsigned seed = 0; seed < Seeds(600); ++seed) {
@@ -155,7 +155,7 @@ TEST(RandomTraceTest, EveryPlanHolds) {
     const auto checked = CheckPlanAgainstTrace(*result->plan, trace);
     ASSERT_TRUE(checked.ok()) << checked.status();
     std::vector<Placed> placed;
-    CollectPlaced(result->plan->devices[0], BuildLifetimes(trace, CutAtMarks(trace)).value()[0], placed);
+    CollectPlaced(result->plan->devices[0], BuildLifetimes(trace).value()[0], placed);
     ASSERT_FALSE(AnyPairOverlaps(placed));
     for (const SegmentReplay& segment : checked->front().segments) {
       planned += segment.hits;
@@ -170,7 +170,7 @@ TEST(RandomTraceTest, EveryPlanHolds) {
 TEST(RandomTraceTest, ReplayFindsAnOverlapExactlyWhereAllPairsDo) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing_time = std::chrono::milliseconds(1);
+  options.packing.time = std::chrono::milliseconds(1);
   int whole = 0;
   int broken = 0;
   for (unsigned seed = 0; seed < Seeds(60); ++seed) {
@@ -183,7 +183,7 @@ TEST(RandomTraceTest, ReplayFindsAnOverlapExactlyWhereAllPairsDo) {
     std::iota(all.begin(), all.end(), 0u);
     for (Slot& slot : plan.slots) slot.predecessors = all;
     plan.arena_bytes *= 2;
-    const DeviceTrace device = BuildLifetimes(trace, CutAtMarks(trace)).value()[0];
+    const DeviceTrace device = BuildLifetimes(trace).value()[0];
     std::mt19937 random(seed);
     for (int move = 0; move < 10; ++move) {
       DevicePlan moved = plan;
@@ -204,7 +204,7 @@ TEST(RandomTraceTest, ReplayFindsAnOverlapExactlyWhereAllPairsDo) {
 TEST(RandomTraceTest, ARunThatRepeatsExactlyIsServedWhollyFromItsSecondIterationOn) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing_time = std::chrono::milliseconds(1);
+  options.packing.time = std::chrono::milliseconds(1);
   for (unsigned seed = 0; seed < Seeds(200); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);

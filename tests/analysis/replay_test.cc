@@ -68,7 +68,7 @@ TEST(ReplayTest, RejectsThePlanOfAnotherTrace) {
 TEST(ReplayTest, RejectsATraceThatIsTooShort) {
   const Planned planned = PlanOf(kScript);
   const Trace shorter = TraceFromScript("+w=4096 I +a=1024 -a");
-  const DeviceTrace device = BuildLifetimes(shorter, CutAtMarks(shorter)).value()[0];
+  const DeviceTrace device = BuildLifetimes(shorter).value()[0];
   EXPECT_FALSE(ReplayTrace(device, planned.plan).ok());
 }
 

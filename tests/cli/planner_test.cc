@@ -115,6 +115,30 @@ TEST(PlannerTest, PlansAllRanks) {
   EXPECT_EQ(folder.Files().size(), 12u);  // no temporary file stays behind
 }
 
+TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {
+  const std::string other = absl::StrReplaceAll(kScript, {{"+b=2048", "+b=4096"}});
+  for (const char* threads : {"--threads=1", "--threads=4"}) {
+    const RunFolder folder;
+    for (const std::uint32_t rank : {0u, 2u, 3u}) folder.WriteTrace(rank, MakeTrace());
+    folder.WriteTrace(1, TraceFromScript(other));
+    ASSERT_EQ(folder.Run({"plan", folder.path(), threads}).exit_code, 0);
+    const auto text = [&](int rank) {
+      return folder.ReadFile("output/trace_analysis/rank0000" + std::to_string(rank) + ".txt");
+    };
+    for (const int rank : {0, 1}) EXPECT_THAT(text(rank), Not(HasSubstr("same as rank")));
+    for (const int rank : {2, 3}) EXPECT_THAT(text(rank), HasSubstr("packing: same as rank 0\n"));
+    EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00003.json"), HasSubstr("\"same_as_rank\": 0"));
+    EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00001.json"), HasSubstr("\"same_as_rank\": null"));
+    const auto first = ReadPlan(folder.Path("output/plan/rank00000.plan"));
+    const auto last = ReadPlan(folder.Path("output/plan/rank00003.plan"));
+    EXPECT_EQ(last.value().fingerprint.rank, 3u);
+    ASSERT_EQ(first.value().devices[0].slots.size(), last.value().devices[0].slots.size());
+    for (std::size_t i = 0; i < first.value().devices[0].slots.size(); ++i) {
+      EXPECT_EQ(first.value().devices[0].slots[i].offset, last.value().devices[0].slots[i].offset);
+    }
+  }
+}
+
 TEST(PlannerTest, JsonGoesToStandardOutputAlone) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());

@@ -1,0 +1,80 @@
+// Blocks of simulated segments, linked to their neighbours in space; freed ids are used again.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "planner/analysis/simulated_allocator.h"
+
+namespace stalloc::planner {
+
+class BlockList {
+ public:
+  using BlockId = SimulatedAllocator::BlockId;
+  static constexpr BlockId kNoBlock = 0xffffffffu;
+
+  struct SpaceBlock {
+    Offset address = 0;
+    Bytes bytes = 0;
+    BlockId before = kNoBlock;  // neighbours in the same segment
+    BlockId behind = kNoBlock;
+    std::uint32_t pool = 0;
+    bool free = false;
+  };
+
+  [[nodiscard]] SpaceBlock& operator[](BlockId id) { return blocks_[id]; }
+  [[nodiscard]] const SpaceBlock& operator[](BlockId id) const { return blocks_[id]; }
+
+  [[nodiscard]] BlockId Add(const SpaceBlock& block) {
+    if (unused_.empty()) {
+      blocks_.push_back(block);
+      return static_cast<BlockId>(blocks_.size() - 1);
+    }
+    const BlockId id = unused_.back();
+    unused_.pop_back();
+    blocks_[id] = block;
+    return id;
+  }
+
+  // Cuts `id` after its first `bytes`; returns the rest. REQUIRES: it has more.
+  BlockId Split(BlockId id, Bytes bytes) {
+    SpaceBlock rest = blocks_[id];
+    rest.address += bytes;
+    rest.bytes -= bytes;
+    rest.before = id;
+    const BlockId rest_id = Add(rest);
+    if (rest.behind != kNoBlock) blocks_[rest.behind].before = rest_id;
+    blocks_[id].bytes = bytes;
+    blocks_[id].behind = rest_id;
+    return rest_id;
+  }
+
+  // `left` takes over the block behind it, whose id ends.
+  void MergeWithBehind(BlockId left) {
+    const BlockId gone = blocks_[left].behind;
+    blocks_[left].bytes += blocks_[gone].bytes;
+    blocks_[left].behind = blocks_[gone].behind;
+    if (blocks_[left].behind != kNoBlock) blocks_[blocks_[left].behind].before = left;
+    unused_.push_back(gone);
+  }
+
+ private:
+  std::vector<SpaceBlock> blocks_;
+  std::vector<BlockId> unused_;
+};
+
+// Free blocks of a pool: the smallest that is large enough comes first, among equals the lowest.
+struct FreeBlock {
+  Bytes bytes = 0;
+  Offset address = 0;
+  BlockList::BlockId id = 0;
+
+  auto operator<=>(const FreeBlock&) const = default;
+};
+using FreeBlocks = std::set<FreeBlock>;
+
+// Makes the block free together with its free neighbours; returns the id of the whole, which `free` then has.
+BlockList::BlockId FreeAndMerge(BlockList::BlockId id, BlockList* blocks, FreeBlocks* free);
+
+}  // namespace stalloc::planner

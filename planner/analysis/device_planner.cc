@@ -1,0 +1,183 @@
+#include "planner/analysis/device_planner.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "planner/analysis/cycle.h"
+#include "planner/analysis/idle_checks.h"
+#include "planner/analysis/peak.h"
+#include "planner/analysis/plan_builder.h"
+#include "planner/analysis/simulate_expandable.h"
+#include "planner/analysis/simulate_native.h"
+#include "planner/analysis/space_report.h"
+#include "planner/packing/plan_check.h"
+
+namespace stalloc::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Devices map memory in such units, and upstream allocators take it in such units.
+constexpr Bytes kMappingUnit = Bytes{2} << 20;
+// What an upstream caching allocator holds for each byte that is live in it (measured on varying sizes).
+constexpr double kUpstreamOverhead = 1.03;
+
+// The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
+constexpr Bytes kGoodEnough = 10000;
+
+Bytes HeldBytes(Bytes arena_bytes, const Predicted& predicted) {
+  return RoundUp(arena_bytes, kMappingUnit) + predicted.upstream_peak_bytes;
+}
+
+Predicted Predict(const Replay& replay, Bytes arena_bytes, Bytes lower_bound) {
+  Predicted predicted;
+  predicted.peak_live_bytes = replay.peak_live_bytes;
+  predicted.planned_peak_bytes = replay.planned_peak_bytes;
+  predicted.lower_bound_bytes = lower_bound;
+  if (replay.upstream_peak_bytes > 0) {
+    const auto held = static_cast<Bytes>(static_cast<double>(replay.upstream_peak_bytes) * kUpstreamOverhead);
+    predicted.upstream_peak_bytes = RoundUp(held, kMappingUnit);
+  }
+  const Bytes held = HeldBytes(arena_bytes, predicted);
+  predicted.efficiency = held == 0 ? 0.0 : static_cast<double>(replay.peak_live_bytes) / static_cast<double>(held);
+  return predicted;
+}
+
+SimulatedReport Simulate(const DeviceTrace& device) {
+  NativeSimulation native;
+  ExpandableSimulation expandable;
+  return {SimulateRun(device, native), SimulateRun(device, expandable)};
+}
+
+Stability StabilityOf(const Cycle& cycle, const DeviceTrace& device, std::uint32_t segment) {
+  if (segment == 0) {
+    return Stability::kSetUp;
+  }
+  const std::uint32_t iteration = segment - 1;
+  if (iteration < cycle.warmup) {
+    return Stability::kWarmup;
+  }
+  if (iteration < cycle.warmup + cycle.period) {
+    return Stability::kTemplate;
+  }
+  if (iteration >= cycle.complete) {
+    return Stability::kBrokenOff;
+  }
+  const std::uint32_t model = cycle.warmup + cycle.ScriptOf(iteration) + 1;
+  const std::vector<RequestKey> expected = MakeSequence(device, model).keys;
+  const std::vector<RequestKey> found = MakeSequence(device, segment).keys;
+  if (expected.size() > found.size() || !std::equal(expected.begin(), expected.end(), found.begin())) {
+    return Stability::kDifferent;
+  }
+  return expected.size() == found.size() ? Stability::kSame : Stability::kSameThenMore;
+}
+
+}  // namespace
+
+const char* StabilityName(Stability stability) {
+  switch (stability) {
+    case Stability::kSetUp:
+      return "set-up";
+    case Stability::kWarmup:
+      return "warm-up";
+    case Stability::kTemplate:
+      return "template";
+    case Stability::kSame:
+      return "same";
+    case Stability::kSameThenMore:
+      return "same, then more";
+    case Stability::kDifferent:
+      return "different";
+    case Stability::kBrokenOff:
+      return "broken off";
+    case Stability::kNotCompared:
+      break;
+  }
+  return "not compared";
+}
+
+SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& options, Solver& solver) {
+  SolvedPacking solved;
+  solved.solver = std::string(solver.name());
+  solved.lower_bound = LoadBound(timeline.problem);
+  SolveOptions solve = options.solve;
+  solve.lower_bound = solved.lower_bound + solved.lower_bound / kGoodEnough;
+  solve.cycle = timeline.cycle();
+  if (options.on_progress) {
+    solve.on_progress = [&](Bytes height) { options.on_progress(height, solved.lower_bound); };
+  }
+  const Clock::time_point start = Clock::now();
+  solve.deadline = start + options.time;
+  solved.packing = solver.Solve(timeline.problem, solve);
+  solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);
+  solved.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return solved;
+}
+
+absl::Status DevicePlanner::Analyse(bool all_streams) {
+  report_.device = device_.device;
+  report_.held_peak_bytes = device_.held_peak_bytes;
+  report_.segments = SummarizeSegments(device_, traced_.segmentation);
+  report_.streams = SummarizeStreams(device_);
+  const PhaseMap phases(traced_.segmentation, traced_.head.marks);
+  report_.phases = SummarizePhases(device_, phases);
+  report_.notes = ClassNotes(phases);
+  report_.simulated = Simulate(device_);
+  const absl::StatusOr<Cycle> cycle = FindCycle(device_, traced_.segmentation, traced_.head.complete);
+  if (!cycle.ok()) {
+    report_.peak = FindPeak(device_, nullptr, phases);
+    return cycle.status();
+  }
+  model_ = CompareIterations(device_, *cycle, all_streams);
+  report_.warnings = cycle->warnings;
+  report_.peak = FindPeak(device_, &model_, phases);
+  for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {
+    report_.segments[i].stability = StabilityOf(*cycle, device_, i);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
+  if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
+  }
+  plan_ = BuildDevicePlan(device_, timeline_, solved.packing);
+  if (absl::Status status = CheckIdleAgainstPacking(timeline_, solved.packing, plan_); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the idle space is wrong: ", status.message()));
+  }
+  const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
+  if (!replay.ok()) {
+    return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
+  }
+  plan_.predicted = Predict(*replay, plan_.arena_bytes, solved.lower_bound);
+  ReportPacking(solved, *replay);
+  ReportSpace(timeline_, solved.packing, plan_, &*report_.packing);
+  return absl::OkStatus();
+}
+
+void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& replay) {
+  PackingReport& packing = report_.packing.emplace();
+  packing.solver = solved.solver;
+  packing.blocks = timeline_.problem.blocks.size();
+  packing.arena_bytes = plan_.arena_bytes;
+  packing.lower_bound_bytes = solved.lower_bound;
+  packing.seconds = solved.seconds;
+  packing.period = model_.cycle.period;
+  packing.copies = timeline_.copies;
+  packing.warmup = model_.cycle.warmup;
+  packing.predicted = plan_.predicted;
+  packing.held_bytes = HeldBytes(plan_.arena_bytes, plan_.predicted);
+  for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {
+    for (const TimelineEntry& entry : timeline_.scripts[s].entries) {
+      UnplannedReport& counts = packing.cycle[static_cast<std::size_t>(entry.unplanned)];
+      ++counts.requests;
+      counts.bytes += entry.bytes;
+    }
+  }
+  for (std::size_t i = 0; i < report_.segments.size(); ++i) {
+    report_.segments[i].replay = replay.segments[i];
+  }
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,67 @@
+// The planner of one device: analysis first, then, with a packing of its problem, the plan. Between the two anybody may
+// solve the problem. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "planner/analysis/rank_report.h"
+#include "planner/analysis/timeline.h"
+#include "planner/analysis/traced_rank.h"
+#include "planner/packing/portfolio.h"
+#include "planner/packing/solver.h"
+#include "proto/model/plan.h"
+
+namespace stalloc::planner {
+
+// Bytes of the best packing so far, and what no packing can be below.
+using PackingProgress = std::function<void(Bytes height, Bytes lower_bound)>;
+
+struct PackingOptions {
+  SolveOptions solve;  // deadline, lower_bound and on_progress are set for each problem
+  std::chrono::steady_clock::duration time = kDefaultPackingTime;
+  PackingProgress on_progress;  // may be empty
+};
+
+struct SolvedPacking {
+  Packing packing;
+  Bytes lower_bound = 0;  // the greatest that is known
+  std::string solver;
+  double seconds = 0;
+};
+
+[[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& options, Solver& solver);
+
+class DevicePlanner {
+ public:
+  // `device` is one of `traced`, which must outlive this.
+  DevicePlanner(const DeviceTrace& device, const TracedRank& traced) : device_(device), traced_(traced) {}
+
+  // Fills report(). FailedPrecondition if the trace cannot be planned; the report is there all the same.
+  // `all_streams`: see CompareIterations.
+  [[nodiscard]] absl::Status Analyse(bool all_streams);
+
+  // REQUIRES for what follows: Analyse() was fine.
+  // Sets up timeline(), with the problem to solve.
+  void LayOut() { timeline_ = BuildTimeline(device_, model_); }
+  [[nodiscard]] const Timeline& timeline() const { return timeline_; }
+  // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
+  [[nodiscard]] absl::Status Finish(const SolvedPacking& solved);
+
+  [[nodiscard]] DeviceIndex device() const { return device_.device; }
+  [[nodiscard]] DeviceReport& report() { return report_; }
+  [[nodiscard]] DevicePlan& plan() { return plan_; }
+
+ private:
+  void ReportPacking(const SolvedPacking& solved, const Replay& replay);
+
+  const DeviceTrace& device_;
+  const TracedRank& traced_;
+  SteadyModel model_;
+  Timeline timeline_;
+  DeviceReport report_;
+  DevicePlan plan_;
+};
+
+}  // namespace stalloc::planner

@@ -1,0 +1,66 @@
+// What a block holds, as far as its lifetime and the marks tell. Nothing is guessed from sizes or names.
+//
+//   weights          persistent, from before the first micro-batch: also gradient buffers and master weights made there
+//   gradients        from a backward pass or what follows it, alive when the optimizer begins
+//   optimizer state  persistent, from the optimizer's part of an iteration
+//   activations      from a forward pass, freed in a later phase
+//   temporaries      freed in the phase they come from, or later without reaching the optimizer
+//   dynamic          their size, or whether they are there at all, varies from iteration to iteration
+//   other            inside fences, captured, from parallel regions; buffers that a forward pass leaves behind
+//
+// Without micro-batch marks a temporary is what lives for at most 1 % of its iteration's requests. Without an
+// optimizer's mark gradients count as activations, and all that iterations leave behind as optimizer state.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "planner/analysis/phase_map.h"
+#include "planner/analysis/steady.h"
+
+namespace stalloc::planner {
+
+enum class MemoryClass : std::uint8_t {
+  kWeights,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kTemporaries,
+  kDynamic,
+  kOther,
+  kCount
+};
+[[nodiscard]] const char* MemoryClassName(MemoryClass memory_class);  // "optimizer state"
+
+using BytesByClass = std::array<Bytes, static_cast<std::size_t>(MemoryClass::kCount)>;
+
+class MemoryClassifier {
+ public:
+  // `model` may be null: then nothing is dynamic. All must outlive this.
+  MemoryClassifier(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases);
+
+  [[nodiscard]] MemoryClass Classify(const Allocation& allocation) const;
+  // Requests from the block's own up to its free, or to the end of the trace; 0 for what is in no script.
+  [[nodiscard]] std::uint64_t LifeInRequests(const Allocation& allocation) const;
+
+ private:
+  [[nodiscard]] bool Varies(const Allocation& allocation) const;
+  [[nodiscard]] MemoryClass ClassOfPersistent(const Allocation& allocation) const;
+  [[nodiscard]] MemoryClass ClassOfTransient(const Allocation& allocation) const;
+  [[nodiscard]] bool IsShort(const Allocation& allocation) const;
+
+  const DeviceTrace& device_;
+  const SteadyModel* model_;
+  const PhaseMap& phases_;
+  std::vector<std::uint64_t> requests_before_;  // of each segment; one more: all
+};
+
+// Weights and state: alive for more than a whole iteration, or for good. In the last iteration nobody can tell.
+[[nodiscard]] bool IsPersistent(const DeviceTrace& device, const Allocation& allocation);
+
+// Which classes the marks do not tell apart: one sentence each.
+[[nodiscard]] std::vector<std::string> ClassNotes(const PhaseMap& phases);
+
+}  // namespace stalloc::planner

@@ -1,0 +1,53 @@
+#include "planner/analysis/simulate_native.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Above all that a run may hold.
+constexpr Offset kTopAddress = Offset{1} << 60;
+
+// A large block is not cut for a small rest: that would be of no use to large requests.
+bool IsWorthSplitting(Bytes rest, bool small) { return small ? rest >= kBlockAlignment : rest > kSmallRequest; }
+
+}  // namespace
+
+NativeSimulation::BlockId NativeSimulation::Allocate(Bytes bytes, const SimulatedPool& key) {
+  Pool& pool = Find(key);
+  BlockId id = 0;
+  if (const auto fit = pool.free.lower_bound({bytes, 0, 0}); fit != pool.free.end()) {
+    id = fit->id;
+    pool.free.erase(fit);
+  } else {
+    id = NewSegment(SegmentBytes(bytes), pool);
+  }
+  blocks_[id].free = false;
+  if (IsWorthSplitting(blocks_[id].bytes - bytes, pool.small)) {
+    const BlockId rest = blocks_.Split(id, bytes);
+    blocks_[rest].free = true;
+    pool.free.insert({blocks_[rest].bytes, blocks_[rest].address, rest});
+  }
+  return id;
+}
+
+void NativeSimulation::Free(BlockId block) { FreeAndMerge(block, &blocks_, &pools_[blocks_[block].pool].free); }
+
+NativeSimulation::Pool& NativeSimulation::Find(const SimulatedPool& key) {
+  const auto [found, is_new] = ordinals_.try_emplace(key, static_cast<std::uint32_t>(pools_.size()));
+  if (is_new) {
+    pools_.push_back({{}, found->second, key.small});
+  }
+  return pools_[found->second];
+}
+
+// Each segment lies below those before it, as the driver hands them out: among equal blocks those of the newest segment
+// are taken first. Segments never merge.
+NativeSimulation::BlockId NativeSimulation::NewSegment(Bytes bytes, const Pool& pool) {
+  BlockList::SpaceBlock segment;
+  segment.address = kTopAddress - held_ - bytes;
+  segment.bytes = bytes;
+  segment.pool = pool.ordinal;
+  held_ += bytes;
+  return blocks_.Add(segment);
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,53 @@
+// PyTorch's caching allocators, simulated: what would the device hold if this run had used them? Own implementations of
+// documented behaviour (c10/cuda/CUDACachingAllocator, torch 2.11, default settings), checked against recorded runs.
+//
+// Left out: garbage collection, rounding options, limits on the size that may be split, memory that runs out, and
+// emptied caches. A block that another stream uses can be had again as soon as it is freed; on a device it waits for
+// that stream. Bytes throughout. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/analysis/lifetimes.h"
+
+namespace stalloc::planner {
+
+inline constexpr Bytes kSmallRequest = Bytes{1} << 20;   // up to here requests share small segments
+inline constexpr Bytes kSmallSegment = Bytes{2} << 20;   // also the page of a small growing segment
+inline constexpr Bytes kLargeSegment = Bytes{20} << 20;  // also the page of a large growing segment
+inline constexpr Bytes kLargeRequest = Bytes{10} << 20;  // from here on requests have segments of their own size
+inline constexpr Bytes kSegmentUnit = Bytes{2} << 20;
+
+// What a request that finds no free block asks the device for.
+[[nodiscard]] constexpr Bytes SegmentBytes(Bytes bytes) {
+  if (bytes <= kSmallRequest) {
+    return kSmallSegment;
+  }
+  return bytes < kLargeRequest ? kLargeSegment : RoundUp(bytes, kSegmentUnit);
+}
+
+// Blocks of different pools never share memory. Graph captures have pools of their own.
+struct SimulatedPool {
+  std::uint32_t stream = 0;
+  bool small = false;
+  bool captured = false;
+
+  auto operator<=>(const SimulatedPool&) const = default;
+};
+
+class SimulatedAllocator {
+ public:
+  using BlockId = std::uint32_t;
+
+  virtual ~SimulatedAllocator() = default;
+  // `bytes`: a multiple of kBlockAlignment, > 0.
+  [[nodiscard]] virtual BlockId Allocate(Bytes bytes, const SimulatedPool& pool) = 0;
+  virtual void Free(BlockId block) = 0;
+  // Of the device; never falls.
+  [[nodiscard]] virtual Bytes held_bytes() const = 0;
+};
+
+// Plays the whole traced run, fences included, and returns what the allocator holds in the end.
+[[nodiscard]] Bytes SimulateRun(const DeviceTrace& device, SimulatedAllocator& allocator);
+
+}  // namespace stalloc::planner

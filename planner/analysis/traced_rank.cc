@@ -1,0 +1,41 @@
+#include "planner/analysis/traced_rank.h"
+
+#include <utility>
+
+namespace stalloc::planner {
+namespace {
+
+Trace WithoutEvents(const Trace& trace) {
+  Trace head;
+  head.fingerprint = trace.fingerprint;
+  head.marks = trace.marks;
+  head.streams = trace.streams;
+  head.allocations = trace.allocations;
+  head.complete = trace.complete;
+  head.truncation = trace.truncation;
+  return head;
+}
+
+}  // namespace
+
+TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
+  TracedRank traced;
+  traced.events = lifetimes.events();
+  traced.head = std::move(head);
+  traced.head.events = {};
+  LifetimeBuilder::Lifetimes finished = lifetimes.Finish(traced.head.streams);
+  traced.segmentation = std::move(finished.segmentation);
+  traced.devices = std::move(finished.devices);
+  return traced;
+}
+
+absl::StatusOr<TracedRank> TakeTrace(const Trace& trace) {
+  LifetimeBuilder lifetimes;
+  lifetimes.Expect(trace.events.size());
+  if (absl::Status status = lifetimes.Take(trace); !status.ok()) {
+    return status;
+  }
+  return FinishReading(std::move(lifetimes), WithoutEvents(trace));
+}
+
+}  // namespace stalloc::planner

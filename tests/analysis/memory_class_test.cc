@@ -1,0 +1,87 @@
+#include "planner/analysis/memory_class.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/analysis/trace_script.h"
+
+namespace stalloc::planner {
+namespace {
+
+using Names = std::map<Bytes, std::string>;
+
+// Class by size in units of 512 B, of the blocks of segments `first` to `last`; a block's size is its name.
+Names ClassesOf(std::string_view script, std::uint32_t first, std::uint32_t last) {
+  const Trace trace = TraceFromScript(script);
+  const PhaseMap phases(CutAtMarks(trace), trace.marks);
+  const DeviceTrace device = BuildLifetimes(trace).value()[0];
+  const MemoryClassifier classifier(device, nullptr, phases);
+  Names names;
+  for (const Allocation& allocation : device.allocations) {
+    if (allocation.segment < first || allocation.segment > last) continue;
+    names[allocation.bytes / kBlockAlignment] = MemoryClassName(classifier.Classify(allocation));
+  }
+  return names;
+}
+
+TEST(MemoryClassTest, MarksTellAllClasses) {
+  // 1: weight; 2: activation; 3: temporary; 4: gradient; 5: temporary of the backward; 6: state; 7: of the optimizer
+  const std::string first = "I F0 +a=1024 +t=1536 -t B0 +g=2048 +u=2560 -u -a O +s=3072 +v=3584 -v -g ";
+  const std::string later = Repeat("I F0 +a=1024 +t=1536 -t B0 +g=2048 +u=2560 -u -a O +v=3584 -v -g ", 3);
+  const Names expected{{1, "weights"},     {2, "activations"},     {3, "temporaries"}, {4, "gradients"},
+                       {5, "temporaries"}, {6, "optimizer state"}, {7, "temporaries"}};
+  EXPECT_EQ(ClassesOf("+w=512 " + first + later, 0, 1), expected);
+}
+
+TEST(MemoryClassTest, GradientsMayStayForGood) {
+  const std::string later = Repeat("I F0 +a=1024 B0 -a O ", 3);
+  EXPECT_EQ(ClassesOf("+w=512 I F0 +a=1024 B0 +g=2048 -a O +s=3072 " + later, 1, 1)[4], "gradients");
+}
+
+TEST(MemoryClassTest, GradientsMayBeFreedAtTheBeginningOfTheNextIteration) {
+  EXPECT_EQ(ClassesOf("+w=512 I F0 B0 +g=2048 O I -g F0 B0 +g=2048 O I -g", 1, 1)[4], "gradients");
+}
+
+TEST(MemoryClassTest, AutomaticMarksOfTheOptimizerAreEnoughForGradients) {
+  const std::string body = "+a=1024 " + Repeat("+t=512 -t ", 10) + "+g=2048 -a O? I? -g ";
+  const Names names = ClassesOf("+w=3072 " + Repeat(body, 4), 1, 2);
+  EXPECT_EQ(names, (Names{{1, "temporaries"}, {2, "activations"}, {4, "gradients"}}));
+}
+
+TEST(MemoryClassTest, WithoutAnyMarksLifetimesTellWhatTheyCan) {
+  const std::string body = "I +a=1024 " + Repeat("+t=512 -t ", 10) + "+g=2048 -a -g ";
+  const Names names = ClassesOf("+w=4096 " + body + "+s=3072 " + Repeat(body, 3), 0, 1);
+  EXPECT_EQ(
+      names,
+      (Names{{1, "temporaries"}, {2, "activations"}, {4, "temporaries"}, {6, "optimizer state"}, {8, "weights"}}));
+}
+
+TEST(MemoryClassTest, WhatVariesIsDynamic) {
+  const Trace trace = TraceFromScript("I F0 +a=1024 B0 -a I F0 +a=2048 B0 -a I F0 +a=4096 B0 -a");
+  const Segmentation cut = CutAtMarks(trace);
+  const DeviceTrace device = BuildLifetimes(trace).value()[0];
+  const SteadyModel model = CompareIterations(device, FindCycle(device, cut, true).value());
+  const PhaseMap phases(cut, trace.marks);
+  EXPECT_EQ(MemoryClassifier(device, &model, phases).Classify(device.allocations[1]), MemoryClass::kDynamic);
+}
+
+TEST(MemoryClassTest, FencesAndCapturesAreOther) {
+  const Names names = ClassesOf("+w=512 I F0 +c=1024! -c B0 (eval +e=1536 -e ) O I", 1, 1);
+  EXPECT_EQ(names, (Names{{2, "other"}, {3, "other"}}));
+}
+
+TEST(MemoryClassTest, NotesSayWhatMarksDoNotTell) {
+  const auto notes = [](std::string_view script) {
+    const Trace trace = TraceFromScript(script);
+    return ClassNotes(PhaseMap(CutAtMarks(trace), trace.marks));
+  };
+  EXPECT_THAT(notes("I F0 +a=1 B0 -a O"), testing::IsEmpty());
+  EXPECT_THAT(notes("I +a=1 -a O?"), testing::ElementsAre(testing::HasSubstr("micro-batch")));
+  EXPECT_EQ(notes("I +a=1 -a").size(), 2u);
+}
+
+}  // namespace
+}  // namespace stalloc::planner
