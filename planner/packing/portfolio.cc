@@ -15,6 +15,7 @@
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
 #include "planner/packing/tidy_solver.h"
+#include "planner/packing/window_repair.h"
 
 namespace stalloc::planner {
 namespace {
@@ -22,12 +23,16 @@ namespace {
 // Called when a search has lowered the height; false ends the search.
 using OnLowered = std::function<bool()>;
 
+// Soon given up: the next turn draws other windows.
+constexpr RepairLimits kWindowsOfATurn = {.windows = 4000, .patience = 200};
+
 // Searches take turns; whoever lowers the height goes on.
 void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
-  const std::array<std::function<void()>, 3> searches = {
+  const std::array<std::function<void()>, 4> searches = {
+      [&] { SearchWindows(evaluator, kWindowsOfATurn, random.Next()); },
       [&] { classes.Run(evaluator, 2); },
       [&] { SearchLayerClusters(evaluator, random.Next(), 2); },
       [&] { SearchSqueakyWheel(evaluator, random.Next(), 2); },
@@ -124,6 +129,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);
+    if (!state.Done()) SearchWindows(evaluator, kWindowsOfATurn, options.seed);
     if (state.Done()) return;
     if (peak.IsWorthwhile()) {
       peak.TakeOver();

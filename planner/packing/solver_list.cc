@@ -7,6 +7,7 @@
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
+#include "planner/packing/window_repair.h"
 
 namespace stalloc::planner {
 
@@ -17,6 +18,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeSampledClasses());
   solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakeSqueakyWheel());
+  solvers.push_back(MakeWindowRepair());
   solvers.push_back(MakeExactSearch());
   solvers.push_back(MakePortfolio());
   return solvers;
