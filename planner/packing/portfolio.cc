@@ -32,10 +32,11 @@ void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
   const std::array<std::function<void()>, 4> searches = {
-      [&] { SearchWindows(evaluator, kWindowsOfATurn, random.Next()); },
       [&] { classes.Run(evaluator, 2); },
       [&] { SearchLayerClusters(evaluator, random.Next(), 2); },
       [&] { SearchSqueakyWheel(evaluator, random.Next(), 2); },
+      // Details, when the orders of all blocks have nothing more to give.
+      [&] { SearchWindows(evaluator, kWindowsOfATurn, random.Next()); },
   };
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
     for (const std::function<void()>& search : searches) {
@@ -129,7 +130,6 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);
-    if (!state.Done()) SearchWindows(evaluator, kWindowsOfATurn, options.seed);
     if (state.Done()) return;
     if (peak.IsWorthwhile()) {
       peak.TakeOver();

@@ -1,4 +1,5 @@
-// RepairWindow: a few blocks of a packing are taken out and placed anew below a ceiling; all others stay where they are.
+// RepairWindow: a few blocks of a packing are taken out and placed anew below a ceiling; all others stay where they
+// are.
 //
 // What the others occupy while a taken block lives is collected once, as a sorted list of intervals for each taken
 // block; an order is then tried by placing block by block into the gaps. Ruin and recreate (Schrimpf et al., "Record

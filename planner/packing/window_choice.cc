@@ -51,7 +51,9 @@ Bytes DrawReach(Bytes bytes, Bytes ceiling, Random& random) {
 
 Interval About(Offset centre, Bytes reach) { return {centre > reach ? centre - reach : 0, centre + reach}; }
 
-bool Touches(const Interval& interval, Offset begin, Offset end) { return begin < interval.end && end > interval.begin; }
+bool Touches(const Interval& interval, Offset begin, Offset end) {
+  return begin < interval.end && end > interval.begin;
+}
 
 // Positions before and after the block's life; often unequal.
 Span DrawTimes(const Span& life, std::uint32_t positions, Random& random) {
