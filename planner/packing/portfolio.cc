@@ -15,6 +15,7 @@
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
 #include "planner/packing/tidy_solver.h"
+#include "planner/packing/time_decomposition.h"
 #include "planner/packing/window_repair.h"
 
 namespace stalloc::planner {
@@ -153,7 +154,9 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
 void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const bool is_long = evaluator.instance().size() >= kMinSampledBlocks;
   if (!is_long || !SizesVary(evaluator.instance())) SolveBySize(evaluator);
-  if (is_long) SearchSampledClasses(evaluator, options, 2);
+  if (!is_long) return;
+  SearchSampledClasses(evaluator, options, 2);
+  if (!evaluator.state().Done()) SearchParts(evaluator, options);
 }
 
 void SearchAll(Evaluator& evaluator, const SolveOptions& options) {

@@ -8,6 +8,7 @@
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
 #include "planner/packing/window_repair.h"
+#include "planner/packing/time_decomposition.h"
 
 namespace stalloc::planner {
 
@@ -16,6 +17,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeSizeFirstFit());
   solvers.push_back(MakeSizeClasses());
   solvers.push_back(MakeSampledClasses());
+  solvers.push_back(MakeTimeDecomposition());
   solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakeSqueakyWheel());
   solvers.push_back(MakeWindowRepair());
