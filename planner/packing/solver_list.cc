@@ -7,8 +7,8 @@
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/squeaky_wheel.h"
-#include "planner/packing/window_repair.h"
 #include "planner/packing/time_decomposition.h"
+#include "planner/packing/window_repair.h"
 
 namespace stalloc::planner {
 
