@@ -6,17 +6,20 @@
 
 namespace stalloc::planner {
 
-bool Compact(Evaluator& evaluator) {
-  const Instance& instance = evaluator.instance();
-  const Incumbent best = evaluator.state().best();
+StackOrder OrderByOffset(const Instance& instance, const std::vector<Offset>& offsets) {
   std::vector<BlockIndex> order(instance.size());
   std::iota(order.begin(), order.end(), BlockIndex{0});
   std::sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) {
-    if (best.offsets[a] != best.offsets[b]) return best.offsets[a] < best.offsets[b];
+    if (offsets[a] != offsets[b]) return offsets[a] < offsets[b];
     if (instance[a].start_step != instance[b].start_step) return instance[a].start_step < instance[b].start_step;
     return a < b;
   });
-  evaluator.FirstFit(StackOrder(order));
+  return StackOrder(order);
+}
+
+bool Compact(Evaluator& evaluator) {
+  const Incumbent best = evaluator.state().best();
+  evaluator.FirstFit(OrderByOffset(evaluator.instance(), best.offsets));
   return evaluator.state().height() < best.height;
 }
 

@@ -34,13 +34,13 @@ class PeakOverSpan {
   std::vector<Bytes> greatest_;
 };
 
-std::vector<BlockIndex> CoreBlocks(const Instance& whole, double share) {
+std::vector<BlockIndex> CoreBlocks(const Instance& whole, double share, Bytes least_bytes) {
   const PeakOverSpan peak(whole);
   const Bytes least = static_cast<Bytes>(share * static_cast<double>(whole.load_bound()));
   std::vector<BlockIndex> kept;
   for (BlockIndex i = 0; i < whole.size(); ++i) {
     const Item& item = whole[i];
-    if (std::max(peak.Of(item.span), peak.Of(item.second)) >= least) kept.push_back(i);
+    if (item.bytes >= least_bytes && std::max(peak.Of(item.span), peak.Of(item.second)) >= least) kept.push_back(i);
   }
   return kept;
 }
@@ -56,8 +56,11 @@ Problem Subset(const Problem& problem, std::span<const BlockIndex> kept) {
 
 Bytes LightBytes(const Instance& instance) { return instance.load_bound() / 32768; }
 
-Core::Core(const Instance& whole, double share)
-    : whole_(whole), kept_(CoreBlocks(whole, share)), problem_(Subset(whole.problem(), kept_)), instance_(problem_) {}
+Core::Core(const Instance& whole, double share, Bytes least_bytes)
+    : whole_(whole),
+      kept_(CoreBlocks(whole, share, least_bytes)),
+      problem_(Subset(whole.problem(), kept_)),
+      instance_(problem_) {}
 
 StackOrder Core::Completed(const StackOrder& core_order) const {
   StackOrder order;

@@ -16,9 +16,9 @@ namespace stalloc::planner {
 
 class Core {
  public:
-  // Blocks that are alive at a load of at least `share` of the bound and not light. REQUIRES: `whole` outlives the
-  // core.
-  Core(const Instance& whole, double share);
+  // Blocks of at least `least_bytes` that are alive at a load of at least `share` of the bound. REQUIRES: `whole`
+  // outlives the core.
+  Core(const Instance& whole, double share, Bytes least_bytes = 0);
 
   [[nodiscard]] const Instance& instance() const { return instance_; }
   // The core's blocks as indices into the whole, ascending.

@@ -9,6 +9,7 @@
 #include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/random.h"
+#include "planner/packing/ring.h"
 #include "planner/packing/sampled_classes.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_classes.h"
@@ -128,6 +129,8 @@ void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
 
 void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
+  if (!SizesVary(evaluator.instance())) SearchRings(evaluator, options.seed);
+  if (state.Done()) return;
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);

@@ -3,6 +3,7 @@
 #include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
+#include "planner/packing/ring.h"
 #include "planner/packing/sampled_classes.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
@@ -21,6 +22,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeLayerClusters());
   solvers.push_back(MakeSqueakyWheel());
   solvers.push_back(MakeWindowRepair());
+  solvers.push_back(MakeRing());
   solvers.push_back(MakeExactSearch());
   solvers.push_back(MakePortfolio());
   return solvers;

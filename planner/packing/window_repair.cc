@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
 #include "planner/packing/random.h"
 #include "planner/packing/repair_window.h"
@@ -202,17 +203,6 @@ class Repair {
   Bytes homeless_bytes_ = 0;
   std::vector<BlockIndex> applied_;  // moved in this batch
 };
-
-StackOrder OrderByOffset(const Instance& instance, const std::vector<Offset>& offsets) {
-  std::vector<BlockIndex> order(instance.size());
-  std::iota(order.begin(), order.end(), BlockIndex{0});
-  std::sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) {
-    if (offsets[a] != offsets[b]) return offsets[a] < offsets[b];
-    if (instance[a].start_step != instance[b].start_step) return instance[a].start_step < instance[b].start_step;
-    return a < b;
-  });
-  return StackOrder(order);
-}
 
 // Blocks that are searched: all of them, or of many those that decide the height.
 constexpr std::size_t kMostWhole = 30000;

@@ -1,0 +1,177 @@
+#include "planner/packing/ring.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "planner/packing/compaction.h"
+#include "planner/packing/core.h"
+#include "planner/packing/fit_tree.h"
+#include "planner/packing/search_solver.h"
+#include "planner/packing/size_first_fit.h"
+#include "planner/packing/window_repair.h"
+
+namespace stalloc::planner {
+namespace {
+
+std::uint32_t Steps(const Item& item) { return item.end_step - item.start_step; }
+
+double Area(const Item& item) { return static_cast<double>(item.bytes) * Steps(item); }
+
+bool IsResident(const Instance& instance, const Item& item) {
+  return item.persistent || std::uint64_t{item.span.length() + item.second.length()} * 3 >= instance.positions();
+}
+
+class RingPlacer {
+ public:
+  RingPlacer(const Instance& instance, const RingOptions& options)
+      : instance_(instance), ceiling_(options.ceiling), tree_(instance.positions()) {
+    packing_.offsets.resize(instance.size());
+    Classify(options.least_steps);
+    for (const BlockIndex block : residents_) PlaceLowest(block);
+    bottom_ = packing_.height;
+    const Bytes room = ceiling_ > bottom_ ? ceiling_ - bottom_ : 0;
+    next_ = bottom_ + static_cast<Bytes>(options.start * static_cast<double>(room));
+    gap_ = ceiling_;
+    for (const BlockIndex block : long_) PlaceInRing(block);
+    for (const BlockIndex block : short_) PlaceLowest(block);
+  }
+
+  [[nodiscard]] RingPacking Take() { return std::move(packing_); }
+
+ private:
+  void Classify(std::uint32_t least_steps) {
+    for (BlockIndex block = 0; block < instance_.size(); ++block) {
+      const Item& item = instance_[block];
+      const bool is_long = Steps(item) >= least_steps && item.second.empty();
+      (IsResident(instance_, item) ? residents_ : is_long ? long_ : short_).push_back(block);
+    }
+    const auto sort = [](std::vector<BlockIndex>& blocks, auto key) {
+      std::stable_sort(blocks.begin(), blocks.end(), [&](BlockIndex a, BlockIndex b) { return key(a) < key(b); });
+    };
+    sort(residents_, [&](BlockIndex block) { return -static_cast<double>(instance_[block].bytes); });
+    sort(long_, [&](BlockIndex block) { return instance_[block].end_step; });
+    sort(short_, [&](BlockIndex block) { return -Area(instance_[block]); });
+  }
+
+  void PlaceAt(BlockIndex block, Offset offset) {
+    const Item& item = instance_[block];
+    const Offset end = offset + item.bytes;
+    tree_.Insert(item.span, offset, end);
+    if (!item.second.empty()) tree_.Insert(item.second, offset, end);
+    packing_.offsets[block] = offset;
+    packing_.height = std::max(packing_.height, end);
+    if (end > ceiling_) ++packing_.misses;
+  }
+
+  void PlaceLowest(BlockIndex block) { PlaceAt(block, tree_.LowestFit(instance_[block], 0)); }
+
+  void PlaceInRing(BlockIndex block) {
+    const Item& item = instance_[block];
+    // What was too large for the rest below the ceiling has gone on at the bottom; smaller ones still fill the rest.
+    if (gap_ < ceiling_) {
+      const Offset offset = tree_.LowestFit(item, gap_);
+      if (offset + item.bytes <= ceiling_) {
+        gap_ = offset + item.bytes;
+        return PlaceAt(block, offset);
+      }
+    }
+    Offset offset = tree_.LowestFit(item, next_);
+    if (offset + item.bytes > ceiling_) {
+      gap_ = next_;
+      offset = tree_.LowestFit(item, bottom_);
+    }
+    PlaceAt(block, offset);
+    if (offset + item.bytes <= ceiling_) next_ = offset + item.bytes;
+  }
+
+  const Instance& instance_;
+  const Bytes ceiling_;
+  FitTree tree_;
+  RingPacking packing_;
+  std::vector<BlockIndex> residents_;
+  std::vector<BlockIndex> long_;
+  std::vector<BlockIndex> short_;
+  Offset bottom_ = 0;  // of the ring
+  Offset next_ = 0;    // where it goes on
+  Offset gap_ = 0;     // where the rest below the ceiling begins
+};
+
+// Rings that are tried, each with another start.
+constexpr std::size_t kRings = 12;
+// Shorter lives are not part of a ring: less than a layer's.
+constexpr std::uint32_t kLeastSteps = 40;
+// A ring costs as much as an order of all blocks; of many blocks only some are tried.
+constexpr std::size_t kManyBlocks = 100000;
+constexpr std::size_t kFewRings = 4;
+// So many blocks above the ceiling are worth a repair.
+constexpr std::size_t kMostMisses = 16;
+constexpr RepairLimits kMending = {.windows = 400, .patience = 100};
+
+RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
+  return {.ceiling = ceiling,
+          .least_steps = kLeastSteps,
+          // Five is prime to twelve: the first few are spread over all.
+          .start = static_cast<double>(index * 5 % kRings) / kRings};
+}
+
+std::vector<RingPacking> PlaceRings(const Instance& instance, Bytes ceiling, std::size_t count, int threads,
+                                    const SearchState& state) {
+  std::vector<RingPacking> rings(count);
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count && !state.OutOfTime(); i = next++) {
+      rings[i] = PlaceRing(instance, OptionsOf(i, ceiling));
+    }
+  };
+  std::vector<std::jthread> pool;
+  for (int thread = 1; thread < threads; ++thread) pool.emplace_back(work);
+  work();
+  pool.clear();
+  std::erase_if(rings, [](const RingPacking& ring) { return ring.offsets.empty(); });
+  return rings;
+}
+
+}  // namespace
+
+RingPacking PlaceRing(const Instance& instance, const RingOptions& options) {
+  return RingPlacer(instance, options).Take();
+}
+
+void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
+  SearchState& state = evaluator.state();
+  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  const Instance& instance = core.instance();
+  const Bytes ceiling = instance.load_bound();
+  const std::size_t count = instance.size() > kManyBlocks ? kFewRings : kRings;
+  std::vector<RingPacking> rings = PlaceRings(instance, ceiling, count, evaluator.threads(), state);
+  std::stable_sort(rings.begin(), rings.end(), [](const RingPacking& a, const RingPacking& b) {
+    return a.misses != b.misses ? a.misses < b.misses : a.height < b.height;
+  });
+  for (RingPacking& ring : rings) {
+    if (state.Done() || ring.misses > kMostMisses) return;
+    std::vector<Offset> offsets = std::move(ring.offsets);
+    if (ring.misses > 0) {
+      std::optional<std::vector<Offset>> mended =
+          RepairBelow(instance, state, std::move(offsets), ceiling, kMending, seed, evaluator.threads());
+      if (!mended) continue;
+      offsets = *std::move(mended);
+    }
+    const Bytes before = state.height();
+    evaluator.FirstFit(core.Completed(OrderByOffset(instance, offsets)));
+    if (state.height() < before) return;
+  }
+}
+
+std::unique_ptr<Solver> MakeRing() {
+  return MakeSearchSolver("ring", [](Evaluator& evaluator, const SolveOptions& options) {
+    SolveBySize(evaluator);
+    if (!evaluator.state().Done()) SearchRings(evaluator, options.seed);
+  });
+}
+
+}  // namespace stalloc::planner
