@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import check, dump, info, pack, plan, run
+from stalloc._commands import check, dump, info, pack, plan, run, synth
 from stalloc._version import __version__
 
 
@@ -24,10 +24,18 @@ class Command(Protocol):
     def run(self, arguments: argparse.Namespace) -> int: ...
 
 
-COMMANDS: dict[str, Command] = {"run": run, "plan": plan, "dump": dump, "pack": pack, "check": check, "info": info}
+COMMANDS: dict[str, Command] = {
+    "run": run,
+    "plan": plan,
+    "dump": dump,
+    "pack": pack,
+    "check": check,
+    "synth": synth,
+    "info": info,
+}
 
 # Their arguments are another program's: argparse must not look at them.
-_VERBATIM = frozenset({"plan", "dump", "pack", "check"})
+_VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -146,7 +146,7 @@ def test_info_describes_the_real_libraries(build: Path) -> None:
     assert facts["planner"] == str(build / "stalloc-planner")
 
 
-@pytest.mark.parametrize("command", ["plan", "dump", "pack"])
+@pytest.mark.parametrize("command", ["plan", "dump", "pack", "check", "synth"])
 def test_the_planners_help_ends_well(build: Path, command: str) -> None:
     done = run_python("-m", "stalloc", command, "--help", environment={"STALLOC_LIB_PATH": str(build)})
     assert done.code == 0, done.err
