@@ -8,6 +8,7 @@
 #include "planner/packing/core.h"
 #include "planner/packing/exact_search.h"
 #include "planner/packing/layer_clusters.h"
+#include "planner/packing/lower_bound.h"
 #include "planner/packing/random.h"
 #include "planner/packing/ring.h"
 #include "planner/packing/sampled_classes.h"
@@ -24,6 +25,9 @@ namespace {
 
 // Called when a search has lowered the height; false ends the search.
 using OnLowered = std::function<bool()>;
+
+// Beyond this, windows of a few hundred blocks say nothing worth the passes over all of them.
+constexpr std::size_t kMaxRelaxedBlocks = 300'000;
 
 // Soon given up: the next turn draws other windows.
 constexpr RepairLimits kWindowsOfATurn = {.windows = 4000, .patience = 200};
@@ -71,6 +75,7 @@ class CoreSearch {
   // Evaluates the order of the best packing of all blocks in the core; completes it when that reaches the target, for
   // then it was only the blocks outside the core that stood in the way.
   void TakeOver() {
+    state_.RaiseTarget(whole_.state().target());
     evaluator_.FirstFit(core_.Restricted(whole_.state().best().order), SearchState::kNothingYet);
     if (state_.AtTarget()) Complete();
   }
@@ -134,6 +139,9 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);
+    if (!state.Done() && evaluator.instance().size() <= kMaxRelaxedBlocks) {
+      ProveByRelaxation(evaluator.instance(), state);
+    }
     if (state.Done()) return;
     if (peak.IsWorthwhile()) {
       peak.TakeOver();

@@ -3,17 +3,28 @@
 #include <algorithm>
 #include <chrono>
 
+#include "planner/packing/aligned_load.h"
+
 namespace stalloc::planner {
 
 SearchState::SearchState(const Instance& instance, const SolveOptions& options)
     : options_(options),
-      target_(std::max({instance.load_bound(), options.lower_bound, options.capacity.value_or(0)})),
-      proved_bound_(instance.load_bound()) {}
+      target_(std::max(options.lower_bound, options.capacity.value_or(0))),
+      proved_bound_(AlignedLoadBound(instance)) {
+  RaiseTarget(proved_bound_);
+}
+
+void SearchState::RaiseTarget(Bytes height) {
+  const std::lock_guard lock(mutex_);
+  target_ = std::max(target_.load(), height);
+}
 
 void SearchState::ProveBound(Bytes bound) {
-  const std::lock_guard lock(mutex_);
-  proved_bound_ = std::max(proved_bound_.load(), bound);
-  target_ = std::max(target_.load(), bound);
+  {
+    const std::lock_guard lock(mutex_);
+    proved_bound_ = std::max(proved_bound_.load(), bound);
+  }
+  RaiseTarget(bound);
 }
 
 bool SearchState::OutOfTime() const {

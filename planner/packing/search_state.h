@@ -32,6 +32,8 @@ class SearchState {
   [[nodiscard]] Bytes height() const { return height_.load(std::memory_order_relaxed); }
   // Height at which nothing is left to gain, or that is low enough for the caller.
   [[nodiscard]] Bytes target() const { return target_.load(std::memory_order_relaxed); }
+  // Going below `height` is of no use.
+  void RaiseTarget(Bytes height);
   [[nodiscard]] bool AtTarget() const { return height() <= target(); }
   // It is proved that no packing is lower than `bound`.
   void ProveBound(Bytes bound);
