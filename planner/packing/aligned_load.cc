@@ -15,7 +15,10 @@ struct Padding {
   bool operator<(const Padding& other) const { return bytes < other.bytes; }
 };
 
-Bytes PaddingOf(const Item& item, Bytes granule) { return RoundUp(item.bytes, granule) - item.bytes; }
+// Granules are powers of two.
+bool IsMultiple(Bytes value, Bytes granule) { return (value & (granule - 1)) == 0; }
+
+Bytes PaddingOf(const Item& item, Bytes granule) { return -item.bytes & (granule - 1); }
 
 Bytes GreatestPowerOfTwoIn(Bytes alignment) { return Bytes{1} << std::countr_zero(alignment); }
 
@@ -24,7 +27,7 @@ class RoundedLoad {
  public:
   RoundedLoad(const Instance& instance, Bytes granule) : load_(instance.positions() + 1) {
     for (const Item& item : instance.items()) {
-      if (item.alignment % granule != 0) continue;
+      if (!IsMultiple(item.alignment, granule)) continue;
       for (const Span& span : {item.span, item.second}) {
         if (!span.empty()) Add(span, item.bytes, PaddingOf(item, granule));
       }
@@ -64,11 +67,12 @@ class RoundedLoad {
 Bytes AlignedLoadBound(const Instance& instance) {
   Bytes granules = 0;  // a set of powers of two
   for (const Item& item : instance.items()) granules |= GreatestPowerOfTwoIn(item.alignment);
+  granules &= ~Bytes{1};  // pads nothing
   Bytes bound = instance.load_bound();
   for (; granules != 0; granules &= granules - 1) {
     const Bytes granule = GreatestPowerOfTwoIn(granules);
     const bool pads = std::any_of(instance.items().begin(), instance.items().end(), [&](const Item& item) {
-      return item.alignment % granule == 0 && PaddingOf(item, granule) != 0;
+      return IsMultiple(item.alignment, granule) && !IsMultiple(item.bytes, granule);
     });
     if (pads) bound = std::max(bound, RoundedLoad(instance, granule).Bound());
   }
