@@ -9,6 +9,7 @@
 
 #include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
+#include "planner/packing/exact_window.h"
 #include "planner/packing/random.h"
 #include "planner/packing/repair_window.h"
 #include "planner/packing/search_solver.h"
@@ -20,6 +21,9 @@ namespace {
 
 constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 constexpr int kTriesPerWindow = 12;
+// Windows of so few blocks are searched exactly.
+constexpr std::size_t kMostExact = 32;
+constexpr std::uint64_t kExactNodes = 2000;
 
 // Blocks that moved, and how many bytes have no place now that had none, or had one, before.
 struct Repaired {
@@ -95,7 +99,8 @@ class Repair {
       if (homeless_.empty()) break;
       if (state_.OutOfTime()) return false;
       const Bytes before = homeless_bytes_;
-      RunBatch();
+      // Orders are faster; what they have not mended for long is searched exactly.
+      RunBatch(idle >= limits.patience / 2);
       idle = homeless_bytes_ < before ? 0 : idle + kBatch;
     }
     return homeless_.empty();
@@ -104,7 +109,7 @@ class Repair {
   [[nodiscard]] std::vector<Offset>& offsets() { return offsets_; }
 
  private:
-  void RunBatch() {
+  void RunBatch(bool exactly) {
     std::array<BlockIndex, kBatch> centres;
     std::array<std::uint64_t, kBatch> seeds;
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -114,7 +119,7 @@ class Repair {
     std::array<std::optional<Repaired>, kBatch> repaired;
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
-      for (std::size_t i = next++; i < kBatch; i = next++) repaired[i] = TryWindow(centres[i], seeds[i]);
+      for (std::size_t i = next++; i < kBatch; i = next++) repaired[i] = TryWindow(centres[i], seeds[i], exactly);
     };
     {
       std::vector<std::jthread> pool;
@@ -127,8 +132,8 @@ class Repair {
     }
   }
 
-  // The best of some orders, if no more bytes are without a place than before.
-  [[nodiscard]] std::optional<Repaired> TryWindow(BlockIndex homeless, std::uint64_t seed) const {
+  // The best of some orders, or an exact fit, if no more bytes are without a place than before.
+  [[nodiscard]] std::optional<Repaired> TryWindow(BlockIndex homeless, std::uint64_t seed, bool exactly) const {
     Random random(seed);
     std::vector<BlockIndex> taken = ChooseWindow(instance_, offsets_, by_offset_, homeless, ceiling_, random);
     if (taken.size() < 2) return std::nullopt;
@@ -144,6 +149,11 @@ class Repair {
       best = Repaired{window.taken(), window.offsets(), before, after};
       if (after == 0) break;
       limit = after - 1;
+    }
+    const bool all_placed = best && best->after == 0;
+    if (all_placed || !exactly || window.taken().size() > kMostExact) return best;
+    if (auto fit = FitWindow(instance_, offsets_, by_offset_, window.taken(), ceiling_, kExactNodes)) {
+      return Repaired{window.taken(), *std::move(fit), before, 0};
     }
     return best;
   }

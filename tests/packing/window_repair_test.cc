@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "planner/packing/exact_window.h"
 #include "planner/packing/plan_check.h"
 #include "planner/packing/repair_window.h"
 #include "planner/packing/search_state.h"
@@ -106,6 +107,30 @@ TEST(ChooseWindowTest, TakesTheHomelessBlockFirstAndNoneTwice) {
     ASSERT_EQ(std::adjacent_find(taken.begin(), taken.end()), taken.end());
   }
   EXPECT_GT(largest, 10u);
+}
+
+TEST(FitWindowTest, FitsAroundWhatStaysExactlyWhenItCanBe) {
+  std::mt19937_64 source(19);
+  for (int round = 0; round < 30; ++round) {
+    const Problem problem = SomeProblem(6, source);
+    const Instance instance(problem);
+    const Bytes optimum = BruteForceOptimum(problem);
+    std::vector<Offset> offsets(problem.blocks.size(), kUnplaced);
+    std::vector<BlockIndex> all = {0, 1, 2, 3, 4, 5};
+    const auto whole = FitWindow(instance, offsets, {}, all, optimum, 100000);
+    ASSERT_TRUE(whole.has_value()) << "round " << round;
+    EXPECT_TRUE(NaiveIsValid(problem, PackingOf(problem, *whole)));
+    EXPECT_FALSE(FitWindow(instance, offsets, {}, all, optimum - 1, 100000).has_value());
+    // Two are taken out of a packing that fits: there is always room for them.
+    const std::vector<BlockIndex> stay = {0, 2, 3, 5};
+    const auto again = FitWindow(instance, *whole, stay, std::vector<BlockIndex>{1, 4}, optimum, 100000);
+    ASSERT_TRUE(again.has_value());
+    std::vector<Offset> repaired = *whole;
+    repaired[1] = (*again)[0];
+    repaired[4] = (*again)[1];
+    EXPECT_TRUE(NaiveIsValid(problem, PackingOf(problem, repaired)));
+    EXPECT_LE(PackingOf(problem, repaired).height, optimum);
+  }
 }
 
 std::optional<std::vector<Offset>> Repaired(const Problem& problem, Bytes ceiling, int threads) {
