@@ -6,6 +6,8 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 base_python=${STALLOC_PYTHON:-python3}
 venv=${STALLOC_VENV:-$root/.venv}
+# What one checkout compiled is found again from another.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 torch_requirement='torch==2.11.*'
 
 say() { printf '== %s\n' "$*" >&2; }
