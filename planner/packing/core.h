@@ -1,8 +1,9 @@
 // Core: the blocks that decide the height, as a smaller instance of their own.
 //
-// A block that is never alive while the load is near its peak, or that is tiny, nearly always finds room below the
-// height that the others need. So searches evaluate orders of the core alone, many times faster, and an order that
-// lowers the core is completed: the core first, the rest by size. First fit gives the core the same offsets in both.
+// A block that is never alive while the load is near its peak, or that is tiny (left out where asked for), nearly
+// always finds room below the height that the others need. So searches evaluate orders of the core alone, many times
+// faster, and an order that lowers the core is completed: the core first, the rest by size. First fit gives the core
+// the same offsets in both.
 #pragma once
 
 #include <span>

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
-#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>

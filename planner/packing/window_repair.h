@@ -2,9 +2,10 @@
 //
 // A ceiling a little below the height is drawn; blocks that rise above it lose their places. Then, again and again, one
 // of them is given room by taking out the blocks of a small window of time and addresses and placing them anew below
-// the ceiling, the rest frozen. A repair that leaves no more bytes without a place than before is kept: moves that gain
-// nothing let the search wander. When all have a place the ceiling is lowered. What orders of all blocks cannot
-// express, such as one layer arranged otherwise than its equals, is found here.
+// the ceiling, the rest frozen: in some orders, and exactly where these have failed for long. A repair that leaves no
+// more bytes without a place than before is kept: moves that gain nothing let the search wander. When all have a place
+// the ceiling is lowered. What orders of all blocks cannot express, such as one layer arranged otherwise than its
+// equals, is found here.
 #pragma once
 
 #include <cstdint>
