@@ -95,7 +95,7 @@ class Shard:
 
     def command(self) -> list[str]:
         files = [str(path.resolve()) for path in self.arguments.files]
-        options = ["-q", "-p", "pytorch_suite_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = ["-q", "-c", os.devnull, "-p", "pytorch_suite_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"]
         options += [
             "--timeout",
             str(self.arguments.timeout),

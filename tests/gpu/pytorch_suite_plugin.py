@@ -93,6 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Optional[bool]:
     global _pass
+    if session.testsfailed:
+        raise session.Interrupted("a test file could not be imported")
     for _pass in range(_settings.passes):
         if _stalloc is not None:
             _stalloc.iteration(_pass)
