@@ -12,6 +12,7 @@
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/script_cursor.h"
+#include "allocator/engine/withdrawn_ranges.h"
 
 namespace stalloc {
 namespace {
@@ -58,6 +59,8 @@ const char* MissReasonName(MissReason reason) noexcept {
       return "parallel";
     case MissReason::kInactive:
       return "inactive";
+    case MissReason::kUnbacked:
+      return "unbacked";
     case MissReason::kCount:
       break;
   }
@@ -78,6 +81,7 @@ struct PlanEngine::Impl {
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
   [[nodiscard]] MissReason FindPlace(Bytes requested, StreamHandle stream, Place& place) noexcept;
   [[nodiscard]] bool FreeUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
+  [[nodiscard]] bool BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
   void* Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept;
   Bytes Free(void* pointer) noexcept;
   void Follow() noexcept;
@@ -100,6 +104,8 @@ struct PlanEngine::Impl {
   ScriptCursor cursor;
   Occupancy occupancy;
   DeferredFrees deferred;
+  WithdrawnRanges withdrawn;
+  ArenaBacking* backing = nullptr;
   EngineStats stats;
   StreamHandle arena_stream = 0;
   bool arena_stream_bound = false;
@@ -117,8 +123,13 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   if (reason == MissReason::kNone) {
     const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
     const bool is_free = occupancy.LastIn(place.granule, place.granule + granules) == nullptr;
-    if (is_free || FreeUp(place, granules, lock)) return {Occupy(place, requested, stream), MissReason::kNone};
-    reason = MissReason::kOccupied;
+    if (!is_free && !FreeUp(place, granules, lock)) {
+      reason = MissReason::kOccupied;
+    } else if (!withdrawn.empty() && !BackUp(place, granules, lock)) {
+      reason = MissReason::kUnbacked;
+    } else {
+      return {Occupy(place, requested, stream), MissReason::kNone};
+    }
   }
   ++stats.misses[static_cast<std::size_t>(reason)];
   return {nullptr, reason};
@@ -151,6 +162,18 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, StreamHandle stream, Pla
   deferred.ReclaimRange(place.granule, end, lock);
   // The lock was open: a plan given up meanwhile may have had its idle memory unmapped.
   return active.load(std::memory_order_relaxed) && occupancy.LastIn(place.granule, end) == nullptr;
+}
+
+// Parts of the arena are withdrawn. True if the range is none of them, or is mapped again and still free.
+[[gnu::noinline]] bool PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
+  const std::uint32_t end = place.granule + granules;
+  if (!withdrawn.Touches(place.granule, end)) return true;
+  if (backing == nullptr) return false;
+  lock.unlock();
+  const bool backed = backing->Back(Offset{place.granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment);
+  lock.lock();
+  return backed && active.load(std::memory_order_relaxed) && !withdrawn.Touches(place.granule, end) &&
+         occupancy.LastIn(place.granule, end) == nullptr;
 }
 
 void* PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept {
@@ -246,6 +269,32 @@ void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
   LiveRecord* block = granule != Impl::kNoGranule ? impl_->occupancy.Find(granule) : nullptr;
   if (block == nullptr || block->Is(LiveRecord::kFreed) || block->stream == stream) return;
   impl_->deferred.Note(*block, stream);
+}
+
+bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
+  const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
+  const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
+  const Lock lock(impl_->mutex);
+  // Above the plan's height there is no occupancy to ask.
+  const std::uint32_t top = std::min(hi, impl_->arena_granules);
+  if (lo < top && impl_->occupancy.LastIn(lo, top) != nullptr) return false;
+  return impl_->withdrawn.Add(lo, hi);
+}
+
+void PlanEngine::Restore(Offset offset, Bytes bytes) noexcept {
+  const Lock lock(impl_->mutex);
+  impl_->withdrawn.Remove(static_cast<std::uint32_t>(offset / kBlockAlignment),
+                          static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment));
+}
+
+void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
+  const Lock lock(impl_->mutex);
+  impl_->backing = backing;
+}
+
+void PlanEngine::ReclaimPending() noexcept {
+  Lock lock(impl_->mutex);
+  if (impl_->active.load(std::memory_order_relaxed)) impl_->deferred.ReclaimAll(lock);
 }
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {

@@ -35,6 +35,7 @@ enum class MissReason : std::uint8_t {
   kCapturing,    // a graph capture or MemPool owns the stream's requests
   kParallel,     // from a parallel region, whose threads come in any order
   kInactive,     // no plan, plan given up, or forked child
+  kUnbacked,     // matched, but the slot's memory went back to the device and cannot be had again now
   kCount,
 };
 [[nodiscard]] const char* MissReasonName(MissReason reason) noexcept;
@@ -49,6 +50,15 @@ class StreamFence {
   // True when all work before the event is done.
   virtual bool Done(Event event) noexcept = 0;
   virtual void Recycle(Event event) noexcept = 0;
+};
+
+// Brings memory back behind parts of the arena that were withdrawn. Implemented by the arena's owner.
+class ArenaBacking {
+ public:
+  virtual ~ArenaBacking() = default;
+  // Called without the engine's lock when a request needs withdrawn bytes. True: they are mapped, and Restore was
+  // called. Thread-safe, noexcept; may call the driver.
+  virtual bool Back(Offset offset, Bytes bytes) noexcept = 0;
 };
 
 struct EngineStats {
@@ -94,6 +104,16 @@ class PlanEngine {
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
   Bytes Free(void* pointer) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
+
+  // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go back to the device
+  // once all work given to it so far is done. False, and nothing changes, while a block lives or is pending there.
+  // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment; ranges are restored as they were withdrawn.
+  bool Withdraw(Offset offset, Bytes bytes) noexcept;
+  void Restore(Offset offset, Bytes bytes) noexcept;
+  // Who is asked for withdrawn memory; null (at first): nobody, such requests miss. Call before the first request.
+  void SetBacking(ArenaBacking* backing) noexcept;
+  // Releases the freed blocks that other streams are done with, as marks do.
+  void ReclaimPending() noexcept;
 
   // Moves the cursor. Marks come from the host thread that runs the loop.
   void OnMark(const Mark& mark) noexcept;

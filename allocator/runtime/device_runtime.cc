@@ -29,7 +29,7 @@ std::uint32_t FlagsOf(Origin origin) noexcept {
 
 }  // namespace
 
-struct DeviceRuntime::Impl {
+struct DeviceRuntime::Impl : ArenaListener {
   explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {}
 
   const Parts parts;
@@ -37,6 +37,7 @@ struct DeviceRuntime::Impl {
   std::unique_ptr<PlannedSpace> space;
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
+  std::atomic<ArenaListener*> listener{nullptr};
   Recorder* const recorder;  // null: nothing is recorded
   RequestCounts counts;
   Ledger ledger;
@@ -55,8 +56,10 @@ struct DeviceRuntime::Impl {
   Bytes Reclaim(Origin origin) noexcept;
   void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void UnknownFree(const void* pointer) noexcept;
+  // What is held is sampled on either side of a change: see held_meter.h.
+  void BeforeArenaChange() noexcept override;
+  void AfterArenaChange() noexcept override;
   void OnIteration();
-  Bytes ReleaseIdle();
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
   }
@@ -76,6 +79,7 @@ void DeviceRuntime::Impl::SetUpPlan() {
     degraded = "this device has no driver for an arena";
   } else {
     space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, &degraded);
+    if (space != nullptr) space->SetListener(this);
   }
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
@@ -152,7 +156,7 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
     pointer = parts.upstream->Allocate(requested, stream);
   } catch (...) {
     // Upstream is out of memory after its own retries. What lies idle here may be what it lacks.
-    if (Reclaim(origin) == 0) throw;
+    if (!parts.upstream->IsOutOfMemory(std::current_exception()) || Reclaim(origin) == 0) throw;
     pointer = parts.upstream->Allocate(requested, stream);
   }
   counts.UpstreamServed();
@@ -162,8 +166,9 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
 
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids a synchronisation.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
-  if (origin == Origin::kCaptured) return 0;
-  return heap != nullptr ? heap->ReleaseCached() : ReleaseIdle();
+  if (origin == Origin::kCaptured || !parts.upstream->MaySynchronize()) return 0;
+  if (heap != nullptr) return heap->ReleaseCached();
+  return space != nullptr ? space->GiveBackIdle() : 0;
 }
 
 void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
@@ -252,15 +257,17 @@ void DeviceRuntime::Impl::OnIteration() {
   counts.Iteration();
   if (space == nullptr) return;
   space->Judge(counts.Expected());
-  ReleaseIdle();
+  space->ReleaseIdle();
 }
 
-Bytes DeviceRuntime::Impl::ReleaseIdle() {
-  if (space == nullptr || !space->gave_up()) return 0;
-  Sample();  // the peak of what is held up to here belongs to the larger arena
-  const Bytes released = space->ReleaseIdle();
+void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
   Sample();
-  return released;
+  if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->BeforeArenaChange();
+}
+
+void DeviceRuntime::Impl::AfterArenaChange() noexcept {
+  Sample();
+  if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->AfterArenaChange();
 }
 
 // Figures -------------------------------------------------------------------------------------------------------------
@@ -284,6 +291,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.gave_up = self.space != nullptr && self.space->gave_up();
   stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
   stats.arena_live_bytes = stats.engine.live_bytes;
+  if (self.space != nullptr) stats.lent = self.space->chunks().GetCounts();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;
   stats.live_bytes = self.ledger.live_bytes();
@@ -333,6 +341,10 @@ const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degr
 DriverStatus DeviceRuntime::RefreshAccess() noexcept {
   if (impl_->space != nullptr) return impl_->space->RefreshAccess();
   return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : DriverStatus{};
+}
+
+void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
+  impl_->listener.store(listener, std::memory_order_release);
 }
 
 void DeviceRuntime::BecomeInert() noexcept { impl_->inert.store(true, std::memory_order_relaxed); }

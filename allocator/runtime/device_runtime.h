@@ -6,11 +6,15 @@
 // Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are
 // bytes.
 //
+// When upstream is out of memory after its own retries, idle chunks of the arena (or cached pages of the heap) go back
+// to the device and upstream is asked once more. The plan maps them again when it needs them.
+//
 // A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving,
 // and idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +24,7 @@
 #include "allocator/engine/plan_engine.h"
 #include "allocator/record/recorder.h"
 #include "allocator/runtime/config.h"
+#include "allocator/runtime/idle_chunks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -36,6 +41,10 @@ class Upstream {
     Bytes current = 0;
     Bytes peak = 0;  // since its own peak was last reset
   };
+  // What Allocate threw (the current exception) says that the device is full, so that memory given back may help.
+  [[nodiscard]] virtual bool IsOutOfMemory(const std::exception_ptr& /*thrown*/) const { return true; }
+  // The device may be synchronised now: no capture runs that this would break.
+  [[nodiscard]] virtual bool MaySynchronize() const noexcept { return true; }
   // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.
   [[nodiscard]] virtual Held HeldBytes() const = 0;
 };
@@ -77,7 +86,8 @@ struct RuntimeStats {
   Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
   Bytes arena_bytes = 0;      // mapped now
   Bytes arena_live_bytes = 0;
-  Bytes heap_bytes = 0;  // PageHeap's physical bytes (exact Trace)
+  IdleChunks::Counts lent;  // of the arena, when the device was full
+  Bytes heap_bytes = 0;     // PageHeap's physical bytes (exact Trace)
   Bytes upstream_reserved_bytes = 0;
   Bytes upstream_reserved_peak_bytes = 0;  // since upstream's own reset
   Bytes held_peak_bytes = 0;               // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
@@ -129,6 +139,9 @@ class DeviceRuntime {
   [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
+
+  // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.
+  void SetArenaListener(ArenaListener* listener) noexcept;
 
   // Opens arena or heap to the peer devices that the driver was told of since they were mapped.
   DriverStatus RefreshAccess() noexcept;

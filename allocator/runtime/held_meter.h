@@ -9,7 +9,8 @@
 //
 // While own memory stays as it is, the peak of the sum is own + the peak that upstream reached in that time. Upstream
 // reached a new peak between two samples exactly when its peak figure changed between them; where it did not, an
-// earlier sample has a sum at least as large, since the arena only shrinks.
+// earlier sample has a sum at least as large, since the arena only shrinks. (Where chunks that went back under memory
+// pressure are mapped again, it grows: from then on the result is a lower bound, exact at each sample.)
 //
 // With samples right before and after each change of the arena the result is exact for Trace fast and Alloc. Under
 // exact Trace the heap moves between samples: the smaller of its two figures is counted, so the result is a lower bound

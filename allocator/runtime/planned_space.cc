@@ -62,11 +62,13 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
   space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence);
+  space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_);
   return space;
 }
 
 bool PlannedSpace::Judge(const Resemblance::Totals& totals) noexcept {
   if (gave_up()) return false;
+  chunks_->OnIteration();
   const std::lock_guard lock(mutex_);
   if (!resemblance_.OnIteration(totals)) return false;
   engine_->Deactivate();
@@ -87,7 +89,7 @@ Bytes PlannedSpace::ReleaseIdle() noexcept {
   if (!HoldsWholeChunk(gaps, arena_->Chunks())) return 0;
   // Kernels may still read what was freed before the list was made; later frees are not in the gaps.
   if (!driver_.Synchronize().ok()) return 0;
-  return arena_->ReleaseIdle(gaps);
+  return chunks_->Release(gaps);
 }
 
 }  // namespace stalloc

@@ -12,6 +12,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/engine/plan_engine.h"
+#include "allocator/runtime/idle_chunks.h"
 #include "allocator/runtime/resemblance.h"
 
 namespace stalloc {
@@ -32,6 +33,12 @@ class PlannedSpace {
   bool Judge(const Resemblance::Totals& totals) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
+  // Out of memory: returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may
+  // be synchronised now.
+  Bytes GiveBackIdle() noexcept { return gave_up() ? ReleaseIdle() : chunks_->GiveBack(); }
+  [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
+  void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }
+
   // After giving up: returns the chunks in which no block lives; bytes. Synchronises the device when there is something
   // to return, so that blocks which were pending on other streams are no more. Nothing while the plan is served.
   Bytes ReleaseIdle() noexcept;
@@ -43,6 +50,7 @@ class PlannedSpace {
   const DevicePlan plan_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
+  std::unique_ptr<IdleChunks> chunks_;
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;
   Resemblance resemblance_;  // guarded by mutex_

@@ -44,6 +44,8 @@ void WriteStats(const RuntimeStats& stats, JsonWriter* json) {
   json->Field("peak_live_bytes", stats.run.live_bytes);
   json->Field("arena_bytes", stats.run.arena_bytes);
   json->Field("arena_live_bytes", stats.arena_live_bytes);
+  json->Field("arena_lent_bytes", stats.lent.lent_bytes);
+  json->Field("arena_times_lent", stats.lent.times_given_back);
   json->Field("heap_bytes", stats.heap_bytes);
   json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);
   json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);

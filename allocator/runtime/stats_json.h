@@ -14,8 +14,9 @@
 //   live_bytes, arena_live_bytes, heap_bytes, upstream_reserved_bytes    now
 //   peak_live_bytes           of arena, heap and upstream together, every block rounded up to 512 B
 //   arena_bytes               mapped at most
-//   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
-//   efficiency                peak_live_bytes / held_peak_bytes
+//   arena_lent_bytes, arena_times_lent   idle chunks given back when the device was full and not mapped again; how
+//   often upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the
+//   device efficiency                peak_live_bytes / held_peak_bytes
 #pragma once
 
 #include <string>

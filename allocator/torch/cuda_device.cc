@@ -25,7 +25,7 @@ void WatchForks() {
 
 CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
                        const std::vector<c10::DeviceIndex>& peers)
-    : environment_(environment), index_(index), upstream_(environment.native, index) {
+    : environment_(environment), index_(index), upstream_(environment.native, index, *environment.pools) {
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint());

@@ -30,6 +30,7 @@ class CudaDevice {
     Session* session = nullptr;
     Native* native = nullptr;
     AllocationHistory* history = nullptr;
+    const PoolFilters* pools = nullptr;
     std::string torch_version;
   };
 

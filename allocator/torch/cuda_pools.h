@@ -23,6 +23,9 @@ class PoolFilters {
   // Closes the pool's newest opening on that device; unknown pools are ignored.
   void End(c10::DeviceIndex device, c10::MempoolId_t pool);
 
+  // Some capture or MemPool is open, on whichever device.
+  [[nodiscard]] bool AnyOpen() const noexcept { return open_count_.load(std::memory_order_relaxed) != 0; }
+
   // True when an open pool of the device accepts the stream. Filters may call CUDA, and throw what it throws.
   [[nodiscard]] bool Accept(c10::DeviceIndex device, cudaStream_t stream) const {
     return open_count_.load(std::memory_order_relaxed) != 0 && AcceptSlowly(device, stream);

@@ -38,6 +38,16 @@ void CudaUpstream::RecordStream(void* pointer, StreamHandle stream) {
   block.release_context();
 }
 
+bool CudaUpstream::IsOutOfMemory(const std::exception_ptr& thrown) const {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 Upstream::Held CudaUpstream::HeldBytes() const {
   constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const c10::CachingAllocator::Stat reserved = native_->getDeviceStats(device_).reserved_bytes[kAggregate];

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/torch/cuda_pools.h"
 
 namespace stalloc {
 
@@ -19,14 +20,17 @@ class CudaUpstream final : public Upstream {
   using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
   // REQUIRES: the native allocator caches at this moment (it does when a device makes its first request here).
-  CudaUpstream(Native* native, c10::DeviceIndex device)
-      : native_(native), cached_deleter_(native->raw_deleter()), device_(device) {}
+  CudaUpstream(Native* native, c10::DeviceIndex device, const PoolFilters& pools)
+      : native_(native), cached_deleter_(native->raw_deleter()), device_(device), pools_(pools) {}
 
   // REQUIRES: the current device is this one's.
   void* Allocate(Bytes requested, StreamHandle stream) override;
   // The runtime frees without throwing. What the native allocator throws is kept for the thread: see RethrowFreeError.
   void Free(void* pointer) noexcept override;
   void RecordStream(void* pointer, StreamHandle stream) override;
+  [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override;
+  // As the native allocator, which keeps its cache then: no capture or MemPool is open.
+  [[nodiscard]] bool MaySynchronize() const noexcept override { return !pools_.AnyOpen(); }
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 
@@ -62,6 +66,7 @@ class CudaUpstream final : public Upstream {
   // and once its caching is switched off both raw_delete and raw_deleter take every block for an uncached one.
   const c10::DeleterFnPtr cached_deleter_;
   const c10::DeviceIndex device_;
+  const PoolFilters& pools_;
   std::function<void()> limit_hook_;  // set before the first request
   std::atomic<bool> limited_{false};
 };

@@ -320,10 +320,167 @@ TEST_F(AllocTest, ABlockPendingOnAnotherStreamIsIdleOnceTheDeviceWasSynchronised
 
 TEST_F(AllocTest, UpstreamsErrorPassesWhenThereIsNothingToGiveBack) {
   Start(PlanBuilder().Each(100 * kKiB).Build());
+  Iteration();
+  void* const planned = Allocate(100 * kKiB);
   upstream_.FailNext(1);
   EXPECT_THROW(Allocate(5 * kKiB), std::bad_alloc);
-  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
-  EXPECT_GT(runtime_->Stats().arena_bytes, 0u);  // a plan that is served keeps its arena
+  EXPECT_EQ(runtime_->Stats().live_bytes, 100 * kKiB);
+  EXPECT_GT(runtime_->Stats().arena_bytes, 0u);  // one chunk, and a block lives in it
+  EXPECT_EQ(runtime_->Stats().lent.times_given_back, 0u);
+  runtime_->Free(planned);
+}
+
+TEST_F(AllocTest, AnErrorThatIsNoLackOfMemoryCostsTheArenaNothing) {
+  Start(PlanBuilder().Each(100 * kKiB).Build());
+  upstream_.FailNext(1);
+  upstream_.NextFailureIsOther();
+  EXPECT_THROW(Allocate(5 * kKiB), std::runtime_error);
+  EXPECT_GT(runtime_->Stats().arena_bytes, 0u);
+}
+
+TEST_F(AllocTest, NothingGoesBackWhileTheDeviceMayNotBeSynchronised) {
+  Start(PlanBuilder().Each(100 * kKiB).Build());
+  upstream_.ForbidSynchronize(true);
+  upstream_.FailNext(1);
+  EXPECT_THROW(Allocate(5 * kKiB), std::bad_alloc);
+  EXPECT_GT(runtime_->Stats().arena_bytes, 0u);
+  upstream_.ForbidSynchronize(false);
+  upstream_.FailNext(1);
+  EXPECT_THROW(runtime_->Allocate(5 * kKiB, 0, Origin::kCaptured), std::bad_alloc);
+  EXPECT_GT(runtime_->Stats().arena_bytes, 0u);
+}
+
+TEST_F(AllocTest, IdleChunksOfAServedPlanGoBackBeforeUpstreamFailsAndAreMappedAgainWhenNeeded) {
+  Start(PlanBuilder().Each(kGiB).Each(kGiB).Each(kGiB).Build(), /*capacity=*/4 * kGiB, /*granularity=*/2 * kMiB);
+  Iteration();
+  void* const first = Allocate(kGiB);
+  FillPattern(first, kMiB, 3);
+  upstream_.FailNext(1);
+  void* const outside = Allocate(5 * kKiB);
+  ASSERT_NE(outside, nullptr);
+  RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.arena_bytes, kGiB);  // the chunk with `first`, of three
+  EXPECT_EQ(stats.lent.lent_bytes, 2 * kGiB);
+  EXPECT_EQ(stats.lent.times_given_back, 1u);
+  EXPECT_FALSE(stats.gave_up);
+
+  void* const second = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(second));
+  FillPattern(second, kMiB, 4);
+  EXPECT_TRUE(HasPattern(first, kMiB, 3));
+  stats = runtime_->Stats();
+  EXPECT_EQ(stats.arena_bytes, 2 * kGiB);
+  EXPECT_EQ(stats.lent.lent_bytes, kGiB);
+  EXPECT_EQ(stats.lent.times_mapped_again, 1u);
+  EXPECT_EQ(stats.planned_hits, 2u);
+  void* const third = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(third));
+  for (void* pointer : {first, second, third, outside}) runtime_->Free(pointer);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(AllocTest, WhatCannotBeMappedAgainIsAMissUntilThereIsRoom) {
+  Start(PlanBuilder().Each(kGiB).Each(kGiB).Each(kMiB).Build(), /*capacity=*/3 * kGiB, /*granularity=*/2 * kMiB);
+  Iteration();
+  upstream_.FailNext(1);
+  runtime_->Free(Allocate(5 * kKiB));
+  ASSERT_EQ(runtime_->Stats().arena_bytes, 0u);
+  PhysicalHandle other = 0;  // somebody else takes the device's memory
+  ASSERT_TRUE(driver_->Create(5 * kGiB / 2, &other).ok());
+  void* const first = Allocate(kGiB);
+  void* const second = Allocate(kGiB);
+  EXPECT_FALSE(runtime_->Owns(second));
+  runtime_->Free(second);
+  EXPECT_FALSE(runtime_->Owns(first));
+  runtime_->Free(first);
+  RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(Misses(stats, MissReason::kUnbacked), 2u);
+  EXPECT_EQ(stats.lent.times_not_mapped, 1u);  // a full device is not asked again in the same iteration
+  ASSERT_TRUE(driver_->Release(other).ok());
+  void* const small = Allocate(kMiB);
+  EXPECT_FALSE(runtime_->Owns(small));
+  runtime_->Free(small);
+  Iteration();
+  void* const again = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(again));
+  EXPECT_GT(runtime_->Stats().lent.times_mapped_again, 0u);
+  runtime_->Free(again);
+}
+
+TEST_F(AllocTest, APendingBlockHoldsItsChunkBackUntilItsStreamsAreDone) {
+  NeverFence fence;
+  Start(PlanBuilder().Each(kGiB).Each(3 * kGiB).Build(), /*capacity=*/5 * kGiB, /*granularity=*/2 * kMiB, &fence);
+  Iteration();
+  void* const shared = Allocate(kGiB);
+  runtime_->RecordStream(shared, 7);
+  runtime_->Free(shared);
+  upstream_.FailNext(1);
+  runtime_->Free(Allocate(5 * kKiB));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB);
+}
+
+// What a listener was told, and what the arena held then.
+class ToldChanges final : public ArenaListener {
+ public:
+  explicit ToldChanges(const Arena& arena) : arena_(arena) {}
+  void BeforeArenaChange() noexcept override { before.push_back(arena_.mapped_bytes()); }
+  void AfterArenaChange() noexcept override { after.push_back(arena_.mapped_bytes()); }
+  std::vector<Bytes> before;
+  std::vector<Bytes> after;
+
+ private:
+  const Arena& arena_;
+};
+
+TEST_F(AllocTest, AListenerIsToldAroundEveryChangeOfTheArena) {
+  Start(PlanBuilder().Each(kGiB).Build(), /*capacity=*/2 * kGiB, /*granularity=*/2 * kMiB);
+  ToldChanges told(*runtime_->arena());
+  runtime_->SetArenaListener(&told);
+  Iteration();
+  upstream_.FailNext(1);
+  runtime_->Free(Allocate(5 * kKiB));
+  runtime_->Free(Allocate(kGiB));
+  EXPECT_EQ(told.before, (std::vector<Bytes>{kGiB, 0}));
+  EXPECT_EQ(told.after, (std::vector<Bytes>{0, kGiB}));
+}
+
+TEST_F(AllocTest, ThreadsThatRunOutOfMemoryNeverUnmapEachOthersBlocks) {
+  PlanBuilder plan;
+  constexpr int kBlocks = 6;
+  for (int i = 0; i < kBlocks; ++i) plan.Each(kGiB + static_cast<Bytes>(i) * kMiB);
+  Start(plan.Build(), /*capacity=*/kBlocks * (kGiB + 64 * kMiB), /*granularity=*/2 * kMiB);
+  Iteration();
+  std::atomic<bool> done{false};
+  std::thread starving([&] {
+    while (!done.load()) {
+      upstream_.FailNext(1);
+      try {
+        runtime_->Free(Allocate(5 * kKiB));
+      } catch (const std::bad_alloc&) {
+      }
+    }
+  });
+  int broken = 0;
+  int served = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < kBlocks; ++i) {
+      blocks.push_back(Allocate(kGiB + static_cast<Bytes>(i) * kMiB));
+      FillPattern(blocks.back(), 64 * kKiB, static_cast<std::uint8_t>(i + 1));
+      served += runtime_->Owns(blocks.back()) ? 1 : 0;
+    }
+    for (int i = 0; i < kBlocks; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      broken += HasPattern(blocks[at], 64 * kKiB, static_cast<std::uint8_t>(i + 1)) ? 0 : 1;
+      runtime_->Free(blocks[at]);
+    }
+    Iteration();
+  }
+  done.store(true);
+  starving.join();
+  EXPECT_EQ(broken, 0);
+  EXPECT_GT(served, kBlocks);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
 TEST_F(AllocTest, AnIdleArenaOfAGivenUpPlanGoesBackBeforeUpstreamFails) {

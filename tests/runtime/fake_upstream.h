@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,7 +24,10 @@ class FakeUpstream final : public Upstream {
   void* Allocate(Bytes requested, StreamHandle /*stream*/) override {
     if (requested == 0) return nullptr;
     const std::lock_guard lock(mutex_);
-    if (failures_ > 0 && failures_-- > 0) throw std::bad_alloc();
+    if (failures_ > 0 && failures_-- > 0) {
+      if (std::exchange(other_failure_, false)) throw std::runtime_error("another failure");
+      throw std::bad_alloc();
+    }
     const Bytes bytes = BlockBytes(requested);
     void* const pointer = std::aligned_alloc(kBlockAlignment, bytes);
     live_.emplace(pointer, bytes);
@@ -44,12 +49,24 @@ class FakeUpstream final : public Upstream {
     const std::lock_guard lock(mutex_);
     recorded_.emplace_back(pointer, stream);
   }
+  [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+  [[nodiscard]] bool MaySynchronize() const noexcept override { return !forbid_synchronize_; }
   [[nodiscard]] Held HeldBytes() const override {
     const std::lock_guard lock(mutex_);
     return held_;
   }
 
   void FailNext(int times) { failures_ = times; }
+  void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
+  void ForbidSynchronize(bool forbid) { forbid_synchronize_ = forbid; }
   void ResetPeak() { held_.peak = held_.current; }
   [[nodiscard]] int allocations() const { return allocations_; }
   [[nodiscard]] int frees() const { return frees_; }
@@ -61,7 +78,9 @@ class FakeUpstream final : public Upstream {
   std::unordered_map<void*, Bytes> live_;
   std::vector<std::pair<void*, StreamHandle>> recorded_;
   Held held_;
-  int failures_ = 0;
+  std::atomic<int> failures_ = 0;
+  bool other_failure_ = false;
+  bool forbid_synchronize_ = false;
   int allocations_ = 0;
   int frees_ = 0;
 };

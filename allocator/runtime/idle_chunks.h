@@ -1,0 +1,72 @@
+// IdleChunks: lends idle parts of a served arena to the rest of the process when the device is out of memory.
+//
+//   GiveBack:  withdraw every chunk without a block from the engine -> synchronise the device -> unmap
+//   Back:      a planned request needs such a chunk -> map it again, else the request misses (never an error)
+//
+// The order of GiveBack is what makes it safe: once a chunk is withdrawn nothing new is placed there, so the
+// synchronisation that follows waits for the last kernel that could touch it. After a chunk could not be mapped, no
+// further one is tried before the next iteration: the device is full, and asking it costs more than the miss.
+//
+// Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "allocator/arena/arena.h"
+#include "allocator/engine/plan_engine.h"
+
+namespace stalloc {
+
+// Told around changes of what the arena holds. Called with no lock of the engine held, one change at a time.
+class ArenaListener {
+ public:
+  virtual ~ArenaListener() = default;
+  virtual void BeforeArenaChange() noexcept = 0;
+  virtual void AfterArenaChange() noexcept = 0;
+};
+
+class IdleChunks final : public ArenaBacking {
+ public:
+  struct Counts {
+    Bytes lent_bytes = 0;                // given back to the device and not mapped again, now
+    std::uint64_t times_given_back = 0;  // calls of GiveBack that freed something
+    std::uint64_t times_mapped_again = 0;
+    std::uint64_t times_not_mapped = 0;  // a planned request missed, since its chunk could not be mapped
+  };
+
+  // All of them outlive this.
+  IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine) noexcept;
+
+  // Returns every chunk in which no block lives to the device; bytes. REQUIRES: the device may be synchronised now (no
+  // capture runs).
+  Bytes GiveBack() noexcept;
+  // Unmaps the chunks that lie wholly in `idle`, for good, and tells the listener; bytes. REQUIRES: as
+  // Arena::ReleaseIdle.
+  Bytes Release(std::span<const Arena::Range> idle) noexcept;
+  bool Back(Offset offset, Bytes bytes) noexcept override;
+  // An iteration begins: a chunk that could not be mapped may be tried again.
+  void OnIteration() noexcept { full_.store(false, std::memory_order_relaxed); }
+
+  void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
+  [[nodiscard]] Counts GetCounts() const noexcept;
+
+ private:
+  Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
+  [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
+  void RestoreAll(const std::vector<Arena::Range>& chunks) noexcept;
+
+  VmmDriver& driver_;
+  Arena& arena_;
+  PlanEngine& engine_;
+  std::atomic<ArenaListener*> listener_{nullptr};
+  std::atomic<bool> full_{false};
+  mutable std::mutex mutex_;
+  std::vector<Arena::Range> lent_;  // guarded by mutex_, as are the counts
+  Counts counts_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,146 @@
+#include "allocator/engine/withdrawn_ranges.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "allocator/engine/plan_engine.h"
+
+namespace stalloc {
+namespace {
+
+TEST(WithdrawnRangesTest, TouchesWhatOverlapsAndNothingElse) {
+  WithdrawnRanges ranges;
+  EXPECT_TRUE(ranges.empty());
+  EXPECT_TRUE(ranges.Add(20, 30));
+  EXPECT_TRUE(ranges.Add(10, 15));
+  EXPECT_FALSE(ranges.Add(14, 16));
+  EXPECT_FALSE(ranges.Touches(15, 20));
+  EXPECT_TRUE(ranges.Touches(14, 20));
+  EXPECT_TRUE(ranges.Touches(0, 100));
+  EXPECT_FALSE(ranges.Touches(30, 31));
+  ranges.Remove(10, 15);
+  EXPECT_FALSE(ranges.Touches(0, 20));
+  ranges.Remove(0, 100);
+  EXPECT_TRUE(ranges.empty());
+}
+
+TEST(WithdrawnRangesTest, AgreesWithOneFlagAGranule) {
+  constexpr std::uint32_t kSize = 200;
+  std::mt19937 random(5);
+  WithdrawnRanges ranges;
+  std::vector<std::uint32_t> naive(kSize, 0);  // 0, or 1 + where its range starts
+  for (int step = 0; step < 20000; ++step) {
+    const std::uint32_t lo = random() % kSize;
+    const std::uint32_t hi = lo + 1 + random() % std::min(kSize - lo, 20u);
+    bool touches = false;
+    for (std::uint32_t at = lo; at < hi; ++at) touches = touches || naive[at] != 0;
+    ASSERT_EQ(ranges.Touches(lo, hi), touches);
+    if (random() % 2 == 0) {
+      ASSERT_EQ(ranges.Add(lo, hi), !touches);
+      for (std::uint32_t at = lo; at < hi && !touches; ++at) naive[at] = lo + 1;
+    } else if (naive[lo] != 0) {
+      const std::uint32_t start = naive[lo];
+      std::uint32_t end = lo;
+      while (end < kSize && naive[end] == start) ++end;
+      for (std::uint32_t at = start - 1; at < end; ++at) naive[at] = 0;
+      ranges.Remove(start - 1, end);
+    }
+  }
+}
+
+TEST(WithdrawnRangesTest, IsFullAtSomePoint) {
+  WithdrawnRanges ranges;
+  for (std::uint32_t i = 0; i < WithdrawnRanges::kMost; ++i) ASSERT_TRUE(ranges.Add(2 * i, 2 * i + 1));
+  EXPECT_FALSE(ranges.Add(1u << 30, (1u << 30) + 1));
+}
+
+// The engine ----------------------------------------------------------------------------------------------------------
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);  // nobody touches it
+
+// One MiB at 0, one at 1 MiB, every iteration.
+DevicePlan TwoBlocks() {
+  DevicePlan plan;
+  plan.arena_bytes = 2 * kMiB;
+  plan.cycle.emplace_back();
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    Entry entry;
+    entry.bytes = entry.min_bytes = entry.max_bytes = kMiB;
+    entry.slot = i;
+    plan.slots.push_back({i * kMiB, kMiB, {}});
+    plan.cycle[0].entries.push_back(entry);
+  }
+  return plan;
+}
+Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
+
+class FakeBacking final : public ArenaBacking {
+ public:
+  explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
+  bool Back(Offset offset, Bytes bytes) noexcept override {
+    asked.push_back(offset);
+    if (!answer) return false;
+    engine_.Restore(offset, bytes);
+    return true;
+  }
+  bool answer = true;
+  std::vector<Offset> asked;
+
+ private:
+  PlanEngine& engine_;
+};
+
+TEST(WithdrawTest, NothingIsPlacedInAWithdrawnRange) {
+  PlanEngine engine(TwoBlocks(), kBase, nullptr);
+  ASSERT_TRUE(engine.Withdraw(kMiB, kMiB));
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
+  engine.Restore(kMiB, kMiB);
+  engine.OnMark(Iteration());
+  engine.Free(kBase);
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase + kMiB);
+}
+
+TEST(WithdrawTest, ALiveBlockKeepsItsRange) {
+  PlanEngine engine(TwoBlocks(), kBase, nullptr);
+  engine.OnMark(Iteration());
+  ASSERT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  EXPECT_FALSE(engine.Withdraw(0, 2 * kMiB));
+  EXPECT_FALSE(engine.Withdraw(0, kMiB));
+  EXPECT_TRUE(engine.Withdraw(kMiB, 4 * kMiB));  // the arena may be mapped beyond the plan's height
+  EXPECT_FALSE(engine.Withdraw(kMiB, kMiB)) << "it is withdrawn already";
+}
+
+TEST(WithdrawTest, TheBackingIsAskedForWhatARequestNeeds) {
+  PlanEngine engine(TwoBlocks(), kBase, nullptr);
+  FakeBacking backing(engine);
+  engine.SetBacking(&backing);
+  ASSERT_TRUE(engine.Withdraw(0, kMiB));
+  ASSERT_TRUE(engine.Withdraw(kMiB, kMiB));
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  backing.answer = false;
+  EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
+  EXPECT_EQ(backing.asked, (std::vector<Offset>{0, kMiB}));
+  EXPECT_EQ(engine.Stats().live_bytes, kMiB);
+}
+
+TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
+  PlanEngine engine(TwoBlocks(), kBase, nullptr);
+  struct Liar final : ArenaBacking {
+    bool Back(Offset, Bytes) noexcept override { return true; }
+  } liar;
+  engine.SetBacking(&liar);
+  ASSERT_TRUE(engine.Withdraw(0, kMiB));
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
+}
+
+}  // namespace
+}  // namespace stalloc
