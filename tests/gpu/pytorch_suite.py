@@ -44,6 +44,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--passes", type=int, default=3, help="over all tests, in each process")
     parser.add_argument("--timeout", type=int, default=60, help="seconds for one test")
     parser.add_argument("--work", type=Path, default=Path("pytorch_suite_run"), help="traces, plans and records")
+    parser.add_argument(
+        "--baseline", type=Path, help="earlier output, from the same machine: its modes are not run again"
+    )
     parser.add_argument("--expected", type=Path, help="JSON: tests that may fail under stalloc, with the reason")
     return parser.parse_args()
 
@@ -137,7 +140,7 @@ def run_mode(arguments: argparse.Namespace, mode: str) -> dict[str, Any]:
         list(pool.map(Shard.execute, shards))
     alone = Shard(arguments, mode, -1)
     alone.execute()
-    tests: dict[str, dict[str, str]] = {}
+    tests: dict[str, dict[str, Any]] = {}
     stats = []
     for event in (event for shard in [*shards, alone] for event in shard.events()):
         if event["event"] == "stats":
@@ -145,10 +148,11 @@ def run_mode(arguments: argparse.Namespace, mode: str) -> dict[str, Any]:
         elif event["event"] == "end":
             seen = tests.get(event["test"])
             if seen is None or WORST.index(event["outcome"]) < WORST.index(seen["outcome"]):
-                tests[event["test"]] = {"outcome": event["outcome"], "message": event["message"]}
+                tests[event["test"]] = {key: event[key] for key in ("outcome", "message", "seconds") if key in event}
     counts = Counter(test["outcome"] for test in tests.values())
     planned = {key: sum(each.get(key) or 0 for each in stats) for key in ("requests", "planned_hits", "heap_hits")}
-    return {"seconds": round(time.monotonic() - begin, 1), "counts": counts, "stalloc": planned, "tests": tests}
+    took = round(time.monotonic() - begin, 1)
+    return {"seconds": took, "passes": arguments.passes, "counts": counts, "stalloc": planned, "tests": tests}
 
 
 def new_failures(results: dict[str, Any], mode: str, expected: dict[str, str]) -> list[str]:
@@ -170,7 +174,8 @@ def main() -> int:
     modes = list(dict.fromkeys(["native", *arguments.modes]))
     if "alloc" in modes and not {"trace-exact", "trace-fast"} & set(modes):
         modes.insert(modes.index("alloc"), "trace-fast")
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = json.loads(arguments.baseline.read_text()) if arguments.baseline else {}
+    modes = [mode for mode in modes if mode not in results]
     status = 0
     print(f"{'mode':>12} {'passed':>7} {'failed':>7} {'crashed':>8} {'skipped':>8} {'new':>4} {'seconds':>8}")
     for mode in modes:

@@ -117,5 +117,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report: Any = yield
     if report.when == "call" or report.outcome != "passed":
         message = "" if report.outcome == "passed" else str(report.longrepr)[-1500:]
-        _write(event="end", test=_short(item), number=_pass, outcome=report.outcome, message=message)
+        _write(
+            event="end",
+            test=_short(item),
+            number=_pass,
+            outcome=report.outcome,
+            message=message,
+            seconds=round(report.duration, 2),
+        )
     return report
