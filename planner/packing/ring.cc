@@ -9,6 +9,8 @@
 #include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
 #include "planner/packing/fit_tree.h"
+#include "planner/packing/revolutions.h"
+#include "planner/packing/ring_blocks.h"
 #include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/window_repair.h"
@@ -16,46 +18,24 @@
 namespace stalloc::planner {
 namespace {
 
-std::uint32_t Steps(const Item& item) { return item.end_step - item.start_step; }
-
-double Area(const Item& item) { return static_cast<double>(item.bytes) * Steps(item); }
-
-bool IsResident(const Instance& instance, const Item& item) {
-  return item.persistent || std::uint64_t{item.span.length() + item.second.length()} * 3 >= instance.positions();
-}
-
 class RingPlacer {
  public:
   RingPlacer(const Instance& instance, const RingOptions& options)
       : instance_(instance), ceiling_(options.ceiling), tree_(instance.positions()) {
     packing_.offsets.resize(instance.size());
-    Classify(options.least_steps);
-    for (const BlockIndex block : residents_) PlaceLowest(block);
+    const RingBlocks blocks(instance, options.least_steps);
+    for (const BlockIndex block : blocks.residents) PlaceLowest(block);
     bottom_ = packing_.height;
     const Bytes room = ceiling_ > bottom_ ? ceiling_ - bottom_ : 0;
     next_ = bottom_ + static_cast<Bytes>(options.start * static_cast<double>(room));
     gap_ = ceiling_;
-    for (const BlockIndex block : long_) PlaceInRing(block);
-    for (const BlockIndex block : short_) PlaceLowest(block);
+    for (const BlockIndex block : blocks.longs) PlaceInRing(block);
+    for (const BlockIndex block : blocks.shorts) PlaceLowest(block);
   }
 
   [[nodiscard]] RingPacking Take() { return std::move(packing_); }
 
  private:
-  void Classify(std::uint32_t least_steps) {
-    for (BlockIndex block = 0; block < instance_.size(); ++block) {
-      const Item& item = instance_[block];
-      const bool is_long = Steps(item) >= least_steps && item.second.empty();
-      (IsResident(instance_, item) ? residents_ : is_long ? long_ : short_).push_back(block);
-    }
-    const auto sort = [](std::vector<BlockIndex>& blocks, auto key) {
-      std::stable_sort(blocks.begin(), blocks.end(), [&](BlockIndex a, BlockIndex b) { return key(a) < key(b); });
-    };
-    sort(residents_, [&](BlockIndex block) { return -static_cast<double>(instance_[block].bytes); });
-    sort(long_, [&](BlockIndex block) { return instance_[block].end_step; });
-    sort(short_, [&](BlockIndex block) { return -Area(instance_[block]); });
-  }
-
   void PlaceAt(BlockIndex block, Offset offset) {
     const Item& item = instance_[block];
     const Offset end = offset + item.bytes;
@@ -91,9 +71,6 @@ class RingPlacer {
   const Bytes ceiling_;
   FitTree tree_;
   RingPacking packing_;
-  std::vector<BlockIndex> residents_;
-  std::vector<BlockIndex> long_;
-  std::vector<BlockIndex> short_;
   Offset bottom_ = 0;  // of the ring
   Offset next_ = 0;    // where it goes on
   Offset gap_ = 0;     // where the rest below the ceiling begins
@@ -101,18 +78,18 @@ class RingPlacer {
 
 // Rings that are tried, each with another start.
 constexpr std::size_t kRings = 12;
-// Shorter lives are not part of a ring: less than a layer's.
-constexpr std::uint32_t kLeastSteps = 40;
 // A ring costs as much as an order of all blocks; of many blocks only some are tried.
 constexpr std::size_t kManyBlocks = 100000;
 constexpr std::size_t kFewRings = 4;
 // So many blocks above the ceiling are worth a repair.
 constexpr std::size_t kMostMisses = 16;
+// Blocks looked at by the search of revolutions since it last got further; one revolution takes about a thousand.
+constexpr std::uint64_t kPatience = 2'000'000;
 constexpr RepairLimits kMending = {.windows = 400, .patience = 100};
 
 RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
   return {.ceiling = ceiling,
-          .least_steps = kLeastSteps,
+          .least_steps = kLeastRingSteps,
           // Five is prime to twelve: the first few are spread over all.
           .start = static_cast<double>(index * 5 % kRings) / kRings};
 }
@@ -140,9 +117,18 @@ RingPacking PlaceRing(const Instance& instance, const RingOptions& options) {
   return RingPlacer(instance, options).Take();
 }
 
-void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
+namespace {
+
+// Whether the packing of the core, completed, lowers the height.
+bool Lowers(Evaluator& evaluator, const Core& core, const std::vector<Offset>& offsets) {
+  const Bytes before = evaluator.state().height();
+  evaluator.FirstFit(core.Completed(OrderByOffset(core.instance(), offsets)));
+  return evaluator.state().height() < before;
+}
+
+// Rings that each close at one place for good; where few blocks miss the ceiling, windows are repaired.
+void SearchStarts(Evaluator& evaluator, const Core& core, std::uint64_t seed) {
   SearchState& state = evaluator.state();
-  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
   const Instance& instance = core.instance();
   const Bytes ceiling = instance.load_bound();
   const std::size_t count = instance.size() > kManyBlocks ? kFewRings : kRings;
@@ -159,10 +145,20 @@ void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
       if (!mended) continue;
       offsets = *std::move(mended);
     }
-    const Bytes before = state.height();
-    evaluator.FirstFit(core.Completed(OrderByOffset(instance, offsets)));
-    if (state.height() < before) return;
+    if (Lowers(evaluator, core, offsets)) return;
   }
+}
+
+}  // namespace
+
+void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
+  SearchState& state = evaluator.state();
+  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  const RevolutionLimits limits{
+      .ceiling = core.instance().load_bound(), .least_steps = kLeastRingSteps, .patience = kPatience};
+  const std::optional<std::vector<Offset>> offsets = PackRevolutions(core.instance(), state, limits);
+  if (offsets && Lowers(evaluator, core, *offsets)) return;
+  if (!state.Done()) SearchStarts(evaluator, core, seed);
 }
 
 std::unique_ptr<Solver> MakeRing() {

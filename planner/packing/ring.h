@@ -5,8 +5,9 @@
 // short-lived blocks of the peak need the room that is left over together with what is freed first. First fit leaves
 // that room at one end of the arena; here it always lies between the youngest and the oldest blocks, next to what goes
 // next: long-lived blocks are placed in order of their ends, each above the one before, and go on at the bottom once a
-// ceiling is reached. Short-lived blocks follow by area. Where the ring closes is drawn: at some places it cuts a
-// peak's room in two. What does not fit below the ceiling is mended by window repair. Bytes.
+// ceiling is reached. Short-lived blocks follow by area. Where the ring closes, it may cut a peak's room in two: so
+// first that is searched, revolution by revolution (revolutions.h); then rings with some starts are placed whole, and
+// what does not fit below the ceiling is mended by window repair. Bytes.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct RingPacking {
 // Places every block of the instance. Residents, alive for a third of the time, lie at the bottom.
 [[nodiscard]] RingPacking PlaceRing(const Instance& instance, const RingOptions& options);
 
-// Tries some rings on the blocks that decide the height, and completes those that lower it.
+// Searches rings of the blocks that decide the height, and completes those that lower it.
 void SearchRings(Evaluator& evaluator, std::uint64_t seed);
 
 [[nodiscard]] std::unique_ptr<Solver> MakeRing();

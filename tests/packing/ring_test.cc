@@ -8,36 +8,15 @@
 #include "planner/packing/plan_check.h"
 #include "planner/packing/size_first_fit.h"
 #include "tests/packing/naive.h"
+#include "tests/packing/pipeline.h"
 
 namespace stalloc::planner {
 namespace {
 
-// Micro-batches in flight as in a pipeline: each allocates twelve blocks of 2, 1, 2, 1... units, which are freed in
-// reverse three rounds later. At the peak of a round, a block of 2 needs the unit that is free all the time together
-// with the one that has just been freed.
-Problem Pipeline(Tick rounds) {
-  constexpr Tick kRound = 40;
-  constexpr Tick kLayers = 12;
-  constexpr Tick kDepth = 4;
-  Problem problem;
-  const auto add = [&](Bytes bytes, Tick begin, Tick end) {
-    problem.blocks.push_back({.id = problem.blocks.size(), .bytes = bytes, .life = {begin, end}});
-  };
-  for (Tick round = 0; round < rounds; ++round) {
-    const Tick begin = round * kRound;
-    const Tick backward = (round + kDepth - 1) * kRound + kLayers;
-    for (Tick layer = 0; layer < kLayers; ++layer) {
-      add(layer % 2 == 0 ? 2 : 1, begin + layer, backward + 2 * (kLayers - 1 - layer));
-    }
-    if (round + 1 >= kDepth) add(2, begin + kLayers, begin + kLayers + 2);
-  }
-  return problem;
-}
-
 TEST(RingTest, KeepsTheRoomOfThePeakBesideWhatIsFreedNext) {
-  const Problem problem = Pipeline(30);
+  const Problem problem = SmallPipeline(30);
   const Instance instance(problem);
-  ASSERT_EQ(instance.load_bound(), 73u);  // four micro-batches of 18, and one unit more
+  ASSERT_EQ(instance.load_bound(), kSmallPipelineBound);
   const auto by_size = MakeSizeFirstFit()->Solve(problem, SolveOptions{});
   EXPECT_GT(by_size.height, instance.load_bound()) << "or this test shows nothing";
   RingPacking best = PlaceRing(instance, {.ceiling = instance.load_bound(), .least_steps = 4, .start = 0});

@@ -1,0 +1,34 @@
+#include "planner/packing/ring_blocks.h"
+
+#include <algorithm>
+
+namespace stalloc::planner {
+namespace {
+
+std::uint32_t Steps(const Item& item) { return item.end_step - item.start_step; }
+
+double Area(const Item& item) { return static_cast<double>(item.bytes) * Steps(item); }
+
+bool IsResident(const Instance& instance, const Item& item) {
+  return item.persistent || std::uint64_t{item.span.length() + item.second.length()} * 3 >= instance.positions();
+}
+
+template <typename Key>
+void SortBy(std::vector<BlockIndex>& blocks, Key key) {
+  std::stable_sort(blocks.begin(), blocks.end(), [&](BlockIndex a, BlockIndex b) { return key(a) < key(b); });
+}
+
+}  // namespace
+
+RingBlocks::RingBlocks(const Instance& instance, std::uint32_t least_steps) {
+  for (BlockIndex block = 0; block < instance.size(); ++block) {
+    const Item& item = instance[block];
+    const bool is_long = Steps(item) >= least_steps && item.second.empty();
+    (IsResident(instance, item) ? residents : is_long ? longs : shorts).push_back(block);
+  }
+  SortBy(residents, [&](BlockIndex block) { return -static_cast<double>(instance[block].bytes); });
+  SortBy(longs, [&](BlockIndex block) { return instance[block].end_step; });
+  SortBy(shorts, [&](BlockIndex block) { return -Area(instance[block]); });
+}
+
+}  // namespace stalloc::planner
