@@ -134,8 +134,6 @@ void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
 
 void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
-  if (!SizesVary(evaluator.instance())) SearchRings(evaluator, options.seed);
-  if (state.Done()) return;
   {
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done()) SearchStacks(evaluator, options.seed);
@@ -163,9 +161,12 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
 
 // What gives the first packing soon, and a good one where the instance is a long run.
 void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
-  const bool is_long = evaluator.instance().size() >= kMinSampledBlocks;
-  if (!is_long || !SizesVary(evaluator.instance())) SolveBySize(evaluator);
-  if (!is_long) return;
+  const std::size_t blocks = evaluator.instance().size();
+  const bool is_long = blocks >= kMinSampledBlocks;
+  const bool varies = SizesVary(evaluator.instance());
+  if (!is_long || !varies) SolveBySize(evaluator);
+  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator, options.seed);
+  if (!is_long || evaluator.state().Done()) return;
   SearchSampledClasses(evaluator, options, 2);
   if (!evaluator.state().Done()) SearchParts(evaluator, options);
 }
