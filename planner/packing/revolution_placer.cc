@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace stalloc::planner {
+namespace {
+
+// Orders in which the short blocks of a revolution are placed at most.
+constexpr int kMostOrders = 8;
+
+}  // namespace
 
 std::optional<Revolution> RevolutionPlacer::Place(const RingWindow& window, const RingClosure& closure) {
   if (window_ != &window) Enter(window);
@@ -97,6 +103,21 @@ std::uint32_t RevolutionPlacer::Finished(const Revolution& revolution) const {
 }
 
 bool RevolutionPlacer::PlaceShorts(Revolution& revolution) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < window_->shorts.size(); ++i) {
+    if (window_->shorts[i].span.end <= revolution.finished) order.push_back(i);
+  }
+  for (int round = 0; round < kMostOrders; ++round) {
+    const std::size_t placed = PlaceInOrder(order, revolution);
+    if (placed == order.size()) return true;
+    // The one that found no room goes first.
+    const auto failed = order.begin() + static_cast<std::ptrdiff_t>(placed);
+    std::rotate(order.begin(), failed, failed + 1);
+  }
+  return false;
+}
+
+std::size_t RevolutionPlacer::PlaceInOrder(const std::vector<std::size_t>& order, Revolution& revolution) {
   Clear(*tree_);
   const auto insert = [&](const RingWindow::Piece& piece, Offset offset) {
     tree_->Insert(piece.span, offset, offset + piece.bytes);
@@ -105,15 +126,14 @@ bool RevolutionPlacer::PlaceShorts(Revolution& revolution) {
     if (revolution.longs[i] != Revolution::kNotYet) insert(window_->longs[i], revolution.longs[i]);
   }
   work_ += window_->longs.size();
-  for (std::size_t i = 0; i < window_->shorts.size(); ++i) {
-    const RingWindow::Piece& piece = window_->shorts[i];
-    if (piece.span.end > revolution.finished) continue;
+  for (std::size_t placed = 0; placed < order.size(); ++placed) {
+    const RingWindow::Piece& piece = window_->shorts[order[placed]];
     const Offset offset = LowestFit(*tree_, piece, bottom_);
-    if (offset + piece.bytes > ceiling_) return false;
-    revolution.shorts[i] = offset;
+    if (offset + piece.bytes > ceiling_) return placed;
+    revolution.shorts[order[placed]] = offset;
     insert(piece, offset);
   }
-  return true;
+  return order.size();
 }
 
 }  // namespace stalloc::planner

@@ -5,6 +5,7 @@
 // holes of the peaks can hold them at all. Not thread-safe. Bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,6 +40,8 @@ class RevolutionPlacer {
   void Fill(std::size_t turn, Revolution& revolution);
   [[nodiscard]] std::uint32_t Finished(const Revolution& revolution) const;
   [[nodiscard]] bool PlaceShorts(Revolution& revolution);
+  // Returns how many were placed below the ceiling until one was not.
+  [[nodiscard]] std::size_t PlaceInOrder(const std::vector<std::size_t>& order, Revolution& revolution);
   Offset LowestFit(FitTree& tree, const RingWindow::Piece& piece, Offset base);
 
   const Bytes bottom_;

@@ -22,10 +22,11 @@ constexpr std::uint32_t kMostEarly = 8;
 // first.
 std::vector<Bytes> Shifts(const Instance& instance) {
   constexpr Bytes kLeastShare = 4096;
-  std::vector<Bytes> sizes = {0};
+  absl::flat_hash_set<Bytes> distinct = {0};
   for (const Item& item : instance.items()) {
-    if (item.bytes >= instance.load_bound() / kLeastShare) sizes.push_back(item.bytes);
+    if (item.bytes >= instance.load_bound() / kLeastShare) distinct.insert(item.bytes);
   }
+  std::vector<Bytes> sizes(distinct.begin(), distinct.end());
   const auto tidy = [](std::vector<Bytes>& values) {
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());

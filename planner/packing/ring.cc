@@ -84,7 +84,7 @@ constexpr std::size_t kFewRings = 4;
 // So many blocks above the ceiling are worth a repair.
 constexpr std::size_t kMostMisses = 16;
 // Blocks looked at by the search of revolutions since it last got further; one revolution takes about a thousand.
-constexpr std::uint64_t kPatience = 2'000'000;
+constexpr std::uint64_t kPatience = 1'000'000;
 constexpr RepairLimits kMending = {.windows = 400, .patience = 100};
 
 RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
