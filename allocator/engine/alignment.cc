@@ -27,6 +27,7 @@ void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
   run_.fill(0);
   how_.fill(Last::kNothing);
   skipped_.fill(false);
+  leapt_.fill(false);
   LeaveOutEntries(script);
   FindBest();
 }
@@ -52,6 +53,7 @@ void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexce
     score_[at] = take ? taken : extra;
     how_[at] = !take ? Last::kNothing : exact ? Last::kExact : weak ? Last::kWeak : Last::kNothing;
     run_[at] = take && exact ? run_[at - 1] + 1 : take && weak ? run_[at - 1] : 0;
+    if (take) leapt_[at] = leapt_[at - 1];
     skipped_[at] = false;
   }
   score_[0] -= kInsert;
@@ -67,7 +69,9 @@ void Alignment::LeaveOutEntries(const ScriptIndex& script) noexcept {
     if (reached <= score_[at]) continue;
     score_[at] = reached;
     how_[at] = Last::kNothing;
-    run_[at] = column.skip_cost[cell] == kSkipOptional ? run_[at - 1] : 0;
+    const bool optional = column.skip_cost[cell] == kSkipOptional;
+    run_[at] = optional ? run_[at - 1] : 0;
+    leapt_[at] = !optional || leapt_[at - 1];
     skipped_[at] = true;
   }
 }
@@ -103,9 +107,12 @@ void Alignment::Recentre(const ScriptIndex& script) noexcept {
   move(run_, 0);
   move(how_, Last::kNothing);
   move(skipped_, true);
+  move(leapt_, false);
   base_ += shift;
   best_ -= shift;
 }
+
+bool Alignment::LeaptInDoubt() const noexcept { return leapt_[Index(best_)] && lead_ < kSureLeap; }
 
 bool Alignment::Certain() const noexcept {
   if (last() != Last::kExact) return false;

@@ -39,6 +39,8 @@ class Alignment {
   // The best hypothesis: the entry expected next, and whether the last request was the entry before it.
   [[nodiscard]] std::int32_t cursor() const noexcept { return base_ + best_; }
   [[nodiscard]] Last last() const noexcept { return how_[Index(best_)]; }
+  // The best hypothesis has left out entries that are not optional, and little speaks against the others.
+  [[nodiscard]] bool LeaptInDoubt() const noexcept;
   // The best hypothesis has proved itself and no other is near.
   [[nodiscard]] bool Certain() const noexcept;
 
@@ -65,6 +67,7 @@ class Alignment {
   Row<std::int32_t> run_{};    // exact matches in a row on the way to the cell; weak ones neither count nor break it
   Row<Last> how_{};
   Row<bool> skipped_{};  // reached by leaving entries out after the last request
+  Row<bool> leapt_{};    // entries that are not optional were left out on the way
 };
 
 }  // namespace stalloc

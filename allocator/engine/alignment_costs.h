@@ -19,6 +19,7 @@ inline constexpr std::int32_t kSkip = 12;         // an entry that the run left 
 inline constexpr std::int32_t kSkipOptional = 4;  // an entry that some traced iterations left out, too
 inline constexpr std::int32_t kSubstitute = 14;   // the entry, with another size
 inline constexpr std::int32_t kClearlyAhead = 4;  // lead over every other hypothesis that counts as certain
+inline constexpr std::int32_t kSureLeap = 9;      // lead at which a hypothesis that leaves entries out serves requests
 inline constexpr std::int32_t kSureRun = 8;       // matches in a row that count as certain, with that lead
 inline constexpr std::int32_t kLongRun = 24;      // matches in a row that count as certain without
 

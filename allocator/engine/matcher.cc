@@ -68,7 +68,8 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   ++aligning_;
   const Match match = Answer(granules);
   // A size that fits nowhere says nothing against this place.
-  if (match.outcome != Outcome::kUnknownSize) explained_ = explained_ << 1 | (match.entry >= 0 ? 1u : 0u);
+  const bool explained = alignment_.last() != Alignment::Last::kNothing;
+  if (match.outcome != Outcome::kUnknownSize) explained_ = explained_ << 1 | (explained ? 1u : 0u);
   const bool lost = aligning_ >= kPatience && std::popcount(explained_ & kRecent) <= kBad;
   disturbed_ = disturbed_ || lost;
 
@@ -86,6 +87,7 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
 Matcher::Match Matcher::Answer(Granules granules) const noexcept {
   switch (alignment_.last()) {
     case Alignment::Last::kExact:
+      if (alignment_.LeaptInDoubt()) break;
       return {Outcome::kMatched, cursor_ - 1};
     case Alignment::Last::kWeak:
       return {Outcome::kVarying, cursor_ - 1};

@@ -11,6 +11,10 @@
 //                                               in sync
 //
 // A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
+// A place that is wrong costs more than a miss: until the block is freed, whoever is planned for its bytes is turned
+// away, and nobody knows for how long. An extra request of a common size is easily taken for the next entry of that
+// size, and what follows for what follows it. So while it is in doubt whether entries were left out, nothing is served.
+//
 // In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
 // the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
 //

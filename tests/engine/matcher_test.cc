@@ -95,6 +95,14 @@ TEST(MatcherTest, AWrongGuessIsPutRightByTheRequestsThatFollow) {
   EXPECT_EQ(Entries(entries.begin() + 3, entries.end()), (Entries{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
 }
 
+TEST(MatcherTest, AnExtraRequestOfACommonSizeIsNotTakenForTheNextOfThatSize) {
+  // The second S could be the entry behind the left out 'e', or extra: served as that entry, its block would lie there
+  // for nobody knows how long.
+  Follower follower(ScriptOfLetters("SaSbScSdSeSfSgShSiSjSk"));
+  follower.Run("SaSbScSd");
+  EXPECT_EQ(follower.Run("SSeSfSg"), (Entries{8, -1, 9, 10, 11, 12, 13}));
+}
+
 TEST(MatcherTest, ARunThatLeavesALayerOutIsFoundAgainByItsAnchors) {
   // Forty entries left out: more than the alignment's band.
   std::string letters;
