@@ -21,8 +21,8 @@ class RevolutionPlacer {
  public:
   RevolutionPlacer(Bytes bottom, Bytes ceiling) : bottom_(bottom), ceiling_(ceiling) {}
 
-  // None if a block would end above the ceiling, or if the revolution would lay down next to nothing. The window must
-  // outlive the next call.
+  // None if a block would end above the ceiling, or if the revolution would lay down next to nothing. A window is known
+  // by its address: it must outlive the placer.
   [[nodiscard]] std::optional<Revolution> Place(const RingWindow& window, const RingClosure& closure);
 
   // Blocks looked at so far, for limits that do not depend on the machine.
