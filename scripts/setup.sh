@@ -36,6 +36,14 @@ ensure_build_packages() {
     || ensure_packages python3 python3-venv python3-dev
 }
 
+# The package that has the module $1.
+package_of() {
+  case $1 in
+    xdist) echo pytest-xdist ;;
+    *) echo "${1//_/-}" ;;
+  esac
+}
+
 # An environment of its own; a torch that the base interpreter has already is used as it is.
 ensure_python() {
   local site=()
@@ -45,7 +53,7 @@ ensure_python() {
   "$PYTHON" -c 'import torch' 2>/dev/null || { say "installing $torch_requirement"; "$PYTHON" -m pip install -q "$torch_requirement"; }
   local missing=() name
   for name in numpy rich plotly pytest scikit_build_core "$@"; do
-    "$PYTHON" -c "import ${name//-/_}" 2>/dev/null || missing+=("${name//_/-}")
+    "$PYTHON" -c "import $name" 2>/dev/null || missing+=("$(package_of "$name")")
   done
   [ ${#missing[@]} -eq 0 ] || { say "installing ${missing[*]}"; "$PYTHON" -m pip install -q "${missing[@]}"; }
   export PYTHON
