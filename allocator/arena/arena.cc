@@ -23,15 +23,16 @@ std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
 
 }  // namespace
 
-std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status) {
+std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, Bytes chunk_bytes) {
   const Bytes bytes = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
   Address base = 0;
   *status = driver.Reserve(bytes, &base);
-  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes)) : nullptr;
+  const Bytes chunk = RoundUp(std::max<Bytes>(chunk_bytes, 1), driver.Granularity());
+  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, chunk)) : nullptr;
 }
 
-Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes)
-    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes) {}
+Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes)
+    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), chunk_bytes_(chunk_bytes) {}
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
@@ -85,8 +86,8 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
 
 DriverStatus Arena::MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept {
   while (begin < end) {
-    // The last chunk takes the remainder along: two handles less than 1 GiB apart help nobody.
-    const Bytes bytes = end - begin < 2 * kChunkBytes ? end - begin : kChunkBytes;
+    // The last chunk takes the remainder along: a small handle helps nobody.
+    const Bytes bytes = end - begin < 2 * chunk_bytes_ ? end - begin : chunk_bytes_;
     Chunk chunk{};
     if (const DriverStatus status = MapChunk(begin, bytes, &chunk); !status.ok()) {
       return status;

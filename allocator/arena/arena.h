@@ -5,10 +5,10 @@
 //    valid
 //                                                                         for life
 //
-// NCCL registration and RDMA break on ranges that span many handles, so chunks are large: 1 GiB, the last one of a
-// growth up to 2 GiB, and a growth below 1 GiB is one chunk. Holes appear only when a plan is given up and its idle
-// chunks are released. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which bytes are in use
-// is the engine's business (allocator/engine/occupancy.h). Bytes.
+// NCCL registration and RDMA break on ranges that span many handles, so chunks are large: kChunkBytes unless the caller
+// asks for smaller ones, the last one of a growth up to twice that, and a smaller growth is one chunk. Holes appear
+// only when idle chunks are released. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which
+// bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
 #pragma once
 
 #include <atomic>
@@ -31,9 +31,9 @@ class Arena {
     Bytes bytes = 0;
   };
 
-  // Reserves addresses only. `reserve_bytes` is rounded up to the driver's granularity. Null on failure, `status` says
-  // why.
-  static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status);
+  // Reserves addresses only. Both sizes are rounded up to the driver's granularity. Null on failure, `status` says why.
+  static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status,
+                                       Bytes chunk_bytes = kChunkBytes);
   // Unmaps and releases everything. The device must be done with it; failures at driver shutdown are ignored.
   ~Arena();
   Arena(const Arena&) = delete;
@@ -78,7 +78,7 @@ class Arena {
     PhysicalHandle handle;
   };
 
-  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes);
+  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
 
   // Appends chunks that back [begin, end) to `added`; those made before a failure stay in it.
   DriverStatus MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept;
@@ -92,6 +92,7 @@ class Arena {
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
+  const Bytes chunk_bytes_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};

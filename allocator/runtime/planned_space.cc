@@ -1,6 +1,7 @@
 #include "allocator/runtime/planned_space.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,17 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(HumanBytes(needed).text)
       .append(", free ")
       .append(free);
+}
+
+// Note [Chunks of a plan's arena]
+// A chunk goes back to the device when no block lives in it, and not before. What a plan that was given up holds beyond
+// its live blocks is therefore about a chunk for each row of blocks that stay: the weights at the arena's bottom are
+// one row. Chunks of at most an arena's 128th part (a power of two) keep that below two percent of what the run needs;
+// from 128 GiB on they are as large as chunks get. 256 handles still are few to map and to register.
+constexpr Bytes kLeastChunks = 128;
+
+Bytes ChunkBytesOf(Bytes arena_bytes) {
+  return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
 }
 
 // What lies between the live blocks. `blocks` ascend by offset and do not overlap. Blocks that the program has freed
@@ -54,7 +66,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
                                                    std::string* why) {
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(driver, plan));
   DriverStatus status;
-  space->arena_ = Arena::Create(driver, plan.arena_bytes, &status);
+  space->arena_ = Arena::Create(driver, plan.arena_bytes, &status, ChunkBytesOf(plan.arena_bytes));
   if (space->arena_ != nullptr) status = space->arena_->GrowTo(plan.arena_bytes);
   if (space->arena_ == nullptr || !status.ok()) {
     *why = DescribeFailure(driver, status, plan.arena_bytes);

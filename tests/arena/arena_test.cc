@@ -80,6 +80,19 @@ TEST_F(ArenaTest, ChunksAreOneGiBAndTheLastTakesTheRemainder) {
   EXPECT_EQ(arena->mapped_end(), arena->mapped_bytes());
 }
 
+TEST_F(ArenaTest, SmallerChunksAreTheCallersToAskFor) {
+  DriverStatus status;
+  const auto arena = Arena::Create(driver_, 100 * kMiB, &status, 8 * kMiB - 5);
+  ASSERT_NE(arena, nullptr);
+  ASSERT_TRUE(arena->GrowTo(100 * kMiB).ok());
+  const auto chunks = arena->Chunks();
+  ASSERT_EQ(chunks.size(), 12u);
+  EXPECT_EQ(chunks[0].bytes, 8 * kMiB);
+  EXPECT_EQ(chunks[11].bytes, 12 * kMiB);
+  const Arena::Range idle{5 * kMiB, 20 * kMiB};
+  EXPECT_EQ(arena->ReleaseIdle({&idle, 1}), 16 * kMiB);
+}
+
 TEST_F(ArenaTest, GrowthThatDoesNotFitTheDeviceChangesNothing) {
   const auto arena = MakeArena(64 * kGiB);
   ASSERT_TRUE(arena->GrowTo(2 * kGiB).ok());
