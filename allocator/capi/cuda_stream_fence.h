@@ -1,8 +1,8 @@
-// CudaStreamFence: the engine's StreamFence over pooled CUDA events.
+// CudaStreamFence: the engine's StreamFence over the pooled CUDA events of one device.
 #pragma once
 
 #include "allocator/driver/cuda_events.h"
-#include "allocator/engine/plan_engine.h"
+#include "allocator/engine/stream_fence.h"
 
 namespace stalloc {
 
@@ -10,7 +10,12 @@ class CudaStreamFence final : public StreamFence {
  public:
   explicit CudaStreamFence(CudaEvents& events) noexcept : events_(events) {}
 
-  Event Record(StreamHandle stream) noexcept override { return events_.Record(stream); }
+  // The legacy default stream runs behind all streams that are not "non-blocking", and every thread's default stream is
+  // such a one: an event on it is behind all of them.
+  Event Record(StreamHandle stream) noexcept override {
+    return events_.Record(stream == kPerThreadDefaultStream ? kLegacyDefaultStream : stream);
+  }
+  bool Wait(StreamHandle stream, Event event) noexcept override { return events_.Wait(stream, event); }
   bool Done(Event event) noexcept override { return events_.Done(event); }
   void Recycle(Event event) noexcept override { events_.Recycle(event); }
 

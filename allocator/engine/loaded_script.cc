@@ -1,5 +1,7 @@
 #include "allocator/engine/loaded_script.h"
 
+#include "allocator/engine/stream_clocks.h"
+
 namespace stalloc {
 namespace {
 
@@ -33,16 +35,19 @@ std::uint64_t MarkKey(const Mark& mark) noexcept {
   return hash.value();
 }
 
-LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots) : index_(script) {
+LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
+                           const std::vector<std::uint16_t>& slot_flags)
+    : index_(script) {
   places_.reserve(script.entries.size());
   for (const Entry& entry : script.entries) {
-    if (entry.slot == kNoSlot) {
+    if (entry.slot == kNoSlot || entry.stream >= kNoStream) {
       places_.push_back({});
       continue;
     }
     const Slot& slot = slots[entry.slot];
     places_.push_back({static_cast<std::uint32_t>(slot.offset / kBlockAlignment),
-                       static_cast<std::uint32_t>(slot.capacity / kBlockAlignment)});
+                       static_cast<std::uint32_t>(slot.capacity / kBlockAlignment),
+                       static_cast<std::uint16_t>(entry.stream), slot_flags[entry.slot]});
   }
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {

@@ -25,10 +25,13 @@ class LoadedScript {
   struct Place {
     std::uint32_t granule = 0;
     std::uint32_t granules = 0;
+    std::uint16_t stream = 0;  // ordinal
+    std::uint16_t flags = 0;   // of its slot, see FlagsOfSlots
   };
   static constexpr std::int32_t kNoPhase = -1;
 
-  LoadedScript(const Script& script, const std::vector<Slot>& slots);
+  // `slot_flags`: FlagsOfSlots of the plan.
+  LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags);
 
   [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }
   [[nodiscard]] const Place& PlaceOf(std::int32_t entry) const noexcept {

@@ -10,8 +10,8 @@
 //      slot x                               |------|            free: the last start below its end is C, over before x
 //      slot y                         |------|                  in use: the same, but C ends inside y
 //
-// Invariant: live blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the
-// program has freed, but whose bytes another stream may still use, count as in use until they are erased.
+// Invariant: blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the program
+// has freed stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for.
 //
 // Offsets and lengths in granules of kBlockAlignment (512) bytes; up to 2 TiB. Not thread-safe; memory from mmap.
 #pragma once
@@ -25,18 +25,21 @@
 
 namespace stalloc {
 
-// What is known of one block that is in use. 24 bytes: with its key two to a cache line.
+// What is known of one block that is in use, or was and must be remembered. 24 bytes: with its key two to a cache line.
 struct LiveRecord {
-  static constexpr std::uint16_t kFreed = 1;      // by the program; kept from reuse by another stream's work
-  static constexpr std::uint16_t kRecording = 2;  // freed, and its events are just being recorded outside the lock
-  static constexpr std::uint16_t kRetained = 4;   // never to be reused: not all of its streams could be noted
+  static constexpr std::uint16_t kFreed = 1;       // by the program; whoever gets the bytes must run behind its streams
+  static constexpr std::uint16_t kRetained = 2;    // never to be reused: not all of its streams could be noted
+  static constexpr std::uint16_t kPrivate = 4;     // on the home stream (stream_binding.h) in a slot that no other
+                                                   // stream's slot touches
+  static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
   std::uint16_t slack = 0;     // bytes that were not asked for
   std::uint16_t flags = 0;
-  std::uint32_t uses = 0;  // its list in ForeignUses; 0: no other stream
-  StreamHandle stream = 0;
+  std::uint16_t stream = 0;  // index in StreamClocks
+  std::uint16_t uses = 0;    // its list in ForeignUses; 0: no other stream
+  std::uint64_t stamp = 0;   // of its free, see StreamClocks
 
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }
@@ -64,7 +67,13 @@ class Occupancy {
 
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
 
-  // Calls visit(const LiveRecord&) in ascending order of offset.
+  // Calls visit(LiveRecord&) in ascending order of offset; where it starts must not be changed.
+  template <typename Visitor>
+  void ForEachInOrder(Visitor&& visit) {
+    for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {
+      visit(*table_.Find(start));
+    }
+  }
   template <typename Visitor>
   void ForEachInOrder(Visitor&& visit) const {
     for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {

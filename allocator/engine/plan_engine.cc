@@ -8,10 +8,13 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/spin_mutex.h"
-#include "allocator/engine/deferred_frees.h"
+#include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/script_cursor.h"
+#include "allocator/engine/slot_streams.h"
+#include "allocator/engine/stream_binding.h"
+#include "allocator/engine/stream_clocks.h"
 #include "allocator/engine/withdrawn_ranges.h"
 
 namespace stalloc {
@@ -20,19 +23,26 @@ namespace {
 using Lock = std::unique_lock<SpinMutex>;
 using Place = LoadedScript::Place;
 
-constexpr std::size_t kMaxForeignUses = std::size_t{1}
-                                        << 16;  // (block, stream) pairs at once; 1.5 MiB, if ever touched
 constexpr Bytes kMaxArenaBytes = Bytes{0xfffffffe} * kBlockAlignment;
 
-// Two live blocks never start at the same byte, so this is how many can be alive.
+// Two blocks never start at the same byte, so this is how many there can be. What is left of a freed block may start
+// where a slot ends.
 std::size_t MaxBlocks(const DevicePlan& plan) {
   std::unordered_set<Offset> starts;
-  for (const Slot& slot : plan.slots) starts.insert(slot.offset);
+  for (const Slot& slot : plan.slots) {
+    starts.insert(slot.offset);
+    if (!plan.stream_edges.empty()) starts.insert(slot.offset + slot.capacity);
+  }
   return std::max<std::size_t>(starts.size(), 1);
 }
 
 std::uint32_t ArenaGranules(const DevicePlan& plan) {
   return plan.arena_bytes <= kMaxArenaBytes ? static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment) : 0;
+}
+
+// To the program. What only keeps in mind which stream had the bytes last is free memory.
+bool IsInUse(const LiveRecord& record) {
+  return !record.Is(LiveRecord::kFreed) || record.uses != 0 || record.Is(LiveRecord::kRetained);
 }
 
 }  // namespace
@@ -73,16 +83,23 @@ struct PlanEngine::Impl {
         arena_granules(ArenaGranules(plan)),
         cursor(plan),
         occupancy(arena_granules, MaxBlocks(plan)),
-        deferred(fence, occupancy, mutex, MaxBlocks(plan), kMaxForeignUses),
+        clocks(fence),
+        freed(occupancy, clocks, MaxBlocks(plan)),
+        bindings(CountStreams(plan)),
         active(arena_granules > 0) {
     Follow();
   }
 
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
-  [[nodiscard]] MissReason FindPlace(Bytes requested, StreamHandle stream, Place& place) noexcept;
-  [[nodiscard]] bool FreeUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
-  [[nodiscard]] bool BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
-  void* Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept;
+  [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place) noexcept;
+  [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle, Lock& lock) noexcept;
+  [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
+  [[nodiscard]] bool OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
+                                    Lock& lock) noexcept;
+  void ForgetPrivacyOf(StreamIndex home) noexcept;
+  void Occupy(const Place& place, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept;
+  void Vacate(Bytes bytes) noexcept;
+  [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
   Bytes Free(void* pointer) noexcept;
   void Follow() noexcept;
   void CheckNow() const noexcept;
@@ -103,12 +120,12 @@ struct PlanEngine::Impl {
   Matcher matcher;
   ScriptCursor cursor;
   Occupancy occupancy;
-  DeferredFrees deferred;
+  StreamClocks clocks;
+  FreedBlocks freed;
+  std::vector<StreamBinding> bindings;  // by the plan's ordinals
   WithdrawnRanges withdrawn;
   ArenaBacking* backing = nullptr;
   EngineStats stats;
-  StreamHandle arena_stream = 0;
-  bool arena_stream_bound = false;
   mutable std::uint64_t checks = 0;
   std::atomic<bool> active;
 };
@@ -119,25 +136,26 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   Lock lock(mutex);
   ++stats.requests;
   Place place;
-  MissReason reason = FindPlace(requested, stream, place);
+  MissReason reason = FindPlace(requested, place);
+  const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, lock);
   if (reason == MissReason::kNone) {
-    const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-    const bool is_free = occupancy.LastIn(place.granule, place.granule + granules) == nullptr;
-    if (!is_free && !FreeUp(place, granules, lock)) {
-      reason = MissReason::kOccupied;
-    } else if (!withdrawn.empty() && !BackUp(place, granules, lock)) {
-      reason = MissReason::kUnbacked;
+    StreamBinding& binding = bindings[place.stream];
+    if (stream == binding.handle() && occupancy.LastIn(place.granule, place.granule + granules) == nullptr) {
+      binding.Used(cursor.iterations());
+      Occupy(place, requested, binding.home(), place.flags);
     } else {
-      return {Occupy(place, requested, stream), MissReason::kNone};
+      reason = OccupyInOrder(place, requested, stream, lock);
     }
   }
+  if (reason == MissReason::kNone) return {base + Offset{place.granule} * kBlockAlignment, reason};
   ++stats.misses[static_cast<std::size_t>(reason)];
   return {nullptr, reason};
 }
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
-MissReason PlanEngine::Impl::FindPlace(Bytes requested, StreamHandle stream, Place& place) noexcept {
+MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place) noexcept {
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   if (cursor.fenced()) return MissReason::kFenced;
   const Granules granules = ToGranules(requested);
@@ -146,41 +164,87 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, StreamHandle stream, Pla
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
-  if (place.granules < granules) return MissReason::kUnplanned;  // no place, or of a varying entry a larger size
-  if (!arena_stream_bound) {
-    arena_stream_bound = true;
-    arena_stream = stream;
+  return place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;  // no place, or of a varying entry a
+                                                                                  // larger size
+}
+
+// The place was used before by blocks that left a trace, or the request comes from another stream than its entry's.
+[[gnu::noinline]] MissReason PlanEngine::Impl::OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
+                                                             Lock& lock) noexcept {
+  const StreamIndex stream = clocks.IndexOf(handle);
+  if (stream == kNoStream) return MissReason::kStream;
+  const std::uint32_t end = place.granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  StreamNeeds needs;
+  if (!freed.Gather(place.granule, end, stream, needs)) return MissReason::kOccupied;
+  StreamBinding& binding = bindings[place.stream];
+  if (!NeedsOfHome(binding, stream, needs) || (!needs.empty() && !clocks.can_order())) return MissReason::kStream;
+
+  const bool at_home = binding.settled() && binding.home() == stream;
+  freed.Take(place.granule, end);
+  Occupy(place, requested, stream, at_home ? place.flags : place.flags & LiveRecord::kHandedOver);
+  if (needs.empty()) return MissReason::kNone;
+  const std::uint64_t moving_until = binding.until();
+  if (!OrderOrPutBack(place.granule, stream, needs, lock)) return MissReason::kStream;
+  // The lock was open: the move is over only if it is still the same.
+  if (moving_until != 0 && binding.until() == moving_until && clocks.IsOneStream(stream)) {
+    binding.Settle(stream, clocks.HandleOf(stream));
+    binding.Used(cursor.iterations());
   }
-  return stream == arena_stream ? MissReason::kNone : MissReason::kStream;
+  return MissReason::kNone;
 }
 
-// The range is in use. True if only blocks that the program has freed were in the way, and other streams are done with
-// them.
-[[gnu::noinline]] bool PlanEngine::Impl::FreeUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
-  const std::uint32_t end = place.granule + granules;
-  if (!deferred.OnlyPendingIn(place.granule, end)) return false;
-  deferred.ReclaimRange(place.granule, end, lock);
-  // The lock was open: a plan given up meanwhile may have had its idle memory unmapped.
-  return active.load(std::memory_order_relaxed) && occupancy.LastIn(place.granule, end) == nullptr;
+// Adds what a request of `stream` must be ordered behind where the home's blocks left no trace. False if there is no
+// room for it.
+bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
+  if (binding.unbound() || binding.home() == stream) {
+    if (!clocks.IsOneStream(stream)) return true;
+    binding.Settle(stream, clocks.HandleOf(stream));
+    binding.Used(cursor.iterations());
+    return true;
+  }
+  if (clocks.can_order() && clocks.IsOneStream(stream) && binding.MayMove(cursor.iterations())) {
+    ForgetPrivacyOf(binding.home());
+    binding.BeginMove(clocks.NewStamp());
+  }
+  return needs.Add(binding.home(), binding.settled() ? clocks.NewStamp() : binding.until());
 }
 
-// Parts of the arena are withdrawn. True if the range is none of them, or is mapped again and still free.
-[[gnu::noinline]] bool PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
+// Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again.
+[[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
   const std::uint32_t end = place.granule + granules;
-  if (!withdrawn.Touches(place.granule, end)) return true;
-  if (backing == nullptr) return false;
+  if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
+  if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
+  if (backing == nullptr) return MissReason::kUnbacked;
   lock.unlock();
   const bool backed = backing->Back(Offset{place.granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment);
   lock.lock();
-  return backed && active.load(std::memory_order_relaxed) && !withdrawn.Touches(place.granule, end) &&
-         occupancy.LastIn(place.granule, end) == nullptr;
+  if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
+  return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
-void* PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamHandle stream) noexcept {
+// From now on the blocks of this stream leave a trace at their frees.
+void PlanEngine::Impl::ForgetPrivacyOf(StreamIndex home) noexcept {
+  occupancy.ForEachInOrder([&](LiveRecord& record) {
+    if (record.stream == home) record.flags &= static_cast<std::uint16_t>(~LiveRecord::kPrivate);
+  });
+}
+
+// The block is its owner's already, so that nobody else can take the bytes while the lock is open.
+bool PlanEngine::Impl::OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
+                                      Lock& lock) noexcept {
+  if (clocks.Order(stream, needs, lock)) return true;
+  Vacate(occupancy.Find(granule)->bytes());
+  --stats.planned_hits;
+  freed.PutBack(granule, needs);
+  return false;
+}
+
+void PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept {
   LiveRecord record;
   record.granule = place.granule;
   record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
+  record.flags = flags;
   record.stream = stream;
   occupancy.Insert(record);
   ++stats.planned_hits;
@@ -188,26 +252,29 @@ void* PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamHandle
   stats.live_bytes += record.bytes();
   stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
   CheckNow();
-  return base + Offset{place.granule} * kBlockAlignment;
+}
+
+void PlanEngine::Impl::Vacate(Bytes bytes) noexcept {
+  stats.live_bytes -= bytes;
+  --stats.live_blocks;
 }
 
 Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
   Lock lock(mutex);
   const std::uint32_t granule = GranuleOf(pointer);
-  LiveRecord* block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
+  const LiveRecord* block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
   if (block == nullptr || block->Is(LiveRecord::kFreed)) {
     ++stats.unknown_frees;
     return 0;
   }
   const Bytes bytes = block->bytes();
-  stats.live_bytes -= bytes;
-  --stats.live_blocks;
-  if (!DeferredFrees::MustWait(*block)) {
+  Vacate(bytes);
+  if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
   } else if (active.load(std::memory_order_relaxed)) {
-    deferred.Free(granule, lock);
+    freed.Free(granule, lock);
   } else {
-    deferred.Retain(*block);  // nothing is served any more, and the driver may be gone
+    freed.Forget(granule);  // nothing is served any more, and the driver may be gone
   }
   return bytes;
 }
@@ -221,7 +288,7 @@ void PlanEngine::Impl::Follow() noexcept {
 // ----------------------------------------------------------------------------------------------------------------
 
 LiveBlock PlanEngine::Impl::Describe(const LiveRecord& record) const noexcept {
-  return {Offset{record.granule} * kBlockAlignment, record.bytes(), record.requested(), record.stream,
+  return {Offset{record.granule} * kBlockAlignment, record.bytes(), record.requested(), clocks.HandleOf(record.stream),
           record.Is(LiveRecord::kFreed)};
 }
 
@@ -231,15 +298,15 @@ std::string PlanEngine::Impl::CheckLocked() const {
   Bytes pending = 0;
   std::uint64_t blocks = 0;
   occupancy.ForEachInOrder([&](const LiveRecord& record) {
-    const bool freed = record.Is(LiveRecord::kFreed);
-    blocks += freed ? 0 : 1;
-    live += freed ? 0 : record.bytes();
-    pending += freed && !record.Is(LiveRecord::kRetained) ? record.bytes() : 0;
+    const bool is_freed = record.Is(LiveRecord::kFreed);
+    blocks += is_freed ? 0 : 1;
+    live += is_freed ? 0 : record.bytes();
+    pending += is_freed && record.uses != 0 && !record.Is(LiveRecord::kRetained) ? record.bytes() : 0;
   });
   if (live != stats.live_bytes)
     return "engine: live_bytes=" + std::to_string(stats.live_bytes) + ", blocks say otherwise";
   if (blocks != stats.live_blocks) return "engine: live_blocks=" + std::to_string(stats.live_blocks) + " is wrong";
-  if (pending != deferred.pending_bytes()) return "engine: pending bytes do not add up";
+  if (pending != freed.pending_bytes()) return "engine: pending bytes do not add up";
   if (live > stats.peak_live_bytes) return "engine: peak below the live bytes";
   std::uint64_t answered = stats.planned_hits;
   for (const std::uint64_t misses : stats.misses) answered += misses;
@@ -267,8 +334,11 @@ void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
   Lock lock(impl_->mutex);
   const std::uint32_t granule = impl_->GranuleOf(pointer);
   LiveRecord* block = granule != Impl::kNoGranule ? impl_->occupancy.Find(granule) : nullptr;
-  if (block == nullptr || block->Is(LiveRecord::kFreed) || block->stream == stream) return;
-  impl_->deferred.Note(*block, stream);
+  if (block == nullptr || block->Is(LiveRecord::kFreed)) return;
+  const StreamIndex index = impl_->clocks.IndexOf(stream);
+  if (index == kNoStream || index != block->stream || !impl_->clocks.IsOneStream(index)) {
+    impl_->freed.Note(*block, index);
+  }
 }
 
 bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
@@ -277,7 +347,7 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
   const Lock lock(impl_->mutex);
   // Above the plan's height there is no occupancy to ask.
   const std::uint32_t top = std::min(hi, impl_->arena_granules);
-  if (lo < top && impl_->occupancy.LastIn(lo, top) != nullptr) return false;
+  if (lo < top && !impl_->freed.IsIdle(lo, top)) return false;
   return impl_->withdrawn.Add(lo, hi);
 }
 
@@ -294,14 +364,14 @@ void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
 
 void PlanEngine::ReclaimPending() noexcept {
   Lock lock(impl_->mutex);
-  if (impl_->active.load(std::memory_order_relaxed)) impl_->deferred.ReclaimAll(lock);
+  if (impl_->active.load(std::memory_order_relaxed)) impl_->freed.Sweep(lock);
 }
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Lock lock(impl_->mutex);
   if (impl_->cursor.OnMark(mark)) impl_->Follow();
-  // Layers come by the thousand; the coarser marks are often enough for blocks that nobody asks for.
-  if (mark.kind != MarkKind::kLayer && impl_->active.load(std::memory_order_relaxed)) impl_->deferred.ReclaimAll(lock);
+  // Layers come by the thousand; the coarser marks are often enough.
+  if (mark.kind != MarkKind::kLayer && impl_->active.load(std::memory_order_relaxed)) impl_->freed.Sweep(lock);
 }
 
 void PlanEngine::Deactivate() noexcept { impl_->active.store(false, std::memory_order_relaxed); }
@@ -312,9 +382,11 @@ EngineStats PlanEngine::Stats() const {
   stats.iterations = impl_->cursor.iterations();
   stats.sync_losses = impl_->matcher.times_lost();
   stats.reanchorings = impl_->matcher.times_reanchored();
-  stats.pending_blocks = impl_->deferred.pending();
-  stats.pending_bytes = impl_->deferred.pending_bytes();
-  stats.retained_blocks = impl_->deferred.retained();
+  stats.pending_blocks = impl_->freed.pending();
+  stats.pending_bytes = impl_->freed.pending_bytes();
+  stats.retained_blocks = impl_->freed.retained();
+  stats.stream_events = impl_->clocks.events_recorded();
+  stats.stream_waits = impl_->clocks.waits();
   stats.active = impl_->active.load(std::memory_order_relaxed);
   return stats;
 }
@@ -330,7 +402,7 @@ LiveBlock PlanEngine::FindLive(const void* pointer) const noexcept {
   if (offset / kBlockAlignment >= impl_->arena_granules) return {};
   const auto granule = static_cast<std::uint32_t>(offset / kBlockAlignment);
   const LiveRecord* block = impl_->occupancy.LastIn(granule, granule + 1);
-  return block != nullptr ? impl_->Describe(*block) : LiveBlock{};
+  return block != nullptr && IsInUse(*block) ? impl_->Describe(*block) : LiveBlock{};
 }
 
 std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
@@ -343,7 +415,9 @@ std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
       room += room / 8;
       continue;
     }
-    impl_->occupancy.ForEachInOrder([&](const LiveRecord& record) { blocks.push_back(impl_->Describe(record)); });
+    impl_->occupancy.ForEachInOrder([&](const LiveRecord& record) {
+      if (IsInUse(record)) blocks.push_back(impl_->Describe(record));
+    });
     return blocks;
   }
 }

@@ -5,9 +5,12 @@
 // request is the caller's to serve elsewhere, and is counted by reason. A wrong plan or a diverging run therefore costs
 // memory, never data.
 //
-// Streams: until hand-overs are planned, the arena serves one stream only (the plan's main stream, bound at its first
-// match). A block that is recorded on another stream anyway stays occupied after its free until that stream has passed
-// it.
+// Streams: work on a device is in order within a stream only. Bytes that another stream used last are handed out after
+// the requesting stream was made to wait for that stream's work (stream_clocks.h, freed_blocks.h), whether or not the
+// plan foresaw it. Each stream of the plan is bound to the stream of the first request that matches one of its entries
+// (stream_binding.h). A request from another stream than that is served all the same: a miss would cost its memory a
+// second time, in that stream's own pool; order costs an event and a wait, and the wait is one that the stream mostly
+// has from the program anyway. Only what cannot be ordered now (a capture runs, no fence) is a miss.
 //
 // Thread-safe; Allocate and Free are noexcept, take no heap memory, do no I/O and hold no lock over a driver call.
 #pragma once
@@ -18,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/engine/stream_fence.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
@@ -26,11 +30,11 @@ namespace stalloc {
 
 enum class MissReason : std::uint8_t {
   kNone,         // served
-  kUnplanned,    // matched an entry that the plan leaves to upstream (dynamic, other stream, recorded on a stream)
+  kUnplanned,    // matched an entry that the plan leaves to upstream (its size varies, it is not always there)
   kUnknownSize,  // no entry of this script has this size
   kUnmatched,    // the size exists, but not here
   kOccupied,     // matched, but a live block holds bytes of the slot
-  kStream,       // matched, but on another stream than the arena serves
+  kStream,       // matched, but its stream cannot be ordered behind those that used the bytes
   kFenced,       // inside a fence (evaluation, checkpoint)
   kCapturing,    // a graph capture or MemPool owns the stream's requests
   kParallel,     // from a parallel region, whose threads come in any order
@@ -39,18 +43,6 @@ enum class MissReason : std::uint8_t {
   kCount,
 };
 [[nodiscard]] const char* MissReasonName(MissReason reason) noexcept;
-
-// Orders reuse after work of other streams. Implemented per backend; the CPU has none. All calls noexcept, thread-safe.
-class StreamFence {
- public:
-  using Event = std::uint64_t;  // 0 is none
-  virtual ~StreamFence() = default;
-  // An event behind all work given to `stream` so far; 0 when it cannot be recorded now (a capture runs, driver gone).
-  virtual Event Record(StreamHandle stream) noexcept = 0;
-  // True when all work before the event is done.
-  virtual bool Done(Event event) noexcept = 0;
-  virtual void Recycle(Event event) noexcept = 0;
-};
 
 // Brings memory back behind parts of the arena that were withdrawn. Implemented by the arena's owner.
 class ArenaBacking {
@@ -72,9 +64,11 @@ struct EngineStats {
   std::uint64_t sync_losses = 0;     // times that a request was not the expected one
   std::uint64_t reanchorings = 0;    // times that the place in the script was found elsewhere
   std::uint64_t unknown_frees = 0;   // Free of an address where no live block starts
-  std::uint64_t pending_blocks = 0;  // freed by the program, still fenced by another stream
+  std::uint64_t pending_blocks = 0;  // freed by the program, but another stream was recorded and may still use them
   Bytes pending_bytes = 0;
   std::uint64_t retained_blocks = 0;  // never to be reused: their streams could not be followed
+  std::uint64_t stream_events = 0;    // recorded
+  std::uint64_t stream_waits = 0;     // of one stream for another
   bool active = false;
 };
 
@@ -83,7 +77,7 @@ struct LiveBlock {
   Bytes bytes = 0;  // rounded
   Bytes requested = 0;
   StreamHandle stream = 0;
-  bool freed_pending = false;  // freed by the program, still fenced by another stream
+  bool freed_pending = false;  // freed by the program, but another stream was recorded and may still use it
 };
 
 class PlanEngine {
@@ -93,8 +87,8 @@ class PlanEngine {
     MissReason reason = MissReason::kNone;
   };
 
-  // `base` is the arena's base address; the arena is mapped up to plan.arena_bytes. `fence` may be null (one stream).
-  // REQUIRES: CheckPlanShape passed.
+  // `base` is the arena's base address; the arena is mapped up to plan.arena_bytes. `fence` may be null (one stream);
+  // it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
   PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence);
   ~PlanEngine();
   PlanEngine(const PlanEngine&) = delete;

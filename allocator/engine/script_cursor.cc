@@ -1,11 +1,14 @@
 #include "allocator/engine/script_cursor.h"
 
+#include "allocator/engine/slot_streams.h"
+
 namespace stalloc {
 
 ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
-  for (const Script& script : plan.prologue) scripts_.emplace_back(script, plan.slots);
-  for (const Script& script : plan.cycle) scripts_.emplace_back(script, plan.slots);
+  const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
+  for (const Script& script : plan.prologue) scripts_.emplace_back(script, plan.slots, slot_flags);
+  for (const Script& script : plan.cycle) scripts_.emplace_back(script, plan.slots, slot_flags);
   if (prologue_ > 0) script_ = scripts_.data();
 }
 

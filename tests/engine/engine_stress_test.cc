@@ -83,9 +83,16 @@ class LateStream : public StreamFence {
   Event Record(StreamHandle) noexcept override {
     const std::lock_guard lock(mutex_);
     if (++records_ % 7 == 0 && !hurry_) return 0;  // "a capture runs"
-    return submitted_ + 1;
+    return records_ << 32 | (submitted_ + 1);
   }
-  bool Done(Event event) noexcept override { return completed_.load(std::memory_order_acquire) + 1 >= event; }
+  // The engine's own stream is the threads of the test, whose work is done when they do it.
+  bool Wait(StreamHandle, Event event) noexcept override {
+    while (!Done(event)) std::this_thread::yield();
+    return true;
+  }
+  bool Done(Event event) noexcept override {
+    return completed_.load(std::memory_order_acquire) + 1 >= (event & 0xffffffff);
+  }
   void Recycle(Event) noexcept override {}
 
   // Waits until all work is done; from now on no capture runs. Returns how many blocks were found changed.
@@ -104,7 +111,7 @@ class LateStream : public StreamFence {
       changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
       if (stop_) return;
       if (!hurry_ && completed_.load(std::memory_order_relaxed) % 8 == 0)
-        changed_.wait_for(lock, std::chrono::microseconds(300), [this] { return stop_ || hurry_; });
+        changed_.wait_for(lock, std::chrono::microseconds(50), [this] { return stop_ || hurry_; });
       const Block block = queue_.front();
       queue_.pop_front();
       lock.unlock();
@@ -223,7 +230,7 @@ class StressRun {
       if (offset + block.bytes > plan_.arena_bytes) ++foreign_;
       Fill(block);
       if (recorded_[request]) {
-        engine_.RecordStream(block.pointer, 1);
+        engine_.RecordStream(block.pointer, 3);
         stream_.Use(block);
       }
     }
@@ -298,7 +305,7 @@ TEST_P(EngineStressTest, ThreadsThatDivergeNeverShareAByte) {
   for (int i = 0; i < 15; ++i) run.RunIteration(kNone, 4, 0.02, false);
   for (int i = 0; i < 15; ++i) run.RunIteration(kSome, 4, 0.05, false);
   EXPECT_GE(run.MatchRate(), 0.7);  // threads that race for their steps ask in a somewhat different order each time
-  EXPECT_GE(run.HitRate(), 0.05);   // how long the other stream lags behind depends on the machine
+  EXPECT_GE(run.HitRate(), 0.5);    // late frees keep places, the other stream does not: it is waited for
   for (int i = 0; i < 15; ++i) run.RunIteration(kMuch, 4, 0.2, false);
   stop = true;
   observer.join();

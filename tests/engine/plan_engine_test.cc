@@ -87,7 +87,7 @@ TEST(PlanEngineTest, CountsEachMissByItsReason) {
   engine.OnMark(Iteration());
   EXPECT_EQ(engine.Allocate(512, 7).reason, MissReason::kNone);  // binds the arena to stream 7
   EXPECT_EQ(engine.Allocate(1024, 7).reason, MissReason::kUnplanned);
-  EXPECT_EQ(engine.Allocate(1536, 8).reason, MissReason::kStream);
+  EXPECT_EQ(engine.Allocate(1536, 8).reason, MissReason::kStream);  // no fence to order it by
   EXPECT_EQ(engine.Allocate(99 * 512, 7).reason, MissReason::kUnknownSize);
   engine.OnMark(Fence(MarkEdge::kBegin));
   EXPECT_EQ(engine.Allocate(2048, 7).reason, MissReason::kFenced);

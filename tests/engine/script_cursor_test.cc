@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/engine/occupancy.h"
+
 namespace stalloc {
 namespace {
 
@@ -190,10 +192,13 @@ TEST(ScriptCursorTest, MarksOfHooksAreIgnoredOnceTheScriptPlacesItsOwn) {
 TEST(LoadedScriptTest, KnowsThePlacesOfItsEntries) {
   Script script = ScriptOfSize(2);
   script.entries[1].slot = 0;
-  const LoadedScript loaded(script, {Slot{5 * 512, 3 * 512, {}}});
+  script.entries[1].stream = 2;
+  const LoadedScript loaded(script, {Slot{5 * 512, 3 * 512, {}}}, {LiveRecord::kPrivate});
   EXPECT_EQ(loaded.PlaceOf(0).granules, 0u);
   EXPECT_EQ(loaded.PlaceOf(1).granule, 5u);
   EXPECT_EQ(loaded.PlaceOf(1).granules, 3u);
+  EXPECT_EQ(loaded.PlaceOf(1).stream, 2u);
+  EXPECT_EQ(loaded.PlaceOf(1).flags, LiveRecord::kPrivate);
 }
 
 }  // namespace

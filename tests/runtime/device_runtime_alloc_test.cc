@@ -292,6 +292,7 @@ TEST_F(AllocTest, OfALargeArenaOnlyTheChunksUnderLiveBlocksStay) {
 class NeverFence final : public StreamFence {
  public:
   Event Record(StreamHandle) noexcept override { return ++events_; }
+  bool Wait(StreamHandle, Event) noexcept override { return true; }
   bool Done(Event) noexcept override { return false; }
   void Recycle(Event) noexcept override {}
 

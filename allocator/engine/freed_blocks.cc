@@ -1,0 +1,164 @@
+#include "allocator/engine/freed_blocks.h"
+
+#include <algorithm>
+#include <array>
+
+namespace stalloc {
+
+FreedBlocks::FreedBlocks(Occupancy& occupancy, StreamClocks& clocks, std::size_t max_listed)
+    : occupancy_(occupancy), clocks_(clocks), uses_(ForeignUses::kMostCells), listed_(max_listed) {}
+
+void FreedBlocks::Retain(LiveRecord& block) noexcept {
+  if (block.Is(LiveRecord::kRetained)) return;
+  block.flags |= LiveRecord::kRetained;
+  ++retained_;
+}
+
+void FreedBlocks::Note(LiveRecord& block, StreamIndex stream) noexcept {
+  if (!clocks_.can_order() || stream == kNoStream || !uses_.Add(block.uses, stream)) Retain(block);
+}
+
+// Free ----------------------------------------------------------------------------------------------------------------
+
+void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
+  LiveRecord& block = *occupancy_.Find(granule);
+  block.flags |= LiveRecord::kFreed;
+  block.stamp = clocks_.NewStamp();
+  if (block.Is(LiveRecord::kRetained)) return;
+  std::array<StreamIndex, ForeignUses::kMaxStreams + 1> streams;
+  std::size_t count = 0;
+  if (block.Is(LiveRecord::kHandedOver)) streams[count++] = block.stream;
+  uses_.All(block.uses, [&](StreamIndex stream) {
+    streams[count++] = stream;
+    return true;
+  });
+  if (block.uses != 0) Enlist(block);
+  for (std::size_t i = 0; i < count; ++i) clocks_.RecordEvent(streams[i], lock);
+}
+
+void FreedBlocks::Forget(std::uint32_t granule) noexcept {
+  uses_.RemoveIf(occupancy_.Find(granule)->uses, [](StreamIndex) { return true; });
+  occupancy_.Erase(granule);
+}
+
+// Reuse ---------------------------------------------------------------------------------------------------------------
+
+// True if all blocks in [lo, hi) can be had, and visit(block) is true of each of them.
+template <typename Visit>
+bool FreedBlocks::AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) const noexcept {
+  for (const LiveRecord* block = occupancy_.LastIn(lo, hi); block != nullptr; block = occupancy_.LastIn(lo, hi)) {
+    if (!block->Is(LiveRecord::kFreed) || block->Is(LiveRecord::kRetained) || !visit(*block)) return false;
+    hi = block->granule;
+    if (hi <= lo) break;
+  }
+  return true;
+}
+
+bool FreedBlocks::OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
+  return AllFreedIn(lo, hi, [](const LiveRecord&) { return true; });
+}
+
+bool FreedBlocks::IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept {
+  return AllFreedIn(lo, hi, [](const LiveRecord& block) { return block.uses == 0; });
+}
+
+bool FreedBlocks::Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept {
+  return AllFreedIn(lo, hi, [&](const LiveRecord& block) {
+    const auto add = [&](StreamIndex stream) {
+      return clocks_.IsOrdered(waiter, stream, block.stamp) || needs.Add(stream, block.stamp);
+    };
+    return add(block.stream) && uses_.All(block.uses, add);
+  });
+}
+
+void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi) noexcept {
+  for (const LiveRecord* found = occupancy_.LastIn(lo, hi); found != nullptr; found = occupancy_.LastIn(lo, hi)) {
+    const LiveRecord block = *found;
+    if (block.end() > hi) CutHead(block, hi);
+    if (block.granule >= lo) {
+      Remove(block.granule);
+      continue;
+    }
+    LiveRecord& tail_cut = *occupancy_.Find(block.granule);
+    tail_cut.granules = lo - block.granule;
+    if (block.uses != 0) pending_bytes_ -= block.bytes() - tail_cut.bytes();
+    break;
+  }
+}
+
+// What lies from `from` on becomes a block of its own; the rest is still as long as it was, for Take to see to.
+void FreedBlocks::CutHead(const LiveRecord& block, std::uint32_t from) noexcept {
+  LiveRecord rest = block;
+  rest.granule = from;
+  rest.granules = block.end() - from;
+  rest.slack = 0;
+  if (!uses_.Copy(block.uses, rest.uses)) Retain(rest);
+  occupancy_.Insert(rest);
+  if (rest.uses != 0) Enlist(rest);
+}
+
+void FreedBlocks::Remove(std::uint32_t granule) noexcept {
+  LiveRecord& block = *occupancy_.Find(granule);
+  if (block.uses != 0) {
+    Delist(block);
+    uses_.RemoveIf(block.uses, [](StreamIndex) { return true; });
+  }
+  occupancy_.Erase(granule);
+}
+
+// Its stream stands for those behind which it runs already, and which are not among its needs.
+void FreedBlocks::PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept {
+  LiveRecord& block = *occupancy_.Find(granule);
+  block.flags = LiveRecord::kFreed;
+  block.stamp = clocks_.NewStamp();
+  for (const StreamNeeds::Need& need : needs) {
+    if (!uses_.Add(block.uses, need.stream)) Retain(block);
+  }
+  if (block.uses != 0 && !block.Is(LiveRecord::kRetained)) Enlist(block);
+}
+
+// Letting go ----------------------------------------------------------------------------------------------------------
+
+void FreedBlocks::Sweep(Lock& lock) noexcept {
+  RecordWhatIsMissing(lock);
+  clocks_.Poll(lock);
+  // Downwards: a block that goes is replaced by the last one, which has been seen.
+  for (std::size_t at = listed_count_; at > 0; --at) LetGo(listed_[at - 1]);
+}
+
+// Of pending blocks whose event could not be recorded at their free.
+void FreedBlocks::RecordWhatIsMissing(Lock& lock) noexcept {
+  StreamNeeds missing;
+  for (std::size_t at = 0; at < listed_count_; ++at) {
+    const LiveRecord& block = *occupancy_.Find(listed_[at]);
+    uses_.All(block.uses, [&](StreamIndex stream) {
+      return clocks_.HasEvent(stream, block.stamp) || missing.Add(stream, block.stamp);
+    });
+  }
+  for (const StreamNeeds::Need& need : missing) clocks_.RecordEvent(need.stream, lock);
+}
+
+void FreedBlocks::LetGo(std::uint32_t granule) noexcept {
+  LiveRecord& block = *occupancy_.Find(granule);
+  const LiveRecord before = block;
+  uses_.RemoveIf(block.uses, [&](StreamIndex stream) { return clocks_.IsDone(stream, before.stamp); });
+  if (block.uses != 0) return;
+  Delist(before);
+  if (before.Is(LiveRecord::kPrivate)) occupancy_.Erase(granule);
+}
+
+void FreedBlocks::Enlist(const LiveRecord& block) noexcept {
+  ++pending_;
+  pending_bytes_ += block.bytes();
+  if (listed_count_ < listed_.size()) listed_[listed_count_++] = block.granule;
+}
+
+void FreedBlocks::Delist(const LiveRecord& block) noexcept {
+  --pending_;
+  pending_bytes_ -= block.bytes();
+  std::uint32_t* const first = listed_.data();
+  std::uint32_t* const found = std::find(first, first + listed_count_, block.granule);
+  if (found != first + listed_count_) *found = listed_[--listed_count_];
+}
+
+}  // namespace stalloc

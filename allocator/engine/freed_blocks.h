@@ -1,0 +1,87 @@
+// FreedBlocks: bytes that the program has freed, and the streams that may still use them.
+//
+//        Free(p)                 a request for some of the bytes
+//   live ------> freed, stamped ---------------------------------> live, its stream ordered behind those of the block
+//                   |   |                                               (stream_clocks.h, Note [Stamps])
+//                   |   +--> what the request does not cover stays as it was
+//                   +------> nothing, if all of its streams are known to be done (at a mark)
+//
+// Freed blocks stay in the occupancy, but are no obstacle to a request whose stream can be ordered behind theirs. A
+// block that only the stream of its place ever uses leaves nothing: see LiveRecord::kPrivate. One whose streams could
+// not all be noted (no fence, too many) is retained for ever: memory lost, never data.
+//
+// Thread-safety: the engine's lock guards everything; as in StreamClocks, methods with a Lock& release it meanwhile.
+// noexcept; no heap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/base/mapped_array.h"
+#include "allocator/engine/foreign_uses.h"
+#include "allocator/engine/occupancy.h"
+#include "allocator/engine/stream_clocks.h"
+
+namespace stalloc {
+
+class FreedBlocks {
+ public:
+  using Lock = StreamClocks::Lock;
+
+  // `max_listed`: blocks with foreign uses that marks look at.
+  FreedBlocks(Occupancy& occupancy, StreamClocks& clocks, std::size_t max_listed);
+
+  // `stream` uses the live block, too; kNoStream: some stream that could not be noted.
+  void Note(LiveRecord& block, StreamIndex stream) noexcept;
+
+  // The block's free needs no trace: its bytes pass on in the order of its own stream.
+  [[nodiscard]] static bool LeavesNothing(const LiveRecord& block) noexcept {
+    return block.flags == LiveRecord::kPrivate && block.uses == 0;
+  }
+  // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
+  // behind its own if the plan hands its bytes to another stream.
+  void Free(std::uint32_t granule, Lock& lock) noexcept;
+  // Frees the block without a trace: nothing will be served any more.
+  void Forget(std::uint32_t granule) noexcept;
+
+  // No block in [lo, hi) is live or retained.
+  [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+  // Nor does one wait for a stream that was noted.
+  [[nodiscard]] bool IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept;
+  // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.
+  [[nodiscard]] bool Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept;
+  // [lo, hi) is somebody's now. REQUIRES: Gather.
+  void Take(std::uint32_t lo, std::uint32_t hi) noexcept;
+  // The block was never used, since its stream could not be ordered behind `needs`: free again, and as before.
+  void PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept;
+
+  // At marks: lets go of what is known to be done.
+  void Sweep(Lock& lock) noexcept;
+
+  // Blocks, or what is left of them, that wait for streams that were noted.
+  [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
+  [[nodiscard]] Bytes pending_bytes() const noexcept { return pending_bytes_; }
+  [[nodiscard]] std::uint64_t retained() const noexcept { return retained_; }
+
+ private:
+  template <typename Visit>
+  [[nodiscard]] bool AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) const noexcept;
+  void Retain(LiveRecord& block) noexcept;
+  void Enlist(const LiveRecord& block) noexcept;
+  void Delist(const LiveRecord& block) noexcept;
+  void Remove(std::uint32_t granule) noexcept;
+  void CutHead(const LiveRecord& block, std::uint32_t from) noexcept;
+  void RecordWhatIsMissing(Lock& lock) noexcept;
+  void LetGo(std::uint32_t granule) noexcept;
+
+  Occupancy& occupancy_;
+  StreamClocks& clocks_;
+  ForeignUses uses_;
+  MappedArray<std::uint32_t> listed_;  // granules of pending blocks, in no order; not all of them if there are too many
+  std::size_t listed_count_ = 0;
+  std::size_t pending_ = 0;
+  Bytes pending_bytes_ = 0;
+  std::uint64_t retained_ = 0;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,71 @@
+#include "allocator/engine/slot_streams.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "allocator/engine/occupancy.h"
+
+namespace stalloc {
+namespace {
+
+template <typename Visit>
+void ForEachEntry(const DevicePlan& plan, Visit&& visit) {
+  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
+    for (const Script& script : *scripts) {
+      for (const Entry& entry : script.entries) visit(entry);
+    }
+  }
+}
+
+// Disjoint byte ranges, begin -> end.
+class ByteRanges {
+ public:
+  void Add(Offset begin, Offset end) {
+    auto range = ranges_.upper_bound(begin);
+    if (range != ranges_.begin() && std::prev(range)->second >= begin) --range;
+    while (range != ranges_.end() && range->first <= end) {
+      begin = std::min(begin, range->first);
+      end = std::max(end, range->second);
+      range = ranges_.erase(range);
+    }
+    ranges_.emplace_hint(range, begin, end);
+  }
+  [[nodiscard]] bool Meets(Offset begin, Offset end) const {
+    const auto range = ranges_.lower_bound(end);
+    return range != ranges_.begin() && std::prev(range)->second > begin;
+  }
+
+ private:
+  std::map<Offset, Offset> ranges_;
+};
+
+}  // namespace
+
+std::size_t CountStreams(const DevicePlan& plan) {
+  std::size_t count = 1;
+  ForEachEntry(plan, [&](const Entry& entry) { count = std::max<std::size_t>(count, std::size_t{entry.stream} + 1); });
+  return count;
+}
+
+std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan) {
+  std::map<std::uint32_t, ByteRanges> bytes_of;  // by stream
+  ForEachEntry(plan, [&](const Entry& entry) {
+    if (entry.slot == kNoSlot) return;
+    const Slot& slot = plan.slots[entry.slot];
+    bytes_of[entry.stream].Add(slot.offset, slot.offset + slot.capacity);
+  });
+  std::vector<std::uint16_t> flags(plan.slots.size(), 0);
+  for (const StreamEdge& edge : plan.stream_edges) flags[edge.from_slot] = LiveRecord::kHandedOver;
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    const Slot& slot = plan.slots[i];
+    const auto users = std::count_if(bytes_of.begin(), bytes_of.end(), [&](const auto& stream) {
+      return stream.second.Meets(slot.offset, slot.offset + slot.capacity);
+    });
+    if (users <= 1) flags[i] = LiveRecord::kPrivate;
+  }
+  return flags;
+}
+
+}  // namespace stalloc

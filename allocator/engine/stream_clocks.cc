@@ -1,0 +1,115 @@
+#include "allocator/engine/stream_clocks.h"
+
+#include <algorithm>
+
+namespace stalloc {
+
+StreamIndex StreamClocks::IndexOf(StreamHandle handle) noexcept {
+  if (handle == kLegacyDefaultStreamToo) handle = kLegacyDefaultStream;
+  for (std::size_t i = 0; i < stream_count_; ++i) {
+    if (streams_[i].handle == handle) return static_cast<StreamIndex>(i);
+  }
+  if (stream_count_ == kMaxStreams) return kNoStream;
+  streams_[stream_count_].handle = handle;
+  return static_cast<StreamIndex>(stream_count_++);
+}
+
+bool StreamClocks::Order(StreamIndex waiter, const StreamNeeds& needs, Lock& lock) noexcept {
+  return std::all_of(needs.begin(), needs.end(),
+                     [&](const StreamNeeds::Need& need) { return OrderBehind(waiter, need, lock); });
+}
+
+bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept {
+  if (IsOrdered(waiter, need.stream, need.stamp)) return true;
+  if (fence_ == nullptr) return false;
+  FenceEvents::Entry* const entry = streams_[need.stream].events.FirstFrom(need.stamp);
+  if (entry == nullptr) return WaitForNew(waiter, need.stream, lock);
+  const StreamFence::Event event = entry->event;
+  const std::uint64_t stamp = entry->stamp;
+  ++entry->pins;
+  lock.unlock();
+  const bool waits = fence_->Wait(HandleOf(waiter), event);
+  lock.lock();
+  --streams_[need.stream].events.Find(event).pins;
+  if (waits) NoteOrdered(waiter, need.stream, stamp);
+  return waits;
+}
+
+bool StreamClocks::WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept {
+  const std::uint64_t stamp = NewStamp();
+  lock.unlock();
+  const StreamFence::Event event = fence_->Record(HandleOf(stream));
+  const bool waits = event != 0 && fence_->Wait(HandleOf(waiter), event);
+  lock.lock();
+  if (waits) NoteOrdered(waiter, stream, stamp);
+  if (event != 0) Publish(stream, stamp, event, lock);
+  return waits;
+}
+
+// Only once the wait has been given to the stream: another thread that uses it relies on this at once.
+void StreamClocks::NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept {
+  ++waits_;
+  if (!IsOneStream(waiter)) return;
+  std::uint64_t& ordered = streams_[waiter].ordered[stream];
+  ordered = std::max(ordered, stamp);
+}
+
+void StreamClocks::RecordEvent(StreamIndex stream, Lock& lock) noexcept {
+  if (fence_ == nullptr) return;
+  const std::uint64_t stamp = NewStamp();
+  lock.unlock();
+  const StreamFence::Event event = fence_->Record(HandleOf(stream));
+  lock.lock();
+  if (event != 0) Publish(stream, stamp, event, lock);
+}
+
+void StreamClocks::Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept {
+  ++events_recorded_;
+  const StreamFence::Event dropped = streams_[stream].events.Add(stamp, event);
+  if (dropped == 0) return;
+  lock.unlock();
+  fence_->Recycle(dropped);
+  lock.lock();
+}
+
+void StreamClocks::Poll(Lock& lock) noexcept {
+  if (fence_ == nullptr || polling_) return;
+  polling_ = true;
+  for (std::size_t i = 0; i < stream_count_; ++i) PollStream(streams_[i], lock);
+  polling_ = false;
+}
+
+// The newest first: if that is done, all are, and one query was enough.
+void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
+  if (stream.events.size() > 0 && !QueryAt(stream, stream.events.size() - 1, lock)) {
+    for (std::uint32_t queries = 0; queries < kQueries && stream.events.size() > 0; ++queries) {
+      if (!QueryAt(stream, 0, lock)) break;
+      DropDone(stream, lock);
+    }
+  }
+  DropDone(stream, lock);
+}
+
+bool StreamClocks::QueryAt(Stream& stream, std::uint32_t index, Lock& lock) noexcept {
+  FenceEvents::Entry& entry = stream.events.At(index);
+  const StreamFence::Event event = entry.event;
+  const std::uint64_t stamp = entry.stamp;
+  ++entry.pins;
+  lock.unlock();
+  const bool done = fence_->Done(event);
+  lock.lock();
+  --stream.events.Find(event).pins;
+  if (done) stream.done = std::max(stream.done, stamp);
+  return done;
+}
+
+void StreamClocks::DropDone(Stream& stream, Lock& lock) noexcept {
+  while (stream.events.size() > 0 && stream.events.At(0).stamp <= stream.done && stream.events.At(0).pins == 0) {
+    const StreamFence::Event event = stream.events.DropOldest();
+    lock.unlock();
+    fence_->Recycle(event);
+    lock.lock();
+  }
+}
+
+}  // namespace stalloc

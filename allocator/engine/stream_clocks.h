@@ -1,0 +1,145 @@
+// StreamClocks: which stream is known to run behind which, and the events that make it so.
+//
+// Note [Stamps]
+// One counter for the engine. A free draws a stamp; an event draws one before it is recorded. Whoever uses a block
+// gives its work to the streams before the block's free, so:
+//
+//     stamps        4        7      9         12
+//     stream A   free x   free y  event    free z          the event with stamp 9 is behind all uses on A of x and y,
+//                                   |                      not of z
+//     stream B                      +--> wait              from here on B is ordered behind A up to stamp 9
+//
+// Hence a freed block needs no event of its own: its stamp and its streams are enough. A request for its bytes takes
+// the first event of each of these streams that is not before the stamp; where there is none, one is recorded now,
+// behind all that the stream has been given meanwhile: later than needed, but right. What B waited for once it need not
+// wait for again, and what is known to be done nobody has to wait for.
+//
+// Waits always point from work that is given later to work that was given earlier, so they cannot close a circle among
+// the streams of one process, nor among ranks that give their collectives in the same order.
+//
+// A handle that was destroyed and is given to a new stream does no harm: the driver keeps a stream until its work is
+// done, and with it what it waited for.
+//
+// Thread-safety: the engine's lock guards everything. Methods without a Lock& are called with it held. Those with one
+// are entered and left with the lock held, and release it while they call the fence. noexcept; memory from mmap.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "allocator/base/mapped_array.h"
+#include "allocator/base/spin_mutex.h"
+#include "allocator/engine/fence_events.h"
+#include "allocator/engine/stream_fence.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+using StreamIndex = std::uint16_t;  // of a stream that the engine has met
+inline constexpr StreamIndex kNoStream = 0xffff;
+
+// What a request must be ordered behind: of each stream, its work up to a stamp.
+class StreamNeeds {
+ public:
+  static constexpr std::size_t kMost = 16;  // streams; more than any training run has
+  struct Need {
+    StreamIndex stream = kNoStream;
+    std::uint64_t stamp = 0;
+  };
+
+  // False if there is no room.
+  [[nodiscard]] bool Add(StreamIndex stream, std::uint64_t stamp) noexcept {
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (needs_[i].stream != stream) continue;
+      if (needs_[i].stamp < stamp) needs_[i].stamp = stamp;
+      return true;
+    }
+    if (size_ == kMost) return false;
+    needs_[size_++] = {stream, stamp};
+    return true;
+  }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] const Need* begin() const noexcept { return needs_.data(); }
+  [[nodiscard]] const Need* end() const noexcept { return needs_.data() + size_; }
+
+ private:
+  std::array<Need, kMost> needs_;
+  std::size_t size_ = 0;
+};
+
+class StreamClocks {
+ public:
+  using Lock = std::unique_lock<SpinMutex>;
+  static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device
+
+  // `fence` may be null: then no stream can be ordered behind another.
+  explicit StreamClocks(StreamFence* fence) noexcept : fence_(fence), streams_(kMaxStreams) {}
+
+  // The stream's index, given at the first meeting; kNoStream if there are too many.
+  [[nodiscard]] StreamIndex IndexOf(StreamHandle handle) noexcept;
+  [[nodiscard]] StreamHandle HandleOf(StreamIndex stream) const noexcept { return streams_[stream].handle; }
+  // Equal handles name equal streams, and work on it is in order.
+  [[nodiscard]] bool IsOneStream(StreamIndex stream) const noexcept {
+    return streams_[stream].handle != kPerThreadDefaultStream;
+  }
+
+  [[nodiscard]] std::uint64_t NewStamp() noexcept { return ++last_stamp_; }
+
+  // Whatever `waiter` is given from now on runs after `stream`'s work up to `stamp`.
+  [[nodiscard]] bool IsOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) const noexcept {
+    if (IsDone(stream, stamp)) return true;
+    return IsOneStream(waiter) && (waiter == stream || streams_[waiter].ordered[stream] >= stamp);
+  }
+  // `stream`'s work up to `stamp` is known to be done.
+  [[nodiscard]] bool IsDone(StreamIndex stream, std::uint64_t stamp) const noexcept {
+    return streams_[stream].done >= stamp;
+  }
+
+  // Some event is behind `stream`'s work up to `stamp`, or was and is done.
+  [[nodiscard]] bool HasEvent(StreamIndex stream, std::uint64_t stamp) noexcept {
+    return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
+  }
+
+  [[nodiscard]] bool can_order() const noexcept { return fence_ != nullptr; }
+
+  // Makes `waiter` wait for all of it. False when one of them cannot be waited for now; others may have been.
+  [[nodiscard]] bool Order(StreamIndex waiter, const StreamNeeds& needs, Lock& lock) noexcept;
+  // Records an event behind the stream's work, for whoever will have to wait for it. It may fail, and nobody minds.
+  void RecordEvent(StreamIndex stream, Lock& lock) noexcept;
+  // Finds out what is done, by a few queries, and recycles those events. One thread at a time; a second returns at
+  // once.
+  void Poll(Lock& lock) noexcept;
+
+  [[nodiscard]] std::uint64_t events_recorded() const noexcept { return events_recorded_; }
+  [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
+
+ private:
+  static constexpr std::uint32_t kQueries = 8;  // of one stream in one Poll, besides the newest event
+
+  struct Stream {
+    StreamHandle handle = 0;
+    std::uint64_t done = 0;  // stamp
+    FenceEvents events;
+    std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
+  };
+
+  bool OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept;
+  bool WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept;
+  void Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept;
+  void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
+  [[nodiscard]] bool QueryAt(Stream& stream, std::uint32_t index, Lock& lock) noexcept;
+  void PollStream(Stream& stream, Lock& lock) noexcept;
+  void DropDone(Stream& stream, Lock& lock) noexcept;
+
+  StreamFence* const fence_;
+  MappedArray<Stream> streams_;
+  std::size_t stream_count_ = 0;
+  std::uint64_t last_stamp_ = 0;
+  std::uint64_t events_recorded_ = 0;
+  std::uint64_t waits_ = 0;
+  bool polling_ = false;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,32 @@
+// StreamFence: what a device offers to order the work of one stream behind that of another, on the device itself.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+// CUDA names the legacy default stream 0 and 1, and with 2 each thread names a default stream of its own: the same
+// handle is another stream in another thread, so nothing follows from two such handles being equal.
+inline constexpr StreamHandle kLegacyDefaultStream = 0;
+inline constexpr StreamHandle kLegacyDefaultStreamToo = 1;
+inline constexpr StreamHandle kPerThreadDefaultStream = 2;
+
+// Implemented per backend; the CPU has none. All calls noexcept, thread-safe.
+class StreamFence {
+ public:
+  using Event = std::uint64_t;  // 0 is none; no two that are not recycled are equal
+  virtual ~StreamFence() = default;
+  // An event behind all work given to `stream` so far; 0 when it cannot be recorded now (a capture runs, driver gone).
+  // For kPerThreadDefaultStream: behind those of all threads.
+  virtual Event Record(StreamHandle stream) noexcept = 0;
+  // All work given to `stream` from now on (by this thread, for kPerThreadDefaultStream) runs after the event. The host
+  // does not wait. False when that cannot be asked for now. An event may be recycled as soon as the call is over.
+  virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;
+  // True when all work before the event is done.
+  virtual bool Done(Event event) noexcept = 0;
+  virtual void Recycle(Event event) noexcept = 0;
+};
+
+}  // namespace stalloc

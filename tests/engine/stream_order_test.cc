@@ -1,0 +1,284 @@
+// Reuse across streams, proved on a simulated device: whoever gets bytes runs behind everybody who used them before,
+// whatever the plan foresaw and however the run diverges from it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator/engine/plan_engine.h"
+#include "tests/engine/simulated_device.h"
+#include "tests/engine/stress_program.h"
+
+namespace stalloc {
+namespace {
+
+std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+
+Mark MarkOf(MarkKind kind) { return {kind, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
+
+// How the run's streams behave.
+struct Streams {
+  std::uint32_t planned = 3;  // ordinals of the plan
+  double foreseen = 0.5;      // share of the hand-overs that the plan lists
+  double recorded = 0.1;      // share of the blocks that another stream uses, too
+  double strayed = 0;         // share of the requests from another stream than the plan's
+  bool rotate = false;        // ordinal 1 is another stream in every iteration
+  bool per_thread = false;    // ordinal 2 is the per-thread default stream
+};
+
+constexpr Divergence kNone{};
+constexpr Divergence kSome{
+    .inserted = 0.02, .dropped = 0.02, .resized = 0.01, .swapped = 0.01, .freed_late = 0.02, .freed_early = 0.05};
+constexpr Divergence kMuch{
+    .inserted = 0.2, .dropped = 0.2, .resized = 0.2, .swapped = 0.3, .freed_late = 0.2, .freed_early = 0.2};
+
+// A first-fit plan, whose entries are on `streams.planned` streams: rows of them, as kernels and copies come.
+DevicePlan PlanOnStreams(const std::vector<CorpusAllocation>& program, const Streams& streams,
+                         std::mt19937_64& random) {
+  DevicePlan plan = FirstFitPlan(program);
+  std::uint32_t stream = 0;
+  for (Entry& entry : plan.cycle[0].entries) {
+    if (random() % 8 == 0) stream = static_cast<std::uint32_t>(random() % streams.planned);
+    entry.stream = stream;
+  }
+  const std::vector<Entry>& entries = plan.cycle[0].entries;
+  for (const Entry& from : entries) {
+    for (const Entry& to : entries) {
+      const Slot& a = plan.slots[from.slot];
+      const Slot& b = plan.slots[to.slot];
+      const bool meet = a.offset < b.offset + b.capacity && b.offset < a.offset + a.capacity;
+      if (from.stream != to.stream && meet && random() % 1000 < 1000 * streams.foreseen) {
+        plan.stream_edges.push_back({from.slot, to.slot, from.stream, to.stream});
+      }
+    }
+  }
+  return plan;
+}
+
+class OrderRun {
+ public:
+  OrderRun(std::uint64_t seed, std::size_t requests, const Streams& streams, SimulatedDevice::Habits habits)
+      : random_(seed),
+        streams_(streams),
+        program_(RandomProgram(requests, 16 << 10, random_)),
+        plan_(PlanOnStreams(program_, streams, random_)),
+        device_(static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment), seed, habits),
+        engine_(plan_, kBase, &device_) {}
+
+  void RunIteration(const Divergence& divergence, int threads) {
+    iteration_ = Diverge(program_, divergence, random_);
+    blocks_.assign(iteration_.requests.size(), {});
+    allocated_ = std::vector<std::atomic<bool>>(iteration_.requests.size());
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      // The program's i-th request, or nearly so where the iteration diverges.
+      blocks_[i].stream = HandleOf(plan_.cycle[0].entries[std::min(i, program_.size() - 1)].stream);
+      if (Happens(streams_.strayed)) blocks_[i].stream = random_() % 12;
+      if (Happens(streams_.recorded)) blocks_[i].also = 1 + random_() % 14;
+    }
+    engine_.OnMark(MarkOf(MarkKind::kIteration));
+    ++iterations_;
+    next_step_ = 0;
+    std::vector<std::thread> workers;
+    for (int i = 1; i < threads; ++i) workers.emplace_back([this] { TakeSteps(); });
+    TakeSteps();
+    for (std::thread& worker : workers) worker.join();
+    FreeLeftovers();
+  }
+
+  void Finish() {
+    FreeLeftovers();
+    EXPECT_EQ(engine_.CheckInvariants(), "");
+    const EngineStats stats = engine_.Stats();
+    EXPECT_EQ(stats.live_blocks, 0u);
+    EXPECT_EQ(stats.unknown_frees, 0u);
+    EXPECT_EQ(stats.retained_blocks, 0u);
+  }
+
+  [[nodiscard]] const SimulatedDevice& device() const { return device_; }
+  [[nodiscard]] SimulatedDevice& device() { return device_; }
+  [[nodiscard]] PlanEngine& engine() { return engine_; }
+  [[nodiscard]] double HitRate() const {
+    const EngineStats stats = engine_.Stats();
+    return static_cast<double>(stats.planned_hits) / static_cast<double>(stats.requests);
+  }
+
+ private:
+  struct Block {
+    void* pointer = nullptr;
+    StreamHandle stream = 0;
+    StreamHandle also = 0;  // 0: no other stream
+    std::uint32_t lo = 0;
+    std::uint32_t hi = 0;
+  };
+
+  [[nodiscard]] bool Happens(double share) { return random_() % 100'000 < 100'000 * share; }
+
+  [[nodiscard]] StreamHandle HandleOf(std::uint32_t ordinal) const {
+    if (ordinal == 0) return kLegacyDefaultStream;
+    if (ordinal == 1 && streams_.rotate) return 20 + iterations_ % 7;
+    return ordinal == 2 && streams_.per_thread ? kPerThreadDefaultStream : StreamHandle{4} + ordinal;
+  }
+
+  void TakeSteps() {
+    for (std::size_t at = next_step_++; at < iteration_.steps.size(); at = next_step_++) {
+      const ReplayStep& step = iteration_.steps[at];
+      Block& block = blocks_[step.request];
+      if (step.allocate) {
+        Allocate(block, iteration_.requests[step.request].bytes);
+        allocated_[step.request].store(true, std::memory_order_release);
+      } else {
+        while (!allocated_[step.request].load(std::memory_order_acquire)) std::this_thread::yield();
+        Free(block);
+      }
+      if (at % 97 == 0) engine_.OnMark(MarkOf(MarkKind::kMicrobatch));
+    }
+  }
+
+  void Allocate(Block& block, Bytes bytes) {
+    block.pointer = engine_.Allocate(bytes, block.stream).pointer;
+    if (block.pointer == nullptr) return;
+    block.lo = static_cast<std::uint32_t>((static_cast<std::byte*>(block.pointer) - kBase) / kBlockAlignment);
+    block.hi = block.lo + static_cast<std::uint32_t>(BlockBytes(bytes) / kBlockAlignment);
+    device_.Begin(block.lo, block.hi, block.stream);
+    if (block.also == 0) return;
+    engine_.RecordStream(block.pointer, block.also);
+    device_.UseBehind(block.lo, block.hi, block.also, block.stream);
+  }
+
+  void Free(Block& block) {
+    if (block.pointer == nullptr) return;
+    // On the per-thread stream another thread may free, but only the one that allocated uses the block.
+    if (block.stream != kPerThreadDefaultStream) device_.Use(block.lo, block.hi, block.stream);
+    EXPECT_EQ(engine_.Free(block.pointer), Bytes{block.hi - block.lo} * kBlockAlignment);
+    block.pointer = nullptr;
+  }
+
+  void FreeLeftovers() {
+    for (Block& block : left_over_) Free(block);
+    left_over_.clear();
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (iteration_.requests[i].freed_next_iteration && blocks_[i].pointer != nullptr) {
+        left_over_.push_back(blocks_[i]);
+      }
+    }
+    blocks_.clear();
+  }
+
+  std::mt19937_64 random_;
+  const Streams streams_;
+  const std::vector<CorpusAllocation> program_;
+  const DevicePlan plan_;
+  SimulatedDevice device_;
+  PlanEngine engine_;
+  StressIteration iteration_;
+  std::vector<Block> blocks_;
+  std::vector<std::atomic<bool>> allocated_;
+  std::vector<Block> left_over_;
+  std::uint64_t iterations_ = 0;
+  std::atomic<std::size_t> next_step_{0};
+};
+
+class StreamOrderTest : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  void SetUp() override { RecordProperty("seed", static_cast<int>(GetParam())); }
+};
+
+TEST_P(StreamOrderTest, AFaithfulRunIsServedWholeAndInOrder) {
+  for (const double foreseen : {0.0, 0.5, 1.0}) {
+    OrderRun run(GetParam(), 600, {.foreseen = foreseen, .recorded = 0.05}, {});
+    for (int i = 0; i < 4; ++i) run.RunIteration(kNone, 1);
+    EXPECT_EQ(run.HitRate(), 1.0) << foreseen;
+    EXPECT_EQ(run.device().violations(), 0u) << foreseen;
+    EXPECT_GT(run.engine().Stats().stream_waits, 0u);
+    run.Finish();
+  }
+}
+
+TEST_P(StreamOrderTest, ADivergingRunStaysInOrder) {
+  OrderRun run(GetParam(), 600, {.recorded = 0.1, .strayed = 0.05}, {.refuses = 0.05});
+  for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 1);
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_GT(run.HitRate(), 0.1);
+  run.Finish();
+}
+
+TEST_P(StreamOrderTest, StreamsThatChangeHandsEachIterationStayInOrder) {
+  OrderRun run(GetParam(), 500, {.rotate = true}, {});
+  for (int i = 0; i < 8; ++i) run.RunIteration(kNone, 1);
+  EXPECT_EQ(run.HitRate(), 1.0);
+  EXPECT_EQ(run.device().violations(), 0u);
+  run.Finish();
+  OrderRun odd(GetParam(), 500, {.strayed = 0.02, .rotate = true}, {.refuses = 0.1});
+  for (int i = 0; i < 8; ++i) odd.RunIteration(kSome, 1);
+  EXPECT_EQ(odd.device().violations(), 0u);
+  odd.Finish();
+}
+
+TEST_P(StreamOrderTest, ThreadsOnPerThreadStreamsStayInOrder) {
+  OrderRun run(GetParam(), 500, {.strayed = 0.02, .per_thread = true}, {.refuses = 0.02});
+  for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kNone : kSome, 4);
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_GT(run.HitRate(), 0.1);
+  run.Finish();
+}
+
+TEST_P(StreamOrderTest, ThreadsThatDivergeStayInOrder) {
+  OrderRun run(GetParam(), 800, {.planned = 4, .recorded = 0.1, .strayed = 0.05, .rotate = true}, {.refuses = 0.02});
+  std::atomic<bool> stop{false};
+  std::thread observer([&] {
+    while (!stop) {
+      const std::string broken = run.engine().CheckInvariants();
+      EXPECT_EQ(broken, "");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (int i = 0; i < 8; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 4);
+  stop = true;
+  observer.join();
+  EXPECT_EQ(run.device().violations(), 0u);
+  run.Finish();
+}
+
+// A plan of one stream, and blocks that other streams ask for all the same.
+TEST_P(StreamOrderTest, APlanOfOneStreamServesOthersInOrder) {
+  OrderRun run(GetParam(), 500, {.planned = 1, .recorded = 0, .strayed = 0.1}, {});
+  for (int i = 0; i < 4; ++i) run.RunIteration(kNone, 1);
+  EXPECT_EQ(run.HitRate(), 1.0);
+  EXPECT_EQ(run.device().violations(), 0u);
+  run.Finish();
+  OrderRun faithful(GetParam(), 500, {.planned = 1, .recorded = 0}, {});
+  for (int i = 0; i < 4; ++i) faithful.RunIteration(kNone, 1);
+  EXPECT_EQ(faithful.engine().Stats().stream_events, 0u) << "one stream needs no events";
+}
+
+TEST_P(StreamOrderTest, EventsAreGivenBack) {
+  OrderRun run(GetParam(), 600, {.foreseen = 1.0}, {});
+  for (int i = 0; i < 20; ++i) run.RunIteration(kNone, 1);
+  run.device().CalmDown();
+  for (int mark = 0; mark < 3; ++mark) run.engine().OnMark(MarkOf(MarkKind::kIteration));
+  EXPECT_EQ(run.device().outstanding_events(), 0u);
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_EQ(run.engine().Stats().pending_blocks, 0u);
+  EXPECT_TRUE(run.engine().LiveBlocks().empty());
+}
+
+// The simulation itself: a device that does not do what it says is found out.
+TEST_P(StreamOrderTest, ADeviceThatDoesNotOrderIsFoundOut) {
+  for (const SimulatedDevice::Habits& habits :
+       {SimulatedDevice::Habits{.waits_do_nothing = true}, SimulatedDevice::Habits{.events_are_early = true},
+        SimulatedDevice::Habits{.finishes = 1, .done_lies = true}}) {
+    OrderRun run(GetParam(), 600, {}, habits);
+    for (int i = 0; i < 4; ++i) run.RunIteration(kNone, 1);
+    EXPECT_GT(run.device().violations(), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, StreamOrderTest, testing::Range<std::uint64_t>(1, 9));
+
+}  // namespace
+}  // namespace stalloc
