@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -13,10 +14,15 @@ class AllocationFailure : public std::bad_alloc {
   explicit AllocationFailure(const std::string& message) noexcept {
     std::snprintf(message_, sizeof(message_), "stalloc: %s", message.c_str());
   }
+  // Adds a line, as far as there is room.
+  void Append(const std::string& line) noexcept {
+    const std::size_t used = std::strlen(message_);
+    std::snprintf(message_ + used, sizeof(message_) - used, "\n  %s", line.c_str());
+  }
   [[nodiscard]] const char* what() const noexcept override { return message_; }
 
  private:
-  char message_[512];  // copying must not throw, and memory is what lacks
+  char message_[2048];  // copying must not throw, and memory is what lacks
 };
 
 }  // namespace stalloc

@@ -82,8 +82,13 @@ CudaDevices::Device& CudaDevices::Open(int ordinal) {
 
 void* CudaDevices::Allocate(Bytes requested, int ordinal, StreamHandle stream) {
   Device& device = Get(ordinal);
-  return device.runtime->Allocate(requested, stream,
-                                  device.events.Capturing(stream) ? Origin::kCaptured : Origin::kProgram);
+  const Origin origin = device.events.Capturing(stream) ? Origin::kCaptured : Origin::kProgram;
+  try {
+    return device.runtime->Allocate(requested, stream, origin);
+  } catch (AllocationFailure& failure) {
+    for (const std::string& line : device.runtime->ExplainOutOfMemory(requested, stream)) failure.Append(line);
+    throw;
+  }
 }
 
 void CudaDevices::Free(void* pointer, int ordinal) noexcept {

@@ -422,6 +422,27 @@ std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
   }
 }
 
+std::size_t PlanEngine::CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept {
+  const Lock lock(impl_->mutex);
+  std::size_t copied = 0;
+  impl_->occupancy.ForEachInOrder([&](const LiveRecord& record) {
+    if (copied < blocks.size()) blocks[copied++] = impl_->Describe(record);
+  });
+  return impl_->occupancy.size();
+}
+
+PlanPosition PlanEngine::Position() const noexcept {
+  const Lock lock(impl_->mutex);
+  const ScriptCursor& cursor = impl_->cursor;
+  return {.in_script = cursor.script() != nullptr,
+          .script = cursor.script_number(),
+          .phase = cursor.phase(),
+          .entry = impl_->matcher.cursor(),
+          .in_sync = impl_->matcher.in_sync(),
+          .fenced = cursor.fenced(),
+          .iterations = cursor.iterations()};
+}
+
 std::string PlanEngine::CheckInvariants() const {
   const Lock lock(impl_->mutex);
   return impl_->CheckLocked();

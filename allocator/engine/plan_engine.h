@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,17 @@ struct EngineStats {
   bool active = false;
 };
 
+// Where the run is in its plan.
+struct PlanPosition {
+  bool in_script = false;    // else the plan has none for this time, and the four below mean nothing
+  std::uint32_t script = 0;  // counted through prologue and cycle
+  std::int32_t phase = -1;   // of the script, by the last mark; -1: before its first
+  std::int32_t entry = 0;    // of the script, that is expected next
+  bool in_sync = false;      // else `entry` is the best guess
+  bool fenced = false;       // inside an evaluation or checkpoint
+  std::uint64_t iterations = 0;
+};
+
 struct LiveBlock {
   Offset offset = 0;
   Bytes bytes = 0;  // rounded
@@ -121,6 +133,9 @@ class PlanEngine {
   // Size of the live block that starts at or contains `pointer`; nullopt-like: bytes == 0 if none.
   [[nodiscard]] LiveBlock FindLive(const void* pointer) const noexcept;
   [[nodiscard]] std::vector<LiveBlock> LiveBlocks() const;  // ascending by offset; allocates, cold
+  // The same without heap memory: copies what fits of them into `blocks`, returns how many there are.
+  [[nodiscard]] std::size_t CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept;
+  [[nodiscard]] PlanPosition Position() const noexcept;
 
   // Walks every invariant (no two live blocks overlap, bitset and table agree, counters add up). Empty: fine.
   [[nodiscard]] std::string CheckInvariants() const;

@@ -35,6 +35,11 @@ class ScriptCursor {
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return script_; }
   [[nodiscard]] std::int32_t entry() const noexcept { return entry_; }
+  // Of script(), counted through prologue and cycle; 0 if there is none.
+  [[nodiscard]] std::uint32_t script_number() const noexcept {
+    return script_ != nullptr ? static_cast<std::uint32_t>(script_ - scripts_.data()) : 0;
+  }
+  [[nodiscard]] std::int32_t phase() const noexcept { return phase_; }
   [[nodiscard]] bool fenced() const noexcept { return fence_depth_ > 0; }
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
 

@@ -4,11 +4,16 @@
 #include <atomic>
 #include <mutex>
 
+#include "allocator/base/clock.h"
 #include "allocator/base/log.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/runtime/ledger.h"
+#include "allocator/runtime/oom_report.h"
+#include "allocator/runtime/out_of_memory.h"
+#include "allocator/runtime/plan_entries.h"
 #include "allocator/runtime/planned_space.h"
+#include "allocator/runtime/recent_events.h"
 #include "allocator/runtime/request_counts.h"
 
 namespace stalloc {
@@ -30,7 +35,9 @@ std::uint32_t FlagsOf(Origin origin) noexcept {
 }  // namespace
 
 struct DeviceRuntime::Impl : ArenaListener {
-  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {}
+  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
+    if (parts.reports != nullptr) events = std::make_unique<RecentEvents>();
+  }
 
   const Parts parts;
   std::string degraded;
@@ -38,7 +45,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
-  Recorder* const recorder;  // null: nothing is recorded
+  Recorder* const recorder;              // null: nothing is recorded
+  std::unique_ptr<RecentEvents> events;  // null: none are kept
+  std::unique_ptr<PlanEntries> entries;  // where reports are written
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};
@@ -50,11 +59,15 @@ struct DeviceRuntime::Impl : ArenaListener {
 
   void SetUpPlan();
   void SetUpHeap();
-  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
   Bytes Reclaim(Origin origin) noexcept;
   void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  void Note(const RecentEvent& event) noexcept;
+  void NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream, MissReason reason) noexcept;
+  void NoteFreed(const void* pointer, Bytes bytes) noexcept;
+  [[nodiscard]] OutOfMemoryFacts FactsOf(Bytes requested, StreamHandle stream) const;
   void UnknownFree(const void* pointer) noexcept;
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;
@@ -80,6 +93,7 @@ void DeviceRuntime::Impl::SetUpPlan() {
   } else {
     space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, &degraded);
     if (space != nullptr) space->SetListener(this);
+    if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
   }
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
@@ -112,23 +126,28 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
     return self.parts.upstream->Allocate(requested, stream);
   self.counts.Request(requested);
   void* pointer = nullptr;
+  MissReason reason = MissReason::kNone;
   if (self.space != nullptr) {
-    pointer = self.ServeFromPlan(requested, stream, origin);
+    pointer = self.ServeFromPlan(requested, stream, origin, &reason);
   } else if (self.heap != nullptr && origin != Origin::kCaptured) {
     pointer = self.ServeFromHeap(requested, stream);
   }
   if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, origin);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
   self.Record(pointer, requested, stream, origin);
+  if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
   return pointer;
 }
 
-void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin) noexcept {
+void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin,
+                                         MissReason* reason) noexcept {
   if (origin != Origin::kProgram) {
-    counts.Withheld(requested, origin == Origin::kCaptured ? MissReason::kCapturing : MissReason::kParallel);
+    *reason = origin == Origin::kCaptured ? MissReason::kCapturing : MissReason::kParallel;
+    counts.Withheld(requested, *reason);
     return nullptr;
   }
   const PlanEngine::Allocation allocation = space->engine().Allocate(requested, stream);
+  *reason = allocation.reason;
   counts.Planned(requested, allocation.reason);
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
   return allocation.pointer;
@@ -157,10 +176,10 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
   } catch (...) {
     // Upstream is out of memory after its own retries. What lies idle here may be what it lacks.
     if (!parts.upstream->IsOutOfMemory(std::current_exception()) || Reclaim(origin) == 0) throw;
-    pointer = parts.upstream->Allocate(requested, stream);
+    pointer = parts.upstream->AllocateAgain(requested, stream);
   }
   counts.UpstreamServed();
-  if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested));
+  if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested), stream);
   return pointer;
 }
 
@@ -190,10 +209,13 @@ void DeviceRuntime::Free(void* pointer) noexcept {
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
     const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer) : self.heap->Free(pointer);
     self.ledger.Remove(bytes);
+    if (self.events != nullptr) self.NoteFreed(pointer, bytes);
     if (bytes == 0) self.UnknownFree(pointer);
     return;
   }
-  if (self.ledger.RemoveUpstream(pointer) != 0) {
+  const Bytes bytes = self.ledger.RemoveUpstream(pointer);
+  if (self.events != nullptr) self.NoteFreed(pointer, bytes);
+  if (bytes != 0) {
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
   } else {
     self.UnknownFree(pointer);
@@ -204,7 +226,7 @@ void DeviceRuntime::Free(void* pointer) noexcept {
 void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
-  self.ledger.AddUpstream(pointer, BlockBytes(requested));
+  self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
   self.Record(pointer, requested, stream, Origin::kCaptured);
 }
 
@@ -229,6 +251,10 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
     return;
   }
   if (self.recorder != nullptr) self.recorder->StreamRecorded(pointer, stream);
+  if (self.events != nullptr) {
+    self.Note(
+        {.address = reinterpret_cast<Address>(pointer), .stream = stream, .kind = RecentEvent::Kind::kStreamRecorded});
+  }
   if (!owned) {
     self.parts.upstream->RecordStream(pointer, stream);
   } else if (self.space != nullptr) {
@@ -238,11 +264,68 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
   }
 }
 
+// Out of memory -------------------------------------------------------------------------------------------------------
+
+void DeviceRuntime::Impl::Note(const RecentEvent& event) noexcept {
+  RecentEvent timed = event;
+  timed.time_ns = MonotonicNanoseconds();
+  events->Add(timed);
+}
+
+void DeviceRuntime::Impl::NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream,
+                                        MissReason reason) noexcept {
+  BlockSource source = BlockSource::kUpstream;
+  if (Owns(pointer)) source = space != nullptr ? BlockSource::kArena : BlockSource::kHeap;
+  Note({.address = reinterpret_cast<Address>(pointer),
+        .bytes = requested,
+        .stream = stream,
+        .kind = RecentEvent::Kind::kAllocated,
+        .detail = static_cast<std::uint32_t>(source) << 8 | static_cast<std::uint32_t>(reason)});
+}
+
+void DeviceRuntime::Impl::NoteFreed(const void* pointer, Bytes bytes) noexcept {
+  Note({.address = reinterpret_cast<Address>(pointer), .bytes = bytes, .kind = RecentEvent::Kind::kFreed});
+}
+
+std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, StreamHandle stream) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return {};
+  OutOfMemoryFacts facts = self.FactsOf(requested, stream);
+  facts.stats = Stats();
+  const char* report = "";
+  if (self.parts.reports != nullptr) {
+    self.Note({.bytes = requested, .stream = stream, .kind = RecentEvent::Kind::kOutOfMemory});
+    report = self.parts.reports->Write(facts);
+  }
+  return stalloc::ExplainOutOfMemory(facts, report);
+}
+
+OutOfMemoryFacts DeviceRuntime::Impl::FactsOf(Bytes requested, StreamHandle stream) const {
+  OutOfMemoryFacts facts;
+  facts.device = parts.device;
+  facts.requested = requested;
+  facts.stream = stream;
+  if (parts.driver == nullptr || !parts.driver->GetMemoryInfo(&facts.memory).ok()) facts.memory = {};
+  facts.ledger = &ledger;
+  facts.events = events.get();
+  if (space == nullptr) return facts;
+  facts.plan = &space->plan();
+  facts.engine = &space->engine();
+  facts.arena = &space->arena();
+  facts.entries = entries.get();
+  facts.position = space->engine().Position();
+  return facts;
+}
+
 // Marks ---------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::OnMark(const Mark& mark) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
+  if (self.events != nullptr) {
+    self.Note({.kind = RecentEvent::Kind::kMark,
+               .detail = static_cast<std::uint32_t>(mark.kind) << 8 | static_cast<std::uint32_t>(mark.edge)});
+  }
   if (self.space != nullptr) self.space->engine().OnMark(mark);
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     const Upstream::Held held = self.Sample();

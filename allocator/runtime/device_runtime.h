@@ -35,6 +35,8 @@ class Upstream {
   virtual ~Upstream() = default;
   // May throw what its own allocator throws (c10::OutOfMemoryError); never returns null for bytes > 0.
   virtual void* Allocate(Bytes requested, StreamHandle stream) = 0;
+  // The same once more, after Allocate threw for lack of memory and some was given back.
+  virtual void* AllocateAgain(Bytes requested, StreamHandle stream) { return Allocate(requested, stream); }
   virtual void Free(void* pointer) noexcept = 0;
   virtual void RecordStream(void* pointer, StreamHandle stream) = 0;
   struct Held {
@@ -95,6 +97,8 @@ struct RuntimeStats {
   RunPeaks run;
 };
 
+class OomReports;
+
 class DeviceRuntime {
  public:
   struct Parts {
@@ -106,6 +110,7 @@ class DeviceRuntime {
     const DevicePlan* plan = nullptr;  // Alloc; copied
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
+    OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);
@@ -115,6 +120,10 @@ class DeviceRuntime {
   // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is
   // then. A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, Origin origin);
+  // Call once when Allocate has thrown for lack of memory and the error is about to leave the adapter: writes the
+  // report that STALLOC_OOM_REPORT asks for, and returns what to add to the error, a line each. Takes heap memory for
+  // the lines alone, after the report; may throw std::bad_alloc.
+  std::vector<std::string> ExplainOutOfMemory(Bytes requested, StreamHandle stream);
   // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
   // we are).
   void Free(void* pointer) noexcept;

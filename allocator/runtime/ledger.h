@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <span>
 
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
@@ -29,11 +30,11 @@ class Ledger {
   void Remove(Bytes bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   // A block of upstream. REQUIRES: `pointer` is not in the ledger.
-  void AddUpstream(const void* pointer, Bytes bytes) noexcept {
+  void AddUpstream(const void* pointer, Bytes bytes, StreamHandle stream = 0) noexcept {
     Shard& shard = ShardOf(pointer);
     {
       const std::lock_guard lock(shard.mutex);
-      shard.blocks.Insert(KeyOf(pointer), bytes);
+      shard.blocks.Insert(KeyOf(pointer), {bytes, stream});
     }
     Add(bytes);
   }
@@ -43,7 +44,7 @@ class Ledger {
     Bytes bytes = 0;
     {
       const std::lock_guard lock(shard.mutex);
-      bytes = shard.blocks.Erase(KeyOf(pointer)).value_or(0);
+      bytes = shard.blocks.Erase(KeyOf(pointer)).value_or(Value{}).bytes;
     }
     Remove(bytes);
     return bytes;
@@ -51,8 +52,27 @@ class Ledger {
   [[nodiscard]] Bytes FindUpstream(const void* pointer) const noexcept {
     const Shard& shard = ShardOf(pointer);
     const std::lock_guard lock(shard.mutex);
-    const Bytes* bytes = shard.blocks.Find(KeyOf(pointer));
-    return bytes == nullptr ? 0 : *bytes;
+    const Value* value = shard.blocks.Find(KeyOf(pointer));
+    return value == nullptr ? 0 : value->bytes;
+  }
+
+  struct UpstreamBlock {
+    std::uint64_t address = 0;
+    Bytes bytes = 0;  // rounded
+    StreamHandle stream = 0;
+  };
+  // Copies what fits of upstream's live blocks into `blocks`, in no particular order; returns how many there are. Takes
+  // no heap memory; what begins or ends meanwhile may be missing.
+  [[nodiscard]] std::size_t CopyUpstreamBlocks(std::span<UpstreamBlock> blocks) const noexcept {
+    std::size_t count = 0;
+    for (const Shard& shard : shards_) {
+      const std::lock_guard lock(shard.mutex);
+      shard.blocks.ForEach([&](std::uint64_t key, const Value& value) {
+        if (count < blocks.size()) blocks[count] = {key, value.bytes, value.stream};
+        ++count;
+      });
+    }
+    return count;
   }
 
   [[nodiscard]] Bytes live_bytes() const noexcept { return live_.load(std::memory_order_relaxed); }
@@ -74,9 +94,13 @@ class Ledger {
   static constexpr std::size_t kShards = 16;
   static constexpr std::size_t kStartCapacity = 1024;  // blocks of one shard before its table doubles
 
+  struct Value {
+    Bytes bytes = 0;
+    StreamHandle stream = 0;
+  };
   struct alignas(64) Shard {
     mutable SpinMutex mutex;
-    OpenTable<Bytes> blocks{kStartCapacity};  // guarded by mutex
+    OpenTable<Value> blocks{kStartCapacity};  // guarded by mutex
   };
 
   static std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }

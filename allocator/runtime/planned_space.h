@@ -36,6 +36,7 @@ class PlannedSpace {
   // Out of memory: returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may
   // be synchronised now.
   Bytes GiveBackIdle() noexcept { return gave_up() ? ReleaseIdle() : chunks_->GiveBack(); }
+  [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
   void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }
 

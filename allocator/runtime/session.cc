@@ -9,6 +9,7 @@
 #include "allocator/base/log.h"
 #include "allocator/runtime/files.h"
 #include "allocator/runtime/fingerprint_check.h"
+#include "allocator/runtime/oom_report.h"
 #include "allocator/runtime/process_hooks.h"
 #include "allocator/runtime/stats_json.h"
 #include "proto/codec/plan_reader.h"
@@ -38,7 +39,8 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
 
 struct Session::Impl {
   Config config;
-  std::unique_ptr<Recorder> recorder;  // Trace; closed by Finish, but there as long as the devices are
+  std::unique_ptr<OomReports> reports;  // where STALLOC_OOM_REPORT names a directory
+  std::unique_ptr<Recorder> recorder;   // Trace; closed by Finish, but there as long as the devices are
   std::atomic<bool> inert{false};
   std::atomic<bool> finished{false};
 
@@ -58,6 +60,7 @@ struct Session::Impl {
 
   Status OpenTrace();
   Status LoadPlan();
+  void OpenReports();
   [[nodiscard]] std::string PlanTrouble(DeviceIndex device) const;
   void Degrade(const std::string& why, bool logged);
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence);
@@ -94,6 +97,15 @@ Status Session::Impl::LoadPlan() {
   return Ok{};
 }
 
+void Session::Impl::OpenReports() {
+  if (config.oom_report.empty()) return;
+  if (const Status made = MakeParentDirectories(config.oom_report + "/"); !made.ok()) {
+    Log(LogSeverity::kWarning, "no out-of-memory reports (STALLOC_OOM_REPORT): %s", made.error().c_str());
+    return;
+  }
+  reports = std::make_unique<OomReports>(config.oom_report, config.rank);
+}
+
 Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   auto impl = std::make_unique<Impl>();
   impl->config = std::move(environment.config);
@@ -109,6 +121,7 @@ Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
     if (config.strict) return Error{status.error()};
     impl->Degrade(status.error(), /*logged=*/false);
   }
+  if (config.mode != Mode::kTorch) impl->OpenReports();
   std::unique_ptr<Session> session(new Session(std::move(impl)));
   if (config.mode != Mode::kTorch) WatchProcess(session.get());
   return session;
@@ -149,7 +162,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .recorder = recorder.get(),
                              .plan = nullptr,
                              .exact = !config.trace_fast,
-                             .limit_bytes = config.memory_limit};
+                             .limit_bytes = config.memory_limit,
+                             .reports = reports.get()};
   if (plan.has_value()) {
     if (const std::string trouble = PlanTrouble(device); !trouble.empty()) {
       Degrade(trouble, /*logged=*/false);

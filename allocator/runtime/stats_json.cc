@@ -2,12 +2,10 @@
 
 #include <numeric>
 
-#include "allocator/runtime/json_writer.h"
+#include "allocator/runtime/stats_fields.h"
 
 namespace stalloc {
 namespace {
-
-constexpr std::size_t kReasons = static_cast<std::size_t>(MissReason::kCount);
 
 // Under Alloc every request is a hit or a miss with a reason. A device without an engine has no one to say so.
 void ExplainEveryMiss(RuntimeStats* stats) {
@@ -16,41 +14,6 @@ void ExplainEveryMiss(RuntimeStats* stats) {
       std::accumulate(misses.begin(), misses.end(), stats->planned_hits + stats->dynamic_hits);
   if (stats->requests > explained)
     misses[static_cast<std::size_t>(MissReason::kInactive)] += stats->requests - explained;
-}
-
-void WriteMisses(const RuntimeStats& stats, JsonWriter* json) {
-  json->BeginObject("misses");
-  for (std::size_t i = static_cast<std::size_t>(MissReason::kNone) + 1; i < kReasons; ++i) {
-    json->Field(MissReasonName(static_cast<MissReason>(i)), stats.engine.misses[i]);
-  }
-  json->EndObject();
-}
-
-void WriteStats(const RuntimeStats& stats, JsonWriter* json) {
-  json->Field("requests", stats.requests);
-  json->Field("planned_hits", stats.planned_hits);
-  json->Field("dynamic_hits", stats.dynamic_hits);
-  json->Field("heap_hits", stats.heap_hits);
-  json->Field("upstream", stats.upstream);
-  WriteMisses(stats, json);
-  json->Field("unknown_frees", stats.unknown_frees);
-  json->Field("iterations", stats.iterations);
-  json->BeginObject("steady");
-  json->Field("requests", stats.steady.requests);
-  json->Field("hits", stats.steady.hits);
-  json->EndObject();
-  json->Field("gave_up", stats.gave_up);
-  json->Field("live_bytes", stats.live_bytes);
-  json->Field("peak_live_bytes", stats.run.live_bytes);
-  json->Field("arena_bytes", stats.run.arena_bytes);
-  json->Field("arena_live_bytes", stats.arena_live_bytes);
-  json->Field("arena_lent_bytes", stats.lent.lent_bytes);
-  json->Field("arena_times_lent", stats.lent.times_given_back);
-  json->Field("heap_bytes", stats.heap_bytes);
-  json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);
-  json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);
-  json->Field("held_peak_bytes", stats.run.held_bytes);
-  json->Field("efficiency", stats.run.efficiency);
 }
 
 void WriteHead(const SessionFigures& figures, JsonWriter* json) {

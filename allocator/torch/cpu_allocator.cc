@@ -1,7 +1,11 @@
 #include "allocator/torch/cpu_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
+
+#include <string>
+#include <utility>
 
 namespace stalloc {
 namespace {
@@ -25,6 +29,16 @@ InParallelRegion g_in_parallel_region = nullptr;
 // Kernels take scratch inside their parallel regions (bfloat16 attention does): from any thread, in any order.
 Origin OriginHere() { return g_in_parallel_region() ? Origin::kParallel : Origin::kProgram; }
 
+// torch's CPU allocators throw for lack of memory alone.
+void* AllocateOrExplain(std::size_t bytes) {
+  try {
+    return g_runtime->Allocate(bytes, 0, OriginHere());
+  } catch (c10::Error& error) {
+    for (std::string& line : g_runtime->ExplainOutOfMemory(bytes, 0)) error.add_context(std::move(line));
+    throw;
+  }
+}
+
 // What every DataPtr of ours carries.
 void DeleteCpuBlock(void* pointer) {
   if (pointer == nullptr) return;
@@ -42,7 +56,7 @@ StallocCpuAllocator::StallocCpuAllocator(DeviceRuntime* runtime) {
 c10::DataPtr StallocCpuAllocator::allocate(std::size_t bytes) {
   void* pointer = nullptr;
   if (bytes != 0) {
-    pointer = g_runtime->Allocate(bytes, 0, OriginHere());
+    pointer = AllocateOrExplain(bytes);
     // Upstream reports its own blocks.
     if (g_runtime->Owns(pointer)) c10::profiledCPUMemoryReporter().New(pointer, bytes);
   }

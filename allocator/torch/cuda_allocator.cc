@@ -28,7 +28,7 @@ constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
     : native_(native),
       force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
-      devices_({session, native, &history_, &pools_, std::move(torch_version)}) {
+      devices_({session, native, &history_, &pools_, &relay_, std::move(torch_version)}) {
   g_allocator = this;
 }
 

@@ -104,7 +104,7 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   void setUserMetadata(const std::string& metadata) override { native_->setUserMetadata(metadata); }
   std::string getUserMetadata() override { return native_->getUserMetadata(); }
   void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override {
-    native_->attachOutOfMemoryObserver(std::move(observer));
+    relay_.Attach(std::move(observer), [this](auto ours) { native_->attachOutOfMemoryObserver(std::move(ours)); });
   }
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId pool) override {
     return native_->getCheckpointState(device, pool);
@@ -120,6 +120,7 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   AllocationHistory history_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   PoolFilters pools_;
+  OomRelay relay_;
   CudaDeviceTable devices_;
 };
 

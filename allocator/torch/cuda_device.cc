@@ -5,9 +5,10 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <new>
+#include <utility>
 
 #include "allocator/base/log.h"
-#include "allocator/runtime/human_bytes.h"
 #include "allocator/torch/cuda_snapshot.h"
 
 namespace stalloc {
@@ -25,7 +26,9 @@ void WatchForks() {
 
 CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
                        const std::vector<c10::DeviceIndex>& peers)
-    : environment_(environment), index_(index), upstream_(environment.native, index, *environment.pools) {
+    : environment_(environment),
+      index_(index),
+      upstream_(environment.native, index, *environment.pools, *environment.relay) {
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint());
@@ -77,7 +80,7 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) 
     pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream),
                                  captured ? Origin::kCaptured : Origin::kProgram);
   } catch (c10::OutOfMemoryError& error) {
-    DescribeOutOfMemory(error);
+    OnOutOfMemory(error, requested, stream);
     throw;
   }
   if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
@@ -165,13 +168,15 @@ void CudaDevice::ReportToProfiler(void* pointer, std::int64_t change) const {
                                    c10::Device(c10::DeviceType::CUDA, index_));
 }
 
-// Added to the error's text: the native allocator's own figures leave our part out.
-void CudaDevice::DescribeOutOfMemory(c10::Error& error) const {
-  if (!serves_) return;
-  const RuntimeStats stats = runtime_->Stats();
-  error.add_context(c10::str("stalloc on this device: arena ", HumanBytes(stats.arena_bytes).text, ", of which ",
-                             HumanBytes(stats.arena_live_bytes).text, " are in use; exact trace's heap ",
-                             HumanBytes(stats.heap_bytes).text, "; these are not in the figures above"));
+// The error leaves: the report, what the native allocator's message cannot say, and its observers, in this order.
+void CudaDevice::OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream) {
+  try {
+    for (std::string& line : runtime_->ExplainOutOfMemory(requested, reinterpret_cast<StreamHandle>(stream))) {
+      error.add_context(std::move(line));
+    }
+  } catch (const std::bad_alloc&) {  // the host has no memory for words either: the error itself must still leave
+  }
+  environment_.relay->Stand();
 }
 
 }  // namespace stalloc

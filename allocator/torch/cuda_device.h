@@ -31,6 +31,7 @@ class CudaDevice {
     Native* native = nullptr;
     AllocationHistory* history = nullptr;
     const PoolFilters* pools = nullptr;
+    OomRelay* relay = nullptr;
     std::string torch_version;
   };
 
@@ -90,7 +91,7 @@ class CudaDevice {
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   void ApplyFraction();
   void ApplyNativeShare();
-  void DescribeOutOfMemory(c10::Error& error) const;
+  void OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream);
 
   const Environment environment_;
   const c10::DeviceIndex index_;

@@ -27,6 +27,7 @@ StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::snapshot(MempoolId pool
     device.AppendSegments(info.segments);
     const auto index = static_cast<std::size_t>(device.index());
     if (include_traces && index < info.device_traces.size()) {
+      relay_.LeaveOutRetracted(device.index(), clock_, info.device_traces[index]);
       MergeTraces(history_.Entries(device.index()), clock_, info.device_traces[index]);
     }
   });

@@ -29,7 +29,9 @@ CudaDevice::DeviceStats CudaDevice::Stats() {
   if (!serves_) return environment_.native->getDeviceStats(index_);
   UpdateReserved();
   UpdateSample();
-  return stats_.Combine(environment_.native->getDeviceStats(index_));
+  DeviceStats stats = stats_.Combine(environment_.native->getDeviceStats(index_));
+  stats.num_ooms -= environment_.relay->Retracted(index_);
+  return stats;
 }
 
 // The runtime first: it keeps the native allocator's peak of the whole run.
@@ -43,6 +45,7 @@ void CudaDevice::ResetPeakStats() {
 
 void CudaDevice::ResetAccumulatedStats() {
   environment_.native->resetAccumulatedStats(index_);
+  environment_.relay->ResetRetracted(index_);
   if (serves_) stats_.ResetAccumulated();
 }
 

@@ -10,7 +10,13 @@ thread_local const c10::cuda::CUDAStream* CudaUpstream::recording_ = nullptr;
 
 void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
   if (limited_.load(std::memory_order_relaxed)) limit_hook_();
+  const OomRelay::Asking asking;
   return native_->raw_alloc_with_stream(requested, reinterpret_cast<cudaStream_t>(stream));
+}
+
+void* CudaUpstream::AllocateAgain(Bytes requested, StreamHandle stream) {
+  relay_.Retract(device_);
+  return Allocate(requested, stream);
 }
 
 void CudaUpstream::Free(void* pointer) noexcept {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/torch/cuda_oom.h"
 #include "allocator/torch/cuda_pools.h"
 
 namespace stalloc {
@@ -20,11 +21,12 @@ class CudaUpstream final : public Upstream {
   using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
   // REQUIRES: the native allocator caches at this moment (it does when a device makes its first request here).
-  CudaUpstream(Native* native, c10::DeviceIndex device, const PoolFilters& pools)
-      : native_(native), cached_deleter_(native->raw_deleter()), device_(device), pools_(pools) {}
+  CudaUpstream(Native* native, c10::DeviceIndex device, const PoolFilters& pools, OomRelay& relay)
+      : native_(native), cached_deleter_(native->raw_deleter()), device_(device), pools_(pools), relay_(relay) {}
 
   // REQUIRES: the current device is this one's.
   void* Allocate(Bytes requested, StreamHandle stream) override;
+  void* AllocateAgain(Bytes requested, StreamHandle stream) override;
   // The runtime frees without throwing. What the native allocator throws is kept for the thread: see RethrowFreeError.
   void Free(void* pointer) noexcept override;
   void RecordStream(void* pointer, StreamHandle stream) override;
@@ -67,6 +69,7 @@ class CudaUpstream final : public Upstream {
   const c10::DeleterFnPtr cached_deleter_;
   const c10::DeviceIndex device_;
   const PoolFilters& pools_;
+  OomRelay& relay_;
   std::function<void()> limit_hook_;  // set before the first request
   std::atomic<bool> limited_{false};
 };

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import check, dump, info, pack, plan, run, synth
+from stalloc._commands import check, dump, info, oom, pack, plan, run, synth
 from stalloc._version import __version__
 
 
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "check": check,
     "synth": synth,
     "info": info,
+    "oom": oom,
 }
 
 # Their arguments are another program's: argparse must not look at them.

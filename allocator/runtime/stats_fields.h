@@ -1,0 +1,49 @@
+// The figures of one device as fields of a JSON object that is open in the writer; stats_json.h says what they mean.
+#pragma once
+
+#include <cstddef>
+
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/json_writer.h"
+
+namespace stalloc {
+
+template <typename Writer>
+void WriteMisses(const RuntimeStats& stats, Writer* json) {
+  json->BeginObject("misses");
+  for (std::size_t i = static_cast<std::size_t>(MissReason::kNone) + 1;
+       i < static_cast<std::size_t>(MissReason::kCount); ++i) {
+    json->Field(MissReasonName(static_cast<MissReason>(i)), stats.engine.misses[i]);
+  }
+  json->EndObject();
+}
+
+template <typename Writer>
+void WriteStats(const RuntimeStats& stats, Writer* json) {
+  json->Field("requests", stats.requests);
+  json->Field("planned_hits", stats.planned_hits);
+  json->Field("dynamic_hits", stats.dynamic_hits);
+  json->Field("heap_hits", stats.heap_hits);
+  json->Field("upstream", stats.upstream);
+  WriteMisses(stats, json);
+  json->Field("unknown_frees", stats.unknown_frees);
+  json->Field("iterations", stats.iterations);
+  json->BeginObject("steady");
+  json->Field("requests", stats.steady.requests);
+  json->Field("hits", stats.steady.hits);
+  json->EndObject();
+  json->Field("gave_up", stats.gave_up);
+  json->Field("live_bytes", stats.live_bytes);
+  json->Field("peak_live_bytes", stats.run.live_bytes);
+  json->Field("arena_bytes", stats.run.arena_bytes);
+  json->Field("arena_live_bytes", stats.arena_live_bytes);
+  json->Field("arena_lent_bytes", stats.lent.lent_bytes);
+  json->Field("arena_times_lent", stats.lent.times_given_back);
+  json->Field("heap_bytes", stats.heap_bytes);
+  json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);
+  json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);
+  json->Field("held_peak_bytes", stats.run.held_bytes);
+  json->Field("efficiency", stats.run.efficiency);
+}
+
+}  // namespace stalloc

@@ -1,0 +1,229 @@
+// The report of an out-of-memory error and its parts. That it is JSON, and what a program sees, tests/torch shows.
+#include "allocator/runtime/oom_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "allocator/driver/host_driver.h"
+#include "allocator/runtime/json_writer.h"
+#include "allocator/runtime/report_file.h"
+#include "tests/record/heap_counter.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/plan_builder.h"
+#include "tests/runtime/temporary_directory.h"
+
+namespace stalloc {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Bytes kKiB = 1024;
+constexpr Bytes kMiB = kKiB * kKiB;
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// ReportFile ----------------------------------------------------------------------------------------------------------
+
+TEST(ReportFileTest, WritesAllOrNothingWithoutHeapMemory) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/report";
+  const std::uint64_t before = HeapRequestsOfThisThread();
+  {
+    ReportFile file(path.c_str());
+    for (int i = 0; i < 50000; ++i) file += "line\n";
+    EXPECT_FALSE(std::ifstream(path).good());
+    EXPECT_EQ(file.Commit(), 0);
+  }
+  { ReportFile dropped((path + "2").c_str()); }
+  EXPECT_LE(HeapRequestsOfThisThread() - before, 4u) << "the test's own strings and streams";
+  EXPECT_EQ(Contents(path).size(), 250000u);
+  EXPECT_FALSE(std::ifstream(path + "2").good());
+}
+
+TEST(ReportFileTest, KeepsTheFirstError) {
+  ReportFile file("/nonexistent/report");
+  file += "text";
+  EXPECT_EQ(file.Commit(), ENOENT);
+  ReportFile longer(std::string(2000, 'a').c_str());
+  longer += std::string(100000, 'b');
+  EXPECT_EQ(longer.Commit(), ENAMETOOLONG);
+}
+
+// RecentEvents --------------------------------------------------------------------------------------------------------
+
+TEST(RecentEventsTest, KeepsTheLastOnesInOrder) {
+  RecentEvents events;
+  auto copy = std::make_unique<std::array<RecentEvent, RecentEvents::kCapacity>>();
+  EXPECT_EQ(events.Copy(*copy), 0u);
+  for (std::uint64_t i = 0; i < RecentEvents::kCapacity + 10; ++i) {
+    events.Add({.time_ns = static_cast<std::int64_t>(i),
+                .address = i * 512,
+                .bytes = i,
+                .stream = 7,
+                .kind = RecentEvent::Kind::kFreed,
+                .detail = 258});
+  }
+  ASSERT_EQ(events.Copy(*copy), RecentEvents::kCapacity);
+  for (std::uint64_t i = 0; i < RecentEvents::kCapacity; ++i) {
+    const RecentEvent& event = (*copy)[i];
+    ASSERT_EQ(event.bytes, i + 10);
+    ASSERT_EQ(event.address, (i + 10) * 512);
+    ASSERT_EQ(event.stream, 7u);
+    ASSERT_EQ(event.kind, RecentEvent::Kind::kFreed);
+    ASSERT_EQ(event.detail, 258u);
+  }
+}
+
+TEST(RecentEventsTest, AReaderSeesWholeEventsWhileThreadsWrite) {
+  RecentEvents events;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> writers;
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    writers.emplace_back([&, seed] {
+      for (std::uint64_t i = 0; !done.load(std::memory_order_relaxed); ++i) {
+        events.Add({.address = i, .bytes = i * seed, .stream = seed});
+      }
+    });
+  }
+  auto copy = std::make_unique<std::array<RecentEvent, RecentEvents::kCapacity>>();
+  int broken = 0;
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t count = events.Copy(*copy);
+    for (std::size_t i = 0; i < count; ++i)
+      broken += (*copy)[i].bytes == (*copy)[i].address * (*copy)[i].stream ? 0 : 1;
+  }
+  done.store(true);
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(broken, 0);
+}
+
+// PlanEntries ---------------------------------------------------------------------------------------------------------
+
+TEST(PlanEntriesTest, NamesTheRequestsOfAPlace) {
+  const DevicePlan plan = PlanBuilder().Persistent(kMiB).Each(2 * kMiB).EachUnplanned(kMiB).Each(kMiB).Build();
+  const PlanEntries entries(plan);
+  ASSERT_EQ(entries.At(0, kMiB).size(), 1u);
+  EXPECT_EQ(entries.At(0, kMiB)[0].script, 0u);
+  ASSERT_EQ(entries.At(3 * kMiB, kMiB).size(), 1u);
+  EXPECT_EQ(entries.At(3 * kMiB, kMiB)[0].script, 1u);
+  EXPECT_EQ(entries.At(3 * kMiB, kMiB)[0].entry, 2u);
+  EXPECT_TRUE(entries.At(kMiB, kMiB).empty());
+}
+
+// Reports -------------------------------------------------------------------------------------------------------------
+
+class OomReportTest : public ::testing::Test {
+ protected:
+  void Start(const DevicePlan& plan) {
+    plan_ = plan;
+    driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
+        .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .plan = &plan_, .reports = &reports_});
+  }
+  void* Allocate(Bytes bytes, StreamHandle stream = 0) { return runtime_->Allocate(bytes, stream, Origin::kProgram); }
+  static std::string Joined(const std::vector<std::string>& lines) {
+    std::string all;
+    for (const std::string& line : lines) all += line + "\n";
+    return all;
+  }
+  [[nodiscard]] std::string ReportPath(int number) const {
+    return directory_.path() + "/rank00003.pid" + std::to_string(getpid()) + ".oom" + std::to_string(number) + ".json";
+  }
+
+  LogCapture log_;
+  TemporaryDirectory directory_;
+  OomReports reports_{directory_.path(), 3};
+  FakeUpstream upstream_;
+  DevicePlan plan_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+};
+
+TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
+  Start(PlanBuilder().Persistent(kMiB).Each(2 * kMiB).Each(kMiB).Build());
+  void* const weights = Allocate(kMiB);
+  runtime_->OnMark(IterationMark(0));
+  void* const other = Allocate(5 * kKiB, 0);
+  void* const planned = Allocate(2 * kMiB);
+  ASSERT_TRUE(runtime_->Owns(planned));
+  runtime_->Free(planned);
+  const std::string text = Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 9));
+  EXPECT_THAT(text, HasSubstr("the plan's arena holds 4.00 MiB"));
+  EXPECT_THAT(text, HasSubstr("1.00 MiB in 1 live blocks, 3.00 MiB idle"));
+  EXPECT_THAT(text, HasSubstr("asked for 77.00 MiB, the plan expects 1.00 MiB next (request 2 of 2)"));
+  EXPECT_THAT(text, HasSubstr("2 of 3 requests were served from the plan, 1 were not (unknown_size 1)"));
+  EXPECT_THAT(text, HasSubstr("Report: " + ReportPath(1)));
+  const std::string report = Contents(ReportPath(1));
+  EXPECT_THAT(
+      report,
+      AllOf(HasSubstr("\"request\": {\"bytes\": 80740352, \"stream\": 9}"),
+            HasSubstr("\"device_memory\": {\"free\": 4194304, \"total\": 8388608}"),
+            HasSubstr("\"expected_bytes\": 1048576"), HasSubstr("\"script\": 1, \"phase\": -1"),
+            HasSubstr("\"from\": \"arena\", \"pending\": false, \"candidates\": 1, \"entries\": [[0, 0]]"),
+            HasSubstr("\"bytes\": 5120, \"stream\": 0, \"from\": \"upstream\"}"),
+            HasSubstr("\"live_blocks_omitted\": 0"), HasSubstr("\"from\": \"upstream\", \"miss\": \"unknown_size\""),
+            HasSubstr("\"event\": \"mark\", \"mark\": \"iteration\", \"edge\": \"begin\""),
+            HasSubstr("\"event\": \"freed\""), HasSubstr("\"event\": \"out_of_memory\"")));
+  runtime_->Free(weights);
+  runtime_->Free(other);
+}
+
+TEST_F(OomReportTest, TakesNoHeapMemory) {
+  Start(PlanBuilder().Each(kMiB).Build());
+  runtime_->OnMark(IterationMark(0));
+  void* const block = Allocate(kMiB);
+  OutOfMemoryFacts facts;
+  facts.requested = 5;
+  facts.plan = &plan_;
+  facts.engine = runtime_->engine();
+  facts.arena = runtime_->arena();
+  facts.position = runtime_->engine()->Position();
+  const std::uint64_t before = HeapRequestsOfThisThread();
+  const char* const path = reports_.Write(facts);
+  EXPECT_EQ(HeapRequestsOfThisThread() - before, 0u);
+  EXPECT_EQ(path, ReportPath(1));
+  runtime_->Free(block);
+}
+
+TEST_F(OomReportTest, AreWrittenUpToALimit) {
+  Start(PlanBuilder().Each(kMiB).Build());
+  for (int i = 0; i < OomReports::kMost; ++i) {
+    EXPECT_THAT(Joined(runtime_->ExplainOutOfMemory(kMiB, 0)), HasSubstr("Report: "));
+  }
+  EXPECT_THAT(Joined(runtime_->ExplainOutOfMemory(kMiB, 0)), Not(HasSubstr("Report: ")));
+  EXPECT_TRUE(std::ifstream(ReportPath(OomReports::kMost)).good());
+  EXPECT_FALSE(std::ifstream(ReportPath(OomReports::kMost + 1)).good());
+  EXPECT_EQ(log_.text(), "");
+}
+
+TEST_F(OomReportTest, ThatCannotBeWrittenAreAWarning) {
+  OomReports nowhere("/nonexistent/directory", 0);
+  EXPECT_STREQ(nowhere.Write({}), "");
+  EXPECT_THAT(log_.text(), HasSubstr("cannot write /nonexistent/directory/rank00000"));
+  EXPECT_EQ(log_.lines(), 1u);
+}
+
+TEST_F(OomReportTest, ARunThatNeedsMoreThanItsPlanIsToldSo) {
+  DevicePlan plan = PlanBuilder().Each(kMiB).Build();
+  plan.predicted.peak_live_bytes = kMiB;
+  Start(plan);
+  EXPECT_THAT(Joined(runtime_->ExplainOutOfMemory(4 * kMiB, 0)),
+              HasSubstr("needs more than the traced one did (4.00 MiB against 1.00 MiB)"));
+  EXPECT_THAT(Joined(runtime_->ExplainOutOfMemory(512 * kKiB, 0)), HasSubstr("STALLOC_MODE=Torch to run without"));
+}
+
+}  // namespace
+}  // namespace stalloc
