@@ -1,4 +1,4 @@
-"""Cases of test_cpu_oom.py: a loop of two tensors of 1.5 GiB, which nobody touches, beside other requests. oom.py CASE"""
+"""Cases of test_cpu_oom.py: a loop of two tensors of 1.5 GiB, which nobody touches, beside others. oom.py CASE"""
 
 from __future__ import annotations
 
