@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
 
 namespace stalloc {
@@ -36,15 +37,14 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
   if (!serves_) return;
+  // What the plan does not serve is best in expandable segments.
+  if (runtime_->arena() != nullptr) SwitchExpandableSegmentsOn(*environment_.native);
   UpdateReserved();
   stats_.Refresh(environment_.native->getDeviceStats(index_));
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (fraction_ < 1.0) ApplyFraction();
-  if (const Arena* arena = runtime_->arena(); arena != nullptr && environment_.history->active()) {
-    environment_.history->OnSegment(
-        AllocationHistory::Entry::SEGMENT_ALLOC,
-        {index_, reinterpret_cast<const void*>(arena->base()), arena->mapped_bytes(), nullptr});
-  }
+  TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
+  runtime_->SetArenaListener(this);
 }
 
 void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {

@@ -21,7 +21,7 @@
 
 namespace stalloc {
 
-class CudaDevice {
+class CudaDevice final : private ArenaListener {
  public:
   using Native = CudaUpstream::Native;
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
@@ -79,6 +79,11 @@ class CudaDevice {
     StreamHandle stream = 0;
   };
 
+  // History and trackers see the arena as runs of chunks, as snapshots do: before a change all runs end, after it those
+  // that are there begin.
+  void BeforeArenaChange() noexcept override;
+  void AfterArenaChange() noexcept override;
+  void TellSegments(AllocationHistory::Entry::Action action) noexcept;
   [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
   void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
@@ -91,6 +96,7 @@ class CudaDevice {
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   void ApplyFraction();
   void ApplyNativeShare();
+  void WarnOfArenaAbove(double fraction) const;
   void OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream);
 
   const Environment environment_;

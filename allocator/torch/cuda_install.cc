@@ -1,9 +1,6 @@
 #include "allocator/torch/cuda_install.h"
 
-#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-
-#include <string>
 
 #include "allocator/base/log.h"
 #include "allocator/capi/global_session.h"
@@ -13,17 +10,6 @@ namespace stalloc {
 namespace {
 
 StallocCudaAllocator* g_installed = nullptr;
-
-// What the plan does not serve is best in expandable segments (DESIGN 2.1). A user's own word on them, either way,
-// stands. Goes through the two functions that libc10 exports: the inline ones around them keep static variables that
-// this library, which exports nothing, would have copies of.
-void SwitchExpandableSegmentsOn(c10::cuda::CUDACachingAllocator::CUDAAllocator& native) {
-  if (native.name() != "native") return;
-  auto& config = c10::CachingAllocator::AcceleratorAllocatorConfig::instance();
-  const std::string settings = c10::CachingAllocator::AcceleratorAllocatorConfig::last_allocator_settings();
-  if (settings.find("expandable_segments") != std::string::npos) return;
-  config.parseArgs(settings.empty() ? "expandable_segments:True" : settings + ",expandable_segments:True");
-}
 
 }  // namespace
 
@@ -44,7 +30,6 @@ Status InstallCuda(const char* running_torch) {
   Result<Session*> session = OpenGlobalSession(known);
   if (!session.ok()) return Error{session.error()};
   if (session.value()->config().mode == Mode::kTorch) return Ok{};
-  if (session.value()->config().mode == Mode::kAlloc) SwitchExpandableSegmentsOn(*native);
   g_installed = new StallocCudaAllocator(native, session.value(), running_torch);
   allocator.store(g_installed);
   // torch.accelerator.* and getDeviceAllocator ask the other registry.

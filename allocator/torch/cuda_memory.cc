@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "allocator/base/log.h"
+#include "allocator/runtime/human_bytes.h"
 #include "allocator/torch/cuda_device.h"
 #include "allocator/torch/cuda_snapshot.h"
 
@@ -22,6 +23,30 @@ std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
 }
 
 }  // namespace
+
+// Changes of the arena ----------------------------------------------------------------------------------------------
+
+void CudaDevice::BeforeArenaChange() noexcept { TellSegments(AllocationHistory::Entry::SEGMENT_FREE); }
+
+void CudaDevice::AfterArenaChange() noexcept {
+  TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
+  if (UpdateReserved()) stats_.Refresh(environment_.native->getDeviceStats(index_));
+}
+
+// Trackers are other people's code (NCCL's registration is one), and a change of the arena cannot fail on their
+// account.
+void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept {
+  const Arena* const arena = runtime_->arena();
+  if (arena == nullptr || !environment_.history->active()) return;
+  try {
+    for (const Arena::Range& run : Runs(arena->Chunks())) {
+      environment_.history->OnSegment(
+          action, {index_, reinterpret_cast<const void*>(arena->base() + run.offset), run.bytes, nullptr});
+    }
+  } catch (const std::exception& error) {
+    Log(LogSeverity::kWarning, "device %d: a tracker of memory segments failed: %s", index_, error.what());
+  }
+}
 
 // Statistics --------------------------------------------------------------------------------------------------------
 
@@ -111,6 +136,18 @@ void CudaDevice::ApplyFraction() {
     heap->SetLimit(configured == 0 ? share : std::min(configured, share));
   }
   ApplyNativeShare();
+  WarnOfArenaAbove(fraction);
+}
+
+// The arena is one piece and was mapped by the plan: a smaller share of the device does not shrink it.
+void CudaDevice::WarnOfArenaAbove(double fraction) const {
+  const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
+  if (runtime_->arena() == nullptr || runtime_->arena()->mapped_bytes() <= share) return;
+  Log(LogSeverity::kWarning,
+      "device %d: the plan's arena holds %s, the memory fraction %.3f allows %s: what the plan does not serve will "
+      "find "
+      "no memory; plan for this share, or set STALLOC_MODE=Torch",
+      index_, HumanBytes(runtime_->arena()->mapped_bytes()).text, fraction, HumanBytes(share).text);
 }
 
 // The native allocator checks only what it holds itself, so its share is the user's less what we hold.
