@@ -17,9 +17,9 @@
 namespace stalloc::planner {
 
 struct RankPlannerOptions {
-  bool plan = true;          // false: analysis only
-  bool all_streams = false;  // see CompareIterations
-  PackingOptions packing;    // for each device
+  bool plan = true;         // false: analysis only
+  bool all_streams = true;  // see CompareIterations
+  PackingOptions packing;   // for each device
   std::string planner_version;
 };
 

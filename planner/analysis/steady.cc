@@ -234,7 +234,10 @@ std::uint32_t MainStream(const DeviceTrace& device) {
 }
 
 Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model) {
-  if (!model.all_streams && allocation.stream != model.main_stream) {
+  if (model.all_streams) {
+    return Unplanned::kPlanned;
+  }
+  if (allocation.stream != model.main_stream) {
     return Unplanned::kOtherStream;
   }
   return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;

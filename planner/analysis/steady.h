@@ -36,7 +36,7 @@ struct CycleEntry {
 struct SteadyModel {
   Cycle cycle;
   std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
-  bool all_streams = false;                      // blocks of other streams have places, too
+  bool all_streams = true;                       // blocks of other streams, and recorded on such, have places, too
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
   // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first
@@ -55,11 +55,11 @@ struct SteadyModel {
 
 [[nodiscard]] std::uint32_t MainStream(const DeviceTrace& device);
 
-// `all_streams`: blocks of every stream get places, and the plan lists the hand-overs between streams. The engine
-// serves one stream so far, the first that finds a place: with such a plan it is as safe, but may serve less.
-[[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = false);
+// `all_streams`: blocks of every stream get places, also if another stream was recorded on them, and the plan lists the
+// hand-overs between streams. Else only blocks that the main stream alone uses: a plan that never makes a stream wait.
+[[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = true);
 
-// Captured, recorded on another stream or on another stream than the model plans for; else kPlanned.
+// On another stream than the model plans for, or recorded on one; else kPlanned.
 [[nodiscard]] Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model);
 
 }  // namespace stalloc::planner

@@ -21,11 +21,12 @@ struct Planned {
 };
 
 // Throws absl::BadStatusOrAccess where a step fails.
-inline Planned PlanOf(const Trace& trace) {
+inline Planned PlanOf(const Trace& trace, bool all_streams = true) {
   const Segmentation cut = CutAtMarks(trace);
   Planned planned;
   planned.device = BuildLifetimes(trace).value().front();
-  planned.model = CompareIterations(planned.device, FindCycle(planned.device, cut, trace.complete).value());
+  planned.model =
+      CompareIterations(planned.device, FindCycle(planned.device, cut, trace.complete).value(), all_streams);
   planned.timeline = BuildTimeline(planned.device, planned.model);
   SolveOptions options;
   options.lower_bound = LoadBound(planned.timeline.problem);
@@ -35,6 +36,8 @@ inline Planned PlanOf(const Trace& trace) {
   return planned;
 }
 
-inline Planned PlanOf(std::string_view script) { return PlanOf(TraceFromScript(script)); }
+inline Planned PlanOf(std::string_view script, bool all_streams = true) {
+  return PlanOf(TraceFromScript(script), all_streams);
+}
 
 }  // namespace stalloc::planner

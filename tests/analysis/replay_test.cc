@@ -73,7 +73,7 @@ TEST(ReplayTest, RejectsATraceThatIsTooShort) {
 }
 
 TEST(ReplayTest, CountsWhatUpstreamHasToHold) {
-  const Planned planned = PlanOf(Repeat("I +a=4096 +b=1024@1 -a -b (eval +e=8192 -e )", 3));
+  const Planned planned = PlanOf(Repeat("I +a=4096 +b=1024@1 -a -b (eval +e=8192 -e )", 3), /*all_streams=*/false);
   const Replay replay = ReplayTrace(planned.device, planned.plan).value();
   EXPECT_EQ(replay.upstream_peak_bytes, 8192u);
   EXPECT_EQ(replay.segments[2].hits, 1u);

@@ -29,7 +29,7 @@ RankResult PlanScript(const std::string& script, bool all_streams) {
 // A block of stream 1 between two of stream 0; the last one fills the arena, so bytes pass back to stream 0.
 const char* const kTwoStreams = "I +a=4194304 -a +c=4194304@1 -c +d=6291456 -d +e=2097152 -e ";
 
-TEST(SpaceTest, BlocksOfOtherStreamsStayUnplannedUnlessAskedFor) {
+TEST(SpaceTest, BlocksOfOtherStreamsStayOutOfAPlanOfOneStream) {
   const RankResult result = PlanScript(Repeat(kTwoStreams, 3), false);
   const DevicePlan& plan = result.plan->devices[0];
   EXPECT_EQ(plan.cycle[0].entries[1].slot, kNoSlot);
@@ -61,11 +61,12 @@ TEST(SpaceTest, PlannedStreamsListTheirHandOvers) {
   EXPECT_THAT(RankJson(result.report), HasSubstr("\"stream_hand_overs\""));
 }
 
-TEST(SpaceTest, BlocksRecordedOnAnotherStreamStayUnplannedEvenThen) {
-  const RankResult result = PlanScript(Repeat("I +a=4194304 -a +c=4194304@1 ~c@0 -c ", 3), true);
-  const DevicePlan& plan = result.plan->devices[0];
-  EXPECT_NE(plan.cycle[0].entries[0].slot, kNoSlot);
-  EXPECT_EQ(plan.cycle[0].entries[1].slot, kNoSlot);
+TEST(SpaceTest, BlocksRecordedOnAnotherStreamArePlannedWithAllStreams) {
+  for (const bool all_streams : {false, true}) {
+    const RankResult result = PlanScript(Repeat("I +a=4194304 ~a@1 -a +c=1024 -c ", 3), all_streams);
+    EXPECT_EQ(result.plan->devices[0].cycle[0].entries[0].slot != kNoSlot, all_streams);
+    EXPECT_NE(result.plan->devices[0].cycle[0].entries[1].slot, kNoSlot);
+  }
 }
 
 // Six requests a cycle; 4 MiB are needed by the first only.

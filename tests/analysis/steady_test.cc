@@ -7,7 +7,10 @@
 namespace stalloc::planner {
 namespace {
 
-SteadyModel Compare(const std::string& script) { return PlanOf(script).model; }
+SteadyModel Compare(const std::string& script, bool all_streams = true) { return PlanOf(script, all_streams).model; }
+
+// b is of another stream, d captured, and c recorded on another stream.
+const char* const kStreams = "I +a=4096 +b=512@1 +c=1024 +d=2048! +e=512 ~c@1 -a -b -c -d -e";
 
 TEST(SteadyTest, SameSizesAreStaticAndVaryingOnesDynamic) {
   const SteadyModel model = Compare(
@@ -60,19 +63,25 @@ TEST(SteadyTest, ABlockThatIsNeverFreedIsResident) {
   EXPECT_EQ(model.scripts[0][1].entry_class, EntryClass::kPersistent);
 }
 
-TEST(SteadyTest, OnlyTheStreamWithMostBytesIsPlanned) {
-  const SteadyModel model = Compare(Repeat("I +a=4096 +b=512@1 +c=1024 +d=2048! +e=512 ~c@1 -a -b -c -d -e", 3));
+TEST(SteadyTest, BlocksOfAllStreamsArePlanned) {
+  const SteadyModel model = Compare(Repeat(kStreams, 3));
+  ASSERT_EQ(model.scripts[0].size(), 4u);  // the captured one is not in it
+  for (const CycleEntry& entry : model.scripts[0]) EXPECT_EQ(entry.unplanned, Unplanned::kPlanned);
+}
+
+TEST(SteadyTest, APlanOfOneStreamHasOnlyWhatThatStreamAloneUses) {
+  const SteadyModel model = Compare(Repeat(kStreams, 3), false);
   const auto& script = model.scripts[0];
   EXPECT_EQ(model.main_stream, 0u);
+  ASSERT_EQ(script.size(), 4u);
   EXPECT_EQ(script[0].unplanned, Unplanned::kPlanned);
   EXPECT_EQ(script[1].unplanned, Unplanned::kOtherStream);
   EXPECT_EQ(script[2].unplanned, Unplanned::kRecorded);
-  ASSERT_EQ(script.size(), 4u);  // the captured one is not in it
   EXPECT_EQ(script[3].unplanned, Unplanned::kPlanned);
 }
 
 TEST(SteadyTest, RecordedInOneIterationIsRecorded) {
-  const SteadyModel model = Compare("I +a=4096 -a I +a=4096 -a I +a=4096 ~a@1 -a");
+  const SteadyModel model = Compare("I +a=4096 -a I +a=4096 -a I +a=4096 ~a@1 -a", false);
   EXPECT_EQ(model.scripts[0][0].unplanned, Unplanned::kRecorded);
 }
 
