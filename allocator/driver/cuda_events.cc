@@ -1,5 +1,6 @@
 #include "allocator/driver/cuda_events.h"
 
+#include <algorithm>
 #include <new>
 
 namespace stalloc {
@@ -33,6 +34,10 @@ cuda::Event CudaEvents::Take() noexcept {
 }
 
 CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
+  if (const StreamHandle device = stream >> kDeviceShift; device != 0) {
+    const cuda::Context context = ContextOf(static_cast<std::size_t>(device) - 1);
+    return context != nullptr ? RecordNew(context, ToStream(stream ^ device << kDeviceShift)) : 0;
+  }
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || Capturing(stream)) {
     return 0;
@@ -47,6 +52,50 @@ CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
     return 0;
   }
   return reinterpret_cast<Event>(event);
+}
+
+CudaEvents::Event CudaEvents::RecordNew(cuda::Context context, cuda::Stream stream) noexcept {
+  const cuda::ContextScope current(api_, context);
+  if (current.result() != cuda::kSuccess || Capturing(reinterpret_cast<StreamHandle>(stream))) {
+    return 0;
+  }
+  const cuda::RelaxedCaptureScope relaxed(api_);
+  cuda::Event event = nullptr;
+  if (api_.EventCreate(&event, cuda::kEventDisableTiming) != cuda::kSuccess) {
+    return 0;
+  }
+  if (api_.EventRecord(event, stream) == cuda::kSuccess) {
+    try {
+      const std::lock_guard lock(mutex_);
+      foreign_.push_back(event);
+      return reinterpret_cast<Event>(event);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  (void)api_.EventDestroy(event);
+  return 0;
+}
+
+cuda::Context CudaEvents::ContextOf(std::size_t device) noexcept {
+  if (device >= kMostDevices) {
+    return nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  cuda::Device handle = 0;
+  if (contexts_[device] == nullptr && api_.DeviceGet(&handle, static_cast<int>(device)) == cuda::kSuccess) {
+    (void)api_.DevicePrimaryCtxRetain(&contexts_[device], handle);
+  }
+  return contexts_[device];
+}
+
+bool CudaEvents::ForgetForeign(cuda::Event event) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find(foreign_.begin(), foreign_.end(), event);
+  if (found == foreign_.end()) {
+    return false;
+  }
+  foreign_.erase(found);
+  return true;
 }
 
 bool CudaEvents::Done(Event event) noexcept {
@@ -72,6 +121,10 @@ bool CudaEvents::Wait(StreamHandle stream, Event event) noexcept {
 
 void CudaEvents::Recycle(Event event) noexcept {
   if (event == 0) {
+    return;
+  }
+  if (ForgetForeign(ToEvent(event))) {
+    (void)api_.EventDestroy(ToEvent(event));
     return;
   }
   try {

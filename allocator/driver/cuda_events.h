@@ -1,9 +1,15 @@
 // CudaEvents: pooled CUDA events (no timing) of one device, for whoever must know when a stream has passed a point.
 //
+// An event belongs to the context of the stream that it is recorded on, while streams of all devices may wait for it. A
+// stream of another device than this object's has to be named by StreamOfDevice: handles do not tell, least of all
+// those of default streams, which are the same on every device. Its events are made anew each time, since that is rare.
+//
 // An event is a number, 0 is none. Never touches a stream that is being captured, and its calls are legal while other
 // streams are. Thread-safe, noexcept; events are made when the pool is empty and kept until destruction.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -23,6 +29,11 @@ class CudaEvents {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
+  // Names a stream of another device, for Record. Addresses of the host leave the upper bits free.
+  [[nodiscard]] static constexpr StreamHandle StreamOfDevice(int device, StreamHandle stream) noexcept {
+    return stream | static_cast<StreamHandle>(device + 1) << kDeviceShift;
+  }
+
   // An event behind all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
   // driver is gone.
   [[nodiscard]] Event Record(StreamHandle stream) noexcept;
@@ -36,12 +47,21 @@ class CudaEvents {
   [[nodiscard]] bool Capturing(StreamHandle stream) noexcept;
 
  private:
+  static constexpr int kDeviceShift = 57;
+  static constexpr std::size_t kMostDevices = 64;
+
   [[nodiscard]] cuda::Event Take() noexcept;
+  [[nodiscard]] Event RecordNew(cuda::Context context, cuda::Stream stream) noexcept;
+  [[nodiscard]] cuda::Context ContextOf(std::size_t device) noexcept;
+  bool ForgetForeign(cuda::Event event) noexcept;
 
   const cuda::Api& api_;
   const cuda::Context context_;
   std::mutex mutex_;
-  std::vector<cuda::Event> pool_;  // recycled; guarded by mutex_
+  // Guarded by mutex_.
+  std::vector<cuda::Event> pool_;                       // recycled
+  std::vector<cuda::Event> foreign_;                    // of other devices' contexts, not recycled yet
+  std::array<cuda::Context, kMostDevices> contexts_{};  // other devices' primary ones, retained for good
 };
 
 }  // namespace stalloc

@@ -101,7 +101,9 @@ void CudaDevice::Free(void* pointer) {
 
 void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream) {
   const CudaUpstream::StreamScope scope(stream);
-  runtime_->RecordStream(pointer, reinterpret_cast<StreamHandle>(stream.stream()));
+  const auto handle = reinterpret_cast<StreamHandle>(stream.stream());
+  const bool foreign = stream.device_index() != index_ && Serves(pointer);
+  runtime_->RecordStream(pointer, foreign ? CudaEvents::StreamOfDevice(stream.device_index(), handle) : handle);
 }
 
 // A block of the earlier state has an address that the pool gave out before: its size is remembered.

@@ -172,5 +172,35 @@ TEST_F(CudaEventsLogicTest, DoneTellsNotReadyFromDoneAndFromADriverThatIsGone) {
   fake().any_result = cuda::kSuccess;
 }
 
+TEST_F(CudaEventsLogicTest, AStreamWaitsForAnEventUnlessItIsCaptured) {
+  const auto event = events_.Record(kStream);
+  EXPECT_TRUE(events_.Wait(0x80, event));
+  EXPECT_EQ(fake().waits, (std::vector<std::uint64_t>{0x80, event}));
+  fake().captured_stream = reinterpret_cast<cuda::Stream>(std::uintptr_t{0x80});
+  EXPECT_FALSE(events_.Wait(0x80, event));
+  fake().captured_stream = nullptr;
+  fake().any_result = cuda::kErrorDeinitialized;
+  EXPECT_FALSE(events_.Wait(0x80, event));
+  EXPECT_TRUE(events_.Wait(0x80, 0)) << "no event is no wait";
+  fake().any_result = cuda::kSuccess;
+  events_.Recycle(event);
+}
+
+TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
+  fake().devices = 2;
+  const StreamHandle foreign = CudaEvents::StreamOfDevice(1, 0);
+  EXPECT_NE(foreign, 0u) << "default streams have the same handle on all devices";
+  const auto event = events_.Record(foreign);
+  ASSERT_NE(event, 0u);
+  EXPECT_EQ(fake().last_record_stream, nullptr);
+  EXPECT_EQ(fake().retained, 1);
+  events_.Recycle(event);
+  EXPECT_EQ(fake().events_destroyed, 1) << "it is no event for this device's streams";
+  events_.Recycle(events_.Record(kStream));
+  EXPECT_EQ(fake().events_created, 2);
+  EXPECT_EQ(events_.Record(CudaEvents::StreamOfDevice(5, 0)), 0u) << "no such device";
+  fake().retained = 0;  // kept for good, as the adapter's objects are
+}
+
 }  // namespace
 }  // namespace stalloc

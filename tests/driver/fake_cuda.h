@@ -33,6 +33,8 @@ struct FakeCuda {
   int calls_in_strict_mode = 0;  // memory or event calls that would break another thread's capture
   int events_created = 0;
   int events_destroyed = 0;
+  cuda::Stream last_record_stream = nullptr;
+  std::vector<std::uint64_t> waits;  // stream, event
   int handles = 0;
   cuda::AllocationProperties last_properties;
   std::vector<cuda::AccessDescription> last_access;
@@ -142,7 +144,16 @@ inline cuda::Api FakeCuda::Table() {
     *event = reinterpret_cast<cuda::Event>(static_cast<std::uintptr_t>(0x100 + ++F().events_created));
     return Checked();
   };
-  api.EventRecord = [](cuda::Event, cuda::Stream) { return Checked(); };
+  api.EventRecord = [](cuda::Event, cuda::Stream stream) {
+    F().last_record_stream = stream;
+    return Checked();
+  };
+  api.StreamWaitEvent = [](cuda::Stream stream, cuda::Event event, unsigned) {
+    if (F().any_result == cuda::kSuccess) {
+      F().waits = {reinterpret_cast<std::uint64_t>(stream), reinterpret_cast<std::uint64_t>(event)};
+    }
+    return Checked();
+  };
   api.EventQuery = [](cuda::Event) {
     F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
     return F().any_result;
