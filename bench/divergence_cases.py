@@ -45,7 +45,7 @@ class InterruptionError(Exception):
 
 
 class Case:
-    """Nothing happens.
+    """What a case may change; here, nothing.
 
     `floor`: the least share of planned requests served in the rest of the disturbed iteration. `settles`: the next
     iteration is as planned again.
@@ -86,6 +86,14 @@ class Case:
 
     def end(self, loop: Loop, iteration: int) -> None:
         """After the optimizer."""
+
+
+class Undisturbed(Case):
+    """What the others are compared with: counted from where most of them are disturbed."""
+
+    def after_probes(self, loop: Loop, place: Place) -> None:
+        if place == MIDDLE:
+            loop.disturbed()
 
 
 class Inserted(Case):
@@ -215,7 +223,6 @@ class FreedEarly(Case):
     """The probes of one micro-batch go before its backward pass instead of after it."""
 
     text = "probes of an iteration freed early"
-    floor = 0.99
 
     def after_forward(self, loop: Loop, place: Place, loss: Tensor) -> None:
         if place.iteration == AT:
@@ -248,7 +255,7 @@ class SkippedSteps(Case):
     """The optimizer does not step, as after an overflow in fp16."""
 
     def __init__(self, text: str, iterations: tuple[int, ...]) -> None:
-        self.text, self.iterations = text, iterations
+        self.text, self.iterations, self.settles = text, iterations, iterations == (AT,)
 
     def steps(self, loop: Loop, iteration: int) -> bool:
         if iteration not in self.iterations:
@@ -408,7 +415,7 @@ FOREVER = 1 << 30
 
 # By name: how to make the case.
 CASES: dict[str, Any] = {
-    "none": Case,
+    "none": Undisturbed,
     "inserted-unknown-size": lambda: Inserted("one more request, of an unknown size", like_output=False),
     "inserted-known-size": lambda: Inserted("one more request, of an activation's size", like_output=True),
     "inserted-kept": lambda: Inserted("the same, freed at the iteration's end", like_output=True, kept=True),
