@@ -47,14 +47,18 @@ bool IdleChunks::Back(Offset offset, Bytes bytes) noexcept {
   const auto needed = [&](const Arena::Range& chunk) {
     return chunk.offset < offset + bytes && offset < chunk.offset + chunk.bytes;
   };
-  if (std::none_of(lent_.begin(), lent_.end(), needed)) return true;  // another thread has just brought it back
+  Offset lo = offset + bytes;
+  Offset hi = offset;
+  for (const Arena::Range& chunk : lent_) {
+    if (!needed(chunk)) continue;
+    lo = std::min(lo, chunk.offset);
+    hi = std::max(hi, chunk.offset + chunk.bytes);
+  }
+  if (lo >= hi) return true;  // another thread has just brought it back
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (listener != nullptr) listener->BeforeArenaChange();
   const Bytes before = arena_.mapped_bytes();
-  bool backed = true;
-  for (const Arena::Range& chunk : lent_) {
-    backed = backed && (!needed(chunk) || arena_.EnsureMapped(chunk.offset, chunk.bytes).ok());
-  }
+  const bool backed = arena_.EnsureMapped(lo, hi - lo).ok();  // all of it, or nothing
   counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before);
   if (listener != nullptr) listener->AfterArenaChange();
   if (!backed) {

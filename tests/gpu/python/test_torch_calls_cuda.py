@@ -1,0 +1,93 @@
+"""What training programs call around their tensors, with tensors of the arena (or the exact trace's heap) alive.
+
+test_adapter_cuda.py has statistics' keys, the profiler, GPU trace callbacks, deleters, captures, MemPools, IPC, memory
+fractions, empty_cache and uncached mode; test_oom_cuda.py what happens when memory runs out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from adapter_process import Adapter
+from gpu_process import MODES, ModedAdapter
+
+pytestmark = pytest.mark.gpu
+
+
+def call(moded: ModedAdapter, case: str, **variables: str) -> dict[str, Any]:
+    result: dict[str, Any] = moded.run("torch_calls.py", case, **MODES[moded.name], **variables).result
+    return result
+
+
+def expect_served(moded: ModedAdapter, result: dict[str, Any]) -> None:
+    assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
+
+
+@pytest.mark.parametrize("case", ["memory_viz", "consistent", "pinned"])
+def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) -> None:
+    expect_served(moded, call(moded, case))
+
+
+def test_two_devices_in_one_process(moded: ModedAdapter) -> None:
+    result = call(moded, "devices")
+    if "skipped" in result:
+        pytest.skip(str(result["skipped"]))
+    assert result["unknown_frees"] == 0
+    expect_served(moded, result)
+
+
+def test_a_forked_child_gets_torchs_own_error(moded: ModedAdapter) -> None:
+    result = call(moded, "fork")
+    assert result["child"] == 0
+    expect_served(moded, result)
+
+
+def test_the_allocator_cannot_be_swapped_again(moded: ModedAdapter) -> None:
+    result = call(moded, "change_allocator")
+    if "skipped" in result:
+        pytest.skip(str(result["skipped"]))
+    assert "Can't swap an already initialized allocator" in result["message"]
+
+
+def test_expandable_segments_come_with_an_arena(moded: ModedAdapter) -> None:
+    result = call(moded, "expandable")
+    assert result["settings"] == result["segment"] == (moded.name == "alloc")
+
+
+@pytest.mark.parametrize(
+    ("given", "effective"),
+    [
+        ("max_split_size_mb:512", "max_split_size_mb:512,expandable_segments:True"),
+        ("expandable_segments:False", "expandable_segments:False"),
+    ],
+)
+def test_a_users_allocator_settings_stand(moded: ModedAdapter, given: str, effective: str) -> None:
+    if moded.name != "alloc":
+        pytest.skip("only an arena changes settings")
+    result = call(moded, "expandable", PYTORCH_CUDA_ALLOC_CONF=given)
+    assert result["conf"] == effective
+    assert result["settings"] == result["segment"] == ("True" in effective)
+
+
+def test_expandable_segments_are_left_alone_without_a_usable_plan(adapter: Adapter) -> None:
+    finished = adapter.run("torch_calls.py", "expandable", mode="Alloc")  # no plan in its directory
+    assert "the run goes on unplanned" in finished.err
+    assert finished.result == {"served": False, "settings": False, "segment": False, "conf": ""}
+
+
+@pytest.mark.parametrize("case", ["exit_with_tensors", "exit_with_graphs"])
+def test_a_process_ends_cleanly(moded: ModedAdapter, case: str) -> None:
+    finished = moded.run("torch_calls.py", case, **MODES[moded.name])
+    expect_served(moded, finished.result)
+    assert "terminate" not in finished.err
+    assert "rror" not in finished.err, finished.err
+    assert moded.summary()["requests"] > 0
+
+
+def test_a_process_ends_while_threads_allocate(moded: ModedAdapter) -> None:
+    finished = moded.run("torch_calls.py", "exit_with_threads", **MODES[moded.name])
+    if finished.code != 0 and moded.run("torch_calls.py", "exit_with_threads", "--native", mode=None).code != 0:
+        pytest.skip("a process that ends like this fails under the native allocator too")
+    expect_served(moded, finished.result)
+    assert "terminate" not in finished.err
