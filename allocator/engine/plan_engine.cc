@@ -424,11 +424,13 @@ std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
 
 std::size_t PlanEngine::CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept {
   const Lock lock(impl_->mutex);
-  std::size_t copied = 0;
+  std::size_t count = 0;
   impl_->occupancy.ForEachInOrder([&](const LiveRecord& record) {
-    if (copied < blocks.size()) blocks[copied++] = impl_->Describe(record);
+    if (!IsInUse(record)) return;
+    if (count < blocks.size()) blocks[count] = impl_->Describe(record);
+    ++count;
   });
-  return impl_->occupancy.size();
+  return count;
 }
 
 PlanPosition PlanEngine::Position() const noexcept {

@@ -43,7 +43,8 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
     info.active = true;
     info.context_when_allocated = history.BlockContext(reinterpret_cast<const void*>(base + block.offset));
     AppendBlock(segment, info);
-    segment.stream = reinterpret_cast<void*>(block.stream);  // one stream serves the arena
+    // A segment has one field for it, the arena serves several: the last block's.
+    segment.stream = reinterpret_cast<void*>(block.stream);
     end = block.offset + block.bytes;
   }
   const Offset top = mapped.offset + mapped.bytes;
