@@ -27,6 +27,8 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("upstream", stats.upstream);
   WriteMisses(stats, json);
   json->Field("unknown_frees", stats.unknown_frees);
+  json->Field("stream_events", stats.engine.stream_events);
+  json->Field("stream_waits", stats.engine.stream_waits);
   json->Field("iterations", stats.iterations);
   json->BeginObject("steady");
   json->Field("requests", stats.steady.requests);

@@ -10,6 +10,7 @@
 //   heap_hits, upstream       who served the rest: pages (exact Trace), the allocator underneath
 //   misses {reason: n}        every reason, also with 0
 //   unknown_frees, iterations, gave_up
+//   stream_events, stream_waits    by which the arena's bytes passed between streams
 //   steady {requests, hits}   requests over 512 B from the second iteration on
 //   live_bytes, arena_live_bytes, heap_bytes, upstream_reserved_bytes    now
 //   peak_live_bytes           of arena, heap and upstream together, every block rounded up to 512 B

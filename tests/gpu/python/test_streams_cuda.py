@@ -1,0 +1,74 @@
+"""Reuse across streams on a GPU: delayed kernels find out whether anybody gets bytes too early.
+
+That such cases can fail is shown by tests/gpu/engine on a device, and by tests/engine/stream_order_test.cc without one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from adapter_process import Adapter
+from gpu_process import MODES, PROGRAMS
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def planned_streams(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the plan of stream_cases.py's loop."""
+    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("planned_streams"))
+    assert adapter.run("stream_cases.py", "loop", **MODES["fast"]).result == {}
+    adapter.plan()
+    return adapter.directory
+
+
+@pytest.fixture
+def streams(library: Path, planned_streams: Path, tmp_path: Path) -> Adapter:
+    shutil.copytree(planned_streams / "output", tmp_path / "output")
+    return Adapter(library, PROGRAMS, tmp_path)
+
+
+@pytest.mark.parametrize("case", ["planned", "diverging", "recorded"])
+def test_bytes_that_change_streams_keep_what_was_written_last(streams: Adapter, case: str) -> None:
+    result = streams.run("stream_cases.py", case, **MODES["alloc"]).result
+    assert result["shared"], "the plan must have put the blocks into the same bytes, or nothing was shown"
+    assert result["hits"] >= 12
+    assert result["waits"] > 0
+    assert result["unknown_frees"] == 0
+
+
+def test_blocks_of_the_native_allocator_keep_theirs_beside_planned_ones(streams: Adapter) -> None:
+    result = streams.run("stream_cases.py", "fallback", **MODES["alloc"]).result
+    assert result["hits"] >= 12
+    assert result["unknown_frees"] == 0
+
+
+def test_bytes_change_streams_after_a_capture(streams: Adapter) -> None:
+    result = streams.run("stream_cases.py", "capture", **MODES["alloc"]).result
+    assert result["hits"] >= 12
+    assert result["unknown_frees"] == 0
+
+
+def test_streams_of_another_device_are_waited_for(streams: Adapter) -> None:
+    result = streams.run("stream_cases.py", "peers", **MODES["alloc"]).result
+    if "skipped" in result:
+        pytest.skip(str(result["skipped"]))
+    assert result["hits"] >= 12
+
+
+@pytest.mark.parametrize("sanitizer", [False, True])
+def test_training_with_a_side_stream_is_bit_equal_and_clean(library: Path, tmp_path: Path, sanitizer: bool) -> None:
+    adapter = Adapter(library, PROGRAMS, tmp_path)
+    variables = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | ({"TORCH_CUDA_SANITIZER": "1"} if sanitizer else {})
+    runs = {"native": adapter.run("side_stream_training.py", "12", mode=None, **variables)}
+    runs["fast"] = adapter.run("side_stream_training.py", "12", "--install", **MODES["fast"], **variables)
+    assert runs["fast"].code == 0, runs["fast"].err
+    adapter.plan()
+    runs["alloc"] = adapter.run("side_stream_training.py", "12", "--install", **MODES["alloc"], **variables)
+    for name, run in runs.items():
+        assert run.result["losses"] == runs["native"].result["losses"], name
+        assert "CSAN detected" not in run.err, run.err
+    stats = runs["alloc"].result["stats"]
+    assert stats["steady"]["hits"] >= 0.99 * stats["steady"]["requests"] > 0
