@@ -2,6 +2,9 @@
 // never touched.
 //
 //   ReplayIteration   allocate + free, served from the plan: time of an iteration over its pairs (to be <= 120 ns)
+//   ReplayStreams     the same, one request in 32 on a side stream that shares bytes with the main one, over a fence
+//   that
+//                     costs nothing: what keeping order costs besides the driver's calls
 //   TimePairs         the same, each call timed: median, 99th and 99.9th percentile of a pair's two calls
 //   OutOfSync         requests that keep the matcher aligning: time a request
 //   MatcherInSync     the matcher alone
@@ -68,6 +71,47 @@ void ReplayIteration(benchmark::State& state, const std::string& name) {
 }
 BENCHMARK_CAPTURE(ReplayIteration, gpt_dense, "gpt_dense")->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(ReplayIteration, megatron_vpp, "megatron_vpp_rank0")->Unit(benchmark::kMicrosecond);
+
+class FreeFence final : public StreamFence {
+ public:
+  Event Record(StreamHandle) noexcept override { return ++last_; }
+  bool Wait(StreamHandle, Event) noexcept override { return true; }
+  bool Done(Event) noexcept override { return true; }
+  void Recycle(Event) noexcept override {}
+
+ private:
+  Event last_ = 0;
+};
+
+void ReplayStreams(benchmark::State& state, const std::string& name) {
+  constexpr std::uint32_t kEvery = 32;
+  const Recorded& run = Run(name);
+  DevicePlan plan = run.plan;
+  std::vector<Entry>& entries = plan.cycle[0].entries;
+  for (std::uint32_t i = 0; i < entries.size(); i += kEvery) entries[i].stream = 1;
+  FreeFence fence;
+  PlanEngine engine(plan, kBase, &fence);
+  std::vector<void*> blocks(run.requests.size());
+  for (auto _ : state) {
+    engine.OnMark(IterationBegin());
+    for (const ReplayStep& step : run.steps) {
+      if (step.allocate) {
+        blocks[step.request] = engine.Allocate(run.BytesOf(step), step.request % kEvery == 0 ? 5 : 0).pointer;
+      } else {
+        engine.Free(blocks[step.request]);
+      }
+    }
+  }
+  const EngineStats stats = engine.Stats();
+  if (stats.planned_hits != stats.requests) state.SkipWithError("not every request was served from the plan");
+  const auto iterations = static_cast<double>(stats.iterations);
+  state.counters["per_pair"] = benchmark::Counter(static_cast<double>(stats.requests),
+                                                  benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["waits"] = static_cast<double>(stats.stream_waits) / iterations;
+  state.counters["events"] = static_cast<double>(stats.stream_events) / iterations;
+}
+BENCHMARK_CAPTURE(ReplayStreams, gpt_dense, "gpt_dense")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(ReplayStreams, megatron_vpp, "megatron_vpp_rank0")->Unit(benchmark::kMicrosecond);
 
 // Cost of reading the clock twice, which the timed calls contain.
 double ClockOverhead() {

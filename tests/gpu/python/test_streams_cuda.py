@@ -1,6 +1,6 @@
 """Reuse across streams on a GPU: delayed kernels find out whether anybody gets bytes too early.
 
-That such cases can fail is shown by tests/gpu/engine on a device, and by tests/engine/stream_order_test.cc without one.
+That such cases can fail, tests/gpu/engine shows on a device, and tests/engine/stream_order_test.cc without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""side_stream_training.py STEPS [--install]: trains with a side stream that copies batches and gradients; prints losses.
+"""side_stream_training.py STEPS [--install]: trains with a side stream, for batches and norms; prints losses.
 
 Everything that passes between the streams is ordered as torch asks for it, so torch's CUDA sanitizer has nothing to
 report, and the losses do not depend on the allocator.

@@ -215,7 +215,7 @@ def capture() -> dict[str, Any]:
 
 
 def peers() -> dict[str, Any]:
-    """A copy to another device, whose default stream is recorded: its handle is that of this device's default stream."""
+    """A copy to another device, whose default stream is recorded. Its handle is that of ours."""
     if torch.cuda.device_count() < 2:
         return {"skipped": "one GPU"}
     default = torch.cuda.default_stream(1)
