@@ -144,7 +144,7 @@ void WriteStreams(const std::vector<StreamReport>& streams, JsonWriter* json) {
     json->Key("requests").Value(stream.requests);
     json->Key("bytes").Value(stream.bytes);
     json->Key("recorded_elsewhere").Value(stream.recorded);
-    json->Key("planned").Value(stream.main);
+    json->Key("main").Value(stream.main);
     json->EndObject();
   }
   json->EndArray();

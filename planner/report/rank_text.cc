@@ -135,7 +135,7 @@ std::string SegmentsText(const DeviceReport& device) {
 }
 
 std::string StreamsText(const DeviceReport& device) {
-  TextTable table({"stream", "handle", "requests", "bytes asked for", "used by others", "arena"});
+  TextTable table({"stream", "handle", "requests", "bytes asked for", "used by others", "main"});
   for (const StreamReport& stream : device.streams) {
     table.AddRow({absl::StrCat(stream.stream.ordinal), absl::StrFormat("0x%x", stream.stream.handle),
                   absl::StrCat(stream.requests), FormatBytes(stream.bytes), absl::StrCat(stream.recorded),
