@@ -204,6 +204,24 @@ TEST_F(StreamFenceTest, AnotherStreamRunsBehindTheHomeAndBack) {
   EXPECT_EQ(fence_.TakeWaits(), (Waits{{0, 5}}));
 }
 
+// What only keeps in mind who had the bytes last is idle memory; a recorded stream's use is not.
+TEST_F(StreamFenceTest, ATraceDoesNotKeepMemoryFromBeingWithdrawn) {
+  void* block = engine_.Allocate(kBlock, 0).pointer;
+  engine_.Free(block);
+  block = engine_.Allocate(kBlock, 5).pointer;
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock));
+  engine_.Free(block);
+  EXPECT_TRUE(engine_.LiveBlocks().empty());
+  EXPECT_EQ(engine_.FindLive(block).bytes, 0u);
+  ASSERT_TRUE(engine_.Withdraw(0, kBlock));
+  engine_.Restore(0, kBlock);
+  EXPECT_EQ(Allocate(), block);
+  EXPECT_EQ(fence_.TakeWaits(), (Waits{{5, 0}, {0, 5}}));
+  engine_.RecordStream(block, 11);
+  engine_.Free(block);
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock));
+}
+
 TEST_F(StreamFenceTest, ALoopThatTakesAnotherStreamPaysOnceAnIteration) {
   for (StreamHandle stream = 10; stream < 14; ++stream) {
     engine_.OnMark(MarkOf(MarkKind::kIteration));
