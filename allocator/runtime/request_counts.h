@@ -23,7 +23,7 @@ class RequestCounts {
     if (!IsLarge(requested)) return;
     if (reason == MissReason::kNone) {
       Bump(large_hits_);
-    } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced) {
+    } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced || reason == MissReason::kUnbacked) {
       Bump(large_not_for_plan_);
     }
   }
