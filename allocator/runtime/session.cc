@@ -10,6 +10,7 @@
 #include "allocator/runtime/files.h"
 #include "allocator/runtime/fingerprint_check.h"
 #include "allocator/runtime/oom_report.h"
+#include "allocator/runtime/open_marks.h"
 #include "allocator/runtime/process_hooks.h"
 #include "allocator/runtime/stats_json.h"
 #include "proto/codec/plan_reader.h"
@@ -57,6 +58,10 @@ struct Session::Impl {
     std::unique_ptr<DeviceRuntime> runtime;
   };
   std::vector<Device> devices;
+
+  // Held while a mark goes to the devices, and after `mutex` while a device is added: each is told of every mark once.
+  std::mutex marks_mutex;
+  OpenMarks open_marks;
 
   Status OpenTrace();
   Status LoadPlan();
@@ -191,6 +196,8 @@ DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDri
   DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
+  const std::lock_guard marks_lock(self.marks_mutex);
+  for (const stalloc::Mark& mark : self.open_marks.marks()) runtime->OnMark(mark);
   if (device >= kCpuDevice && device < kMostDevices) {
     self.by_index[static_cast<std::size_t>(device + 1)].store(runtime, std::memory_order_release);
   }
@@ -207,6 +214,8 @@ DeviceRuntime* Session::Device(DeviceIndex device) const noexcept {
 void Session::Mark(const stalloc::Mark& mark) {
   if (impl_->inert.load(std::memory_order_relaxed)) return;
   if (impl_->recorder != nullptr) impl_->recorder->Marked(mark);
+  const std::lock_guard lock(impl_->marks_mutex);
+  impl_->open_marks.See(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
 }
 

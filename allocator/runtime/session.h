@@ -42,7 +42,7 @@ class Session {
   // Null if not added. Lock-free.
   [[nodiscard]] DeviceRuntime* Device(DeviceIndex device) const noexcept;
 
-  // To the recorder and every device.
+  // To the recorder and every device; one that is added later is told of those that are still open.
   void Mark(const stalloc::Mark& mark);
 
   // Trace events so far to the file.

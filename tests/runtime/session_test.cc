@@ -59,6 +59,19 @@ TEST_F(SessionTest, ATraceHasEventsMarksAndTheDevicesFingerprint) {
                              HasSubstr("\"iterations\": 1"), HasSubstr("\"events\": 4")));
 }
 
+TEST_F(SessionTest, ADeviceThatComesInAnIterationIsToldWhereTheRunIs) {
+  Write(SmallPlan());
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAlloc));
+  session->Mark(IterationMark(0));
+  session->Mark({.kind = MarkKind::kMicrobatch, .pass = Pass::kForward, .name = {}});
+  DeviceRuntime* const device = AddCpu(*session);  // PyTorch makes a GPU's allocator at the first request
+  for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  EXPECT_EQ(device->Stats().iterations, 1u);
+  session->Mark(IterationMark(1));
+  EXPECT_EQ(device->Stats().iterations, 2u);
+}
+
 TEST_F(SessionTest, ATraceBelowAFileIsRefused) {
   std::ofstream(directory_.path() + "/file") << "x";
   Config config = ConfigFor(Mode::kTrace);

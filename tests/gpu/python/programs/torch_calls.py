@@ -79,7 +79,8 @@ def consistent() -> dict[str, Any]:
                     "requested_bytes",
                 )
             }
-            assert 0 <= bytes_of["requested_bytes"] <= bytes_of["allocated_bytes"], bytes_of
+            # Requested bytes count until a block is no longer active: torch's own figures can exceed what is allocated.
+            assert 0 <= bytes_of["requested_bytes"] <= bytes_of["active_bytes"], bytes_of
             assert bytes_of["allocated_bytes"] <= bytes_of["active_bytes"], bytes_of
             assert bytes_of["inactive_split_bytes"] >= 0, bytes_of
         totals = {name: torch_stats[f"{name}.all.current"] for name in ("active_bytes", "reserved_bytes")}
