@@ -1,7 +1,8 @@
 """PyTorch's own allocator tests under several allocators, side by side.
 
     git clone --depth 1 --branch v2.11.0 URL-OF-PYTORCH pytorch       # the tests of the torch that is installed
-    python tests/gpu/pytorch_suite.py pytorch/test/test_cuda.py --output suite.json
+    python tests/gpu/pytorch_suite.py pytorch/test/test_cuda.py --output suite.json \\
+        --expected tests/gpu/pytorch_suite_expected.json
 
 Needs a GPU, pytest, pytest-timeout, expecttest and an installed stalloc (or STALLOC_LIB_PATH and PYTHONPATH). Runs the
 test classes under torch's native allocator first, for the baseline, then under a plain CUDAPluggableAllocator and
