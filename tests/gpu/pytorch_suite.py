@@ -16,6 +16,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ ALONE = r"out_of_memory|oom|memory_fraction|mem_get_info|large|64bit|garbage_col
 MODES = ("native", "pluggable", "torch", "trace-exact", "trace-fast", "alloc")
 OURS = ("torch", "trace-exact", "trace-fast", "alloc")
 WORST = ("crashed", "failed", "passed", "skipped")
+RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -87,15 +89,22 @@ class Shard:
         self.log.unlink(missing_ok=True)
         while True:
             done = sorted({event["test"] for event in self.events() if "test" in event})
-            with self.log.open("a") as log:
-                code = subprocess.run(
-                    self.command(), env=self.environment | {"SUITE_DONE": json.dumps(done)}, stdout=log, stderr=log,
-                    check=False,
-                ).returncode  # fmt: skip
+            code = self.run_pytest(self.environment | {"SUITE_DONE": json.dumps(done)})
             if code in (0, 1, 5):  # all ran; some failed; none was left
                 return
             if not self.note_crash(code, done):
                 raise RuntimeError(f"pytest ended with {code} before any test: see {self.log}")
+
+    def run_pytest(self, environment: dict[str, str]) -> int:
+        with (
+            self.log.open("a") as log,
+            subprocess.Popen(self.command(), env=environment, stdout=log, stderr=log) as one,
+        ):
+            RUNNING.add(one)
+            try:
+                return one.wait()
+            finally:
+                RUNNING.discard(one)
 
     def command(self) -> list[str]:
         files = [str(path.resolve()) for path in self.arguments.files]
@@ -120,6 +129,13 @@ class Shard:
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.record.read_text().splitlines()] if self.record.exists() else []
+
+
+def stop(*_: object) -> None:
+    """At SIGTERM: tests that went on would keep their memory on the device."""
+    for process in list(RUNNING):
+        process.kill()
+    os._exit(128 + signal.SIGTERM)
 
 
 def pluggable_library() -> str:
@@ -170,6 +186,7 @@ def new_failures(results: dict[str, Any], mode: str, expected: dict[str, str]) -
 
 def main() -> int:
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, stop)
     expected = json.loads(arguments.expected.read_text()) if arguments.expected else {}
     arguments.work.mkdir(parents=True, exist_ok=True)
     modes = list(dict.fromkeys(["native", *arguments.modes]))
