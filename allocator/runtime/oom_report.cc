@@ -134,30 +134,12 @@ const char* NameOf(RecentEvent::Kind kind) {
   return "?";
 }
 
-const char* NameOf(MarkKind kind) {
-  switch (kind) {
-    case MarkKind::kInit:
-      return "init";
-    case MarkKind::kIteration:
-      return "iteration";
-    case MarkKind::kMicrobatch:
-      return "microbatch";
-    case MarkKind::kOptimizer:
-      return "optimizer";
-    case MarkKind::kLayer:
-      return "layer";
-    case MarkKind::kFence:
-      return "fence";
-  }
-  return "?";
-}
-
 void WriteEvent(const RecentEvent& event, std::int64_t now_ns, Writer* json) {
   json->BeginObject();
   json->Field("us", (now_ns - event.time_ns) / 1000);
   json->Field("event", NameOf(event.kind));
   if (event.kind == RecentEvent::Kind::kMark) {
-    json->Field("mark", NameOf(static_cast<MarkKind>(event.detail >> 8)));
+    json->Field("mark", MarkKindName(static_cast<MarkKind>(event.detail >> 8)));
     json->Field("edge", static_cast<MarkEdge>(event.detail & 0xff) == MarkEdge::kBegin ? "begin" : "end");
   } else {
     if (event.address != 0) json->Field("address", Hex(event.address).text);

@@ -24,26 +24,8 @@ const char* PassText(Pass pass) {
   return "-";
 }
 
-const char* KindText(MarkKind kind) {
-  switch (kind) {
-    case MarkKind::kInit:
-      return "init";
-    case MarkKind::kIteration:
-      return "iteration";
-    case MarkKind::kMicrobatch:
-      return "microbatch";
-    case MarkKind::kOptimizer:
-      return "optimizer";
-    case MarkKind::kLayer:
-      return "layer";
-    case MarkKind::kFence:
-      return "fence";
-  }
-  return "?";
-}
-
 void WriteMark(const Mark& mark, JsonWriter* json) {
-  json->Key("event").Value("mark").Key("kind").Value(KindText(mark.kind));
+  json->Key("event").Value("mark").Key("kind").Value(MarkKindName(mark.kind));
   json->Key("edge").Value(mark.edge == MarkEdge::kBegin ? "begin" : "end");
   json->Key("pass").Value(PassText(mark.pass)).Key("chunk").Value(mark.chunk).Key("index").Value(mark.index);
   json->Key("name").Value(mark.name).Key("automatic").Value(mark.automatic);

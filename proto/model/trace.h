@@ -33,6 +33,24 @@ enum class MarkKind : std::uint8_t {
   kLayer = 5,
   kFence = 6
 };
+// As texts and reports have it.
+[[nodiscard]] constexpr const char* MarkKindName(MarkKind kind) noexcept {
+  switch (kind) {
+    case MarkKind::kInit:
+      return "init";
+    case MarkKind::kIteration:
+      return "iteration";
+    case MarkKind::kMicrobatch:
+      return "microbatch";
+    case MarkKind::kOptimizer:
+      return "optimizer";
+    case MarkKind::kLayer:
+      return "layer";
+    case MarkKind::kFence:
+      return "fence";
+  }
+  return "?";
+}
 enum class MarkEdge : std::uint8_t { kBegin = 1, kEnd = 2 };
 enum class Pass : std::uint8_t {
   kNone = 0,
