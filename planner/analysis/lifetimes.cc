@@ -85,12 +85,10 @@ absl::Status LifetimeBuilder::TakeAllocation(const TraceEvent& event, const std:
   // The engine never sees what the runtime keeps from it (allocator/runtime), so a script must not expect it.
   allocation.outside = allocation.fenced || (event.flags & (kAllocCaptured | kAllocParallel)) != 0;
   allocation.segment = static_cast<std::uint32_t>(segment());
-  allocation.tick = device.ticks;
   const auto position = static_cast<std::uint32_t>(device.trace.allocations.size());
   if (!allocation.outside) {
     allocation.ordinal = static_cast<std::uint32_t>(requests.size());
     requests.push_back(position);
-    ++device.ticks;
   }
   homes_.push_back({event.device, position});
   device.trace.allocations.push_back(allocation);
@@ -119,8 +117,6 @@ void LifetimeBuilder::TakeFree(Allocation& allocation, Device& device) {
   allocation.free_event = static_cast<std::uint32_t>(events_);
   allocation.free_segment = static_cast<std::uint32_t>(segment());
   allocation.free_ordinal = static_cast<std::uint32_t>(device.trace.segments.back().allocations.size());
-  allocation.free_tick = device.ticks;
-  device.ticks += !cutter_.inside_fence() && !allocation.outside;
 }
 
 absl::Status LifetimeBuilder::TakeMark(const TraceEvent& event, const std::vector<Mark>& marks) {

@@ -29,19 +29,17 @@ struct Allocation {
   std::uint32_t ordinal = kNone;       // among the requests of its segment; kNone if outside
   std::uint32_t free_segment = kNone;  // kNone: never freed
   std::uint32_t free_ordinal = 0;      // of the first request of free_segment after the free
-  std::uint32_t tick = 0;              // allocations and frees of the device outside of fences before this one
-  std::uint32_t free_tick = 0;
-  std::uint32_t stream = 0;         // ordinal
-  std::uint16_t padding = 0;        // bytes - requested
-  std::uint8_t flags = 0;           // AllocFlags
-  bool foreign_stream : 1 = false;  // recorded on a stream other than its own
-  bool fenced : 1 = false;          // allocated inside a fence
-  bool outside : 1 = false;         // no part of a script: fenced, captured, or from a parallel region
+  std::uint32_t stream = 0;            // ordinal
+  std::uint16_t padding = 0;           // bytes - requested
+  std::uint8_t flags = 0;              // AllocFlags
+  bool foreign_stream : 1 = false;     // recorded on a stream other than its own
+  bool fenced : 1 = false;             // allocated inside a fence
+  bool outside : 1 = false;            // no part of a script: fenced, captured, or from a parallel region
 
   [[nodiscard]] bool freed() const { return free_event != kNever; }
   [[nodiscard]] Bytes requested() const { return bytes - padding; }
 };
-static_assert(sizeof(Allocation) == 48);
+static_assert(sizeof(Allocation) == 40);
 
 struct SegmentRequests {
   std::vector<std::uint32_t> allocations;  // indices into DeviceTrace::allocations, in order

@@ -9,14 +9,6 @@
 namespace stalloc::planner {
 namespace {
 
-// Allocations and frees of the device between the two, outside of fences; 0 if the block stays for good.
-std::uint64_t ExpectedLife(const DeviceTrace& device, const TimelineEntry& entry) {
-  const Allocation& allocation = device.allocations[entry.allocation];
-  const bool stays =
-      entry.entry_class == EntryClass::kPersistent || !allocation.freed() || FreedAtExit(device, allocation);
-  return stays ? 0 : allocation.free_tick - allocation.tick;
-}
-
 Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
   Script script;
   script.phases = device.segments[timeline.segment].phases;
@@ -29,7 +21,7 @@ Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
     entry.stream = device.allocations[from.allocation].stream;
     entry.slot = from.block == kNone ? kNoSlot : from.block;
     entry.entry_class = from.entry_class;
-    entry.expected_life = ExpectedLife(device, from);
+    entry.expected_life = from.life;
     script.entries.push_back(entry);
   }
   return script;

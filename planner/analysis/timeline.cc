@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <optional>
 
 namespace stalloc::planner {
@@ -65,8 +66,8 @@ class TimelineBuilder {
       for (std::uint32_t c = 0; c < cycle.period; ++c) {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
         for (const CycleEntry& entry : model_.scripts[c]) {
-          script.entries.push_back({entry.allocation, kNone, entry.entry_class, entry.unplanned, entry.bytes,
-                                    entry.min_bytes, entry.max_bytes});
+          script.entries.push_back({entry.allocation, kNone, entry.entry_class, entry.unplanned, LifeOf(entry),
+                                    entry.bytes, entry.min_bytes, entry.max_bytes});
         }
       }
     }
@@ -89,6 +90,10 @@ class TimelineBuilder {
     return script;
   }
 
+  [[nodiscard]] static std::uint32_t LifeOf(const CycleEntry& entry) {
+    return entry.resident ? 0 : static_cast<std::uint32_t>(entry.end - entry.begin);
+  }
+
   // Position, in its script of the period, of the steady request that a prologue request corresponds to; kNone if none.
   [[nodiscard]] std::uint32_t TwinOf(std::uint32_t segment, std::uint32_t ordinal) const {
     const std::optional<Alignment>& alignment = model_.alignments[segment];
@@ -107,6 +112,7 @@ class TimelineBuilder {
                         kNone,
                         EntryClass::kStatic,
                         StreamObstacle(allocation, model_),
+                        0,
                         allocation.bytes,
                         allocation.bytes,
                         allocation.bytes};
@@ -181,28 +187,42 @@ class TimelineBuilder {
     }
   }
 
+  // On the axis, and beyond its end for blocks that more than one cycle goes by; kStays if no free is known.
+  static constexpr Tick kStays = std::numeric_limits<Tick>::max();
   [[nodiscard]] Tick PrologueEnd(const Allocation& allocation) const {
     if (!allocation.freed() || FreedAtExit(device_, allocation)) {
-      return timeline_.end;
+      return kStays;
     }
     if (allocation.free_segment < timeline_.prologue) {
       return timeline_.scripts[allocation.free_segment].begin + allocation.free_ordinal;
     }
     const std::uint32_t first = model_.cycle.warmup;
-    const Tick end =
-        timeline_.cycle_begin + model_.Position(first, allocation.free_segment - 1, allocation.free_ordinal);
-    return std::min(end, timeline_.end);
+    return timeline_.cycle_begin + model_.Position(first, allocation.free_segment - 1, allocation.free_ordinal);
+  }
+
+  // Where sizes vary one traced block says little of the next: the steady twin's lives count, too.
+  [[nodiscard]] std::uint32_t PrologueLife(std::uint32_t s, std::uint32_t e, Lifetime traced) const {
+    if (traced.end == kStays) {
+      return 0;
+    }
+    const auto life = static_cast<std::uint32_t>(traced.end - traced.begin);
+    const CycleEntry* twin = Twin(s, e);
+    const bool varies = timeline_.scripts[s].entries[e].entry_class == EntryClass::kDynamic;
+    return varies && twin != nullptr ? std::max(life, LifeOf(*twin)) : life;
   }
 
   void PlacePrologueEntry(std::uint32_t s, std::uint32_t e) {
     TimelineEntry& entry = timeline_.scripts[s].entries[e];
+    const Tick begin = timeline_.scripts[s].begin + e;
+    const Tick traced_end = std::max(PrologueEnd(device_.allocations[entry.allocation]), begin + 1);
+    entry.life = PrologueLife(s, e, {begin, traced_end});
     if (entry.unplanned != Unplanned::kPlanned) {
       return;
     }
-    const Tick begin = timeline_.scripts[s].begin + e;
-    const Tick end = std::max(PrologueEnd(device_.allocations[entry.allocation]), begin + 1);
+    const Tick end = std::min(traced_end, timeline_.end);
     if (end == timeline_.end) {
       entry.entry_class = EntryClass::kPersistent;
+      entry.life = 0;
     }
     if (end > timeline_.cycle_begin && JoinArc(s, e, {begin, end})) {
       return;

@@ -28,6 +28,9 @@ struct TimelineEntry {
   std::uint32_t block = kNone;       // index into Problem::blocks; kNone: not planned
   EntryClass entry_class = EntryClass::kStatic;
   Unplanned unplanned = Unplanned::kPlanned;
+  // Requests from this one to the free, the latest of all traced iterations; 0: stays for good. Passes the axis' end
+  // where the block does.
+  std::uint32_t life = 0;
   Bytes bytes = 0;
   Bytes min_bytes = 0;
   Bytes max_bytes = 0;

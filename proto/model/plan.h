@@ -28,7 +28,7 @@ struct Entry {
   std::uint32_t stream = 0;  // ordinal
   std::uint32_t slot = kNoSlot;
   EntryClass entry_class = EntryClass::kStatic;
-  std::uint64_t expected_life = 0;
+  std::uint64_t expected_life = 0;  // requests; 0: not known to be freed
 };
 
 struct Phase {

@@ -89,13 +89,13 @@ TEST(ReplayTest, PredecessorsGoAroundTheCycle) {
   EXPECT_THAT(slots[entries[2].slot].predecessors, ElementsAre(entries[1].slot));
 }
 
-TEST(ReplayTest, ExpectedLivesCountAllocationsAndFrees) {
+TEST(ReplayTest, ExpectedLivesCountRequests) {
   const Planned planned = PlanOf("+w=4096 " + Repeat("I +a=1024 +b=2048 -a +c=1024 -b -c", 3));
   EXPECT_EQ(planned.plan.prologue[0].entries[0].expected_life, 0u);
   const auto& entries = planned.plan.cycle[0].entries;
   EXPECT_EQ(entries[0].expected_life, 2u);
-  EXPECT_EQ(entries[1].expected_life, 3u);
-  EXPECT_EQ(entries[2].expected_life, 2u);
+  EXPECT_EQ(entries[1].expected_life, 2u);
+  EXPECT_EQ(entries[2].expected_life, 1u);
 }
 
 TEST(ReplayTest, ScriptsKeepTheirPhases) {

@@ -110,5 +110,75 @@ TEST(TimelineTest, FencedBlocksAreInNoScript) {
   EXPECT_EQ(LoadBound(timeline.problem), 512u);
 }
 
+TEST(TimelineTest, ALifeIsTheLatestOfAllIterations) {
+  // d varies in size; the third iteration frees it two requests later than the others.
+  const Timeline timeline =
+      PlanOf(
+          "I +d=2048 +a=4096 -d +b=512 -b +c=512 -c -a I +d=3072 +a=4096 -d +b=512 -b +c=512 -c -a "
+          "I +d=1024 +a=4096 +b=512 -b +c=512 -d -c -a")
+          .timeline;
+  const TimelineEntry& d = timeline.scripts[1].entries[0];
+  ASSERT_EQ(d.entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(d.life, 4u);
+}
+
+TEST(TimelineTest, ALifeMayPassTheEndOfTheCycle) {
+  // d varies, and goes after the first request of the next iteration.
+  const Timeline timeline = PlanOf(
+                                "+d=1024 I +a=512 -d +b=1024 -a -b +d=2048 +c=512 -c "
+                                "I +a=512 -d +b=1024 -a -b +d=7168 +c=512 -c "
+                                "I +a=512 -d +b=1024 -a -b +d=3072 +c=512 -c "
+                                "I +a=512 -d +b=1024 -a -b +d=5120 +c=512 -c -d")
+                                .timeline;
+  const TimelineEntry& d = timeline.scripts.back().entries[2];
+  ASSERT_EQ(d.entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(d.life, 4u - 2u + 1u);
+}
+
+TEST(TimelineTest, ALifeIsZeroOnlyWhereNoFreeIsKnown) {
+  std::string script = "+w=4096 ";
+  for (const char* name : {"k0", "k1", "k2"}) {
+    script += "I +a=512 +x=4096 -x -a +" + std::string(name) + "=1024 ";
+  }
+  const Timeline timeline = PlanOf(script + "-w -k0 -k1 -k2").timeline;
+  EXPECT_EQ(timeline.scripts[0].entries[0].life, 0u);  // freed at exit only
+  const auto& entries = timeline.scripts.back().entries;
+  EXPECT_EQ(entries[0].life, 2u);
+  EXPECT_EQ(entries[1].life, 1u);
+  EXPECT_EQ(entries[2].life, 0u);
+}
+
+TEST(TimelineTest, AnOptionalEntryLivesAsLongAsItsLongestSample) {
+  // Each iteration lacks one of x, y and z; x stays two requests longer in the third.
+  const Timeline timeline = PlanOf(
+                                "I +a=4096 +x=7000 -x +y=9000 -y +b=512 +c=1024 -a -b -c "
+                                "I +a=4096 +y=9000 -y +z=5000 -z +b=512 +c=1024 -a -b -c "
+                                "I +a=4096 +x=7000 +z=5000 -z +b=512 -x +c=1024 -a -b -c")
+                                .timeline;
+  const auto& entries = timeline.scripts.back().entries;
+  const auto x = std::find_if(entries.begin(), entries.end(), [](const auto& e) { return e.bytes == 7168; });
+  ASSERT_NE(x, entries.end());
+  ASSERT_EQ(x->entry_class, EntryClass::kOptional);
+  EXPECT_EQ(x->life, 3u);  // past y and b, up to c
+}
+
+TEST(TimelineTest, LivesOfThePrologueGoOnIntoTheCycle) {
+  const Timeline timeline = PlanOf("+s=4096 +w=9000 " + Repeat("I +a=512 -s +b=1024 -a -b +s=4096", 3)).timeline;
+  EXPECT_EQ(timeline.scripts[0].entries[0].life, 3u);
+  EXPECT_EQ(timeline.scripts[0].entries[1].life, 0u);
+}
+
+TEST(TimelineTest, AVaryingRequestOfThePrologueLivesAsLongAsItsSteadyTwin) {
+  // The first iteration leaves state behind, and frees d two requests earlier than the others.
+  const auto steady = [](const std::string& bytes) { return "I +a=512 +d=" + bytes + " +b=512 +c=512 -d -b -c -a "; };
+  const Timeline timeline = PlanOf("I +a=512 +d=2048 -d +b=512 +c=512 +state=9000 -b -c -a " + steady("3072") +
+                                   steady("1024") + steady("7168"))
+                                .timeline;
+  ASSERT_EQ(timeline.prologue, 2u);
+  const TimelineEntry& d = timeline.scripts[1].entries[1];
+  ASSERT_EQ(d.entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(d.life, 3u);
+}
+
 }  // namespace
 }  // namespace stalloc::planner
