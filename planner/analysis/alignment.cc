@@ -5,6 +5,7 @@
 
 #include "absl/hash/hash.h"
 #include "planner/analysis/anchors.h"
+#include "planner/analysis/similar_requests.h"
 
 namespace stalloc::planner {
 namespace {
@@ -57,59 +58,42 @@ Matches PairByPosition(Keys left, Keys right) {
   return matches;
 }
 
-// An edit script, and what it leaves unexplained between two of its matches pair by position.
-Matches FillBetween(const Matches& script, Keys left, Keys right) {
+bool FewEnough(Keys left, Keys right) { return left.size() <= kMostSimilarPairs / right.size(); }
+
+Matches AlignCore(Keys left, Keys right);
+
+// What lies between the matches is aligned for itself.
+Matches FillBetween(const Matches& matches, Keys left, Keys right) {
   Collector collector;
   WalkGaps(
-      script, left.size(), right.size(),
+      matches, left.size(), right.size(),
       [&](std::size_t lb, std::size_t le, std::size_t rb, std::size_t re) {
-        collector.Add(PairByPosition(left.subspan(lb, le - lb), right.subspan(rb, re - rb)), lb, rb);
+        collector.Add(AlignCore(left.subspan(lb, le - lb), right.subspan(rb, re - rb)), lb, rb);
       },
       [&](std::size_t l, std::size_t r) { collector.Add(l, r); });
   return collector.Take();
 }
 
-std::size_t EqualPositions(Keys left, Keys right) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
-    count += left[i] == right[i];
-  }
-  return count;
-}
+bool AllEqual(Keys left, Keys right) { return std::equal(left.begin(), left.end(), right.begin(), right.end()); }
 
-// What lies between two anchors.
-Matches AlignGap(Keys left, Keys right) {
-  if (left.empty() || right.empty()) {
-    return {};
-  }
-  const std::size_t equal = EqualPositions(left, right);
-  if (left.size() == right.size() && equal == left.size()) {
-    return PairByPosition(left, right);
-  }
-  const std::optional<Matches> script = LongestCommonSubsequence(left, right, kMaxEdits);
-  const bool explains = script.has_value() && 2 * script->size() > std::min(left.size(), right.size());
-  const bool needed = left.size() != right.size() || (script.has_value() && script->size() > 2 * equal);
-  return explains && needed ? FillBetween(*script, left, right) : PairByPosition(left, right);
-}
-
-// Neither begins nor ends with a common request.
 Matches AlignCore(Keys left, Keys right) {
   if (left.empty() || right.empty()) {
     return {};
+  }
+  if (AllEqual(left, right)) {
+    return PairByPosition(left, right);
   }
   // A script that explains most of it is better than anchors, which need every occurrence of a size to agree.
   const std::optional<Matches> script = LongestCommonSubsequence(left, right, kMaxEdits);
   if (script.has_value() && 4 * script->size() >= 3 * std::min(left.size(), right.size())) {
     return FillBetween(*script, left, right);
   }
-  Collector collector;
-  WalkGaps(
-      FindAnchors(left, right), left.size(), right.size(),
-      [&](std::size_t lb, std::size_t le, std::size_t rb, std::size_t re) {
-        collector.Add(AlignGap(left.subspan(lb, le - lb), right.subspan(rb, re - rb)), lb, rb);
-      },
-      [&](std::size_t l, std::size_t r) { collector.Add(l, r); });
-  return collector.Take();
+  if (FewEnough(left, right)) {
+    return AlignSimilar(left, right);
+  }
+  // Between two anchors a size may agree that does not on the whole. Each level has fewer requests than the one above.
+  const Matches anchors = FindAnchors(left, right);
+  return anchors.empty() ? PairByPosition(left, right) : FillBetween(anchors, left, right);
 }
 
 // Marks as keys: everything that tells phases of one iteration apart. The number of an iteration does not.

@@ -1,14 +1,15 @@
 // Alignment: which request of one iteration is which request of another.
 //
-// Within a phase (between two marks that both iterations have) requests are aligned in three steps:
-//   1. equal beginnings and ends, then a small edit script: enough where iterations are nearly the same;
-//   2. anchors: sizes whose subsequence is the same in both (offenders are dropped until it is). A model's static
-//   tensors are
-//      such; the token-dependent ones of a mixture of experts are not;
-//   3. between two anchors: an edit script where it explains most of it, else position by position. So the k-th varying
-//   request
-//      of a gap is paired with the k-th, and becomes one dynamic request instead of two optional ones.
-// The result is monotone. Nearly linear: no step is quadratic in the number of requests.
+// Within a phase (between two marks that both iterations have):
+//   1. equal beginnings and ends;
+//   2. an edit script, where it explains most of the rest: iterations are nearly the same;
+//   3. where few requests are left, the alignment of those that are most alike (similar_requests.h): the experts of one
+//   layer, some of them without tokens;
+//   4. else anchors: sizes whose subsequence is the same in both (offenders are dropped until it is). A model's static
+//   tensors are such, in some of its layers even if not in all.
+// What lies between the matches of 2 and 4 is aligned in the same way. So a varying request is paired with the one that
+// takes its place, and becomes one dynamic request instead of two optional ones. The result is monotone. No step is
+// quadratic in the number of requests of an iteration.
 #pragma once
 
 #include <cstdint>

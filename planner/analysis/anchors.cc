@@ -48,8 +48,9 @@ Numbered Number(std::span<const RequestKey> left, std::span<const RequestKey> ri
   return result;
 }
 
-Bytes Weight(const Numbered& numbered, std::uint32_t number) {
-  return KeyBytes(numbered.keys[number]) * static_cast<Bytes>(numbered.states[number].left);
+// Sizes that vary occur equally often by chance, and then seldom.
+std::pair<std::int64_t, Bytes> Weight(const Numbered& numbered, std::uint32_t number) {
+  return {numbered.states[number].left, KeyBytes(numbered.keys[number])};
 }
 
 void DropOffenders(Numbered& numbered) {
@@ -74,8 +75,8 @@ void DropOffenders(Numbered& numbered) {
       ++j;
       continue;
     }
-    const Bytes left_weight = Weight(numbered, left);
-    const Bytes right_weight = Weight(numbered, right);
+    const auto left_weight = Weight(numbered, left);
+    const auto right_weight = Weight(numbered, right);
     states[left].anchor = left_weight > right_weight;
     states[right].anchor = right_weight > left_weight;
   }

@@ -2,8 +2,8 @@
 //
 // A set of keys (size and stream) such that both sequences, restricted to these keys, are identical. Found in one pass:
 // keys that occur a different number of times go first; then both sequences are walked in step, and at each
-// disagreement the key of less weight (bytes over the iteration) is dropped. What matched before stays matched, since a
-// dropped key left both sides alike. Keys under kAnchorBytes are too common to hold anything in place.
+// disagreement the key that occurs less often (of equals, the smaller) is dropped. What matched before stays matched,
+// since a dropped key left both sides alike. Keys under kAnchorBytes are too common to hold anything in place.
 #pragma once
 
 #include <span>

@@ -71,6 +71,48 @@ TEST(AlignRequestsTest, KeepsADifferenceInCountBetweenItsAnchors) {
   EXPECT_EQ(alignment.ToRight(121), 122u);
 }
 
+// One layer of a mixture of experts: each expert has a mask, rows of its own number, and a result of a fixed size.
+// `given`: which experts have tokens; one without stops after its mask.
+void AppendLayer(std::mt19937& random, const std::vector<bool>& given, std::vector<Bytes>* kib) {
+  kib->insert(kib->end(), {512, 96});
+  for (const bool tokens : given) {
+    kib->insert(kib->end(), {16, 21});
+    if (!tokens) continue;
+    const Bytes rows = 40 + random() % 9;
+    kib->insert(kib->end(), {rows, 11 * rows, 11 * rows, 16 * rows, 512});
+  }
+  kib->push_back(96);
+}
+
+TEST(AlignRequestsTest, ExpertsWithoutTokensCostOnlyTheirOwnRequests) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    std::vector<Bytes> left;
+    std::vector<Bytes> right;
+    std::vector<std::uint32_t> partner;  // on the left, of each request on the right
+    for (int layer = 0; layer < 12; ++layer) {
+      const std::size_t left_begin = left.size();
+      const std::size_t right_begin = right.size();
+      const std::size_t lost = random() % 16;
+      AppendLayer(random, std::vector<bool>(16, true), &left);
+      std::vector<bool> given(16, true);
+      given[lost] = layer % 2 == 0;
+      AppendLayer(random, given, &right);
+      for (std::size_t i = right_begin; i < right.size(); ++i) {
+        const std::size_t at = i - right_begin;
+        const bool behind = layer % 2 == 1 && at >= 2 + 7 * lost + 2;
+        partner.push_back(static_cast<std::uint32_t>(left_begin + at + (behind ? 5 : 0)));
+      }
+    }
+    const Alignment alignment(AlignRequests(Keys(left), Keys(right)), static_cast<std::uint32_t>(left.size()),
+                              static_cast<std::uint32_t>(right.size()));
+    for (std::uint32_t i = 0; i < right.size(); ++i) {
+      EXPECT_EQ(alignment.ToLeft(i), partner[i]) << i;
+    }
+  }
+}
+
 TEST(AlignRequestsTest, DoesNotPairAcrossStreams) {
   const std::vector<RequestKey> left{MakeKey(1024, 0), MakeKey(2048, 0), MakeKey(4096, 0)};
   const std::vector<RequestKey> right{MakeKey(1024, 0), MakeKey(3072, 1), MakeKey(4096, 0)};

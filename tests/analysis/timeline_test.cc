@@ -149,17 +149,17 @@ TEST(TimelineTest, ALifeIsZeroOnlyWhereNoFreeIsKnown) {
 }
 
 TEST(TimelineTest, AnOptionalEntryLivesAsLongAsItsLongestSample) {
-  // Each iteration lacks one of x, y and z; x stays two requests longer in the third.
+  // The second iteration lacks x, and the third keeps it for two requests more; the size of d varies.
   const Timeline timeline = PlanOf(
-                                "I +a=4096 +x=7000 -x +y=9000 -y +b=512 +c=1024 -a -b -c "
-                                "I +a=4096 +y=9000 -y +z=5000 -z +b=512 +c=1024 -a -b -c "
-                                "I +a=4096 +x=7000 +z=5000 -z +b=512 -x +c=1024 -a -b -c")
+                                "I +a=4096 +d=20000 -d +b=512 +x=7000 -x +e=600 +c=1024 -a -b -c -e "
+                                "I +a=4096 +d=30000 -d +b=512 +e=600 +c=1024 -a -b -c -e "
+                                "I +a=4096 +d=10000 -d +b=512 +x=7000 +e=600 +c=1024 -x -a -b -c -e")
                                 .timeline;
   const auto& entries = timeline.scripts.back().entries;
   const auto x = std::find_if(entries.begin(), entries.end(), [](const auto& e) { return e.bytes == 7168; });
   ASSERT_NE(x, entries.end());
   ASSERT_EQ(x->entry_class, EntryClass::kOptional);
-  EXPECT_EQ(x->life, 3u);  // past y and b, up to c
+  EXPECT_EQ(x->life, 3u);
 }
 
 TEST(TimelineTest, LivesOfThePrologueGoOnIntoTheCycle) {

@@ -1,0 +1,23 @@
+// Alignment of two short runs of requests by how alike they are, where neither equal sizes nor anchors tell.
+//
+// Global alignment with affine gaps: O. Gotoh, "An improved algorithm for matching biological sequences", J. Mol. Biol.
+// 162 (1982). Equal requests of a size that means something count most, sizes of one magnitude a little (the tokens of
+// an expert vary by a factor of three or so), a run that one side lacks as a whole costs little more than one request
+// (an expert without tokens, a branch not taken). Requests of two streams are never paired. O(left x right) time, one
+// byte for each pair of positions.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "planner/analysis/edit_script.h"
+
+namespace stalloc::planner {
+
+// Runs with a product of lengths up to this are aligned so.
+inline constexpr std::size_t kMostSimilarPairs = std::size_t{1} << 20;
+
+// REQUIRES: left.size() * right.size() <= kMostSimilarPairs. Deterministic; pure.
+[[nodiscard]] Matches AlignSimilar(std::span<const RequestKey> left, std::span<const RequestKey> right);
+
+}  // namespace stalloc::planner
