@@ -16,6 +16,13 @@ class ExpandableSimulation final : public SimulatedAllocator {
   void Free(BlockId block) override;
   [[nodiscard]] Bytes held_bytes() const override { return held_; }
 
+  // Where a live block lies: `address` counts from the beginning of its pool's range.
+  struct Place {
+    std::uint32_t pool = 0;
+    Offset address = 0;
+  };
+  [[nodiscard]] Place PlaceOf(BlockId block) const { return {blocks_[block].pool, blocks_[block].address}; }
+
  private:
   struct Pool {
     FreeBlocks free;

@@ -49,8 +49,11 @@ std::vector<Row> ParseRows(const std::string& text) {
 
 Trace ReadCorpus(const std::string& name) {
   const char* root = std::getenv("STALLOC_SOURCE_DIR");
-  const std::vector<Row> rows =
-      ParseRows(ReadGzip(std::string(root == nullptr ? "." : root) + "/bench/corpus/" + name + ".txt.gz"));
+  return ReadCorpusFile(std::string(root == nullptr ? "." : root) + "/bench/corpus/" + name + ".txt.gz");
+}
+
+Trace ReadCorpusFile(const std::string& path) {
+  const std::vector<Row> rows = ParseRows(ReadGzip(path));
   struct Step {
     std::int64_t tick;
     std::size_t row;

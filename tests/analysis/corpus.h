@@ -7,7 +7,8 @@
 
 namespace stalloc::planner {
 
-// `name` without ".txt.gz". Throws std::runtime_error if it cannot be read.
+// `name` without ".txt.gz", below $STALLOC_SOURCE_DIR or here. Both throw std::runtime_error if it cannot be read.
 [[nodiscard]] Trace ReadCorpus(const std::string& name);
+[[nodiscard]] Trace ReadCorpusFile(const std::string& path);
 
 }  // namespace stalloc::planner

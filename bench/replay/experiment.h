@@ -1,0 +1,59 @@
+// One experiment: a plan from some iterations of a recording, another iteration served on it, and what PyTorch's own
+// allocators would hold for the same run.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/replay/recording.h"
+#include "bench/replay/replayer.h"
+#include "bench/replay/runs.h"
+#include "planner/packing/portfolio.h"
+
+namespace stalloc::bench {
+
+struct ExperimentOptions {
+  std::vector<std::size_t> planned = {0, 1, 2};  // iterations, in this order
+  std::size_t served = 3;
+  MarkStyle marks = MarkStyle::kRecorded;
+  double edited_share = 0;  // of the served iteration's requests: dropped, and as many inserted
+  std::uint64_t seed = 1;   // of the edits and of the packing
+  int threads = 2;          // of the packing
+  std::chrono::steady_clock::duration packing_time = planner::kDefaultPackingTime;
+  bool times = true;  // measure the time of requests, too
+};
+
+struct Experiment {
+  std::string name;
+  std::vector<std::size_t> planned;
+  std::size_t served = 0;
+  Bytes plan_bytes = 0;     // the arena that was planned
+  std::size_t warmup = 0;   // iterations that ran before the served one
+  double plan_seconds = 0;  // analysis, packing and checks
+  Replayed replayed = {};
+  std::array<PairTimes, kServedKinds> times{};
+  Bytes native_bytes = 0;  // what each of PyTorch's allocators would hold for the same run
+  Bytes expandable_bytes = 0;
+};
+
+// The plan is made from set-up and planned iterations. What is served is the set-up, the plan's warm-up iterations and
+// the served iteration, as a run of its own. OutOfRange: no such iteration. FailedPrecondition: nothing to plan.
+[[nodiscard]] absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const ExperimentOptions& options);
+
+// `options` once for each order of the iterations behind the first planned one, the served one among them: every choice
+// of who is planned from and who is served. InvalidArgument: more than 120 orders.
+[[nodiscard]] absl::StatusOr<std::vector<Experiment>> RunAllOrders(const Recording& recording,
+                                                                   const ExperimentOptions& options);
+
+struct Spread {
+  double mean = 0;
+  double worst = 0;
+};
+// Of held / live. REQUIRES: not empty.
+[[nodiscard]] Spread RatioSpread(const std::vector<Experiment>& experiments);
+
+}  // namespace stalloc::bench

@@ -1,0 +1,54 @@
+#include "bench/replay/floors.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/replay/edits.h"
+
+namespace stalloc::bench {
+
+const std::vector<Floor>& Floors() {
+  constexpr double kEdited = 0.005;
+  static const std::vector<Floor> floors = {
+      {.name = "gpt_moe16", .run = "gpt_moe16", .ratio = 1.001},
+      {.name = "gpt_moe16, tail cut", .run = "gpt_moe16", .cut_tail = true, .ratio = 1.003},
+      {.name = "megatron_moe_ep2", .run = "megatron_moe_ep2_rank0", .all_orders = true, .ratio = 1.004},
+      {.name = "gpt_moe16, edited", .run = "gpt_moe16", .edited_share = kEdited, .ratio = 1.01},
+      {.name = "gpt_moe16, tail cut, edited",
+       .run = "gpt_moe16",
+       .cut_tail = true,
+       .edited_share = kEdited,
+       .ratio = 1.01},
+      {.name = "megatron_moe_ep2, edited",
+       .run = "megatron_moe_ep2_rank0",
+       .all_orders = true,
+       .edited_share = kEdited,
+       .ratio = 1.01},
+  };
+  return floors;
+}
+
+absl::StatusOr<FloorResult> MeasureFloor(const Floor& floor, const std::string& root,
+                                         const ExperimentOptions& options) {
+  absl::StatusOr<Recording> recording = ReadRecording(absl::StrCat(root, "/bench/corpus/", floor.run, ".txt.gz"));
+  if (!recording.ok()) return recording.status();
+  if (floor.cut_tail) {
+    if (absl::Status status = CutCommonTail(&*recording); !status.ok()) return status;
+  }
+  ExperimentOptions chosen = options;
+  chosen.edited_share = floor.edited_share;
+  FloorResult result{.floor = floor, .experiments = {}};
+  if (floor.all_orders) {
+    absl::StatusOr<std::vector<Experiment>> experiments = RunAllOrders(*recording, chosen);
+    if (!experiments.ok()) return experiments.status();
+    result.experiments = *std::move(experiments);
+  } else {
+    absl::StatusOr<Experiment> experiment = RunExperiment(*recording, chosen);
+    if (!experiment.ok()) return experiment.status();
+    result.experiments.push_back(*std::move(experiment));
+  }
+  for (Experiment& experiment : result.experiments) experiment.name = floor.name;
+  return result;
+}
+
+}  // namespace stalloc::bench

@@ -1,0 +1,34 @@
+// What serving what a plan cannot know must reach, as data (replay_bench --floors).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/replay/experiment.h"
+
+namespace stalloc::bench {
+
+// Held / peak live of recorded runs, planned from iterations 0 to 2, iteration 3 served; or the mean over all orders.
+struct Floor {
+  std::string name;
+  std::string run;  // in bench/corpus
+  bool cut_tail = false;
+  bool all_orders = false;
+  double edited_share = 0;
+  double ratio = 1;  // at most
+};
+
+[[nodiscard]] const std::vector<Floor>& Floors();
+
+struct FloorResult {
+  Floor floor;
+  std::vector<Experiment> experiments;
+
+  [[nodiscard]] bool held() const { return RatioSpread(experiments).mean <= floor.ratio; }
+};
+
+// `root`: the repository. `options`: those that the floor does not set.
+[[nodiscard]] absl::StatusOr<FloorResult> MeasureFloor(const Floor& floor, const std::string& root,
+                                                       const ExperimentOptions& options);
+
+}  // namespace stalloc::bench

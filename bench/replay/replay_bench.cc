@@ -1,0 +1,209 @@
+// Serves one iteration of a recorded run on a plan made from others, through the real runtime: what is held for it, who
+// serves it, and how long that takes. Results go to standard output, progress to standard error.
+//
+//   replay_bench [flags] [FILE.txt.gz|FILE.trace]...    --help lists the flags
+//
+// Exit codes: 0 ok; 1 bad input, a block that overlaps another, or (--floors) a floor that is missed; 2 usage.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "bench/plan_quality/results.h"
+#include "bench/replay/edits.h"
+#include "bench/replay/experiment.h"
+#include "bench/replay/floors.h"
+#include "bench/replay/results.h"
+#include "planner/cli/arguments.h"
+
+ABSL_FLAG(std::string, plan_from, "0-2", "Iterations that the plan is made from: a range, or numbers in any order.");
+ABSL_FLAG(int, serve, 3, "The iteration that is served.");
+ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is served; the first planned one stays.");
+ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so that what varies decides the peak.");
+ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
+ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
+ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
+ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
+ABSL_FLAG(std::string, floor, "", "Only floors whose name contains this.");
+ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
+ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
+          "Seconds that the search for a packing may take.");
+ABSL_FLAG(int, threads, 2, "Threads of that search.");
+ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
+ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
+ABSL_FLAG(bool, markdown, false, "Print Markdown tables.");
+
+namespace stalloc::bench {
+namespace {
+
+int Fail(absl::string_view message, int exit_code = 1) {
+  std::cerr << "replay_bench: " << message << '\n';
+  return exit_code;
+}
+
+// "0-2", "0,2,1"
+absl::StatusOr<std::vector<std::size_t>> ParseIterations(const std::string& text) {
+  std::vector<std::size_t> iterations;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+    if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) || last < first) {
+      return absl::InvalidArgumentError(absl::StrCat("--plan-from: expected iterations as 0-2 or 0,2,1; found ", text));
+    }
+    for (std::uint32_t iteration = first; iteration <= last; ++iteration) iterations.push_back(iteration);
+  }
+  return iterations;
+}
+
+absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
+  ExperimentOptions options;
+  const absl::StatusOr<std::vector<std::size_t>> planned = ParseIterations(absl::GetFlag(FLAGS_plan_from));
+  if (!planned.ok()) return planned.status();
+  if (absl::GetFlag(FLAGS_serve) < 0) return absl::InvalidArgumentError("--serve: expected an iteration from 0 on");
+  const double edited = absl::GetFlag(FLAGS_edit);
+  if (edited < 0 || edited > 100) return absl::InvalidArgumentError("--edit: expected percent, 0 to 100");
+  options.planned = *planned;
+  options.served = static_cast<std::size_t>(absl::GetFlag(FLAGS_serve));
+  options.marks = absl::GetFlag(FLAGS_marks) ? MarkStyle::kRecorded : MarkStyle::kOptimizerStepsOnly;
+  options.edited_share = edited / 100;
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
+  options.times = absl::GetFlag(FLAGS_times);
+  return options;
+}
+
+absl::Status Measure(const std::string& path, const ExperimentOptions& options, std::vector<Experiment>* experiments) {
+  absl::StatusOr<Recording> recording = ReadRecording(path);
+  if (!recording.ok()) return recording.status();
+  if (absl::GetFlag(FLAGS_cut_tail)) {
+    if (absl::Status status = CutCommonTail(&*recording); !status.ok()) return status;
+    absl::StrAppend(&recording->name, ", tail cut");
+  }
+  if (absl::GetFlag(FLAGS_orders)) {
+    absl::StatusOr<std::vector<Experiment>> orders = RunAllOrders(*recording, options);
+    if (!orders.ok()) return orders.status();
+    const Spread spread = RatioSpread(*orders);
+    std::cerr << absl::StrFormat("%s: held / live %.5f (mean of %d orders), %.5f (worst)\n", recording->name,
+                                 spread.mean, orders->size(), spread.worst);
+    for (Experiment& experiment : *orders) experiments->push_back(std::move(experiment));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Experiment> experiment = RunExperiment(*recording, options);
+  if (!experiment.ok()) return experiment.status();
+  experiments->push_back(*std::move(experiment));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<FloorResult>> MeasureFloors(const ExperimentOptions& options) {
+  const char* const source = std::getenv("STALLOC_SOURCE_DIR");
+  std::string root = absl::GetFlag(FLAGS_root);
+  if (root.empty()) root = source == nullptr ? "." : source;
+  std::vector<FloorResult> results;
+  for (const Floor& floor : Floors()) {
+    if (!absl::StrContains(floor.name, absl::GetFlag(FLAGS_floor))) continue;
+    absl::StatusOr<FloorResult> result = MeasureFloor(floor, root, options);
+    if (!result.ok()) return result.status();
+    std::cerr << absl::StrFormat("%-30s %.5f\n", floor.name, RatioSpread(result->experiments).mean);
+    results.push_back(*std::move(result));
+  }
+  if (results.empty()) return absl::InvalidArgumentError("no floor has such a name");
+  return results;
+}
+
+int ReportFloors(const std::vector<FloorResult>& floors) {
+  int missed = 0;
+  for (const FloorResult& result : floors) {
+    if (result.held()) continue;
+    ++missed;
+    std::cout << absl::StrFormat("missed: %s: expected held / live of at most %.5f, found %.5f\n", result.floor.name,
+                                 result.floor.ratio, RatioSpread(result.experiments).mean);
+  }
+  std::cout << floors.size() << " floors measured, " << missed << " missed\n";
+  return missed == 0 ? 0 : 1;
+}
+
+RunFacts FactsOf(const std::vector<std::string>& arguments) {
+  return {.date = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
+          .version = STALLOC_VERSION,
+          .compiler = STALLOC_COMPILER,
+          .command_line = absl::StrCat("replay_bench ", planner::CommandLineWithoutFolders(arguments))};
+}
+
+// To a temporary name first: a reader never sees half of it.
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  std::ofstream out(temporary);
+  out << text;
+  out.close();
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+int Run(const std::vector<std::string>& arguments, const std::vector<std::string>& files) {
+  const absl::StatusOr<ExperimentOptions> options = OptionsFromFlags();
+  if (!options.ok()) return Fail(options.status().message(), 2);
+  const bool with_floors = absl::GetFlag(FLAGS_floors);
+  if (files.empty() != with_floors) return Fail("expected recorded runs, or --floors and none", 2);
+  const bool markdown = absl::GetFlag(FLAGS_markdown);
+  std::vector<Experiment> experiments;
+  std::vector<FloorResult> floors;
+  for (const std::string& file : files) {
+    if (absl::Status status = Measure(file, *options, &experiments); !status.ok()) return Fail(status.message());
+  }
+  if (with_floors) {
+    absl::StatusOr<std::vector<FloorResult>> measured = MeasureFloors(*options);
+    if (!measured.ok()) return Fail(measured.status().message());
+    floors = *std::move(measured);
+    std::cout << FloorTable(floors, markdown);
+  } else if (markdown || absl::GetFlag(FLAGS_orders)) {
+    std::cout << ExperimentTable(experiments, markdown);
+  } else {
+    for (const Experiment& experiment : experiments) std::cout << ExperimentText(experiment);
+  }
+  if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
+    const absl::Status status = WriteFile(path, ResultsJson(experiments, floors, FactsOf(arguments)));
+    if (!status.ok()) return Fail(status.message());
+  }
+  return with_floors ? ReportFloors(floors) : 0;
+}
+
+}  // namespace
+}  // namespace stalloc::bench
+
+int main(int argc, char** argv) {
+  const stalloc::planner::CommandSyntax syntax{
+      "replay_bench",
+      "[FILE.txt.gz|FILE.trace]...",
+      "What is held for an iteration that a plan made from others cannot know.",
+      "",
+      {"plan_from", "serve", "orders", "cut_tail", "edit", "marks", "times", "floors", "floor", "root", "time_limit",
+       "threads", "seed", "json", "markdown"}};
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (stalloc::planner::AsksForHelp(arguments)) {
+    std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});
+    return 0;
+  }
+  const absl::StatusOr<std::vector<std::string>> files = stalloc::planner::ParseArguments(syntax, arguments);
+  if (!files.ok()) return stalloc::bench::Fail(files.status().message(), 2);
+  return stalloc::bench::Run(arguments, *files);
+}

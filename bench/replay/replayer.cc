@@ -1,0 +1,251 @@
+#include "bench/replay/replayer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "allocator/driver/host_driver.h"
+#include "allocator/runtime/device_runtime.h"
+#include "bench/replay/expandable_upstream.h"
+#include "bench/replay/live_ranges.h"
+
+namespace stalloc::bench {
+namespace {
+
+// More than any recorded run holds; the host driver only counts it.
+constexpr Bytes kDeviceBytes = Bytes{512} << 30;
+
+// Streams that have done everything as soon as it is asked for: what they cost is not measured here.
+class InstantFence final : public StreamFence {
+ public:
+  Event Record(StreamHandle /*stream*/) noexcept override { return ++last_; }
+  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
+  bool Done(Event /*event*/) noexcept override { return true; }
+  void Recycle(Event /*event*/) noexcept override {}
+
+ private:
+  Event last_ = 0;
+};
+
+// A device with a runtime on it, and the run's blocks there.
+class Bed {
+ public:
+  static absl::StatusOr<std::unique_ptr<Bed>> Make(const ComposedRun& run, const DevicePlan& plan) {
+    std::unique_ptr<Bed> bed(new Bed(run));
+    bed->driver_ = HostDriver::Create({.capacity = kDeviceBytes});
+    if (bed->driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
+    bed->runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = run.device,
+                                                                         .upstream = &bed->upstream_,
+                                                                         .driver = bed->driver_.get(),
+                                                                         .fence = &bed->fence_,
+                                                                         .plan = &plan});
+    if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
+    return bed;
+  }
+
+  void Allocate(std::uint32_t block) {
+    const Block& asked = run_.blocks[block];
+    pointers_[block] = runtime_->Allocate(asked.requested, handles_[asked.stream], OriginOf(asked));
+  }
+  void Free(std::uint32_t block) { runtime_->Free(pointers_[block]); }
+  void Do(const Step& step) {
+    switch (step.kind) {
+      case StepKind::kAllocate:
+        return Allocate(step.index);
+      case StepKind::kFree:
+        return Free(step.index);
+      case StepKind::kUse:
+        return runtime_->RecordStream(pointers_[step.index], handles_[step.stream]);
+      case StepKind::kMark:
+        return runtime_->OnMark(run_.marks[step.index]);
+    }
+  }
+
+  [[nodiscard]] DeviceRuntime& runtime() { return *runtime_; }
+  [[nodiscard]] Address AddressOf(std::uint32_t block) const { return reinterpret_cast<Address>(pointers_[block]); }
+  [[nodiscard]] Bytes arena_bytes() const { return runtime_->arena()->mapped_bytes(); }
+  [[nodiscard]] Bytes upstream_bytes() const { return upstream_.held(); }
+  [[nodiscard]] Bytes touched_bytes() const { return driver_->GetCounts().resident_bytes; }
+
+ private:
+  explicit Bed(const ComposedRun& run) : run_(run), pointers_(run.blocks.size()) {
+    for (const StreamInfo& stream : run.streams) {
+      if (stream.ordinal >= handles_.size()) handles_.resize(stream.ordinal + 1);
+      handles_[stream.ordinal] = stream.handle;
+    }
+  }
+
+  static Origin OriginOf(const Block& block) {
+    if ((block.flags & kAllocCaptured) != 0) return Origin::kCaptured;
+    return (block.flags & kAllocParallel) != 0 ? Origin::kParallel : Origin::kProgram;
+  }
+
+  const ComposedRun& run_;
+  ExpandableUpstream upstream_;
+  InstantFence fence_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<DeviceRuntime> runtime_;  // after what it uses: destroyed first
+  std::vector<void*> pointers_;             // by block
+  std::vector<StreamHandle> handles_;       // by the stream's ordinal, which counts through all devices
+};
+
+class Replayer {
+ public:
+  Replayer(const ComposedRun& run, Bed& bed) : run_(run), bed_(bed) { result_.served_by.resize(run.blocks.size()); }
+
+  absl::StatusOr<Replayed> Replay() {
+    arena_ = bed_.arena_bytes();
+    for (std::size_t i = 0; i < run_.steps.size(); ++i) {
+      if (i == run_.begin.back()) before_ = bed_.runtime().Stats();
+      if (absl::Status status = Take(run_.steps[i], i >= run_.begin.back()); !status.ok()) return status;
+    }
+    return Finish();
+  }
+
+ private:
+  absl::Status Take(const Step& step, bool served) {
+    // A free ends the block's range before the runtime can give it out again.
+    if (step.kind == StepKind::kFree && !live_.Remove(bed_.AddressOf(step.index))) {
+      return absl::InternalError(absl::StrCat("block ", step.index, " is freed, but was not alive"));
+    }
+    const std::uint64_t dynamic_before = dynamic_hits_;
+    bed_.Do(step);
+    if (step.kind == StepKind::kAllocate) {
+      if (absl::Status status = Placed(step.index, dynamic_before, served); !status.ok()) return status;
+    }
+    WatchHeld(served);
+    return absl::OkStatus();
+  }
+
+  absl::Status Placed(std::uint32_t block, std::uint64_t dynamic_before, bool served) {
+    const Bytes bytes = BlockBytes(run_.blocks[block].requested);
+    if (!live_.Add(bed_.AddressOf(block), bytes)) {
+      return absl::InternalError(
+          absl::StrCat("block ", block, " of ", bytes, " bytes overlaps a live one at ", bed_.AddressOf(block)));
+    }
+    ServedBy kind = ServedBy::kUpstream;
+    if (bed_.runtime().Owns(reinterpret_cast<const void*>(bed_.AddressOf(block)))) {
+      dynamic_hits_ = bed_.runtime().Stats().dynamic_hits;
+      kind = dynamic_hits_ > dynamic_before ? ServedBy::kDynamic : ServedBy::kPlanned;
+    }
+    result_.served_by[block] = kind;
+    if (served) {
+      ++result_.requests[static_cast<std::size_t>(kind)];
+      result_.bytes[static_cast<std::size_t>(kind)] += bytes;
+    }
+    return absl::OkStatus();
+  }
+
+  void WatchHeld(bool served) {
+    const Bytes arena = bed_.arena_bytes();
+    if (served && arena > arena_) {
+      ++result_.growth_steps;
+      result_.growth_bytes += arena - arena_;
+    }
+    arena_ = arena;
+    result_.peak_held_bytes = std::max(result_.peak_held_bytes, arena + bed_.upstream_bytes());
+  }
+
+  absl::StatusOr<Replayed> Finish() {
+    const RuntimeStats stats = bed_.runtime().Stats();
+    for (std::size_t i = 0; i < kMissReasons; ++i) {
+      result_.misses[i] = stats.engine.misses[i] - before_.engine.misses[i];
+    }
+    result_.peak_live_bytes = PeakLiveBytes(run_, 0);
+    result_.served_peak_live_bytes = PeakLiveBytes(run_, run_.begin.back());
+    result_.arena_bytes = bed_.arena_bytes();
+    result_.upstream_bytes = bed_.upstream_bytes();
+    result_.gave_up = stats.gave_up;
+    if (stats.run.live_bytes != result_.peak_live_bytes) {
+      return absl::InternalError(absl::StrCat("peak of live bytes: expected ", result_.peak_live_bytes,
+                                              ", the runtime counted ", stats.run.live_bytes));
+    }
+    if (const Bytes touched = bed_.touched_bytes(); touched != 0) {
+      return absl::InternalError(absl::StrCat("expected that no memory is touched, found ", touched, " bytes"));
+    }
+    return std::move(result_);
+  }
+
+  const ComposedRun& run_;
+  Bed& bed_;
+  LiveRanges live_;
+  Replayed result_;
+  RuntimeStats before_;  // as the served iteration begins
+  std::uint64_t dynamic_hits_ = 0;
+  Bytes arena_ = 0;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double NanosecondsSince(Clock::time_point start) {
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+}
+
+// Sorts in part. REQUIRES: not empty.
+double Quantile(std::vector<double>& values, double share) {
+  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + rank, values.end());
+  return values[static_cast<std::size_t>(rank)];
+}
+
+double ClockNanoseconds() {
+  std::vector<double> times;
+  for (int i = 0; i < 1001; ++i) times.push_back(NanosecondsSince(Clock::now()));
+  return Quantile(times, 0.5);
+}
+
+}  // namespace
+
+const char* ServedByName(ServedBy kind) {
+  switch (kind) {
+    case ServedBy::kPlanned:
+      return "planned";
+    case ServedBy::kDynamic:
+      return "dynamic";
+    case ServedBy::kUpstream:
+      return "upstream";
+    case ServedBy::kCount:
+      break;
+  }
+  return "?";
+}
+
+absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan) {
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
+  return bed.ok() ? Replayer(run, **bed).Replay() : bed.status();
+}
+
+absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run, const DevicePlan& plan,
+                                                            const std::vector<ServedBy>& served_by) {
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
+  if (!bed.ok()) return bed.status();
+  const double clock = ClockNanoseconds();
+  std::vector<double> allocate_ns(run.blocks.size(), -1);  // -1: not of the served iteration
+  std::array<std::vector<double>, kServedKinds> pairs;
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    const Step& step = run.steps[i];
+    const bool timed = i >= run.begin.back() && (step.kind == StepKind::kAllocate || step.kind == StepKind::kFree);
+    if (!timed) {
+      (*bed)->Do(step);
+      continue;
+    }
+    const Clock::time_point start = Clock::now();
+    (*bed)->Do(step);
+    const double taken = std::max(0.0, NanosecondsSince(start) - clock);
+    if (step.kind == StepKind::kAllocate) {
+      allocate_ns[step.index] = taken;
+    } else if (allocate_ns[step.index] >= 0) {
+      pairs[static_cast<std::size_t>(served_by[step.index])].push_back(allocate_ns[step.index] + taken);
+    }
+  }
+  std::array<PairTimes, kServedKinds> times;
+  for (std::size_t kind = 0; kind < kServedKinds; ++kind) {
+    if (pairs[kind].empty()) continue;
+    times[kind] = {pairs[kind].size(), Quantile(pairs[kind], 0.5), Quantile(pairs[kind], 0.99)};
+  }
+  return times;
+}
+
+}  // namespace stalloc::bench

@@ -1,0 +1,60 @@
+// Replays a run through the real DeviceRuntime in Alloc mode: host driver, upstream as in expandable_upstream.h. No
+// byte of a block is touched, so that tens of GiB cost no memory (the replay fails if they did).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "allocator/engine/plan_engine.h"
+#include "bench/replay/runs.h"
+#include "proto/model/plan.h"
+
+namespace stalloc::bench {
+
+enum class ServedBy : std::uint8_t { kPlanned, kDynamic, kUpstream, kCount };
+[[nodiscard]] const char* ServedByName(ServedBy kind);
+inline constexpr std::size_t kServedKinds = static_cast<std::size_t>(ServedBy::kCount);
+inline constexpr std::size_t kMissReasons = static_cast<std::size_t>(MissReason::kCount);
+
+// Peaks are of the whole run; counts, and growth, of the iteration that is served.
+struct Replayed {
+  Bytes peak_live_bytes = 0;
+  Bytes peak_held_bytes = 0;         // arena mapped + upstream held
+  Bytes served_peak_live_bytes = 0;  // in the served iteration alone
+  Bytes arena_bytes = 0;             // mapped in the end
+  Bytes upstream_bytes = 0;          // held in the end
+  std::uint64_t growth_steps = 0;    // times that the arena became larger
+  Bytes growth_bytes = 0;
+  std::array<std::uint64_t, kServedKinds> requests{};
+  std::array<Bytes, kServedKinds> bytes{};  // sums of rounded sizes
+  std::array<std::uint64_t, kMissReasons> misses{};
+  bool gave_up = false;               // the runtime found that the run does not resemble its plan
+  std::vector<ServedBy> served_by{};  // each block of the run
+
+  // Held / live: 1 is the least there can be.
+  [[nodiscard]] double ratio() const {
+    return peak_live_bytes == 0 ? 1 : static_cast<double>(peak_held_bytes) / static_cast<double>(peak_live_bytes);
+  }
+  [[nodiscard]] double efficiency() const { return 1 / ratio(); }
+};
+
+// The last iteration of `run` is the one that is served. Internal: a block overlaps a live one, the runtime counts
+// other live bytes than the run has, it serves no plan at all, or memory was touched.
+[[nodiscard]] absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan);
+
+// Nanoseconds of a request and its free together.
+struct PairTimes {
+  std::uint64_t pairs = 0;
+  double median_ns = 0;
+  double p99_ns = 0;
+};
+
+// The same once more with a clock around each call, whose own time is taken off. Blocks of the served iteration that
+// are freed in it, by who served them. What upstream takes is the model's time, not a device allocator's.
+[[nodiscard]] absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run,
+                                                                          const DevicePlan& plan,
+                                                                          const std::vector<ServedBy>& served_by);
+
+}  // namespace stalloc::bench

@@ -1,0 +1,179 @@
+#include "bench/replay/results.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/report/json_writer.h"
+#include "planner/report/text_table.h"
+
+namespace stalloc::bench {
+namespace {
+
+using planner::JsonWriter;
+using Row = std::vector<std::string>;
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kMiB = 1024.0 * 1024;
+
+std::string GiB(Bytes bytes) { return absl::StrFormat("%.3f", static_cast<double>(bytes) / kGiB); }
+
+double Ratio(Bytes held, const Experiment& experiment) {
+  return static_cast<double>(held) / static_cast<double>(std::max<Bytes>(experiment.replayed.peak_live_bytes, 1));
+}
+
+std::string RatioText(double ratio) { return absl::StrFormat("%.5f", ratio); }
+
+std::string OrderText(const Experiment& experiment) {
+  return absl::StrCat(absl::StrJoin(experiment.planned, ","), " -> ", experiment.served);
+}
+
+// Which iterations ran before the one that is served.
+std::string WarmupText(const Experiment& experiment) {
+  if (experiment.warmup == 0) return "";
+  const auto begin = experiment.planned.begin();
+  return absl::StrCat(" after ", absl::StrJoin(begin, begin + static_cast<std::ptrdiff_t>(experiment.warmup), ","));
+}
+
+std::string Table(const std::vector<Row>& rows, bool markdown) {
+  if (!markdown) {
+    planner::TextTable table(rows[0]);
+    for (std::size_t i = 1; i < rows.size(); ++i) table.AddRow(rows[i]);
+    return table.Render();
+  }
+  std::string text = absl::StrCat("| ", absl::StrJoin(rows[0], " | "), " |\n|---");
+  for (std::size_t i = 1; i < rows[0].size(); ++i) absl::StrAppend(&text, "|---:");
+  absl::StrAppend(&text, "|\n");
+  for (std::size_t i = 1; i < rows.size(); ++i) absl::StrAppend(&text, "| ", absl::StrJoin(rows[i], " | "), " |\n");
+  return text;
+}
+
+std::string MissesText(const Replayed& replayed) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 1; i < kMissReasons; ++i) {
+    if (replayed.misses[i] == 0) continue;
+    parts.push_back(absl::StrCat(MissReasonName(static_cast<MissReason>(i)), " ", replayed.misses[i]));
+  }
+  return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
+}
+
+std::string KindsText(const Experiment& experiment) {
+  std::string text;
+  for (std::size_t i = 0; i < kServedKinds; ++i) {
+    const PairTimes& times = experiment.times[i];
+    absl::StrAppendFormat(&text, "  %-9s %7d requests, %9.3f GiB", ServedByName(static_cast<ServedBy>(i)),
+                          experiment.replayed.requests[i], static_cast<double>(experiment.replayed.bytes[i]) / kGiB);
+    if (times.pairs > 0) {
+      absl::StrAppendFormat(&text, "; a request and its free %.0f ns (median), %.0f ns (99th of 100)", times.median_ns,
+                            times.p99_ns);
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json) {
+  json.Key(ServedByName(static_cast<ServedBy>(kind))).BeginObject();
+  json.Key("requests").Value(experiment.replayed.requests[kind]).Key("bytes").Value(experiment.replayed.bytes[kind]);
+  if (const PairTimes& times = experiment.times[kind]; times.pairs > 0) {
+    json.Key("pairs_timed").Value(times.pairs);
+    json.Key("pair_median_ns").Value(times.median_ns).Key("pair_p99_ns").Value(times.p99_ns);
+  }
+  json.EndObject();
+}
+
+void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
+  const Replayed& replayed = experiment.replayed;
+  json.BeginObject().Key("run").Value(experiment.name).Key("planned_from").BeginArray();
+  for (const std::size_t iteration : experiment.planned) json.Value(iteration);
+  json.EndArray().Key("served").Value(experiment.served).Key("warmup").Value(experiment.warmup);
+  json.Key("plan_bytes").Value(experiment.plan_bytes).Key("plan_seconds").Value(experiment.plan_seconds);
+  json.Key("peak_live_bytes").Value(replayed.peak_live_bytes);
+  json.Key("served_peak_live_bytes").Value(replayed.served_peak_live_bytes);
+  json.Key("peak_held_bytes").Value(replayed.peak_held_bytes).Key("ratio").Value(replayed.ratio());
+  json.Key("efficiency").Value(replayed.efficiency());
+  json.Key("arena_bytes").Value(replayed.arena_bytes).Key("upstream_bytes").Value(replayed.upstream_bytes);
+  json.Key("growth_steps").Value(replayed.growth_steps).Key("growth_bytes").Value(replayed.growth_bytes);
+  json.Key("gave_up").Value(replayed.gave_up).Key("served_by").BeginObject();
+  for (std::size_t kind = 0; kind < kServedKinds; ++kind) WriteKind(experiment, kind, json);
+  json.EndObject().Key("misses").BeginObject();
+  for (std::size_t i = 1; i < kMissReasons; ++i) {
+    json.Key(MissReasonName(static_cast<MissReason>(i))).Value(replayed.misses[i]);
+  }
+  json.EndObject().Key("native_bytes").Value(experiment.native_bytes);
+  json.Key("native_ratio").Value(Ratio(experiment.native_bytes, experiment));
+  json.Key("expandable_bytes").Value(experiment.expandable_bytes);
+  json.Key("expandable_ratio").Value(Ratio(experiment.expandable_bytes, experiment)).EndObject();
+}
+
+// Mean over the experiments of what a peer holds.
+double MeanRatio(const FloorResult& result, Bytes Experiment::*held) {
+  double sum = 0;
+  for (const Experiment& experiment : result.experiments) sum += Ratio(experiment.*held, experiment);
+  return sum / static_cast<double>(result.experiments.size());
+}
+
+}  // namespace
+
+std::string ExperimentText(const Experiment& experiment) {
+  const Replayed& replayed = experiment.replayed;
+  return absl::StrCat(
+      experiment.name, ", planned from ", absl::StrJoin(experiment.planned, ","), " (", GiB(experiment.plan_bytes),
+      " GiB in ", absl::StrFormat("%.1f", experiment.plan_seconds), " s), served ", experiment.served,
+      WarmupText(experiment), replayed.gave_up ? "; the plan was given up" : "", "\n  peak live ",
+      GiB(replayed.peak_live_bytes), " GiB, peak held ", GiB(replayed.peak_held_bytes), " GiB (arena ",
+      GiB(replayed.arena_bytes), ", upstream ", GiB(replayed.upstream_bytes), "): held / live ",
+      RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100),
+      "\n  held / live of native ", RatioText(Ratio(experiment.native_bytes, experiment)), ", of expandable_segments ",
+      RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
+      "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growth_steps, " steps, ",
+      absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes) / kMiB));
+}
+
+std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown) {
+  std::vector<Row> rows = {{"run", "planned -> served", "live GiB", "held / live", "native", "expandable", "planned",
+                            "dynamic", "upstream", "growth steps"}};
+  for (const Experiment& experiment : experiments) {
+    const Replayed& replayed = experiment.replayed;
+    rows.push_back({experiment.name, OrderText(experiment), GiB(replayed.peak_live_bytes), RatioText(replayed.ratio()),
+                    RatioText(Ratio(experiment.native_bytes, experiment)),
+                    RatioText(Ratio(experiment.expandable_bytes, experiment)), absl::StrCat(replayed.requests[0]),
+                    absl::StrCat(replayed.requests[1]), absl::StrCat(replayed.requests[2]),
+                    absl::StrCat(replayed.growth_steps)});
+  }
+  return Table(rows, markdown);
+}
+
+std::string FloorTable(const std::vector<FloorResult>& floors, bool markdown) {
+  std::vector<Row> rows = {{"floor", "held / live at most", "found (mean)", "worst", "of", "native", "expandable", ""}};
+  for (const FloorResult& result : floors) {
+    const Spread spread = RatioSpread(result.experiments);
+    rows.push_back({result.floor.name, RatioText(result.floor.ratio), RatioText(spread.mean), RatioText(spread.worst),
+                    absl::StrCat(result.experiments.size()), RatioText(MeanRatio(result, &Experiment::native_bytes)),
+                    RatioText(MeanRatio(result, &Experiment::expandable_bytes)), result.held() ? "held" : "missed"});
+  }
+  return Table(rows, markdown);
+}
+
+std::string ResultsJson(const std::vector<Experiment>& experiments, const std::vector<FloorResult>& floors,
+                        const RunFacts& facts) {
+  JsonWriter json;
+  json.BeginObject().Key("benchmark").Value("replay").Key("date").Value(facts.date);
+  json.Key("version").Value(facts.version).Key("compiler").Value(facts.compiler);
+  json.Key("command_line").Value(facts.command_line).Key("experiments").BeginArray();
+  for (const Experiment& experiment : experiments) WriteExperiment(experiment, json);
+  json.EndArray().Key("floors").BeginArray();
+  for (const FloorResult& result : floors) {
+    const Spread spread = RatioSpread(result.experiments);
+    json.BeginObject().Key("name").Value(result.floor.name).Key("ratio_at_most").Value(result.floor.ratio);
+    json.Key("mean_ratio").Value(spread.mean).Key("worst_ratio").Value(spread.worst);
+    json.Key("held").Value(result.held()).Key("experiments").BeginArray();
+    for (const Experiment& experiment : result.experiments) WriteExperiment(experiment, json);
+    json.EndArray().EndObject();
+  }
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
+}  // namespace stalloc::bench

@@ -1,0 +1,165 @@
+#include "bench/replay/replayer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "bench/replay/expandable_upstream.h"
+#include "bench/replay/experiment.h"
+#include "bench/replay/floors.h"
+#include "bench/replay/live_ranges.h"
+#include "bench/replay/results.h"
+#include "tests/analysis/trace_script.h"
+#include "tests/replay/run_text.h"
+
+namespace stalloc::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+constexpr std::size_t kPlanned = static_cast<std::size_t>(ServedBy::kPlanned);
+constexpr std::size_t kDynamic = static_cast<std::size_t>(ServedBy::kDynamic);
+constexpr std::size_t kUpstream = static_cast<std::size_t>(ServedBy::kUpstream);
+
+Recording Cut(const std::string& script) { return CutRecording(planner::TraceFromScript(script), "script").value(); }
+
+TEST(LiveRangesTest, OverlapOfAnyKindIsRefused) {
+  LiveRanges ranges;
+  EXPECT_TRUE(ranges.Add(1000, 100));
+  EXPECT_TRUE(ranges.Add(1100, 100));
+  EXPECT_TRUE(ranges.Add(900, 100));
+  EXPECT_FALSE(ranges.Add(1000, 100));  // the same
+  EXPECT_FALSE(ranges.Add(1199, 10));   // its end
+  EXPECT_FALSE(ranges.Add(850, 51));    // its beginning
+  EXPECT_FALSE(ranges.Add(0, 5000));    // around
+  EXPECT_FALSE(ranges.Add(1010, 10));   // inside
+  EXPECT_TRUE(ranges.Remove(1000));
+  EXPECT_FALSE(ranges.Remove(1000));
+  EXPECT_TRUE(ranges.Add(1010, 10));
+}
+
+TEST(ExpandableUpstreamTest, BlocksLieApartAndPagesAreHeld) {
+  ExpandableUpstream upstream;
+  LiveRanges ranges;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 200; ++i) {
+    const Bytes bytes = (i % 3 == 0 ? 30 * kMiB : 700) + static_cast<Bytes>(i);
+    void* const block = upstream.Allocate(bytes, i % 2 == 0 ? 0 : 0x7fff0000);
+    ASSERT_TRUE(ranges.Add(reinterpret_cast<Address>(block), BlockBytes(bytes))) << i;
+    blocks.push_back(block);
+    if (i % 5 == 4) {
+      EXPECT_TRUE(ranges.Remove(reinterpret_cast<Address>(blocks[blocks.size() / 2])));
+      upstream.Free(blocks[blocks.size() / 2]);
+      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(blocks.size() / 2));
+    }
+  }
+  const Bytes held = upstream.held();
+  EXPECT_GT(held, 30 * kMiB);
+  EXPECT_EQ(held % (2 * kMiB), 0u);
+  for (void* const block : blocks) upstream.Free(block);
+  EXPECT_EQ(upstream.held(), held);  // cached
+}
+
+const char* const kSteady =
+    "+w=4194304 I +a=8388608 +b=1048576 -a -b I +a=8388608 +b=1048576 -a -b "
+    "I +a=8388608 +b=1048576 -a -b I +a=8388608 +b=1048576 -a -b";
+
+TEST(ExperimentTest, WhatRepeatsIsServedByThePlanInItsLiveBytes) {
+  const Experiment experiment = RunExperiment(Cut(kSteady), {}).value();
+  EXPECT_EQ(experiment.replayed.requests[kPlanned], 2u);
+  EXPECT_EQ(experiment.replayed.requests[kUpstream], 0u);
+  EXPECT_EQ(experiment.replayed.peak_live_bytes, 13 * kMiB);
+  EXPECT_EQ(experiment.replayed.served_peak_live_bytes, 13 * kMiB);
+  EXPECT_EQ(experiment.replayed.peak_held_bytes, 14 * kMiB);  // in units of 2 MiB
+  EXPECT_EQ(experiment.replayed.growth_steps, 0u);
+  EXPECT_EQ(experiment.times[kPlanned].pairs, 2u);
+  EXPECT_GT(experiment.times[kPlanned].median_ns, 0.0);
+  EXPECT_GE(experiment.expandable_bytes, experiment.replayed.peak_live_bytes);
+  EXPECT_GE(experiment.native_bytes, experiment.replayed.peak_live_bytes);
+}
+
+TEST(ExperimentTest, WhatNoPlanKnowsIsServedAllTheSameAndCounted) {
+  const Experiment experiment =
+      RunExperiment(Cut(std::string(kSteady) + " I +a=8388608 +x=31457280 +b=1048576 -a -b -x"),
+                    {.planned = {0, 1, 2}, .served = 4, .times = false})
+          .value();
+  EXPECT_EQ(experiment.replayed.requests[kPlanned], 2u);
+  EXPECT_EQ(experiment.replayed.requests[kUpstream] + experiment.replayed.requests[kDynamic], 1u);
+  EXPECT_EQ(experiment.replayed.bytes[kUpstream] + experiment.replayed.bytes[kDynamic], 30 * kMiB);
+  EXPECT_EQ(experiment.replayed.peak_live_bytes, 43 * kMiB);
+  EXPECT_GE(experiment.replayed.peak_held_bytes, 43 * kMiB);
+  EXPECT_EQ(experiment.times[kPlanned].pairs, 0u);  // not asked for
+}
+
+TEST(ExperimentTest, AllOrdersKeepTheFirstPlannedIteration) {
+  const std::vector<Experiment> experiments = RunAllOrders(Cut(kSteady), {.times = false}).value();
+  ASSERT_EQ(experiments.size(), 6u);
+  std::set<std::vector<std::size_t>> orders;
+  for (const Experiment& experiment : experiments) {
+    EXPECT_EQ(experiment.planned.front(), 0u);
+    std::vector<std::size_t> order = experiment.planned;
+    order.push_back(experiment.served);
+    EXPECT_TRUE(orders.insert(order).second);
+  }
+}
+
+TEST(ExperimentTest, OneSpreadOverSeveral) {
+  std::vector<Experiment> experiments(2);
+  experiments[0].replayed = {.peak_live_bytes = 100, .peak_held_bytes = 100};
+  experiments[1].replayed = {.peak_live_bytes = 100, .peak_held_bytes = 102};
+  EXPECT_DOUBLE_EQ(RatioSpread(experiments).mean, 1.01);
+  EXPECT_DOUBLE_EQ(RatioSpread(experiments).worst, 1.02);
+}
+
+TEST(ExperimentTest, AnIterationThatIsNotThereIsNamed) {
+  EXPECT_THAT(std::string(RunExperiment(Cut(kSteady), {.served = 4}).status().message()),
+              HasSubstr("no iteration 4: it has 0 to 3"));
+}
+
+// Two blocks that live at the same time have slots that overlap: the engine serves only one of them from the arena, and
+// a plan that the runtime refuses is an error, not a result.
+TEST(ReplayerTest, ABadPlanNeverOverlaps) {
+  const Recording recording = Cut("I +a=1048576 +b=2097152 -a -b I +a=1048576 +b=2097152 -a -b");
+  const ComposedRun run = ComposeRun(recording, Pieces(recording, {0, 1}), MarkStyle::kRecorded);
+  DevicePlan plan;
+  plan.arena_bytes = 2 * kMiB;
+  plan.slots = {{0, kMiB, {1}}, {0, 2 * kMiB, {0}}};
+  plan.prologue.resize(1);
+  plan.cycle.resize(1);
+  plan.cycle[0].entries = {{.bytes = kMiB, .min_bytes = kMiB, .max_bytes = kMiB, .slot = 0},
+                           {.bytes = 2 * kMiB, .min_bytes = 2 * kMiB, .max_bytes = 2 * kMiB, .slot = 1}};
+  const Replayed replayed = ReplayRun(run, plan).value();
+  EXPECT_EQ(replayed.requests[kPlanned], 1u);
+  EXPECT_EQ(replayed.requests[kPlanned] + replayed.requests[kDynamic] + replayed.requests[kUpstream], 2u);
+  EXPECT_THAT(std::string(ReplayRun(run, DevicePlan{}).status().message()), HasSubstr("no arena"));
+}
+
+TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
+  std::set<std::string> names;
+  for (const Floor& floor : Floors()) {
+    EXPECT_TRUE(names.insert(floor.name).second) << floor.name;
+    EXPECT_GT(floor.ratio, 1.0);
+    EXPECT_LE(floor.ratio, 1.01);
+  }
+  FloorResult result{.floor = {.name = "x", .run = "x", .ratio = 1.01}, .experiments = std::vector<Experiment>(2)};
+  result.experiments[0].replayed = {.peak_live_bytes = 1000, .peak_held_bytes = 1000};
+  result.experiments[1].replayed = {.peak_live_bytes = 1000, .peak_held_bytes = 1019};
+  EXPECT_TRUE(result.held());
+  result.experiments[1].replayed.peak_held_bytes = 1021;
+  EXPECT_FALSE(result.held());
+  EXPECT_THAT(FloorTable({result}, true), HasSubstr("| 1.01000 | 1.01050 | 1.02100 | 2 |"));
+}
+
+TEST(ResultsTest, TextAndJsonHaveTheFigures) {
+  const Experiment experiment = RunExperiment(Cut(kSteady), {}).value();
+  EXPECT_THAT(ExperimentText(experiment), HasSubstr("misses: none"));
+  EXPECT_THAT(ExperimentTable({experiment}, true), HasSubstr("| script | 0,1,2 -> 3 | 0.013 | 1.07692 |"));
+  const std::string json = ResultsJson({experiment}, {}, {});
+  EXPECT_THAT(json, HasSubstr("\"peak_held_bytes\": 14680064"));
+  EXPECT_THAT(json, HasSubstr("\"growth_steps\": 0"));
+}
+
+}  // namespace
+}  // namespace stalloc::bench
