@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/cycle.h"
+#include "planner/analysis/held_bytes.h"
 #include "planner/analysis/idle_checks.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
@@ -18,11 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Devices map memory in such units, and upstream allocators take it in such units.
-constexpr Bytes kMappingUnit = Bytes{2} << 20;
-// What an upstream caching allocator holds for each byte that is live in it (measured on varying sizes).
-constexpr double kUpstreamOverhead = 1.03;
-
 // The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
 constexpr Bytes kGoodEnough = 10000;
 
@@ -30,18 +26,23 @@ Bytes HeldBytes(Bytes arena_bytes, const Predicted& predicted) {
   return RoundUp(arena_bytes, kMappingUnit) + predicted.upstream_peak_bytes;
 }
 
+// What the replay, which serves from slots alone, says of runs that repeat.
 Predicted Predict(const Replay& replay, Bytes arena_bytes, Bytes lower_bound) {
   Predicted predicted;
   predicted.peak_live_bytes = replay.peak_live_bytes;
   predicted.planned_peak_bytes = replay.planned_peak_bytes;
   predicted.lower_bound_bytes = lower_bound;
-  if (replay.upstream_peak_bytes > 0) {
-    const auto held = static_cast<Bytes>(static_cast<double>(replay.upstream_peak_bytes) * kUpstreamOverhead);
-    predicted.upstream_peak_bytes = RoundUp(held, kMappingUnit);
-  }
+  predicted.upstream_peak_bytes = HeldByUpstream(replay.upstream_peak_bytes);
   const Bytes held = HeldBytes(arena_bytes, predicted);
   predicted.efficiency = held == 0 ? 0.0 : static_cast<double>(replay.peak_live_bytes) / static_cast<double>(held);
   return predicted;
+}
+
+// What the trial says of runs that vary.
+void TakeTrial(const TrialReport& trial, Predicted* predicted) {
+  const TrialOutcome& taken = trial.candidates[trial.taken];
+  predicted->upstream_peak_bytes = taken.upstream_bytes;
+  predicted->efficiency = taken.efficiency();
 }
 
 SimulatedReport Simulate(const DeviceTrace& device) {
@@ -138,6 +139,19 @@ absl::Status DevicePlanner::Analyse(bool all_streams) {
   return absl::OkStatus();
 }
 
+absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing) {
+  if (judge != nullptr && HasVarying(model_)) {
+    absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, model_, packing);
+    if (!trial.ok()) {
+      return trial.status();
+    }
+    choice = trial->candidates[trial->taken].choice;
+    trial_ = *std::move(trial);
+  }
+  timeline_ = BuildTimeline(device_, model_, choice);
+  return absl::OkStatus();
+}
+
 absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
@@ -151,6 +165,9 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
   }
   plan_.predicted = Predict(*replay, plan_.arena_bytes, solved.lower_bound);
+  if (trial_.has_value()) {
+    TakeTrial(*trial_, &plan_.predicted);
+  }
   ReportPacking(solved, *replay);
   ReportSpace(timeline_, solved.packing, plan_, &*report_.packing);
   return absl::OkStatus();
@@ -167,7 +184,9 @@ void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& rep
   packing.copies = timeline_.copies;
   packing.warmup = model_.cycle.warmup;
   packing.predicted = plan_.predicted;
-  packing.held_bytes = HeldBytes(plan_.arena_bytes, plan_.predicted);
+  packing.held_bytes = trial_.has_value() ? trial_->candidates[trial_->taken].held_bytes()
+                                          : HeldBytes(plan_.arena_bytes, plan_.predicted);
+  packing.trial = std::move(trial_);
   for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {
     for (const TimelineEntry& entry : timeline_.scripts[s].entries) {
       UnplannedReport& counts = packing.cycle[static_cast<std::size_t>(entry.unplanned)];

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "planner/analysis/rank_report.h"
+#include "planner/analysis/slot_judge.h"
 #include "planner/analysis/timeline.h"
 #include "planner/analysis/traced_rank.h"
 #include "planner/packing/portfolio.h"
@@ -43,8 +45,9 @@ class DevicePlanner {
   [[nodiscard]] absl::Status Analyse(bool all_streams);
 
   // REQUIRES for what follows: Analyse() was fine.
-  // Sets up timeline(), with the problem to solve.
-  void LayOut() { timeline_ = BuildTimeline(device_, model_); }
+  // Sets up timeline(), with the problem to solve. Where sizes or numbers of requests vary, `judge` (may be null) has
+  // the last word on `choice`. Errors as SlotJudge::Judge.
+  [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing);
   [[nodiscard]] const Timeline& timeline() const { return timeline_; }
   // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
   [[nodiscard]] absl::Status Finish(const SolvedPacking& solved);
@@ -59,6 +62,7 @@ class DevicePlanner {
   const DeviceTrace& device_;
   const TracedRank& traced_;
   SteadyModel model_;
+  std::optional<TrialReport> trial_;
   Timeline timeline_;
   DeviceReport report_;
   DevicePlan plan_;

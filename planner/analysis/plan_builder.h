@@ -1,6 +1,6 @@
 // From a packed timeline to the plan of one device: scripts with their phases, slots, what each slot inherits its
 // bytes from, hand-overs between streams, and what stays idle. One slot per packed block; its capacity is the block's
-// size. Pure.
+// size, which for a request of varying size is what the choice of slots says. Pure.
 #pragma once
 
 #include "planner/analysis/lifetimes.h"

@@ -71,7 +71,10 @@ absl::Status RankPlanner::Analyse() {
     }
     result_.plan_status.Update(status.ok() ? status : WithDevice(status, device.planner.device()));
     device.has_problem = status.ok();
-    if (status.ok()) device.planner.LayOut();
+    if (!status.ok()) continue;
+    if (absl::Status laid = device.planner.LayOut(options_.slots, options_.slot_judge, options_.packing); !laid.ok()) {
+      return WithDevice(laid, device.planner.device());
+    }
   }
   seconds_ += SecondsSince(start);
   return absl::OkStatus();

@@ -20,6 +20,8 @@ struct RankPlannerOptions {
   bool plan = true;         // false: analysis only
   bool all_streams = true;  // see CompareIterations
   PackingOptions packing;   // for each device
+  SlotChoice slots;
+  const SlotJudge* slot_judge = nullptr;  // overrules `slots`; may be null
   std::string planner_version;
 };
 

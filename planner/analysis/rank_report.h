@@ -11,6 +11,7 @@
 #include "planner/analysis/memory_class.h"
 #include "planner/analysis/replay.h"
 #include "planner/analysis/segments.h"
+#include "planner/analysis/slot_judge.h"
 #include "planner/analysis/steady.h"
 #include "planner/packing/hand_overs.h"
 #include "proto/model/plan.h"
@@ -128,6 +129,7 @@ struct PackingReport {
   std::uint64_t idle_rectangles = 0;   // in the plan
   double idle_coverage = 0;            // share of the cycle's idle bytes x requests inside them
   Bytes held_bytes = 0;                // predicted, of the device: arena and upstream, in units of mapping
+  std::optional<TrialReport> trial;    // where sizes or numbers of requests vary
 
   // Proved: no packing is lower.
   [[nodiscard]] bool optimal() const { return arena_bytes == lower_bound_bytes; }

@@ -124,11 +124,13 @@ class Player {
       ++counts.unplanned;
       return absl::OkStatus();
     }
-    if (entry.bytes != allocation.bytes || entry.stream != allocation.stream) {
+    const Slot& slot = plan_.slots[entry.slot];
+    const bool varies = entry.entry_class == EntryClass::kDynamic;
+    const bool fits = varies ? allocation.bytes <= slot.capacity : allocation.bytes == entry.bytes;
+    if (!fits || entry.stream != allocation.stream) {
       ++counts.unmatched;
       return absl::OkStatus();
     }
-    const Slot& slot = plan_.slots[entry.slot];
     if (const auto other = arena_.LiveIn(slot.offset, slot.offset + slot.capacity); other.has_value()) {
       ++counts.occupied;
       return IsExact(allocation.segment) ? Overlap(allocation, entry.slot, *other) : absl::OkStatus();

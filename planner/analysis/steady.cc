@@ -233,6 +233,14 @@ std::uint32_t MainStream(const DeviceTrace& device) {
   return most == bytes.end() ? 0 : most->first;
 }
 
+bool HasVarying(const SteadyModel& model) {
+  return std::any_of(model.scripts.begin(), model.scripts.end(), [](const std::vector<CycleEntry>& script) {
+    return std::any_of(script.begin(), script.end(), [](const CycleEntry& entry) {
+      return entry.unplanned == Unplanned::kDynamic || entry.unplanned == Unplanned::kOptional;
+    });
+  });
+}
+
 Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model) {
   if (model.all_streams) {
     return Unplanned::kPlanned;

@@ -59,6 +59,9 @@ struct SteadyModel {
 // hand-overs between streams. Else only blocks that the main stream alone uses: a plan that never makes a stream wait.
 [[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = true);
 
+// Some request of the cycle varies in size, or is not in every iteration.
+[[nodiscard]] bool HasVarying(const SteadyModel& model);
+
 // On another stream than the model plans for, or recorded on one; else kPlanned.
 [[nodiscard]] Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model);
 

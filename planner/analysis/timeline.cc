@@ -8,13 +8,18 @@
 namespace stalloc::planner {
 namespace {
 
+Unplanned UnderChoice(Unplanned reason, const SlotChoice& choice) {
+  const bool varies = reason == Unplanned::kDynamic || reason == Unplanned::kOptional;
+  return varies && choice.GivesSlotsToVarying() ? Unplanned::kPlanned : reason;
+}
+
 // Copies of one period so that every block that can be planned with some number of copies is.
-std::uint32_t CopiesNeeded(const SteadyModel& model) {
+std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
   const std::uint32_t most = kMaxPeriod / model.cycle.period;
   std::uint32_t copies = 1;
   for (const auto& script : model.scripts) {
     for (const CycleEntry& entry : script) {
-      if (entry.unplanned != Unplanned::kPlanned || entry.resident) {
+      if (UnderChoice(entry.unplanned, choice) != Unplanned::kPlanned || entry.resident) {
         continue;
       }
       const Tick periods = (entry.end - entry.begin + model.length() - 1) / model.length();
@@ -28,7 +33,8 @@ std::uint32_t CopiesNeeded(const SteadyModel& model) {
 
 class TimelineBuilder {
  public:
-  TimelineBuilder(const DeviceTrace& device, const SteadyModel& model) : device_(device), model_(model) {}
+  TimelineBuilder(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice)
+      : device_(device), model_(model), choice_(choice) {}
 
   Timeline Build() {
     OpenScripts();
@@ -54,7 +60,7 @@ class TimelineBuilder {
   void OpenScripts() {
     const Cycle& cycle = model_.cycle;
     timeline_.prologue = cycle.warmup + 1;
-    timeline_.copies = CopiesNeeded(model_);
+    timeline_.copies = CopiesNeeded(model_, choice_);
     for (std::uint32_t segment = 0; segment < timeline_.prologue; ++segment) {
       TimelineScript& script = OpenScript(segment);
       for (const std::uint32_t index : device_.segments[segment].allocations) {
@@ -66,8 +72,8 @@ class TimelineBuilder {
       for (std::uint32_t c = 0; c < cycle.period; ++c) {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
         for (const CycleEntry& entry : model_.scripts[c]) {
-          script.entries.push_back({entry.allocation, kNone, entry.entry_class, entry.unplanned, LifeOf(entry),
-                                    entry.bytes, entry.min_bytes, entry.max_bytes});
+          script.entries.push_back({entry.allocation, kNone, entry.entry_class, UnderChoice(entry.unplanned, choice_),
+                                    LifeOf(entry), entry.bytes, entry.min_bytes, entry.max_bytes});
         }
       }
     }
@@ -123,14 +129,19 @@ class TimelineBuilder {
       entry.entry_class = EntryClass::kDynamic;
       entry.min_bytes = std::min(entry.bytes, twin->min_bytes);
       entry.max_bytes = std::max(entry.bytes, twin->max_bytes);
-      entry.unplanned = entry.unplanned == Unplanned::kPlanned ? Unplanned::kDynamic : entry.unplanned;
+      entry.unplanned =
+          entry.unplanned == Unplanned::kPlanned ? UnderChoice(Unplanned::kDynamic, choice_) : entry.unplanned;
     }
     return entry;
   }
 
+  [[nodiscard]] Bytes CapacityOf(const TimelineEntry& entry) const {
+    return choice_.CapacityOf(entry.entry_class, entry.bytes, entry.max_bytes);
+  }
+
   std::uint32_t AddBlock(const TimelineEntry& entry, Lifetime life, std::optional<Lifetime> second) {
     Block block;
-    block.bytes = entry.bytes;
+    block.bytes = CapacityOf(entry);
     block.life = life;
     block.second_life = second;
     block.alignment = kBlockAlignment;
@@ -146,7 +157,7 @@ class TimelineBuilder {
 
   void PlaceCycleEntry(std::uint32_t c, std::uint32_t e) {
     const CycleEntry& entry = model_.scripts[c][e];
-    if (entry.unplanned != Unplanned::kPlanned) {
+    if (UnderChoice(entry.unplanned, choice_) != Unplanned::kPlanned) {
       return;
     }
     if (entry.resident) {
@@ -220,7 +231,7 @@ class TimelineBuilder {
       return;
     }
     const Tick end = std::min(traced_end, timeline_.end);
-    if (end == timeline_.end) {
+    if (end == timeline_.end && entry.entry_class != EntryClass::kDynamic) {
       entry.entry_class = EntryClass::kPersistent;
       entry.life = 0;
     }
@@ -253,7 +264,7 @@ class TimelineBuilder {
     const bool is_arc =
         arc.second_life.has_value() && arc.second_life->begin == timeline_.cycle_begin && arc.life.end == timeline_.end;
     const bool same_stream = arc.stream == device_.allocations[entry.allocation].stream;
-    if (!is_arc || !same_stream || arc.bytes != entry.bytes || life.end > arc.life.begin) {
+    if (!is_arc || !same_stream || arc.bytes != CapacityOf(entry) || life.end > arc.life.begin) {
       return false;
     }
     arc.second_life = Lifetime{life.begin, std::max(life.end, arc.second_life->end)};
@@ -263,13 +274,14 @@ class TimelineBuilder {
 
   const DeviceTrace& device_;
   const SteadyModel& model_;
+  const SlotChoice choice_;
   Timeline timeline_;
 };
 
 }  // namespace
 
-Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model) {
-  return TimelineBuilder(device, model).Build();
+Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice) {
+  return TimelineBuilder(device, model, choice).Build();
 }
 
 }  // namespace stalloc::planner

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "planner/analysis/slot_choice.h"
 #include "planner/analysis/steady.h"
 #include "planner/packing/hand_overs.h"
 #include "planner/packing/problem.h"
@@ -53,6 +54,7 @@ struct Timeline {
   [[nodiscard]] CycleAxis cycle() const { return {cycle_begin, end}; }
 };
 
-[[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model);
+[[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model,
+                                     const SlotChoice& choice = {});
 
 }  // namespace stalloc::planner

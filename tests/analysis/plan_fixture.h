@@ -21,13 +21,13 @@ struct Planned {
 };
 
 // Throws absl::BadStatusOrAccess where a step fails.
-inline Planned PlanOf(const Trace& trace, bool all_streams = true) {
+inline Planned PlanOf(const Trace& trace, bool all_streams = true, const SlotChoice& choice = {}) {
   const Segmentation cut = CutAtMarks(trace);
   Planned planned;
   planned.device = BuildLifetimes(trace).value().front();
   planned.model =
       CompareIterations(planned.device, FindCycle(planned.device, cut, trace.complete).value(), all_streams);
-  planned.timeline = BuildTimeline(planned.device, planned.model);
+  planned.timeline = BuildTimeline(planned.device, planned.model, choice);
   SolveOptions options;
   options.lower_bound = LoadBound(planned.timeline.problem);
   options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
@@ -36,8 +36,8 @@ inline Planned PlanOf(const Trace& trace, bool all_streams = true) {
   return planned;
 }
 
-inline Planned PlanOf(std::string_view script, bool all_streams = true) {
-  return PlanOf(TraceFromScript(script), all_streams);
+inline Planned PlanOf(std::string_view script, bool all_streams = true, const SlotChoice& choice = {}) {
+  return PlanOf(TraceFromScript(script), all_streams, choice);
 }
 
 }  // namespace stalloc::planner

@@ -22,6 +22,11 @@ unsigned Seeds(unsigned usual) {
   return asked == nullptr ? usual : static_cast<unsigned>(std::atoi(asked));
 }
 
+SlotChoice Choice(unsigned seed) {
+  const SlotChoice choices[] = {{}, {SlotPolicy::kTemplate}, {SlotPolicy::kLargest}, {SlotPolicy::kLargest, 0.3}};
+  return choices[seed % std::size(choices)];
+}
+
 // A training loop with a fixed program that some iterations depart from.
 class RandomLoop {
  public:
@@ -149,6 +154,7 @@ TEST(RandomTraceTest, EveryPlanHolds) {
     const std::string script = RandomLoop(seed).Write();
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << script.substr(0, 4000));
     const Trace trace = TraceFromScript(script);
+    options.slots = Choice(seed);
     const auto result = PlanRank(trace, options, *solver);
     ASSERT_TRUE(result.ok()) << result.status();
     ASSERT_TRUE(result->plan_status.ok()) << result->plan_status;

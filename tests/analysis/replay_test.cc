@@ -98,6 +98,18 @@ TEST(ReplayTest, ExpectedLivesCountRequests) {
   EXPECT_EQ(entries[2].expected_life, 1u);
 }
 
+TEST(ReplayTest, AVaryingRequestIsServedFromASlotThatIsLargeEnough) {
+  const std::string script = "I +a=4096 +d=20000 -d -a I +a=4096 +d=30000 -d -a I +a=4096 +d=10000 -d -a";
+  const auto hits = [&](const SlotChoice& choice) {
+    const Planned planned = PlanOf(script, true, choice);
+    const Replay replay = ReplayTrace(planned.device, planned.plan).value();
+    return std::vector{replay.segments[1].hits, replay.segments[2].hits, replay.segments[3].hits};
+  };
+  EXPECT_THAT(hits({}), ElementsAre(1u, 1u, 1u));
+  EXPECT_THAT(hits({SlotPolicy::kTemplate}), ElementsAre(2u, 1u, 2u));
+  EXPECT_THAT(hits({SlotPolicy::kLargest}), ElementsAre(2u, 2u, 2u));
+}
+
 TEST(ReplayTest, ScriptsKeepTheirPhases) {
   const Planned planned = PlanOf("INIT +w=512 " + Repeat("I F0 +a=1024 B0 +b=512 -a -b O +c=512 -c E", 3));
   ASSERT_EQ(planned.plan.prologue[0].phases.size(), 1u);

@@ -180,5 +180,32 @@ TEST(TimelineTest, AVaryingRequestOfThePrologueLivesAsLongAsItsSteadyTwin) {
   EXPECT_EQ(d.life, 3u);
 }
 
+// d varies and x is not always there.
+const char* const kVarying =
+    "I +a=4096 +d=20000 -d +b=512 +x=7000 -x +e=600 +c=1024 -a -b -c -e "
+    "I +a=4096 +d=30000 -d +b=512 +e=600 +c=1024 -a -b -c -e "
+    "I +a=4096 +d=10000 -d +b=512 +x=7000 +e=600 +c=1024 -x -a -b -c -e";
+
+TEST(TimelineTest, WhatVariesHasASlotWhereTheChoiceSaysSo) {
+  const auto timeline = [](const SlotChoice& choice) { return PlanOf(kVarying, true, choice).timeline; };
+  const Timeline none = timeline({});
+  EXPECT_EQ(none.scripts[1].entries[1].block, kNone);
+  EXPECT_EQ(none.scripts[1].entries[3].block, kNone);
+  EXPECT_EQ(none.scripts[1].entries[1].unplanned, Unplanned::kDynamic);
+
+  const Timeline traced = timeline({SlotPolicy::kTemplate});
+  EXPECT_EQ(BlockOf(traced, 1, 1).bytes, BlockBytes(20000));
+  EXPECT_EQ(BlockOf(traced, 1, 3).bytes, BlockBytes(7000));
+  EXPECT_EQ(traced.scripts[1].entries[1].unplanned, Unplanned::kPlanned);
+  EXPECT_EQ(traced.scripts[1].entries[1].entry_class, EntryClass::kDynamic);
+
+  const Timeline largest = timeline({SlotPolicy::kLargest});
+  EXPECT_EQ(BlockOf(largest, 1, 1).bytes, BlockBytes(30000));
+  EXPECT_EQ(BlockOf(largest, 1, 3).bytes, BlockBytes(7000));
+  const Timeline roomy = timeline({SlotPolicy::kLargest, 0.2});
+  EXPECT_EQ(BlockOf(roomy, 1, 1).bytes, BlockBytes(36250));  // 1.2 x 30208
+  EXPECT_EQ(BlockOf(roomy, 1, 3).bytes, BlockBytes(7000));   // does not vary when it is there
+}
+
 }  // namespace
 }  // namespace stalloc::planner

@@ -1,0 +1,51 @@
+// Who decides which requests of varying size get slots: by trial (planner/trial), which the analysis does not know.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/analysis/slot_choice.h"
+#include "planner/analysis/steady.h"
+#include "planner/analysis/traced_rank.h"
+#include "proto/model/units.h"
+
+namespace stalloc::planner {
+
+struct PackingOptions;
+
+// What serving held-out iterations by one candidate's plan came to: the worst of them. Bytes.
+struct TrialOutcome {
+  SlotChoice choice;
+  Bytes plan_bytes = 0;      // the arena as planned
+  Bytes arena_bytes = 0;     // as mapped at its highest
+  Bytes upstream_bytes = 0;  // what an allocator beside the arena holds at most
+  Bytes peak_live_bytes = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t slot_hits = 0;
+  std::uint64_t dynamic_hits = 0;  // in the arena, beside the slots
+  double seconds = 0;
+
+  [[nodiscard]] Bytes held_bytes() const { return arena_bytes + upstream_bytes; }
+  [[nodiscard]] double efficiency() const {
+    return held_bytes() == 0 ? 0.0 : static_cast<double>(peak_live_bytes) / static_cast<double>(held_bytes());
+  }
+};
+
+struct TrialReport {
+  std::vector<TrialOutcome> candidates;  // never empty
+  std::size_t taken = 0;                 // of them
+  std::vector<std::uint32_t> held_out;   // iterations that the tried plans did not know; empty: too few were traced
+};
+
+class SlotJudge {
+ public:
+  virtual ~SlotJudge() = default;
+  // `device` is one of `traced`; `model` is what all its iterations say. Internal if a candidate's plan does not hold.
+  // Thread-safe.
+  [[nodiscard]] virtual absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
+                                                          const SteadyModel& model,
+                                                          const PackingOptions& packing) const = 0;
+};
+
+}  // namespace stalloc::planner
