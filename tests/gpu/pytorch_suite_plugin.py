@@ -27,8 +27,10 @@ class Settings:
     allocator: str  # native, stalloc, or the path of a library for CUDAPluggableAllocator
     classes: frozenset[str]
     alone: re.Pattern[str]  # tests that need the device for themselves
-    shard: int  # of `shards` for the others; -1: those that run alone
+    multiple: re.Pattern[str]  # tests of several devices
+    share: str  # which tests are this process's: "alone", "multiple" or one of `shards` parts of the rest, by number
     shards: int
+    assigned: dict[str, int]  # the part that a test is in; one that is not listed goes by its name
     passes: int
     done: frozenset[str]  # tests of an earlier process of this shard
 
@@ -40,18 +42,24 @@ class Settings:
             get("SUITE_ALLOCATOR"),
             frozenset(get("SUITE_CLASSES").split()),
             re.compile(get("SUITE_ALONE")),
-            int(get("SUITE_SHARD")),
+            re.compile(get("SUITE_MULTIPLE")),
+            get("SUITE_SHARE"),
             int(get("SUITE_SHARDS")),
+            json.loads(Path(get("SUITE_ASSIGNED")).read_text()),
             int(get("SUITE_PASSES")),
             frozenset(json.loads(get("SUITE_DONE"))),
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the test is this process's. Its shard does not depend on which other tests there are."""
-        if name.split("::")[-2] not in self.classes or name in self.done:
-            return False
-        alone = self.alone.search(name) is not None
-        return alone if self.shard < 0 else not alone and zlib.crc32(name.encode()) % self.shards == self.shard
+        """Whether the test is this process's. That does not depend on which other tests there are."""
+        return name.split("::")[-2] in self.classes and name not in self.done and self._share_of(name) == self.share
+
+    def _share_of(self, name: str) -> str:
+        if self.multiple.search(name):
+            return "multiple"
+        if self.alone.search(name):
+            return "alone"
+        return str(self.assigned.get(name, zlib.crc32(name.encode()) % self.shards))
 
 
 _settings = Settings.read()
@@ -71,13 +79,13 @@ def _short(item: pytest.Item) -> str:
 
 def _install() -> Any:
     """The stalloc package where it is the allocator, else None."""
-    import torch
-
     if _settings.allocator == "stalloc":
         import stalloc
 
         return stalloc
     if _settings.allocator != "native":
+        import torch
+
         library = torch.cuda.memory.CUDAPluggableAllocator(_settings.allocator, "stalloc_malloc", "stalloc_free")
         torch.cuda.memory.change_current_allocator(library)
     return None
@@ -101,8 +109,8 @@ def pytest_runtestloop(session: pytest.Session) -> Optional[bool]:
         for index, item in enumerate(session.items):
             following = session.items[index + 1] if index + 1 < len(session.items) else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-    if _stalloc is not None:
-        _write(event="stats", stats=_stalloc.stats())
+        if _stalloc is not None:
+            _write(event="stats", process=os.getpid(), stats=_stalloc.stats())
     return True
 
 

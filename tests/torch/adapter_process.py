@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -46,8 +47,23 @@ class Adapter:
         self.programs = programs
         self.directory = directory
 
-    def run(self, program: str, *arguments: str, mode: Optional[str] = "Trace", **variables: str) -> Finished:
-        """Runs a program. `mode`: STALLOC_MODE, or None for none; `variables`: more of the environment."""
+    def run(
+        self,
+        program: str,
+        *arguments: str,
+        mode: Optional[str] = "Trace",
+        under: Sequence[str] = (),
+        **variables: str,
+    ) -> Finished:
+        """Runs a program.
+
+        Args:
+            program: its name in `programs`.
+            arguments: its arguments.
+            mode: STALLOC_MODE, or None for none.
+            under: a command that runs the program, with its options.
+            variables: more of the environment.
+        """
         environment = {key: value for key, value in os.environ.items() if not key.startswith(_STEERING)}
         environment |= {
             "PYTHONPATH": f"{self.programs}:{PROGRAMS}",
@@ -59,7 +75,7 @@ class Adapter:
         if mode is not None:
             environment["STALLOC_MODE"] = mode
         done = subprocess.run(
-            [sys.executable, str(self.programs / program), *arguments],
+            [*under, sys.executable, str(self.programs / program), *arguments],
             env=environment | variables,
             cwd=self.directory,
             capture_output=True,

@@ -41,5 +41,17 @@ def moded(request: pytest.FixtureRequest, library: Path, planned: Path, tmp_path
 
 
 @pytest.fixture
+def two_gpus(library: Path, tmp_path: Path) -> Adapter:
+    """An adapter for programs that need two GPUs."""
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking must not initialise CUDA in this process
+        if torch.cuda.device_count() < 2:
+            pytest.skip("needs 2 GPUs")
+    return Adapter(library, PROGRAMS, tmp_path)
+
+
+@pytest.fixture
 def adapter(library: Path, tmp_path: Path) -> Adapter:
     return Adapter(library, PROGRAMS, tmp_path)

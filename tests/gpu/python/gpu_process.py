@@ -1,7 +1,8 @@
-"""The modes in which the adapter's GPU tests run, and a process in one of them."""
+"""The modes in which the adapter's GPU tests run, a process in one of them, and a port for several."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,10 @@ class ModedAdapter(Adapter):
         """The result of one case of cuda_cases.py; its failed assertions fail the test."""
         result: dict[str, Any] = self.run("cuda_cases.py", case, **MODES[self.name], **variables).result
         return result
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -56,6 +56,7 @@ def test_an_uncached_process_is_left_to_the_native_allocator(moded: ModedAdapter
     assert moded.case("always_uncached", PYTORCH_NO_CUDA_MEMORY_CACHING="1") == {"served": False}
 
 
+@pytest.mark.two_gpus
 def test_copies_between_devices_are_right(moded: ModedAdapter) -> None:
     result = moded.case("peers")
     if "skipped" in result:

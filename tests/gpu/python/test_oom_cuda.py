@@ -11,7 +11,7 @@ import pytest
 from adapter_process import Adapter, Finished
 from gpu_process import MODES, PROGRAMS
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.whole_gpu]
 
 GIB = 1 << 30
 

@@ -51,6 +51,7 @@ def test_bytes_change_streams_after_a_capture(streams: Adapter) -> None:
     assert result["unknown_frees"] == 0
 
 
+@pytest.mark.two_gpus
 def test_streams_of_another_device_are_waited_for(streams: Adapter) -> None:
     result = streams.run("stream_cases.py", "peers", **MODES["alloc"]).result
     if "skipped" in result:

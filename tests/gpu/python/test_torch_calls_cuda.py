@@ -29,6 +29,7 @@ def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) ->
     expect_served(moded, call(moded, case))
 
 
+@pytest.mark.two_gpus
 def test_two_devices_in_one_process(moded: ModedAdapter) -> None:
     result = call(moded, "devices")
     if "skipped" in result:

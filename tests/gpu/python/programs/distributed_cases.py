@@ -73,6 +73,71 @@ def expected_collectives() -> list[Any]:
     return results
 
 
+def side_stream() -> list[Any]:
+    """Buffers are reduced on a stream of their own and freed before it gets there, as overlapped gradient sums are.
+
+    What takes the bytes over at once is written to by the main stream, which must wait for the reduction.
+    """
+    side = torch.cuda.Stream()
+
+    def step(index: int) -> list[int]:
+        ends = []
+        for bucket in range(4):
+            buffer = torch.arange(2 * MIB, dtype=torch.int32, device="cuda")
+            buffer.mul_(RANK + 1).add_(index + bucket)
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(10_000_000)
+                dist.all_reduce(buffer)
+                result = torch.stack([buffer.min().long(), buffer.max().long(), buffer.sum()])
+            buffer.record_stream(side)
+            del buffer
+            other = torch.full((2 * MIB,), -1, dtype=torch.int32, device="cuda")
+            torch.cuda.current_stream().wait_stream(side)
+            result.record_stream(torch.cuda.current_stream())
+            ends += [int(value) for value in result] + [int(other.max())]
+            del result, other
+        return ends
+
+    return steps(step)
+
+
+def expected_side_stream() -> list[Any]:
+    scale = sum(rank + 1 for rank in range(WORLD))
+    last = 2 * MIB - 1
+
+    def ends(offset: int) -> list[int]:
+        lowest = WORLD * offset
+        return [lowest, scale * last + lowest, scale * last * (last + 1) // 2 + lowest * (last + 1), -1]
+
+    return [[end for bucket in range(4) for end in ends(index + bucket)] for index in range(STEPS)]
+
+
+def mem_pool() -> list[Any]:
+    """A pool that is registered with NCCL, beside the arena."""
+    backend = dist.group.WORLD._get_backend(torch.device("cuda"))  # type: ignore[union-attr]
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        registered = torch.empty(4 * MIB, dtype=torch.int64, device="cuda")
+    backend.register_mem_pool(pool)
+
+    def step(index: int) -> list[int]:
+        planned = torch.full((4 * MIB,), RANK + index, dtype=torch.int64, device="cuda")
+        registered.copy_(planned)
+        dist.all_reduce(registered)
+        dist.all_reduce(planned)
+        return [int(tensor.min()) for tensor in (registered, planned)]
+
+    results = steps(step)
+    torch.cuda.synchronize()
+    backend.deregister_mem_pool(pool)
+    return results
+
+
+def expected_mem_pool() -> list[Any]:
+    return [[sum(rank + index for rank in range(WORLD))] * 2 for index in range(STEPS)]
+
+
 def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     def step(index: int) -> str:
         torch.manual_seed(1000 * index + RANK)
@@ -111,8 +176,8 @@ def main() -> None:
     case = sys.argv[1]
     results = globals()[case]()
     torch.cuda.synchronize()
-    if case == "collectives":
-        assert results == expected_collectives(), results
+    expected = globals().get(f"expected_{case}")
+    assert expected is None or results == expected(), results
     dist.destroy_process_group()
     adapter.show({"results": results, "stats": adapter.stats() if "--install" in sys.argv else None})
 

@@ -1,4 +1,6 @@
-"""side_stream_training.py STEPS [--install]: trains with a side stream, for batches and norms; prints losses.
+"""side_stream_training.py STEPS [--install] [--varying]: trains with a side stream, for batches and norms.
+
+Prints losses. --varying: every batch has a size of its own, so that a plan knows some of the requests only.
 
 Everything that passes between the streams is ordered as torch asks for it, so torch's CUDA sanitizer has nothing to
 report, and the losses do not depend on the allocator.
@@ -28,7 +30,8 @@ def main() -> None:
     for step in range(steps):
         if installs:
             adapter.begin_iteration(step)
-        host = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(step)).pin_memory()
+        rows = 96 + 32 * (5 * step % 7) if "--varying" in sys.argv else 256
+        host = torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(step)).pin_memory()
         with torch.cuda.stream(side):
             batch = host.to("cuda", non_blocking=True)
             scaled = batch * 0.5
