@@ -5,7 +5,9 @@
 
 Modes: native, expandable (PyTorch's expandable_segments:True), trace-fast, trace-exact, alloc (planned from the fast
 trace, else from the exact one). E is peak live bytes / peak held bytes; live bytes are those that stalloc counts (each
-request rounded up to 512 B, from allocation to free). Arguments after `--` go to bench/train_gpt.py.
+request rounded up to 512 B, from allocation to free). E and step time of every iteration: see bench/iterations.py.
+The JSON is written anew after each mode, so that what is there when time runs out is not lost. Arguments after `--` go
+to bench/train_gpt.py.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +25,15 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from iterations import (
+    efficiency_failures,
+    iterations_of,
+    least_efficiency,
+    slowest_step,
+    slowest_window,
+    time_failures,
+)
 
 HERE = Path(__file__).resolve().parent
 MODES = ["native", "expandable", "trace-fast", "trace-exact", "alloc"]
@@ -42,6 +54,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="exit 1 unless losses are equal and the plan held")
     parser.add_argument("--min-efficiency", type=float, default=0.0, help="with --check: Alloc's least E, in percent")
     parser.add_argument("--min-hits", type=float, default=99.9, help="with --check: Alloc's least hit rate, percent")
+    parser.add_argument("--max-step-ratio", type=float, help="with --check: Alloc's median step, in native's")
+    parser.add_argument(
+        "--max-window-ratio", type=float, help="with --check: Alloc's median of any five successive steps, in native's"
+    )
+    parser.add_argument(
+        "--every-iteration",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="FIRST",
+        help="with --check: Alloc's E is at least expandable's in every iteration from FIRST (0) on",
+    )
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="environment of the Alloc run")
+    parser.add_argument("--plan-options", type=shlex.split, default=[], help="for stalloc plan, as one word")
     parser.add_argument("train", nargs="*", help="arguments for train_gpt.py, after --")
     return parser.parse_args()
 
@@ -66,6 +92,7 @@ class Comparison:
             inherited |= {"STALLOC_MODE": "Trace", "STALLOC_TRACE_FAST_MODE": "1" if mode == "trace-fast" else "0"}
         if mode == "alloc":
             inherited["STALLOC_MODE"] = "Alloc"
+            inherited |= dict(setting.split("=", maxsplit=1) for setting in self.arguments.set)
         if "STALLOC_MODE" in inherited:
             inherited["STALLOC_MODEL_INFO_PATH"] = str(self.run_directory(mode))
         return inherited
@@ -100,6 +127,7 @@ class Comparison:
 
     def make_plan(self) -> None:
         command = [sys.executable, "-m", "stalloc", "plan", str(self.run_directory("alloc")), "--json"]
+        command += self.arguments.plan_options
         begin = time.perf_counter()
         environment = {k: v for k, v in os.environ.items() if k != "STALLOC_MODE"}
         completed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -136,8 +164,12 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
         "step_seconds": result["step_seconds_median"],
         "step_ratio": result["step_seconds_median"] / native["step_seconds_median"] if native else None,
         "last_loss": result["losses"][-1],
+        "iterations": iterations_of(result),
     }
+    row["least_efficiency"] = least_efficiency(row["iterations"])
     if native:
+        row["slowest_window"] = slowest_window(result["step_seconds"], native["step_seconds"])
+        row["slowest_step"] = slowest_step(result["step_seconds"], native["step_seconds"])
         shared = min(len(native["losses_hex"]), len(result["losses_hex"]))
         row["losses_equal"] = native["losses_hex"][:shared] == result["losses_hex"][:shared]
         if len(native["losses_hex"]) == len(result["losses_hex"]):
@@ -150,10 +182,14 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]], markdown: bool) -> None:
-    header = ["mode", "live GiB", "held GiB", "E %", "step ms", "x native", "hits %", "losses = native", "last loss"]
+    header = ["mode", "live GiB", "held GiB", "E %", "least E %", "step ms", "x native", "slowest", "hits %"]
+    header += ["losses = native", "last loss"]
 
     def cell(value: Any, scale: float, digits: int) -> str:
         return "-" if value is None else f"{value * scale:.{digits}f}"
+
+    def first(pair: Any) -> Any:
+        return None if pair is None else pair[0]
 
     lines = [header]
     for row in rows:
@@ -167,8 +203,10 @@ def print_table(rows: list[dict[str, Any]], markdown: bool) -> None:
                 cell(row["live_bytes"], 1 / GIB, 3),
                 cell(row["held_bytes"], 1 / GIB, 3),
                 cell(row["efficiency"], 100, 2),
+                cell(first(row["least_efficiency"]), 100, 2),
                 cell(row["step_seconds"], 1e3, 1),
                 cell(row["step_ratio"], 1, 3),
+                cell(first(row.get("slowest_window")), 1, 3),
                 cell(row.get("hit_rate"), 100, 3),
                 "-" if equal is None else ("yes" if equal else "NO"),
                 f"{row['last_loss']:.6f}",
@@ -198,8 +236,26 @@ def plan_failures(plan: dict[str, Any] | None) -> list[str]:
     return [f"plan: the arena is {r:.4f} x its lower bound, expected at most 1.01" for r in ratios if r > 1.01]
 
 
-def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[str]:
+def iteration_failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[str]:
+    """Of the alloc run against its peers, iteration by iteration, as far as that is asked for."""
+    by_mode = {row["mode"]: row for row in rows if "iterations" in row}
+    alloc, native, expandable = (by_mode.get(mode) for mode in ("alloc", "native", "expandable"))
     found = []
+    if alloc and native:
+        if arguments.max_step_ratio is not None and alloc["step_ratio"] > arguments.max_step_ratio:
+            found.append(
+                f"alloc: a step takes {alloc['step_ratio']:.4f} x native's, at most {arguments.max_step_ratio}"
+            )
+        if arguments.max_window_ratio is not None:
+            own, peer = ([entry["step_seconds"] for entry in row["iterations"]] for row in (alloc, native))
+            found += time_failures(own, peer, arguments.max_window_ratio)
+    if alloc and expandable and arguments.every_iteration is not None:
+        found += efficiency_failures(alloc["iterations"], expandable["iterations"], arguments.every_iteration)
+    return found
+
+
+def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[str]:
+    found = iteration_failures(rows, arguments)
     for row in rows:
         if "out_of_memory" in row:
             found.append(f"{row['mode']}: out of memory")
@@ -216,32 +272,45 @@ def failures(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> list[
     return found
 
 
+def write_document(comparison: Comparison, rows: list[dict[str, Any]], problems: list[str], complete: bool) -> None:
+    document = {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "machine": machine(),
+        "device": device_of(comparison),
+        "complete": complete,  # false: more modes were to come
+        "problems": problems,
+        "rows": rows,
+        "plan": comparison.plan,
+        "results": comparison.results,
+    }
+    path = comparison.arguments.json
+    partial = path.with_suffix(".tmp")
+    partial.write_text(json.dumps(document, indent=1))
+    partial.replace(path)
+
+
+def device_of(comparison: Comparison) -> str:
+    return next((r["device"] for r in comparison.results.values() if "device" in r), "unknown device")
+
+
 def main() -> int:
     arguments = parse_arguments()
     if arguments.directory:
         arguments.directory.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="stalloc-compare-") as temporary:
         comparison = Comparison(arguments, arguments.directory or Path(temporary))
         for mode in arguments.modes:
             print(f"== {mode}", file=sys.stderr, flush=True)
             comparison.run(mode)
-    rows = [row_of(comparison.results, mode) for mode in arguments.modes]
-    device = next((r["device"] for r in comparison.results.values() if "device" in r), "unknown device")
-    print(f"{arguments.preset} on {device}, {arguments.iterations} iterations")
+            rows = [row_of(comparison.results, mode) for mode in arguments.modes if mode in comparison.results]
+            if arguments.json:
+                write_document(comparison, rows, [], complete=False)
+    print(f"{arguments.preset} on {device_of(comparison)}, {arguments.iterations} iterations")
     print_table(rows, arguments.markdown)
-    if arguments.json:
-        document = {
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-            "machine": machine(),
-            "device": device,
-            "rows": rows,
-            "plan": comparison.plan,
-            "results": comparison.results,
-        }
-        partial = arguments.json.with_suffix(".tmp")
-        partial.write_text(json.dumps(document, indent=1))
-        partial.replace(arguments.json)
     problems = failures(rows, arguments) + plan_failures(comparison.plan) if arguments.check else []
+    if arguments.json:
+        write_document(comparison, rows, problems, complete=True)
     for problem in problems:
         print(f"compare_modes: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -19,13 +19,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
-from workload import PRESETS, Gpt, MasterWeightAdamW, WorkloadConfig, token_batches
+from workload import PRESETS, Gpt, MasterWeightAdamW, RoutingShift, WorkloadConfig, token_batches
 
 EXIT_OUT_OF_MEMORY = 3
+TYPES = {"int": int, "float": float, "str": str}  # of the workload's fields
 
 
 class Marks:
@@ -65,7 +67,7 @@ def parse_arguments() -> argparse.Namespace:
         if field.type == "bool":
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None)
         else:
-            parser.add_argument(flag, type=int if field.type == "int" else str, default=None)
+            parser.add_argument(flag, type=TYPES[str(field.type)], default=None)
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
     parser.add_argument("--seed", type=int, default=1234)
@@ -88,15 +90,55 @@ def workload_of(arguments: argparse.Namespace) -> WorkloadConfig:
 
 
 def digest_of(model: torch.nn.Module) -> str:
-    """SHA-256 over all parameters' bytes: two runs with the same digest computed the same thing."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    """SHA-256 over the SHA-256 of each parameter's bytes: two runs with the same digest computed the same thing.
+
+    On several threads (hashlib lets go of the interpreter): billions of parameters take a while on one.
+    """
+
+    def digest(parameter: torch.nn.Parameter) -> bytes:
+        return hashlib.sha256(parameter.detach().cpu().contiguous().view(torch.uint8).numpy()).digest()
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
+        return hashlib.sha256(b"".join(threads.map(digest, model.parameters()))).hexdigest()
 
 
 def max_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class IterationPeaks:
+    """Peaks of each iteration, in bytes: `live`, what the program asked for and had not freed, and `held`.
+
+    On a GPU by PyTorch's own statistics, whose peaks are reset as an iteration begins (no block of this program is used
+    by a second stream, so that requested bytes end with the program's free). On the CPU, where only stalloc counts, of
+    the run so far; without stalloc there are none.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.held_peak = 0  # of the whole run
+
+    def begin(self) -> None:
+        if self.device.type == "cuda":
+            self._read()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def end(self) -> dict[str, int]:
+        if self.device.type == "cuda":
+            return self._read()
+        with contextlib.suppress(ImportError):
+            import stalloc
+
+            devices = stalloc.stats()["devices"]
+            if devices:
+                return {"live": devices[0]["peak_live_bytes"], "held": devices[0]["held_peak_bytes"]}
+        return {}
+
+    def _read(self) -> dict[str, int]:
+        stats = torch.cuda.memory_stats(self.device)
+        held = int(stats["reserved_bytes.all.peak"])
+        self.held_peak = max(self.held_peak, held)
+        return {"live": int(stats["requested_bytes.all.peak"]), "held": held}
 
 
 class Training:
@@ -121,6 +163,8 @@ class Training:
         self.model = Gpt(self.config, self.device)
         self.optimizer = MasterWeightAdamW(self.model, arguments.learning_rate)
         self.batches: Iterator[torch.Tensor] = token_batches(self.config, arguments.seed, self.device)
+        self.shift = RoutingShift(self.config, arguments.seed) if self.config.shifts_routing else None
+        self.peaks = IterationPeaks(self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -128,6 +172,8 @@ class Training:
 
     def step(self, iteration: int) -> float:
         self.marks.iteration(iteration)
+        if self.shift is not None:
+            self.model.shift_routing(self.shift.bias(iteration))
         extra: list[torch.Tensor] = []
         change = self.arguments.micro_batch_from
         if change is not None and iteration == change[0]:
@@ -156,15 +202,19 @@ class Training:
         losses: list[float] = []
         seconds: list[float] = []
         evaluations: list[float] = []
+        peaks: list[dict[str, int]] = []
         for iteration in range(self.arguments.iterations):
             self.synchronize()
+            self.peaks.begin()
             begin = time.perf_counter()
             losses.append(self.step(iteration))
             self.synchronize()
             seconds.append(time.perf_counter() - begin)
+            peaks.append(self.peaks.end())
             if iteration == self.arguments.eval_at:
                 evaluations.append(self.evaluate())
-        result = {
+        memory = self.memory()  # before the digest
+        return {
             "config": dataclasses.asdict(self.config),
             "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
             "torch": torch.__version__,
@@ -173,21 +223,18 @@ class Training:
             "evaluations_hex": [loss.hex() for loss in evaluations],
             "weights_sha256": digest_of(self.model),
             "step_seconds": seconds,
+            "iteration_peaks": peaks,
             "step_seconds_median": statistics.median(seconds[len(seconds) // 3 :]),
+            "memory": memory,
         }
-        result["memory"] = self.memory()
-        return result
 
     def memory(self) -> dict[str, int]:
         """Bytes; `held_peak`: what the allocator kept from the device (on the CPU: the resident set's growth)."""
         if self.device.type == "cpu":
             return {"held_peak": max_resident_bytes() - self.resident_at_start}
-        stats = torch.cuda.memory_stats(self.device)
-        return {
-            "allocated_peak": stats["allocated_bytes.all.peak"],
-            "held_peak": stats["reserved_bytes.all.peak"],
-            "alloc_retries": stats["num_alloc_retries"],
-        }
+        self.peaks.end()
+        retries = torch.cuda.memory_stats(self.device)["num_alloc_retries"]
+        return {"held_peak": self.peaks.held_peak, "alloc_retries": retries}
 
 
 def main() -> int:

@@ -28,6 +28,12 @@ class WorkloadConfig:
     recompute: str = "none"  # none, half (every second layer), full
     variable_length: bool = False
     dtype: str = "float32"
+    router_drift: float = 0.0  # of the routers' biases, per iteration: see RoutingShift
+    collapse_from: int = -1  # the iteration from which on one expert of each layer takes most tokens; -1: none
+
+    @property
+    def shifts_routing(self) -> bool:
+        return self.router_drift != 0.0 or self.collapse_from >= 0
 
 
 PRESETS: dict[str, WorkloadConfig] = {
@@ -36,11 +42,18 @@ PRESETS: dict[str, WorkloadConfig] = {
     "toy-recompute": WorkloadConfig(recompute="full"),
     "toy-half-recompute": WorkloadConfig(recompute="half"),
     "toy-moe": WorkloadConfig(experts=8),
+    "toy-moe-recompute": WorkloadConfig(experts=8, recompute="full"),
+    "toy-moe-drift": WorkloadConfig(experts=8, router_drift=0.05),
+    "toy-moe-collapse": WorkloadConfig(experts=8, collapse_from=6),
     "toy-varlen": WorkloadConfig(variable_length=True),
     "dense-1b": WorkloadConfig(22, 2048, 16, 5632, 32000, 2048, 4, 4, dtype="bfloat16"),
     "half-recompute-3b": WorkloadConfig(36, 2560, 20, 6912, 32000, 2048, 4, 4, recompute="half", dtype="bfloat16"),
     "moe-16x12": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16"),
     "moe-recompute": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, 16, recompute="full", dtype="bfloat16"),
+    "moe-drift": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16", router_drift=0.05),
+    "moe-collapse": WorkloadConfig(
+        12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16", collapse_from=10
+    ),
     "varlen-1b": WorkloadConfig(22, 2048, 16, 5632, 32000, 2048, 4, 4, variable_length=True, dtype="bfloat16"),
 }
 
@@ -93,10 +106,14 @@ class MixtureOfExperts(nn.Module):
         self.top_k = config.top_k
         self.router = nn.Linear(config.hidden, config.experts, bias=False, dtype=dtype, device=device)
         self.experts = nn.ModuleList(SwiGlu(config, dtype, device) for _ in range(config.experts))
+        self.bias: Tensor | None = None  # of the router's logits, where the routing shifts
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, x.shape[-1])
-        weights, chosen = torch.topk(functional.softmax(self.router(tokens).float(), dim=-1), self.top_k, dim=-1)
+        logits = self.router(tokens).float()
+        if self.bias is not None:
+            logits = logits + self.bias
+        weights, chosen = torch.topk(functional.softmax(logits, dim=-1), self.top_k, dim=-1)
         result = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             rows, slot = torch.where(chosen == number)
@@ -134,6 +151,14 @@ class Gpt(nn.Module):
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.blocks = nn.ModuleList(Block(config, dtype, device) for _ in range(config.layers))
         self.norm = RmsNorm(config.hidden, dtype, device)
+        if config.shifts_routing:
+            self.routing_bias = torch.zeros(config.layers, config.experts, device=device)
+            for layer, block in enumerate(self.blocks):
+                block.feed_forward.bias = self.routing_bias[layer]
+
+    def shift_routing(self, bias: Tensor) -> None:
+        """Sets the biases of all routers, (layers, experts)."""
+        self.routing_bias.copy_(bias)
 
     def _recomputed(self, layer: int) -> bool:
         return self.config.recompute == "full" or (self.config.recompute == "half" and layer % 2 == 0)
@@ -147,6 +172,30 @@ class Gpt(nn.Module):
                 x = block(x)
         logits = functional.linear(self.norm(x), self.embedding.weight)
         return functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+class RoutingShift:
+    """How the routing of a mixture of experts changes while it trains, the same for the same seed.
+
+    Logits of a fresh router have a standard deviation of about 0.6. Drift: each expert's bias moves by `router_drift`
+    times a number of its own (standard normal) every iteration, so that loads become more and more unequal. Collapse:
+    from iteration `collapse_from` on one expert of each layer is among every token's choice.
+    """
+
+    COLLAPSED = 10.0
+
+    def __init__(self, config: WorkloadConfig, seed: int) -> None:
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        self.directions = torch.randn(config.layers, config.experts, generator=generator)
+
+    def bias(self, iteration: int) -> Tensor:
+        """(layers, experts), on the CPU."""
+        bias = self.directions * (self.config.router_drift * iteration)
+        if 0 <= self.config.collapse_from <= iteration:
+            for layer in range(self.config.layers):
+                bias[layer, layer % self.config.experts] += self.COLLAPSED
+        return bias
 
 
 class MasterWeightAdamW:
