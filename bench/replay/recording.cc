@@ -10,9 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/string_view.h"
 #include "bench/replay/edits.h"
 #include "planner/analysis/segments.h"
+#include "planner/synth/generator.h"
+#include "planner/synth/options.h"
 #include "proto/codec/trace_reader.h"
 #include "tests/analysis/corpus.h"
 
@@ -131,13 +133,26 @@ class Cutter {
   std::size_t piece_ = 0;
 };
 
+constexpr absl::string_view kSynthetic = "synth/";
+
 // "gpt_moe16" of ".../gpt_moe16.txt.gz"
 std::string NameOf(const std::string& path) {
+  if (absl::StartsWith(path, kSynthetic)) return path;
   const std::string file = std::filesystem::path(path).filename().string();
   return file.substr(0, file.find('.'));
 }
 
+absl::StatusOr<Trace> SynthesizePreset(const std::string& preset) {
+  absl::StatusOr<planner::SynthOptions> options = planner::FindSynthPreset(preset);
+  if (!options.ok()) return options.status();
+  options->state = planner::ModelState::kFull;
+  options->iterations = 4;
+  options->micro_batches = 8;
+  return planner::Synthesize(*options);
+}
+
 absl::StatusOr<Trace> ReadAnyTrace(const std::string& path, bool corpus) {
+  if (absl::StartsWith(path, kSynthetic)) return SynthesizePreset(path.substr(kSynthetic.size()));
   if (!corpus) return ReadTrace(path);
   try {
     return planner::ReadCorpusFile(path);

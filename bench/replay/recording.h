@@ -60,8 +60,9 @@ struct Recording {
 // InvalidArgument: no allocation, or fewer than two iterations.
 [[nodiscard]] absl::StatusOr<Recording> CutRecording(const Trace& trace, const std::string& name);
 
-// A trace file (*.trace), or a recorded run as bench/corpus has them (*.txt.gz), whose evaluation is then fenced
-// (edits.h). Errors name the file.
+// A trace file (*.trace); a recorded run as bench/corpus has them (*.txt.gz), whose evaluation is then fenced
+// (edits.h); or synth/PRESET, four iterations of eight micro-batches with optimizer state (planner/synth). Errors name
+// the file.
 [[nodiscard]] absl::StatusOr<Recording> ReadRecording(const std::string& path);
 
 }  // namespace stalloc::bench

@@ -1,7 +1,7 @@
 // Serves one iteration of a recorded run on a plan made from others, through the real runtime: what is held for it, who
 // serves it, and how long that takes. Results go to standard output, progress to standard error.
 //
-//   replay_bench [flags] [FILE.txt.gz|FILE.trace]...    --help lists the flags
+//   replay_bench [flags] [FILE.txt.gz|FILE.trace|synth/PRESET]...    --help lists the flags
 //
 // Exit codes: 0 ok; 1 bad input, a block that overlaps another, or (--floors) a floor that is missed; 2 usage.
 #include <cstdio>
@@ -193,7 +193,7 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
 int main(int argc, char** argv) {
   const stalloc::planner::CommandSyntax syntax{
       "replay_bench",
-      "[FILE.txt.gz|FILE.trace]...",
+      "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
       {"plan_from", "serve", "orders", "cut_tail", "edit", "marks", "times", "floors", "floor", "root", "time_limit",

@@ -93,6 +93,13 @@ TEST(RecordingTest, TooShortOrEmptyTracesAreRefused) {
   EXPECT_THAT(std::string(ReadRecording("absent.trace").status().message()), HasSubstr("absent.trace"));
 }
 
+TEST(RecordingTest, SyntheticRunsAreRecordingsToo) {
+  const Recording recording = ReadRecording("synth/varlen").value();
+  EXPECT_EQ(recording.name, "synth/varlen");
+  EXPECT_EQ(recording.iterations.size(), 4u);
+  EXPECT_THAT(std::string(ReadRecording("synth/absent").status().message()), HasSubstr("absent"));
+}
+
 TEST(RecordingTest, ARecordedRunComesBackEventByEvent) {
   const Trace trace = planner::ReadCorpus("gpt_moe16");
   const Recording recording = CutRecording(trace, "moe").value();
