@@ -103,6 +103,10 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
   const CudaUpstream::StreamScope scope(stream);
   const auto handle = reinterpret_cast<StreamHandle>(stream.stream());
   const bool foreign = stream.device_index() != index_ && Serves(pointer);
+  if (C10_UNLIKELY(environment_.history->active()) && runtime_->engine() != nullptr && Serves(pointer) &&
+      (foreign || FindServed(pointer).stream != handle)) {
+    environment_.history->OnForeignUse(pointer);
+  }
   runtime_->RecordStream(pointer, foreign ? CudaEvents::StreamOfDevice(stream.device_index(), handle) : handle);
 }
 
@@ -127,6 +131,7 @@ void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   }
   if (passed) stats_.Refresh(environment_.native->getDeviceStats(index_));
   if (C10_UNLIKELY(environment_.history->active())) {
+    if (MayCompleteFrees()) CompleteFrees();
     environment_.history->OnAlloc({index_, pointer, requested, stream}, environment_.native->getUserMetadata());
   }
   ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));

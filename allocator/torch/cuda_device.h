@@ -68,6 +68,8 @@ class CudaDevice final : private ArenaListener {
   // Base and size of the arena, or of the heap's block. REQUIRES: Serves(pointer).
   void* BaseAllocation(void* pointer, std::size_t* bytes) const;
 
+  // Tells the history of blocks that no stream can use any more.
+  void CompleteFrees();
   void AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const;
 
   [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
@@ -89,6 +91,7 @@ class CudaDevice final : private ArenaListener {
   void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
   void OnNative();
   void BeforeFree(void* pointer);
+  [[nodiscard]] bool MayCompleteFrees() const;
   [[nodiscard]] Block FindServed(const void* pointer) const noexcept;
   void ReportToProfiler(void* pointer, std::int64_t change) const;
   bool UpdateReserved();

@@ -24,6 +24,7 @@ StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::snapshot(MempoolId pool
   SnapshotInfo info = native_->snapshot(pool, include_traces);
   if (!IsDefaultPool(pool)) return info;
   devices_.ForEach([&](CudaDevice& device) {
+    device.CompleteFrees();
     device.AppendSegments(info.segments);
     const auto index = static_cast<std::size_t>(device.index());
     if (include_traces && index < info.device_traces.size()) {

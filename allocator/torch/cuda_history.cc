@@ -3,6 +3,7 @@
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace stalloc {
@@ -20,6 +21,10 @@ void AllocationHistory::Configure(const Options& options) {
   when_.store(options.enabled && options.gather != nullptr ? options.when : RecordContext::NEVER);
   if (!options.enabled || options.clear) entries_.clear();
   if (!options.enabled) contexts_.clear();
+  if (!options.enabled && trackers_.empty()) {
+    used_elsewhere_.clear();
+    pending_.clear();
+  }
   active_.store(recording_ || !trackers_.empty());
 }
 
@@ -36,25 +41,79 @@ void AllocationHistory::OnAlloc(const Subject& subject, const std::string& user_
     contexts_[subject.address] = context;
   }
   if (when_.load() < RecordContext::ALLOC) context = nullptr;
+  CompleteIn(subject);
   Add(Entry(Entry::ALLOC, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
             {0, 0}, c10::getApproximateTime(), std::move(context), "", user_metadata));
+}
+
+void AllocationHistory::OnForeignUse(const void* address) {
+  const std::lock_guard lock(mutex_);
+  used_elsewhere_.insert(address);
 }
 
 void AllocationHistory::OnFree(const Subject& subject, const std::string& user_metadata) {
   Context context = Gather(RecordContext::ALL);
   Context allocated_by;
+  bool is_pending = false;
   {
     const std::lock_guard lock(mutex_);
+    is_pending = used_elsewhere_.erase(subject.address) > 0;
     if (const auto found = contexts_.find(subject.address); found != contexts_.end()) {
       allocated_by = std::move(found->second);
       contexts_.erase(found);
     }
   }
   if (context == nullptr && when_.load() >= RecordContext::ALLOC) context = std::move(allocated_by);
-  for (const Entry::Action action : {Entry::FREE_REQUESTED, Entry::FREE_COMPLETED}) {
-    Add(Entry(action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
-              {0, 0}, c10::getApproximateTime(), context, "", user_metadata));
+  const PendingFree free{subject, std::move(context), user_metadata};
+  AddFree(Entry::FREE_REQUESTED, free);
+  if (!is_pending) {
+    AddFree(Entry::FREE_COMPLETED, free);
+    return;
   }
+  const std::lock_guard lock(mutex_);
+  pending_.insert_or_assign(reinterpret_cast<std::size_t>(subject.address), free);
+}
+
+std::size_t AllocationHistory::Incomplete(c10::DeviceIndex device) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::count_if(
+      pending_.begin(), pending_.end(), [&](const auto& entry) { return entry.second.subject.device == device; }));
+}
+
+void AllocationHistory::CompleteUnlessHeld(c10::DeviceIndex device, const std::vector<std::size_t>& held) {
+  std::vector<PendingFree> completed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = pending_.begin(); it != pending_.end();) {
+      const bool stays = it->second.subject.device != device || std::binary_search(held.begin(), held.end(), it->first);
+      if (!stays) completed.push_back(std::move(it->second));
+      it = stays ? std::next(it) : pending_.erase(it);
+    }
+  }
+  for (const PendingFree& free : completed) AddFree(Entry::FREE_COMPLETED, free);
+}
+
+// Frees of blocks that have bytes in common with the subject.
+void AllocationHistory::CompleteIn(const Subject& subject) {
+  const auto begin = reinterpret_cast<std::size_t>(subject.address);
+  std::vector<PendingFree> completed;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_.empty()) return;
+    auto it = pending_.upper_bound(begin);
+    if (it != pending_.begin() && std::prev(it)->first + std::prev(it)->second.subject.bytes > begin) --it;
+    while (it != pending_.end() && it->first < begin + subject.bytes) {
+      completed.push_back(std::move(it->second));
+      it = pending_.erase(it);
+    }
+  }
+  for (const PendingFree& free : completed) AddFree(Entry::FREE_COMPLETED, free);
+}
+
+void AllocationHistory::AddFree(Entry::Action action, const PendingFree& free) {
+  const Subject& subject = free.subject;
+  Add(Entry(action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
+            {0, 0}, c10::getApproximateTime(), free.context, "", free.user_metadata));
 }
 
 void AllocationHistory::OnSegment(Entry::Action action, const Subject& subject) {

@@ -9,11 +9,14 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <atomic>
+#include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace stalloc {
@@ -46,11 +49,18 @@ class AllocationHistory {
 
   // Somebody wants entries: only then call what follows.
   [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }
+  // Frees of the bytes are complete before it: whoever waits for their streams is the new owner.
   void OnAlloc(const Subject& subject, const std::string& user_metadata);
-  // At the free request. Our blocks have no separate completion: one that other streams still use is kept back by the
-  // engine.
+  // Another stream may use the live block beyond its free.
+  void OnForeignUse(const void* address);
+  // At the free request. It is complete at once, unless there was a foreign use.
   void OnFree(const Subject& subject, const std::string& user_metadata);
   void OnSegment(Entry::Action action, const Subject& subject);
+
+  // Frees that were requested and not completed.
+  [[nodiscard]] std::size_t Incomplete(c10::DeviceIndex device) const;
+  // Completes those whose blocks are not `held`: addresses of blocks that live or wait for other streams, ascending.
+  void CompleteUnlessHeld(c10::DeviceIndex device, const std::vector<std::size_t>& held);
 
   // Entries of a device, oldest first; times are still approximate-clock ticks.
   [[nodiscard]] std::vector<Entry> Entries(c10::DeviceIndex device) const;
@@ -58,7 +68,17 @@ class AllocationHistory {
   [[nodiscard]] Context BlockContext(const void* address) const;
 
  private:
+  struct PendingFree {
+    Subject subject;
+    Context context;
+    std::string user_metadata;
+  };
+  // By address; ascending, so that those in a range are found.
+  using PendingFrees = std::map<std::size_t, PendingFree>;
+
   [[nodiscard]] Context Gather(RecordContext level) const;
+  void CompleteIn(const Subject& subject);
+  void AddFree(Entry::Action action, const PendingFree& free);
   void Add(Entry entry);
 
   std::atomic<bool> active_{false};
@@ -71,6 +91,8 @@ class AllocationHistory {
   std::vector<Entry::Action> skipped_;
   std::unordered_map<c10::DeviceIndex, std::deque<Entry>> entries_;
   std::unordered_map<const void*, Context> contexts_;
+  std::unordered_set<const void*> used_elsewhere_;  // live blocks
+  PendingFrees pending_;
   std::vector<Tracker> trackers_;
 };
 

@@ -187,6 +187,22 @@ void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
 
 // Snapshot ----------------------------------------------------------------------------------------------------------
 
+// The engine finds out at marks that streams are done. Fewer blocks of its wait than the history knows frees of: one is
+// complete. Cheap enough for every request while history is recorded.
+bool CudaDevice::MayCompleteFrees() const {
+  const std::size_t incomplete = environment_.history->Incomplete(index_);
+  const PlanEngine* const engine = runtime_->engine();
+  return incomplete > 0 && (engine == nullptr || engine->Stats().pending_blocks < incomplete);
+}
+
+void CudaDevice::CompleteFrees() {
+  std::vector<std::size_t> held;
+  if (const PlanEngine* const engine = runtime_->engine(); engine != nullptr) {
+    for (const LiveBlock& block : engine->LiveBlocks()) held.push_back(runtime_->arena()->base() + block.offset);
+  }
+  environment_.history->CompleteUnlessHeld(index_, held);
+}
+
 void CudaDevice::AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const {
   const AllocationHistory& history = *environment_.history;
   if (const Arena* arena = runtime_->arena(); arena != nullptr) {

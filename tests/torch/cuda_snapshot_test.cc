@@ -131,6 +131,69 @@ TEST(AllocationHistoryTest, RecordsARequestAndBothHalvesOfItsFree) {
   EXPECT_TRUE(history.Entries(0).empty());
 }
 
+std::vector<Entry::Action> ActionsOf(const AllocationHistory& history, c10::DeviceIndex device) {
+  std::vector<Entry::Action> actions;
+  for (const Entry& entry : history.Entries(device)) actions.push_back(entry.action_);
+  return actions;
+}
+
+TEST(AllocationHistoryTest, CompletesTheFreeOfABlockThatAnotherStreamUsesWhenItsBytesAreTaken) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::ALL));
+  const AllocationHistory::Subject block{.device = 0, .address = At(4096), .bytes = 1000, .stream = nullptr};
+  history.OnAlloc(block, "");
+  history.OnForeignUse(block.address);
+  history.OnFree(block, "mine");
+  EXPECT_EQ(history.Incomplete(0), 1u);
+  history.OnAlloc({.device = 0, .address = At(5632), .bytes = 8, .stream = nullptr}, "");    // behind it
+  history.OnAlloc({.device = 0, .address = At(3584), .bytes = 512, .stream = nullptr}, "");  // in front of it
+  EXPECT_EQ(history.Incomplete(0), 1u);
+  history.OnAlloc({.device = 0, .address = At(4608), .bytes = 8, .stream = nullptr}, "");
+  EXPECT_EQ(history.Incomplete(0), 0u);
+  EXPECT_EQ(ActionsOf(history, 0), (std::vector<Entry::Action>{Entry::ALLOC, Entry::FREE_REQUESTED, Entry::ALLOC,
+                                                               Entry::ALLOC, Entry::FREE_COMPLETED, Entry::ALLOC}));
+  const Entry completed = history.Entries(0)[4];
+  EXPECT_EQ(completed.addr_, 4096u);
+  EXPECT_EQ(completed.size_, 1000u);
+  EXPECT_EQ(completed.user_metadata_, "mine");
+  EXPECT_NE(completed.context_, nullptr) << "of the free, not of whoever takes the bytes";
+  EXPECT_EQ(completed.context_, history.Entries(0)[1].context_);
+}
+
+TEST(AllocationHistoryTest, CompletesFreesOfBlocksThatAreNotHeldAnyMore) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER));
+  for (const std::uintptr_t at : {4096, 8192, 12288}) {
+    const AllocationHistory::Subject block{
+        .device = static_cast<c10::DeviceIndex>(at == 12288), .address = At(at), .bytes = 512, .stream = nullptr};
+    history.OnAlloc(block, "");
+    history.OnForeignUse(block.address);
+    history.OnFree(block, "");
+  }
+  history.CompleteUnlessHeld(0, {512, 8192});
+  EXPECT_EQ(history.Incomplete(0), 1u);
+  EXPECT_EQ(history.Incomplete(1), 1u) << "another device's";
+  EXPECT_EQ(history.Entries(0).back().action_, Entry::FREE_COMPLETED);
+  EXPECT_EQ(history.Entries(0).back().addr_, 4096u);
+  history.Configure({});
+  EXPECT_EQ(history.Incomplete(0) + history.Incomplete(1), 0u) << "nobody wants to know any more";
+}
+
+TEST(AllocationHistoryTest, ABlockAtTheSameAddressHasNoForeignUsesOfTheLastOne) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER));
+  const AllocationHistory::Subject block{.device = 0, .address = At(4096), .bytes = 512, .stream = nullptr};
+  for (int round = 0; round < 2; ++round) {
+    history.OnAlloc(block, "");
+    if (round == 0) history.OnForeignUse(block.address);
+    history.OnFree(block, "");
+  }
+  EXPECT_EQ(history.Incomplete(0), 0u);
+  EXPECT_EQ(ActionsOf(history, 0),
+            (std::vector<Entry::Action>{Entry::ALLOC, Entry::FREE_REQUESTED, Entry::FREE_COMPLETED, Entry::ALLOC,
+                                        Entry::FREE_REQUESTED, Entry::FREE_COMPLETED}));
+}
+
 TEST(AllocationHistoryTest, ShowsTheAllocationsStackAtAFreeThatHasNone) {
   AllocationHistory history;
   history.Configure(Recording(RecordContext::ALLOC));

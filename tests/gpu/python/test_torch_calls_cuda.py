@@ -29,6 +29,18 @@ def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) ->
     expect_served(moded, call(moded, case))
 
 
+def test_a_free_is_complete_when_no_stream_uses_the_bytes(moded: ModedAdapter) -> None:
+    result = call(moded, "free_completed")
+    expect_served(moded, result)
+    if moded.name != "exact":  # its heap keeps nothing pending: it synchronises before it uses such a block again
+        assert result["during"] == "free_requested"
+    assert result["after"].count("free_requested") == result["after"].count("free_completed") > 0
+    live = 0
+    for action in result["after"]:
+        live += {"alloc": 1, "free_completed": -1}.get(action, 0)
+        assert live in (0, 1), "one block after the other"
+
+
 @pytest.mark.two_gpus
 def test_two_devices_in_one_process(moded: ModedAdapter) -> None:
     result = call(moded, "devices")

@@ -108,6 +108,33 @@ def consistent() -> dict[str, Any]:
     return {"served": served()}
 
 
+def free_completed() -> dict[str, Any]:
+    """A free is complete when no stream uses the bytes any more, or when somebody else has them."""
+    torch.cuda.memory._record_memory_history(max_entries=10_000)
+    side = torch.cuda.Stream()
+
+    def actions(address: int) -> list[str]:
+        trace = torch.cuda.memory._snapshot()["device_traces"][0]
+        return [entry["action"] for entry in trace if entry["addr"] == address]
+
+    with iteration() as tensors:
+        address = tensors[3].data_ptr()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1_000_000_000)
+            total = tensors[3].sum(dtype=torch.int64)
+        tensors[3].record_stream(side)
+        tensors[3] = tensors[2]
+        during = actions(address)
+    torch.cuda.synchronize()
+    with iteration():
+        pass
+    after = actions(address)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    assert int(total) == 4 * SIZES[3]
+    return {"served": served(), "during": during[-1], "after": after}
+
+
 def pinned() -> dict[str, Any]:
     """Pinned host memory is torch's own; copies to and from the arena are right."""
     with iteration() as tensors:
