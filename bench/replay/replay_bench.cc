@@ -4,6 +4,7 @@
 //   replay_bench [flags] [FILE.txt.gz|FILE.trace|synth/PRESET]...    --help lists the flags
 //
 // Exit codes: 0 ok; 1 bad input, a block that overlaps another, or (--floors) a floor that is missed; 2 usage.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -37,6 +38,7 @@ ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so th
 ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
+ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
 ABSL_FLAG(std::string, floor, "", "Only floors whose name contains this.");
 ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
@@ -178,7 +180,11 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
   } else if (markdown || absl::GetFlag(FLAGS_orders)) {
     std::cout << ExperimentTable(experiments, markdown);
   } else {
-    for (const Experiment& experiment : experiments) std::cout << ExperimentText(experiment);
+    const auto growths = static_cast<std::size_t>(std::max(0, absl::GetFlag(FLAGS_growth)));
+    for (const Experiment& experiment : experiments) {
+      std::cout << ExperimentText(experiment);
+      if (growths > 0) std::cout << GrowthText(experiment, growths);
+    }
   }
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
     const absl::Status status = WriteFile(path, ResultsJson(experiments, floors, FactsOf(arguments)));
@@ -196,8 +202,8 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve", "orders", "cut_tail", "edit", "marks", "times", "floors", "floor", "root", "time_limit",
-       "threads", "seed", "json", "markdown"}};
+      {"plan_from", "serve", "orders", "cut_tail", "edit", "marks", "times", "growth", "floors", "floor", "root",
+       "time_limit", "threads", "seed", "json", "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

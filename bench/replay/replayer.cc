@@ -112,10 +112,12 @@ class Replayer {
     }
     const std::uint64_t dynamic_before = dynamic_hits_;
     bed_.Do(step);
+    if (step.kind == StepKind::kFree) live_bytes_ -= BlockBytes(run_.blocks[step.index].requested);
     if (step.kind == StepKind::kAllocate) {
+      live_bytes_ += BlockBytes(run_.blocks[step.index].requested);
       if (absl::Status status = Placed(step.index, dynamic_before, served); !status.ok()) return status;
     }
-    WatchHeld(served);
+    WatchHeld(step, served);
     return absl::OkStatus();
   }
 
@@ -138,11 +140,13 @@ class Replayer {
     return absl::OkStatus();
   }
 
-  void WatchHeld(bool served) {
+  void WatchHeld(const Step& step, bool served) {
     const Bytes arena = bed_.arena_bytes();
-    if (served && arena > arena_) {
-      ++result_.growth_steps;
-      result_.growth_bytes += arena - arena_;
+    if (served && step.kind == StepKind::kAllocate) {
+      if (arena > arena_) {
+        result_.growths.push_back({requests_, run_.blocks[step.index].requested, arena - arena_, arena, live_bytes_});
+      }
+      ++requests_;
     }
     arena_ = arena;
     result_.peak_held_bytes = std::max(result_.peak_held_bytes, arena + bed_.upstream_bytes());
@@ -174,6 +178,8 @@ class Replayer {
   Replayed result_;
   RuntimeStats before_;  // as the served iteration begins
   std::uint64_t dynamic_hits_ = 0;
+  std::uint32_t requests_ = 0;  // of the served iteration
+  Bytes live_bytes_ = 0;
   Bytes arena_ = 0;
 };
 
@@ -197,6 +203,12 @@ double ClockNanoseconds() {
 }
 
 }  // namespace
+
+Bytes Replayed::growth_bytes() const {
+  Bytes sum = 0;
+  for (const Growth& growth : growths) sum += growth.bytes;
+  return sum;
+}
 
 const char* ServedByName(ServedBy kind) {
   switch (kind) {

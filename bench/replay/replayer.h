@@ -18,6 +18,15 @@ enum class ServedBy : std::uint8_t { kPlanned, kDynamic, kUpstream, kCount };
 inline constexpr std::size_t kServedKinds = static_cast<std::size_t>(ServedBy::kCount);
 inline constexpr std::size_t kMissReasons = static_cast<std::size_t>(MissReason::kCount);
 
+// The arena became larger.
+struct Growth {
+  std::uint32_t request = 0;  // of the served iteration, that asked for it
+  Bytes requested = 0;
+  Bytes bytes = 0;        // by so much
+  Bytes arena_bytes = 0;  // afterwards
+  Bytes live_bytes = 0;   // of the run, with this request
+};
+
 // Peaks are of the whole run; counts, and growth, of the iteration that is served.
 struct Replayed {
   Bytes peak_live_bytes = 0;
@@ -25,8 +34,7 @@ struct Replayed {
   Bytes served_peak_live_bytes = 0;  // in the served iteration alone
   Bytes arena_bytes = 0;             // mapped in the end
   Bytes upstream_bytes = 0;          // held in the end
-  std::uint64_t growth_steps = 0;    // times that the arena became larger
-  Bytes growth_bytes = 0;
+  std::vector<Growth> growths{};
   std::array<std::uint64_t, kServedKinds> requests{};
   std::array<Bytes, kServedKinds> bytes{};  // sums of rounded sizes
   std::array<std::uint64_t, kMissReasons> misses{};
@@ -38,6 +46,7 @@ struct Replayed {
     return peak_live_bytes == 0 ? 1 : static_cast<double>(peak_held_bytes) / static_cast<double>(peak_live_bytes);
   }
   [[nodiscard]] double efficiency() const { return 1 / ratio(); }
+  [[nodiscard]] Bytes growth_bytes() const;
 };
 
 // The last iteration of `run` is the one that is served. Internal: a block overlaps a live one, the runtime counts

@@ -94,7 +94,7 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   json.Key("peak_held_bytes").Value(replayed.peak_held_bytes).Key("ratio").Value(replayed.ratio());
   json.Key("efficiency").Value(replayed.efficiency());
   json.Key("arena_bytes").Value(replayed.arena_bytes).Key("upstream_bytes").Value(replayed.upstream_bytes);
-  json.Key("growth_steps").Value(replayed.growth_steps).Key("growth_bytes").Value(replayed.growth_bytes);
+  json.Key("growth_steps").Value(replayed.growths.size()).Key("growth_bytes").Value(replayed.growth_bytes());
   json.Key("gave_up").Value(replayed.gave_up).Key("served_by").BeginObject();
   for (std::size_t kind = 0; kind < kServedKinds; ++kind) WriteKind(experiment, kind, json);
   json.EndObject().Key("misses").BeginObject();
@@ -127,8 +127,20 @@ std::string ExperimentText(const Experiment& experiment) {
       RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100),
       "\n  held / live of native ", RatioText(Ratio(experiment.native_bytes, experiment)), ", of expandable_segments ",
       RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
-      "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growth_steps, " steps, ",
-      absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes) / kMiB));
+      "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",
+      absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes()) / kMiB));
+}
+
+std::string GrowthText(const Experiment& experiment, std::size_t most) {
+  const std::vector<Growth>& growths = experiment.replayed.growths;
+  planner::TextTable table({"request", "bytes", "growth MiB", "arena GiB", "live GiB"});
+  for (std::size_t i = growths.size() - std::min(most, growths.size()); i < growths.size(); ++i) {
+    const Growth& growth = growths[i];
+    table.AddRow({absl::StrCat(growth.request), absl::StrCat(growth.requested),
+                  absl::StrFormat("%.0f", static_cast<double>(growth.bytes) / kMiB), GiB(growth.arena_bytes),
+                  GiB(growth.live_bytes)});
+  }
+  return table.Render();
 }
 
 std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown) {
@@ -140,7 +152,7 @@ std::string ExperimentTable(const std::vector<Experiment>& experiments, bool mar
                     RatioText(Ratio(experiment.native_bytes, experiment)),
                     RatioText(Ratio(experiment.expandable_bytes, experiment)), absl::StrCat(replayed.requests[0]),
                     absl::StrCat(replayed.requests[1]), absl::StrCat(replayed.requests[2]),
-                    absl::StrCat(replayed.growth_steps)});
+                    absl::StrCat(replayed.growths.size())});
   }
   return Table(rows, markdown);
 }

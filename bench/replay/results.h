@@ -19,6 +19,8 @@ struct RunFacts {
 
 // Everything about one.
 [[nodiscard]] std::string ExperimentText(const Experiment& experiment);
+// The last `most` growths of the arena: those that decide what is held in the end.
+[[nodiscard]] std::string GrowthText(const Experiment& experiment, std::size_t most);
 // A line for each.
 [[nodiscard]] std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown);
 [[nodiscard]] std::string FloorTable(const std::vector<FloorResult>& floors, bool markdown);

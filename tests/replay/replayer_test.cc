@@ -16,7 +16,9 @@
 namespace stalloc::bench {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr std::size_t kPlanned = static_cast<std::size_t>(ServedBy::kPlanned);
@@ -73,7 +75,7 @@ TEST(ExperimentTest, WhatRepeatsIsServedByThePlanInItsLiveBytes) {
   EXPECT_EQ(experiment.replayed.peak_live_bytes, 13 * kMiB);
   EXPECT_EQ(experiment.replayed.served_peak_live_bytes, 13 * kMiB);
   EXPECT_EQ(experiment.replayed.peak_held_bytes, 14 * kMiB);  // in units of 2 MiB
-  EXPECT_EQ(experiment.replayed.growth_steps, 0u);
+  EXPECT_TRUE(experiment.replayed.growths.empty());
   EXPECT_EQ(experiment.times[kPlanned].pairs, 2u);
   EXPECT_GT(experiment.times[kPlanned].median_ns, 0.0);
   EXPECT_GE(experiment.expandable_bytes, experiment.replayed.peak_live_bytes);
@@ -156,6 +158,10 @@ TEST(ResultsTest, TextAndJsonHaveTheFigures) {
   const Experiment experiment = RunExperiment(Cut(kSteady), {}).value();
   EXPECT_THAT(ExperimentText(experiment), HasSubstr("misses: none"));
   EXPECT_THAT(ExperimentTable({experiment}, true), HasSubstr("| script | 0,1,2 -> 3 | 0.013 | 1.07692 |"));
+  Experiment grown = experiment;
+  grown.replayed.growths = {{7, 1000, 4 * kMiB, 8 * kMiB, 6 * kMiB}, {9, 3000, 2 * kMiB, 10 * kMiB, 9 * kMiB}};
+  EXPECT_EQ(grown.replayed.growth_bytes(), 6 * kMiB);
+  EXPECT_THAT(GrowthText(grown, 1), AllOf(HasSubstr("9         3000           2      0.010     0.009"), Not(HasSubstr("1000"))));
   const std::string json = ResultsJson({experiment}, {}, {});
   EXPECT_THAT(json, HasSubstr("\"peak_held_bytes\": 14680064"));
   EXPECT_THAT(json, HasSubstr("\"growth_steps\": 0"));
