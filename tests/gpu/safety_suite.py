@@ -199,6 +199,7 @@ def main() -> int:
             print(f"safety_suite: no such part: {', '.join(unknown)}; there are {', '.join(names)}", file=sys.stderr)
             return 2
         arguments.output.mkdir(parents=True, exist_ok=True)
+        (arguments.output / "logs.txt").unlink(missing_ok=True)
         return 0 if suite.run() else 1
 
 

@@ -78,7 +78,7 @@ def test_every_test_runs_where_it_belongs_and_a_crash_is_one_tests(tmp_path: Pat
 
 
 def test_a_mode_that_takes_too_long_is_cut_off(tmp_path: Path) -> None:
-    native = finish(start(tmp_path, "--limit", "8", HANG="1000"), tmp_path)
+    native = finish(start(tmp_path, "--limit", "12", HANG="1000"), tmp_path)
     assert native["seconds"] < 30
     assert "test_cuda.py::TestCuda::test_hangs" not in native["tests"]
     assert native["tests"]["test_cuda.py::TestCuda::test_large"]["outcome"] == "passed", "it has a device of its own"
