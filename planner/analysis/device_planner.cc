@@ -13,6 +13,7 @@
 #include "planner/analysis/simulate_native.h"
 #include "planner/analysis/space_report.h"
 #include "planner/packing/plan_check.h"
+#include "planner/packing/sink.h"
 
 namespace stalloc::planner {
 namespace {
@@ -111,6 +112,7 @@ SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& opti
   const Clock::time_point start = Clock::now();
   solve.deadline = start + options.time;
   solved.packing = solver.Solve(timeline.problem, solve);
+  SinkResidents(timeline.problem, &solved.packing);
   solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);
   solved.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return solved;

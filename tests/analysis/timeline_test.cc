@@ -207,5 +207,23 @@ TEST(TimelineTest, WhatVariesHasASlotWhereTheChoiceSaysSo) {
   EXPECT_EQ(BlockOf(roomy, 1, 3).bytes, BlockBytes(7000));   // does not vary when it is there
 }
 
+TEST(TimelineTest, WhereSizesVaryStateHasItsPlaceFromTheBeginningIfThatCostsNothing) {
+  // The first iteration makes the state; d varies. With `early`, set-up has a peak that leaves no room for the state.
+  const auto timeline = [](const std::string& early, int third) {
+    return PlanOf(early + "+w=4096 I +a=8192 +d=2048 -d -a +state=6000 I +a=8192 +d=3072 -d -a I +a=8192 +d=" +
+                  std::to_string(third) + " -d -a I +a=8192 +d=5120 -d -a")
+        .timeline;
+  };
+  const Timeline roomy = timeline("", 1024);
+  const auto state_of = [](const Timeline& t) {
+    return std::find_if(t.problem.blocks.begin(), t.problem.blocks.end(),
+                        [](const Block& b) { return b.bytes == 6144; });
+  };
+  EXPECT_EQ(state_of(roomy)->life, (Lifetime{0, roomy.end}));
+  const Timeline tight = timeline("+init=20000 -init ", 1024);
+  EXPECT_GT(state_of(tight)->life.begin, 0);
+  EXPECT_EQ(LoadBound(tight.problem), BlockBytes(20000));
+}
+
 }  // namespace
 }  // namespace stalloc::planner
