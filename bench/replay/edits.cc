@@ -181,6 +181,14 @@ void FenceEvaluations(Recording* recording) {
   recording->marks.push_back({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
 }
 
+void Scale(Recording* recording, std::uint32_t factor) {
+  const auto scale = [&](Piece& piece) {
+    for (Block& block : piece.blocks) block.requested *= factor;
+  };
+  scale(recording->set_up);
+  std::for_each(recording->iterations.begin(), recording->iterations.end(), scale);
+}
+
 void InsertAndDrop(Piece* piece, double share, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const std::vector<Life> models = LivesInside(*piece);

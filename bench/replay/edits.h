@@ -17,6 +17,9 @@ namespace stalloc::bench {
 // evaluation: from where its first requests come again on, it is put inside a fence, as a training loop's mark would.
 void FenceEvaluations(Recording* recording);
 
+// Every request that many times as large: a toy model recorded on a CPU then is as large as a real one.
+void Scale(Recording* recording, std::uint32_t factor);
+
 // Drops `share` of the piece's requests that are freed in it, and inserts as many: each like one of them in size,
 // stream and number of steps that it lives, somewhere else. The same for the same seed.
 void InsertAndDrop(Piece* piece, double share, std::uint64_t seed);

@@ -20,8 +20,9 @@ constexpr std::size_t kMostReordered = 5;
 
 absl::Status CheckIterations(const Recording& recording, const ExperimentOptions& options) {
   if (options.planned.empty()) return absl::InvalidArgumentError("no iteration to plan from");
+  if (options.served.empty()) return absl::InvalidArgumentError("no iteration to serve");
   std::vector<std::size_t> named = options.planned;
-  named.push_back(options.served);
+  named.insert(named.end(), options.served.begin(), options.served.end());
   for (const std::size_t iteration : named) {
     if (iteration < recording.iterations.size()) continue;
     return absl::OutOfRangeError(
@@ -75,26 +76,32 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   // The first script is the set-up's, with what has no mark of its own.
   experiment.warmup = plan->prologue.size() - 1 + traced.unmarked;
 
-  Piece served = recording.iterations[options.served];
-  InsertAndDrop(&served, options.edited_share, options.seed);
+  std::vector<Piece> served;
+  for (const std::size_t iteration : options.served) {
+    served.push_back(recording.iterations[iteration]);
+    InsertAndDrop(&served.back(), options.edited_share, options.seed + served.size() - 1);
+  }
   pieces.resize(experiment.warmup);
-  pieces.push_back(&served);
+  for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);
-  absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan);
+  absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, experiment.warmup);
   if (!replayed.ok()) return replayed.status();
   experiment.replayed = *std::move(replayed);
   if (options.times) {
-    const auto times = TimeRun(run, *plan, experiment.replayed.served_by);
+    const auto times = TimeRun(run, *plan, experiment.warmup, experiment.replayed.served_by);
     if (!times.ok()) return times.status();
     experiment.times = *times;
   }
+  experiment.expandable_iterations = ReplayUpstream(run, experiment.warmup);
   if (absl::Status status = SimulatePeers(run, options.marks, &experiment); !status.ok()) return status;
   return experiment;
 }
 
 absl::StatusOr<std::vector<Experiment>> RunAllOrders(const Recording& recording, const ExperimentOptions& options) {
+  if (absl::Status status = CheckIterations(recording, options); !status.ok()) return status;
+  if (options.served.size() > 1) return absl::InvalidArgumentError("all orders: expected one served iteration");
   std::vector<std::size_t> reordered(options.planned.begin() + 1, options.planned.end());
-  reordered.push_back(options.served);
+  reordered.push_back(options.served.front());
   if (reordered.size() > kMostReordered) {
     return absl::InvalidArgumentError(absl::StrCat("all orders of ", reordered.size(),
                                                    " iterations are too many: expected at most ", kMostReordered));
@@ -104,7 +111,7 @@ absl::StatusOr<std::vector<Experiment>> RunAllOrders(const Recording& recording,
   do {
     ExperimentOptions order = options;
     std::copy(reordered.begin(), reordered.end() - 1, order.planned.begin() + 1);
-    order.served = reordered.back();
+    order.served = {reordered.back()};
     absl::StatusOr<Experiment> experiment = RunExperiment(recording, order);
     if (!experiment.ok()) return experiment.status();
     experiments.push_back(*std::move(experiment));

@@ -18,9 +18,9 @@ namespace stalloc::bench {
 
 struct ExperimentOptions {
   std::vector<std::size_t> planned = {0, 1, 2};  // iterations, in this order
-  std::size_t served = 3;
+  std::vector<std::size_t> served = {3};         // one after the other
   MarkStyle marks = MarkStyle::kRecorded;
-  double edited_share = 0;  // of the served iteration's requests: dropped, and as many inserted
+  double edited_share = 0;  // of each served iteration's requests: dropped, and as many inserted
   std::uint64_t seed = 1;   // of the edits and of the packing
   int threads = 2;          // of the packing
   std::chrono::steady_clock::duration packing_time = planner::kDefaultPackingTime;
@@ -30,22 +30,23 @@ struct ExperimentOptions {
 struct Experiment {
   std::string name;
   std::vector<std::size_t> planned;
-  std::size_t served = 0;
+  std::vector<std::size_t> served;
   Bytes plan_bytes = 0;     // the arena that was planned
-  std::size_t warmup = 0;   // iterations that ran before the served one
+  std::size_t warmup = 0;   // iterations that ran before the served ones
   double plan_seconds = 0;  // analysis, packing and checks
   Replayed replayed = {};
   std::array<PairTimes, kServedKinds> times{};
   Bytes native_bytes = 0;  // what each of PyTorch's allocators would hold for the same run
   Bytes expandable_bytes = 0;
+  std::vector<IterationPeaks> expandable_iterations{};  // of the served ones
 };
 
 // The plan is made from set-up and planned iterations. What is served is the set-up, the plan's warm-up iterations and
-// the served iteration, as a run of its own. OutOfRange: no such iteration. FailedPrecondition: nothing to plan.
+// the served iterations, as a run of its own. OutOfRange: no such iteration. FailedPrecondition: nothing to plan.
 [[nodiscard]] absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const ExperimentOptions& options);
 
 // `options` once for each order of the iterations behind the first planned one, the served one among them: every choice
-// of who is planned from and who is served. InvalidArgument: more than 120 orders.
+// of who is planned from and who is served. InvalidArgument: more than 120 orders, or several served iterations.
 [[nodiscard]] absl::StatusOr<std::vector<Experiment>> RunAllOrders(const Recording& recording,
                                                                    const ExperimentOptions& options);
 

@@ -32,7 +32,8 @@
 #include "planner/cli/arguments.h"
 
 ABSL_FLAG(std::string, plan_from, "0-2", "Iterations that the plan is made from: a range, or numbers in any order.");
-ABSL_FLAG(int, serve, 3, "The iteration that is served.");
+ABSL_FLAG(std::string, serve, "3", "Iterations that are served, one after the other.");
+ABSL_FLAG(int, scale, 1, "Every request so many times as large: toy runs recorded on a CPU as large as real ones.");
 ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is served; the first planned one stays.");
 ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so that what varies decides the peak.");
 ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
@@ -58,14 +59,14 @@ int Fail(absl::string_view message, int exit_code = 1) {
 }
 
 // "0-2", "0,2,1"
-absl::StatusOr<std::vector<std::size_t>> ParseIterations(const std::string& text) {
+absl::StatusOr<std::vector<std::size_t>> ParseIterations(absl::string_view flag, const std::string& text) {
   std::vector<std::size_t> iterations;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
     std::uint32_t first = 0;
     std::uint32_t last = 0;
     if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) || last < first) {
-      return absl::InvalidArgumentError(absl::StrCat("--plan-from: expected iterations as 0-2 or 0,2,1; found ", text));
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": expected iterations as 0-2 or 0,2,1; found ", text));
     }
     for (std::uint32_t iteration = first; iteration <= last; ++iteration) iterations.push_back(iteration);
   }
@@ -74,13 +75,16 @@ absl::StatusOr<std::vector<std::size_t>> ParseIterations(const std::string& text
 
 absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   ExperimentOptions options;
-  const absl::StatusOr<std::vector<std::size_t>> planned = ParseIterations(absl::GetFlag(FLAGS_plan_from));
+  const absl::StatusOr<std::vector<std::size_t>> planned =
+      ParseIterations("--plan-from", absl::GetFlag(FLAGS_plan_from));
   if (!planned.ok()) return planned.status();
-  if (absl::GetFlag(FLAGS_serve) < 0) return absl::InvalidArgumentError("--serve: expected an iteration from 0 on");
+  const absl::StatusOr<std::vector<std::size_t>> served = ParseIterations("--serve", absl::GetFlag(FLAGS_serve));
+  if (!served.ok()) return served.status();
+  if (absl::GetFlag(FLAGS_scale) < 1) return absl::InvalidArgumentError("--scale: expected a factor from 1 on");
   const double edited = absl::GetFlag(FLAGS_edit);
   if (edited < 0 || edited > 100) return absl::InvalidArgumentError("--edit: expected percent, 0 to 100");
   options.planned = *planned;
-  options.served = static_cast<std::size_t>(absl::GetFlag(FLAGS_serve));
+  options.served = *served;
   options.marks = absl::GetFlag(FLAGS_marks) ? MarkStyle::kRecorded : MarkStyle::kOptimizerStepsOnly;
   options.edited_share = edited / 100;
   options.seed = absl::GetFlag(FLAGS_seed);
@@ -94,6 +98,7 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
 absl::Status Measure(const std::string& path, const ExperimentOptions& options, std::vector<Experiment>* experiments) {
   absl::StatusOr<Recording> recording = ReadRecording(path);
   if (!recording.ok()) return recording.status();
+  Scale(&*recording, static_cast<std::uint32_t>(absl::GetFlag(FLAGS_scale)));
   if (absl::GetFlag(FLAGS_cut_tail)) {
     if (absl::Status status = CutCommonTail(&*recording); !status.ok()) return status;
     absl::StrAppend(&recording->name, ", tail cut");
@@ -183,6 +188,7 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
     const auto growths = static_cast<std::size_t>(std::max(0, absl::GetFlag(FLAGS_growth)));
     for (const Experiment& experiment : experiments) {
       std::cout << ExperimentText(experiment);
+      if (experiment.served.size() > 1) std::cout << IterationText(experiment);
       if (growths > 0) std::cout << GrowthText(experiment, growths);
     }
   }
@@ -202,8 +208,8 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve", "orders", "cut_tail", "edit", "marks", "times", "growth", "floors", "floor", "root",
-       "time_limit", "threads", "seed", "json", "markdown"}};
+      {"plan_from", "serve", "orders", "cut_tail", "edit", "scale", "marks", "times", "growth", "floors", "floor",
+       "root", "time_limit", "threads", "seed", "json", "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

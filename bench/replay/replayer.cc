@@ -93,18 +93,31 @@ class Bed {
 
 class Replayer {
  public:
-  Replayer(const ComposedRun& run, Bed& bed) : run_(run), bed_(bed) { result_.served_by.resize(run.blocks.size()); }
+  Replayer(const ComposedRun& run, Bed& bed, std::size_t first_served)
+      : run_(run), bed_(bed), first_served_(first_served) {
+    result_.served_by.resize(run.blocks.size());
+  }
 
   absl::StatusOr<Replayed> Replay() {
     arena_ = bed_.arena_bytes();
-    for (std::size_t i = 0; i < run_.steps.size(); ++i) {
-      if (i == run_.begin.back()) before_ = bed_.runtime().Stats();
-      if (absl::Status status = Take(run_.steps[i], i >= run_.begin.back()); !status.ok()) return status;
+    if (absl::Status status = TakeSteps(0, run_.begin[first_served_], false); !status.ok()) return status;
+    before_ = bed_.runtime().Stats();
+    for (std::size_t i = first_served_; i < run_.begin.size(); ++i) {
+      if (absl::Status status = TakeSteps(run_.begin[i], run_.end(i), true); !status.ok()) return status;
+      // Neither arena nor upstream gives anything back, so that the peak so far is that of the iteration.
+      result_.iterations.push_back({PeakLiveBytes(run_, run_.begin[i], run_.end(i)), result_.peak_held_bytes});
     }
     return Finish();
   }
 
  private:
+  absl::Status TakeSteps(std::size_t begin, std::size_t end, bool served) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (absl::Status status = Take(run_.steps[i], served); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Take(const Step& step, bool served) {
     // A free ends the block's range before the runtime can give it out again.
     if (step.kind == StepKind::kFree && !live_.Remove(bed_.AddressOf(step.index))) {
@@ -157,8 +170,7 @@ class Replayer {
     for (std::size_t i = 0; i < kMissReasons; ++i) {
       result_.misses[i] = stats.engine.misses[i] - before_.engine.misses[i];
     }
-    result_.peak_live_bytes = PeakLiveBytes(run_, 0);
-    result_.served_peak_live_bytes = PeakLiveBytes(run_, run_.begin.back());
+    result_.peak_live_bytes = PeakLiveBytes(run_, 0, run_.steps.size());
     result_.arena_bytes = bed_.arena_bytes();
     result_.upstream_bytes = bed_.upstream_bytes();
     result_.gave_up = stats.gave_up;
@@ -174,6 +186,7 @@ class Replayer {
 
   const ComposedRun& run_;
   Bed& bed_;
+  const std::size_t first_served_;
   LiveRanges live_;
   Replayed result_;
   RuntimeStats before_;  // as the served iteration begins
@@ -224,21 +237,43 @@ const char* ServedByName(ServedBy kind) {
   return "?";
 }
 
-absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan) {
+absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan, std::size_t first_served) {
   const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
-  return bed.ok() ? Replayer(run, **bed).Replay() : bed.status();
+  return bed.ok() ? Replayer(run, **bed, first_served).Replay() : bed.status();
+}
+
+std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first) {
+  ExpandableUpstream upstream;
+  std::vector<void*> pointers(run.blocks.size());
+  std::vector<IterationPeaks> peaks;
+  std::size_t done = 0;
+  for (std::size_t i = first; i < run.begin.size(); ++i) {
+    for (; done < run.end(i); ++done) {
+      const Step& step = run.steps[done];
+      if (step.kind == StepKind::kAllocate) {
+        const Block& block = run.blocks[step.index];
+        pointers[step.index] = upstream.Allocate(block.requested, block.stream);
+      } else if (step.kind == StepKind::kFree) {
+        upstream.Free(pointers[step.index]);
+      }
+    }
+    peaks.push_back({PeakLiveBytes(run, run.begin[i], run.end(i)), upstream.held()});
+  }
+  return peaks;
 }
 
 absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run, const DevicePlan& plan,
+                                                            std::size_t first_served,
                                                             const std::vector<ServedBy>& served_by) {
   const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
   if (!bed.ok()) return bed.status();
   const double clock = ClockNanoseconds();
-  std::vector<double> allocate_ns(run.blocks.size(), -1);  // -1: not of the served iteration
+  std::vector<double> allocate_ns(run.blocks.size(), -1);  // -1: not of a served iteration
   std::array<std::vector<double>, kServedKinds> pairs;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const Step& step = run.steps[i];
-    const bool timed = i >= run.begin.back() && (step.kind == StepKind::kAllocate || step.kind == StepKind::kFree);
+    const bool timed =
+        i >= run.begin[first_served] && (step.kind == StepKind::kAllocate || step.kind == StepKind::kFree);
     if (!timed) {
       (*bed)->Do(step);
       continue;

@@ -20,20 +20,29 @@ inline constexpr std::size_t kMissReasons = static_cast<std::size_t>(MissReason:
 
 // The arena became larger.
 struct Growth {
-  std::uint32_t request = 0;  // of the served iteration, that asked for it
+  std::uint32_t request = 0;  // of the served iterations, that asked for it
   Bytes requested = 0;
   Bytes bytes = 0;        // by so much
   Bytes arena_bytes = 0;  // afterwards
   Bytes live_bytes = 0;   // of the run, with this request
 };
 
-// Peaks are of the whole run; counts, and growth, of the iteration that is served.
+struct IterationPeaks {
+  Bytes live_bytes = 0;
+  Bytes held_bytes = 0;
+
+  [[nodiscard]] double efficiency() const {
+    return held_bytes == 0 ? 1 : static_cast<double>(live_bytes) / static_cast<double>(held_bytes);
+  }
+};
+
+// Peaks are of the whole run; counts, and growth, of the iterations that are served.
 struct Replayed {
   Bytes peak_live_bytes = 0;
-  Bytes peak_held_bytes = 0;         // arena mapped + upstream held
-  Bytes served_peak_live_bytes = 0;  // in the served iteration alone
-  Bytes arena_bytes = 0;             // mapped in the end
-  Bytes upstream_bytes = 0;          // held in the end
+  Bytes peak_held_bytes = 0;                 // arena mapped + upstream held
+  std::vector<IterationPeaks> iterations{};  // served ones; held includes what earlier ones left mapped or cached
+  Bytes arena_bytes = 0;                     // mapped in the end
+  Bytes upstream_bytes = 0;                  // held in the end
   std::vector<Growth> growths{};
   std::array<std::uint64_t, kServedKinds> requests{};
   std::array<Bytes, kServedKinds> bytes{};  // sums of rounded sizes
@@ -49,9 +58,13 @@ struct Replayed {
   [[nodiscard]] Bytes growth_bytes() const;
 };
 
-// The last iteration of `run` is the one that is served. Internal: a block overlaps a live one, the runtime counts
+// Served are the iterations of `run` from `first_served` on. Internal: a block overlaps a live one, the runtime counts
 // other live bytes than the run has, it serves no plan at all, or memory was touched.
-[[nodiscard]] absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan);
+[[nodiscard]] absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan,
+                                                 std::size_t first_served);
+
+// The upstream alone, without any plan: what it holds at its peak in each iteration from `first` on.
+[[nodiscard]] std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first);
 
 // Nanoseconds of a request and its free together.
 struct PairTimes {
@@ -60,10 +73,11 @@ struct PairTimes {
   double p99_ns = 0;
 };
 
-// The same once more with a clock around each call, whose own time is taken off. Blocks of the served iteration that
-// are freed in it, by who served them. What upstream takes is the model's time, not a device allocator's.
+// The same once more with a clock around each call, whose own time is taken off. Blocks of the served iterations that
+// are freed, by who served them. What upstream takes is the model's time, not a device allocator's.
 [[nodiscard]] absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run,
                                                                           const DevicePlan& plan,
+                                                                          std::size_t first_served,
                                                                           const std::vector<ServedBy>& served_by);
 
 }  // namespace stalloc::bench

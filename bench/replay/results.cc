@@ -26,10 +26,10 @@ double Ratio(Bytes held, const Experiment& experiment) {
 std::string RatioText(double ratio) { return absl::StrFormat("%.5f", ratio); }
 
 std::string OrderText(const Experiment& experiment) {
-  return absl::StrCat(absl::StrJoin(experiment.planned, ","), " -> ", experiment.served);
+  return absl::StrCat(absl::StrJoin(experiment.planned, ","), " -> ", absl::StrJoin(experiment.served, ","));
 }
 
-// Which iterations ran before the one that is served.
+// Which iterations ran before those that are served.
 std::string WarmupText(const Experiment& experiment) {
   if (experiment.warmup == 0) return "";
   const auto begin = experiment.planned.begin();
@@ -87,10 +87,11 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   const Replayed& replayed = experiment.replayed;
   json.BeginObject().Key("run").Value(experiment.name).Key("planned_from").BeginArray();
   for (const std::size_t iteration : experiment.planned) json.Value(iteration);
-  json.EndArray().Key("served").Value(experiment.served).Key("warmup").Value(experiment.warmup);
+  json.EndArray().Key("served").BeginArray();
+  for (const std::size_t iteration : experiment.served) json.Value(iteration);
+  json.EndArray().Key("warmup").Value(experiment.warmup);
   json.Key("plan_bytes").Value(experiment.plan_bytes).Key("plan_seconds").Value(experiment.plan_seconds);
   json.Key("peak_live_bytes").Value(replayed.peak_live_bytes);
-  json.Key("served_peak_live_bytes").Value(replayed.served_peak_live_bytes);
   json.Key("peak_held_bytes").Value(replayed.peak_held_bytes).Key("ratio").Value(replayed.ratio());
   json.Key("efficiency").Value(replayed.efficiency());
   json.Key("arena_bytes").Value(replayed.arena_bytes).Key("upstream_bytes").Value(replayed.upstream_bytes);
@@ -104,7 +105,15 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   json.EndObject().Key("native_bytes").Value(experiment.native_bytes);
   json.Key("native_ratio").Value(Ratio(experiment.native_bytes, experiment));
   json.Key("expandable_bytes").Value(experiment.expandable_bytes);
-  json.Key("expandable_ratio").Value(Ratio(experiment.expandable_bytes, experiment)).EndObject();
+  json.Key("expandable_ratio").Value(Ratio(experiment.expandable_bytes, experiment));
+  json.Key("iterations").BeginArray();
+  for (std::size_t i = 0; i < replayed.iterations.size(); ++i) {
+    json.BeginObject().Key("iteration").Value(experiment.served[i]);
+    json.Key("live_bytes").Value(replayed.iterations[i].live_bytes);
+    json.Key("held_bytes").Value(replayed.iterations[i].held_bytes);
+    json.Key("expandable_held_bytes").Value(experiment.expandable_iterations[i].held_bytes).EndObject();
+  }
+  json.EndArray().EndObject();
 }
 
 // Mean over the experiments of what a peer holds.
@@ -120,15 +129,27 @@ std::string ExperimentText(const Experiment& experiment) {
   const Replayed& replayed = experiment.replayed;
   return absl::StrCat(
       experiment.name, ", planned from ", absl::StrJoin(experiment.planned, ","), " (", GiB(experiment.plan_bytes),
-      " GiB in ", absl::StrFormat("%.1f", experiment.plan_seconds), " s), served ", experiment.served,
-      WarmupText(experiment), replayed.gave_up ? "; the plan was given up" : "", "\n  peak live ",
-      GiB(replayed.peak_live_bytes), " GiB, peak held ", GiB(replayed.peak_held_bytes), " GiB (arena ",
-      GiB(replayed.arena_bytes), ", upstream ", GiB(replayed.upstream_bytes), "): held / live ",
+      " GiB in ", absl::StrFormat("%.1f", experiment.plan_seconds), " s), served ",
+      absl::StrJoin(experiment.served, ","), WarmupText(experiment), replayed.gave_up ? "; the plan was given up" : "",
+      "\n  peak live ", GiB(replayed.peak_live_bytes), " GiB, peak held ", GiB(replayed.peak_held_bytes),
+      " GiB (arena ", GiB(replayed.arena_bytes), ", upstream ", GiB(replayed.upstream_bytes), "): held / live ",
       RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100),
       "\n  held / live of native ", RatioText(Ratio(experiment.native_bytes, experiment)), ", of expandable_segments ",
       RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
       "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",
       absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes()) / kMiB));
+}
+
+std::string IterationText(const Experiment& experiment) {
+  planner::TextTable table({"iteration", "live GiB", "held GiB", "E %", "expandable: held GiB", "E %"});
+  for (std::size_t i = 0; i < experiment.replayed.iterations.size(); ++i) {
+    const IterationPeaks& own = experiment.replayed.iterations[i];
+    const IterationPeaks& peer = experiment.expandable_iterations[i];
+    table.AddRow({absl::StrCat(experiment.served[i]), GiB(own.live_bytes), GiB(own.held_bytes),
+                  absl::StrFormat("%.2f", own.efficiency() * 100), GiB(peer.held_bytes),
+                  absl::StrFormat("%.2f", peer.efficiency() * 100)});
+  }
+  return table.Render();
 }
 
 std::string GrowthText(const Experiment& experiment, std::size_t most) {

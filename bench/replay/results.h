@@ -19,6 +19,8 @@ struct RunFacts {
 
 // Everything about one.
 [[nodiscard]] std::string ExperimentText(const Experiment& experiment);
+// Each served iteration beside expandable_segments.
+[[nodiscard]] std::string IterationText(const Experiment& experiment);
 // The last `most` growths of the arena: those that decide what is held in the end.
 [[nodiscard]] std::string GrowthText(const Experiment& experiment, std::size_t most);
 // A line for each.

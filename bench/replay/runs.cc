@@ -120,10 +120,10 @@ Trace TraceOf(const ComposedRun& run, MarkStyle style) {
   return trace;
 }
 
-Bytes PeakLiveBytes(const ComposedRun& run, std::size_t from) {
+Bytes PeakLiveBytes(const ComposedRun& run, std::size_t from, std::size_t to) {
   Bytes live = 0;
   Bytes peak = 0;
-  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+  for (std::size_t i = 0; i < to; ++i) {
     const Step& step = run.steps[i];
     if (i == from) peak = live;
     if (step.kind == StepKind::kAllocate) live += BlockBytes(run.blocks[step.index].requested);

@@ -26,6 +26,11 @@ struct ComposedRun {
   std::vector<Step> steps;         // indices into the two above
   std::vector<std::size_t> begin;  // of each iteration in `steps`, its mark included
   std::size_t unmarked = 0;        // so many iterations, the first ones, belong to the set-up
+
+  // One past the last step of an iteration.
+  [[nodiscard]] std::size_t end(std::size_t iteration) const {
+    return iteration + 1 < begin.size() ? begin[iteration + 1] : steps.size();
+  }
 };
 
 // The set-up, then `iterations` in this order. Iterations are numbered anew.
@@ -35,7 +40,7 @@ struct ComposedRun {
 // As it would have been traced. With kOptimizerStepsOnly the last iteration, too, is followed by its mark.
 [[nodiscard]] Trace TraceOf(const ComposedRun& run, MarkStyle style);
 
-// Of live bytes, each block rounded up as PyTorch does, over the steps from `from` on (blocks from before count).
-[[nodiscard]] Bytes PeakLiveBytes(const ComposedRun& run, std::size_t from);
+// Of live bytes, each block rounded up as PyTorch does, over steps [from, to) (blocks from before count).
+[[nodiscard]] Bytes PeakLiveBytes(const ComposedRun& run, std::size_t from, std::size_t to);
 
 }  // namespace stalloc::bench

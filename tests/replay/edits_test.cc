@@ -121,6 +121,12 @@ TEST(EditsTest, EditsAreTheSameForTheSameSeed) {
   EXPECT_NE(sizes(7), sizes(8));
 }
 
+TEST(EditsTest, ScaledRequestsAreThatManyTimesAsLarge) {
+  Recording recording = Cut("+w=100 I +a=1 -a I +b=600 -b");
+  Scale(&recording, 3);
+  EXPECT_EQ(Composed(recording, {0, 1}), "+0=300 I0 +1=3 -1 I1 +2=1800 -2");
+}
+
 TEST(EditsTest, NoShareIsNoEdit) {
   Piece piece = LongPiece();
   const std::size_t steps = piece.steps.size();

@@ -76,11 +76,12 @@ TEST(RecordingTest, MarksThatWereAutomaticAlreadyStay) {
   EXPECT_EQ(run.unmarked, 0u);
 }
 
-TEST(RecordingTest, PeakIsOfRoundedBytesFromAStepOn) {
+TEST(RecordingTest, PeakIsOfRoundedBytesBetweenSteps) {
   const Recording recording = Cut("+w=1 I +a=1000 +b=1 -a -b I +c=1 -c");
   const ComposedRun run = ComposeRun(recording, Pieces(recording, {0, 1}), MarkStyle::kRecorded);
-  EXPECT_EQ(PeakLiveBytes(run, 0), 512u + 1024 + 512);
-  EXPECT_EQ(PeakLiveBytes(run, run.begin[1]), 512u + 512);
+  EXPECT_EQ(PeakLiveBytes(run, 0, run.steps.size()), 512u + 1024 + 512);
+  EXPECT_EQ(PeakLiveBytes(run, run.begin[1], run.end(1)), 512u + 512);
+  EXPECT_EQ(PeakLiveBytes(run, 0, run.begin[0]), 512u);
 }
 
 TEST(RecordingTest, TooShortOrEmptyTracesAreRefused) {

@@ -73,7 +73,8 @@ TEST(ExperimentTest, WhatRepeatsIsServedByThePlanInItsLiveBytes) {
   EXPECT_EQ(experiment.replayed.requests[kPlanned], 2u);
   EXPECT_EQ(experiment.replayed.requests[kUpstream], 0u);
   EXPECT_EQ(experiment.replayed.peak_live_bytes, 13 * kMiB);
-  EXPECT_EQ(experiment.replayed.served_peak_live_bytes, 13 * kMiB);
+  ASSERT_EQ(experiment.replayed.iterations.size(), 1u);
+  EXPECT_EQ(experiment.replayed.iterations[0].live_bytes, 13 * kMiB);
   EXPECT_EQ(experiment.replayed.peak_held_bytes, 14 * kMiB);  // in units of 2 MiB
   EXPECT_TRUE(experiment.replayed.growths.empty());
   EXPECT_EQ(experiment.times[kPlanned].pairs, 2u);
@@ -85,7 +86,7 @@ TEST(ExperimentTest, WhatRepeatsIsServedByThePlanInItsLiveBytes) {
 TEST(ExperimentTest, WhatNoPlanKnowsIsServedAllTheSameAndCounted) {
   const Experiment experiment =
       RunExperiment(Cut(std::string(kSteady) + " I +a=8388608 +x=31457280 +b=1048576 -a -b -x"),
-                    {.planned = {0, 1, 2}, .served = 4, .times = false})
+                    {.planned = {0, 1, 2}, .served = {4}, .times = false})
           .value();
   EXPECT_EQ(experiment.replayed.requests[kPlanned], 2u);
   EXPECT_EQ(experiment.replayed.requests[kUpstream] + experiment.replayed.requests[kDynamic], 1u);
@@ -95,6 +96,25 @@ TEST(ExperimentTest, WhatNoPlanKnowsIsServedAllTheSameAndCounted) {
   EXPECT_EQ(experiment.times[kPlanned].pairs, 0u);  // not asked for
 }
 
+TEST(ExperimentTest, SeveralIterationsAreServedInTurnEachWithItsPeaks) {
+  // The last but one asks for 30 MiB more; what that took stays held.
+  const std::string more = " I +a=8388608 +x=31457280 +b=1048576 -a -b -x I +a=8388608 +b=1048576 -a -b";
+  const Experiment experiment =
+      RunExperiment(Cut(kSteady + more), {.planned = {0, 1, 2}, .served = {3, 4, 5}, .times = false}).value();
+  ASSERT_EQ(experiment.replayed.iterations.size(), 3u);
+  const std::vector<IterationPeaks>& own = experiment.replayed.iterations;
+  EXPECT_EQ(own[0].live_bytes, 13 * kMiB);
+  EXPECT_EQ(own[0].held_bytes, 14 * kMiB);
+  EXPECT_EQ(own[1].live_bytes, 43 * kMiB);
+  EXPECT_EQ(own[2].live_bytes, 13 * kMiB);
+  EXPECT_GE(own[1].held_bytes, 43 * kMiB);
+  EXPECT_EQ(own[2].held_bytes, own[1].held_bytes);
+  EXPECT_EQ(experiment.replayed.requests[kPlanned], 6u);
+  ASSERT_EQ(experiment.expandable_iterations.size(), 3u);
+  EXPECT_EQ(experiment.expandable_iterations.back().held_bytes, experiment.expandable_bytes);
+  EXPECT_THAT(IterationText(experiment), HasSubstr("\n4"));
+}
+
 TEST(ExperimentTest, AllOrdersKeepTheFirstPlannedIteration) {
   const std::vector<Experiment> experiments = RunAllOrders(Cut(kSteady), {.times = false}).value();
   ASSERT_EQ(experiments.size(), 6u);
@@ -102,7 +122,7 @@ TEST(ExperimentTest, AllOrdersKeepTheFirstPlannedIteration) {
   for (const Experiment& experiment : experiments) {
     EXPECT_EQ(experiment.planned.front(), 0u);
     std::vector<std::size_t> order = experiment.planned;
-    order.push_back(experiment.served);
+    order.push_back(experiment.served.front());
     EXPECT_TRUE(orders.insert(order).second);
   }
 }
@@ -116,7 +136,7 @@ TEST(ExperimentTest, OneSpreadOverSeveral) {
 }
 
 TEST(ExperimentTest, AnIterationThatIsNotThereIsNamed) {
-  EXPECT_THAT(std::string(RunExperiment(Cut(kSteady), {.served = 4}).status().message()),
+  EXPECT_THAT(std::string(RunExperiment(Cut(kSteady), {.served = {4}}).status().message()),
               HasSubstr("no iteration 4: it has 0 to 3"));
 }
 
@@ -132,10 +152,10 @@ TEST(ReplayerTest, ABadPlanNeverOverlaps) {
   plan.cycle.resize(1);
   plan.cycle[0].entries = {{.bytes = kMiB, .min_bytes = kMiB, .max_bytes = kMiB, .slot = 0},
                            {.bytes = 2 * kMiB, .min_bytes = 2 * kMiB, .max_bytes = 2 * kMiB, .slot = 1}};
-  const Replayed replayed = ReplayRun(run, plan).value();
+  const Replayed replayed = ReplayRun(run, plan, 1).value();
   EXPECT_EQ(replayed.requests[kPlanned], 1u);
   EXPECT_EQ(replayed.requests[kPlanned] + replayed.requests[kDynamic] + replayed.requests[kUpstream], 2u);
-  EXPECT_THAT(std::string(ReplayRun(run, DevicePlan{}).status().message()), HasSubstr("no arena"));
+  EXPECT_THAT(std::string(ReplayRun(run, DevicePlan{}, 1).status().message()), HasSubstr("no arena"));
 }
 
 TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
@@ -161,7 +181,8 @@ TEST(ResultsTest, TextAndJsonHaveTheFigures) {
   Experiment grown = experiment;
   grown.replayed.growths = {{7, 1000, 4 * kMiB, 8 * kMiB, 6 * kMiB}, {9, 3000, 2 * kMiB, 10 * kMiB, 9 * kMiB}};
   EXPECT_EQ(grown.replayed.growth_bytes(), 6 * kMiB);
-  EXPECT_THAT(GrowthText(grown, 1), AllOf(HasSubstr("9         3000           2      0.010     0.009"), Not(HasSubstr("1000"))));
+  EXPECT_THAT(GrowthText(grown, 1),
+              AllOf(HasSubstr("9         3000           2      0.010     0.009"), Not(HasSubstr("1000"))));
   const std::string json = ResultsJson({experiment}, {}, {});
   EXPECT_THAT(json, HasSubstr("\"peak_held_bytes\": 14680064"));
   EXPECT_THAT(json, HasSubstr("\"growth_steps\": 0"));
