@@ -62,6 +62,12 @@ bool FreedBlocks::IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept {
   return AllFreedIn(lo, hi, [](const LiveRecord& block) { return block.uses == 0; });
 }
 
+bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
+  if (!block.Is(LiveRecord::kFreed) || block.Is(LiveRecord::kRetained)) return false;
+  const auto ordered = [&](StreamIndex stream) { return clocks_.IsOrdered(waiter, stream, block.stamp); };
+  return !now || (ordered(block.stream) && uses_.All(block.uses, ordered));
+}
+
 bool FreedBlocks::Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept {
   return AllFreedIn(lo, hi, [&](const LiveRecord& block) {
     const auto add = [&](StreamIndex stream) {

@@ -32,6 +32,7 @@ struct LiveRecord {
   static constexpr std::uint16_t kPrivate = 4;     // on the home stream (stream_binding.h) in a slot that no other
                                                    // stream's slot touches
   static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
+  static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is

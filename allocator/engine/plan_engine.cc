@@ -8,6 +8,7 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/occupancy.h"
@@ -36,8 +37,10 @@ std::size_t MaxBlocks(const DevicePlan& plan) {
   return std::max<std::size_t>(starts.size(), 1);
 }
 
-std::uint32_t ArenaGranules(const DevicePlan& plan) {
-  return plan.arena_bytes <= kMaxArenaBytes ? static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment) : 0;
+// Where the arena's addresses end; 0 if nothing can be served.
+std::uint32_t ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& dynamic) {
+  const Bytes end = std::max(plan.arena_bytes, std::min(dynamic.limit_bytes, kMaxArenaBytes));
+  return end <= kMaxArenaBytes ? static_cast<std::uint32_t>(end / kBlockAlignment) : 0;
 }
 
 // To the program. What only keeps in mind which stream had the bytes last is free memory.
@@ -78,27 +81,34 @@ const char* MissReasonName(MissReason reason) noexcept {
 }
 
 struct PlanEngine::Impl {
-  Impl(const DevicePlan& plan, void* base_address, StreamFence* fence)
+  Impl(const DevicePlan& plan, void* base_address, StreamFence* fence, const DynamicSpaceOptions& options)
       : base(static_cast<std::byte*>(base_address)),
-        arena_granules(ArenaGranules(plan)),
+        arena_granules(ArenaGranules(plan, options)),
         cursor(plan),
         occupancy(arena_granules, MaxBlocks(plan)),
         clocks(fence),
         freed(occupancy, clocks, MaxBlocks(plan)),
+        dynamic(plan, options, occupancy, freed, withdrawn),
         bindings(CountStreams(plan)),
+        main_stream(MainStream(plan)),
         active(arena_granules > 0) {
     Follow();
   }
 
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
-  [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place) noexcept;
+  [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry) noexcept;
+  Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, MissReason reason,
+                            Lock& lock) noexcept;
+  [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, MissReason reason) const noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept;
+  [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle, Lock& lock) noexcept;
   [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
   [[nodiscard]] bool OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
-                                    Lock& lock) noexcept;
+                                    std::uint64_t& hits, Lock& lock) noexcept;
   void ForgetPrivacyOf(StreamIndex home) noexcept;
-  void Occupy(const Place& place, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept;
-  void Vacate(Bytes bytes) noexcept;
+  void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept;
+  void Vacate(LiveRecord& block) noexcept;
   [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
   Bytes Free(void* pointer) noexcept;
   void Follow() noexcept;
@@ -122,8 +132,10 @@ struct PlanEngine::Impl {
   Occupancy occupancy;
   StreamClocks clocks;
   FreedBlocks freed;
-  std::vector<StreamBinding> bindings;  // by the plan's ordinals
   WithdrawnRanges withdrawn;
+  DynamicSpace dynamic;
+  std::vector<StreamBinding> bindings;  // by the plan's ordinals
+  const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
   EngineStats stats;
   mutable std::uint64_t checks = 0;
@@ -136,36 +148,107 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   Lock lock(mutex);
   ++stats.requests;
   Place place;
-  MissReason reason = FindPlace(requested, place);
+  std::int32_t entry = -1;
+  MissReason reason = FindPlace(requested, place, entry);
   const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, lock);
   if (reason == MissReason::kNone) {
     StreamBinding& binding = bindings[place.stream];
     if (stream == binding.handle() && occupancy.LastIn(place.granule, place.granule + granules) == nullptr) {
       binding.Used(cursor.iterations());
-      Occupy(place, requested, binding.home(), place.flags);
+      Occupy(place.granule, requested, binding.home(), place.flags);
+      ++stats.planned_hits;
     } else {
       reason = OccupyInOrder(place, requested, stream, lock);
     }
   }
   if (reason == MissReason::kNone) return {base + Offset{place.granule} * kBlockAlignment, reason};
-  ++stats.misses[static_cast<std::size_t>(reason)];
-  return {nullptr, reason};
+  return ServeUnplanned(requested, stream, entry, reason, lock);
 }
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
-MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place) noexcept {
+MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32_t& entry) noexcept {
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   if (cursor.fenced()) return MissReason::kFenced;
   const Granules granules = ToGranules(requested);
   const Matcher::Match match = matcher.Next(granules);
+  entry = match.entry;
   if (match.entry < 0) {
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
   return place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;  // no place, or of a varying entry a
                                                                                   // larger size
+}
+
+// From the room beside the slots. `entry`: of the present script, whose request it is; -1: nobody knows.
+[[gnu::noinline]] PlanEngine::Allocation PlanEngine::Impl::ServeUnplanned(Bytes requested, StreamHandle stream,
+                                                                          std::int32_t entry, MissReason reason,
+                                                                          Lock& lock) noexcept {
+  const Granules granules = ToGranules(requested);
+  // Before the loop (and with no plan) nothing is known of the time to come.
+  if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
+    DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
+    request.window = WindowOf(entry, reason);
+    request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
+    const std::uint32_t granule = request.stream != kNoStream ? FindRoom(request, lock) : DynamicSpace::kNone;
+    if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
+      return {base + Offset{granule} * kBlockAlignment, reason};
+    }
+  }
+  ++stats.misses[static_cast<std::size_t>(reason)];
+  return {nullptr, reason};
+}
+
+// Out of sync the entry is a guess: the longer of two expectations is the safer one.
+IdleGaps::Window PlanEngine::Impl::WindowOf(std::int32_t entry, MissReason reason) const noexcept {
+  if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
+  const std::uint32_t script = cursor.script_number();
+  if (reason == MissReason::kUnmatched && !matcher.in_sync()) return {};
+  if (entry >= 0 && matcher.in_sync()) return dynamic.gaps().Of(script, entry);
+  const IdleGaps::Window around = dynamic.gaps().Around(script, matcher.cursor());
+  return around.empty() && entry >= 0 ? dynamic.gaps().Of(script, entry) : around;
+}
+
+// Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
+std::uint32_t PlanEngine::Impl::FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept {
+  using Cost = DynamicSpace::Cost;
+  constexpr int kTries = 4;  // other threads may take what was mapped for this one
+  for (int tries = 0; tries < kTries; ++tries) {
+    for (const Cost cost : {Cost::kNothing, Cost::kWaiting}) {
+      if (const std::uint32_t granule = dynamic.Find(request, cost); granule != DynamicSpace::kNone) return granule;
+    }
+    std::uint32_t granule = withdrawn.empty() ? DynamicSpace::kNone : dynamic.Find(request, Cost::kMapping);
+    if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
+    if (granule == DynamicSpace::kNone || backing == nullptr) break;
+    lock.unlock();
+    const bool backed = backing->Back(Offset{granule} * kBlockAlignment, Bytes{request.granules} * kBlockAlignment);
+    lock.lock();
+    if (!backed || !active.load(std::memory_order_relaxed)) break;
+  }
+  return DynamicSpace::kNone;
+}
+
+// A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where
+// the main stream's slots are, blocks may have been freed without one (slot_streams.h).
+bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept {
+  const std::uint32_t end = granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  StreamBinding& main = bindings[main_stream];
+  const bool at_home = main.settled() && main.home() == stream;
+  StreamNeeds needs;
+  if (!freed.Gather(granule, end, stream, needs)) return false;
+  if (!at_home && !main.unbound() && main.home() != stream &&
+      !needs.Add(main.home(), main.settled() ? clocks.NewStamp() : main.until())) {
+    return false;
+  }
+  if (!needs.empty() && !clocks.can_order()) return false;
+  freed.Take(granule, end);
+  const std::uint16_t privacy = at_home && bindings.size() == 1 ? LiveRecord::kPrivate : 0;
+  Occupy(granule, requested, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside));
+  dynamic.Take(granule, end - granule);
+  ++stats.dynamic_hits;
+  return needs.empty() || OrderOrPutBack(granule, stream, needs, stats.dynamic_hits, lock);
 }
 
 // The place was used before by blocks that left a trace, or the request comes from another stream than its entry's.
@@ -181,10 +264,11 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place) noexcept {
 
   const bool at_home = binding.settled() && binding.home() == stream;
   freed.Take(place.granule, end);
-  Occupy(place, requested, stream, at_home ? place.flags : place.flags & LiveRecord::kHandedOver);
+  Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & LiveRecord::kHandedOver);
+  ++stats.planned_hits;
   if (needs.empty()) return MissReason::kNone;
   const std::uint64_t moving_until = binding.until();
-  if (!OrderOrPutBack(place.granule, stream, needs, lock)) return MissReason::kStream;
+  if (!OrderOrPutBack(place.granule, stream, needs, stats.planned_hits, lock)) return MissReason::kStream;
   // The lock was open: the move is over only if it is still the same.
   if (moving_until != 0 && binding.until() == moving_until && clocks.IsOneStream(stream)) {
     binding.Settle(stream, clocks.HandleOf(stream));
@@ -231,44 +315,47 @@ void PlanEngine::Impl::ForgetPrivacyOf(StreamIndex home) noexcept {
 
 // The block is its owner's already, so that nobody else can take the bytes while the lock is open.
 bool PlanEngine::Impl::OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
-                                      Lock& lock) noexcept {
+                                      std::uint64_t& hits, Lock& lock) noexcept {
   if (clocks.Order(stream, needs, lock)) return true;
-  Vacate(occupancy.Find(granule)->bytes());
-  --stats.planned_hits;
+  Vacate(*occupancy.Find(granule));
+  --hits;
   freed.PutBack(granule, needs);
   return false;
 }
 
-void PlanEngine::Impl::Occupy(const Place& place, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept {
+void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream,
+                              std::uint16_t flags) noexcept {
   LiveRecord record;
-  record.granule = place.granule;
+  record.granule = granule;
   record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
   record.flags = flags;
   record.stream = stream;
   occupancy.Insert(record);
-  ++stats.planned_hits;
   ++stats.live_blocks;
   stats.live_bytes += record.bytes();
   stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
   CheckNow();
 }
 
-void PlanEngine::Impl::Vacate(Bytes bytes) noexcept {
-  stats.live_bytes -= bytes;
+void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
+  stats.live_bytes -= block.bytes();
   --stats.live_blocks;
+  if (!block.Is(LiveRecord::kBeside)) return;
+  dynamic.GiveBack(block.granule, block.granules);
+  block.flags &= static_cast<std::uint16_t>(~LiveRecord::kBeside);
 }
 
 Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
   Lock lock(mutex);
   const std::uint32_t granule = GranuleOf(pointer);
-  const LiveRecord* block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
+  LiveRecord* const block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
   if (block == nullptr || block->Is(LiveRecord::kFreed)) {
     ++stats.unknown_frees;
     return 0;
   }
   const Bytes bytes = block->bytes();
-  Vacate(bytes);
+  Vacate(*block);
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
   } else if (active.load(std::memory_order_relaxed)) {
@@ -308,7 +395,7 @@ std::string PlanEngine::Impl::CheckLocked() const {
   if (blocks != stats.live_blocks) return "engine: live_blocks=" + std::to_string(stats.live_blocks) + " is wrong";
   if (pending != freed.pending_bytes()) return "engine: pending bytes do not add up";
   if (live > stats.peak_live_bytes) return "engine: peak below the live bytes";
-  std::uint64_t answered = stats.planned_hits;
+  std::uint64_t answered = stats.planned_hits + stats.dynamic_hits;
   for (const std::uint64_t misses : stats.misses) answered += misses;
   if (answered > stats.requests) return "engine: more answers than requests";
   return {};
@@ -320,8 +407,8 @@ void PlanEngine::Impl::CheckNow() const noexcept { STALLOC_DCHECK((++checks & 25
 // The class
 // ------------------------------------------------------------------------------------------------------------
 
-PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence)
-    : impl_(std::make_unique<Impl>(plan, base, fence)) {}
+PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& dynamic)
+    : impl_(std::make_unique<Impl>(plan, base, fence, dynamic)) {}
 PlanEngine::~PlanEngine() = default;
 
 PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream) noexcept {
@@ -329,6 +416,14 @@ PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream
 }
 
 Bytes PlanEngine::Free(void* pointer) noexcept { return impl_->Free(pointer); }
+
+PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHandle stream,
+                                                      MissReason reason) noexcept {
+  Lock lock(impl_->mutex);
+  ++impl_->stats.requests;
+  if (!impl_->active.load(std::memory_order_relaxed)) reason = MissReason::kInactive;
+  return impl_->ServeUnplanned(requested, stream, -1, reason, lock);
+}
 
 void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
   Lock lock(impl_->mutex);
@@ -355,6 +450,11 @@ void PlanEngine::Restore(Offset offset, Bytes bytes) noexcept {
   const Lock lock(impl_->mutex);
   impl_->withdrawn.Remove(static_cast<std::uint32_t>(offset / kBlockAlignment),
                           static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment));
+}
+
+void PlanEngine::Extend(Bytes mapped_bytes) noexcept {
+  const Lock lock(impl_->mutex);
+  impl_->dynamic.SetMapped(static_cast<std::uint32_t>(mapped_bytes / kBlockAlignment));
 }
 
 void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {

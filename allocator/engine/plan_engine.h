@@ -1,9 +1,10 @@
 // PlanEngine: serves the requests of one device from an arena, where the plan says they belong.
 //
 // A request that the plan expects (allocator/engine/matcher.h finds it) gets its slot, provided that no live block
-// holds any byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). Every other
-// request is the caller's to serve elsewhere, and is counted by reason. A wrong plan or a diverging run therefore costs
-// memory, never data.
+// holds any byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). What has no
+// slot, or cannot have it, gets room that the plan leaves idle, above which the arena grows
+// (allocator/engine/dynamic_space.h). Every other request is the caller's to serve elsewhere, and is counted by reason.
+// A wrong plan or a diverging run therefore costs memory, never data.
 //
 // Streams: work on a device is in order within a stream only. Bytes that another stream used last are handed out after
 // the requesting stream was made to wait for that stream's work (stream_clocks.h, freed_blocks.h), whether or not the
@@ -22,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/engine/dynamic_space_options.h"
 #include "allocator/engine/stream_fence.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
@@ -49,14 +51,15 @@ enum class MissReason : std::uint8_t {
 class ArenaBacking {
  public:
   virtual ~ArenaBacking() = default;
-  // Called without the engine's lock when a request needs withdrawn bytes. True: they are mapped, and Restore was
-  // called. Thread-safe, noexcept; may call the driver.
+  // Called without the engine's lock when a request needs bytes that are withdrawn or above what is mapped. True: they
+  // are mapped, and Restore or Extend was called. Thread-safe, noexcept; may call the driver.
   virtual bool Back(Offset offset, Bytes bytes) noexcept = 0;
 };
 
 struct EngineStats {
   std::uint64_t requests = 0;
   std::uint64_t planned_hits = 0;
+  std::uint64_t dynamic_hits = 0;  // served in the arena, but not from a slot
   std::array<std::uint64_t, static_cast<std::size_t>(MissReason::kCount)> misses{};
   Bytes live_bytes = 0;
   Bytes peak_live_bytes = 0;
@@ -95,18 +98,20 @@ struct LiveBlock {
 class PlanEngine {
  public:
   struct Allocation {
-    void* pointer = nullptr;  // null: not served here
-    MissReason reason = MissReason::kNone;
+    void* pointer = nullptr;                // null: not served here
+    MissReason reason = MissReason::kNone;  // why not from a slot
   };
 
-  // `base` is the arena's base address; the arena is mapped up to plan.arena_bytes. `fence` may be null (one stream);
-  // it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
-  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence);
+  // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
+  // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
+  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& dynamic = {});
   ~PlanEngine();
   PlanEngine(const PlanEngine&) = delete;
   PlanEngine& operator=(const PlanEngine&) = delete;
 
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
+  // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle room alone.
+  Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
   Bytes Free(void* pointer) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
@@ -116,7 +121,10 @@ class PlanEngine {
   // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment; ranges are restored as they were withdrawn.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
   void Restore(Offset offset, Bytes bytes) noexcept;
-  // Who is asked for withdrawn memory; null (at first): nobody, such requests miss. Call before the first request.
+  // The arena is now mapped up to `mapped_bytes`, a multiple of kBlockAlignment.
+  void Extend(Bytes mapped_bytes) noexcept;
+  // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
+  // request.
   void SetBacking(ArenaBacking* backing) noexcept;
   // Releases the freed blocks that other streams are done with, as marks do.
   void ReclaimPending() noexcept;

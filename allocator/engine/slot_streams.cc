@@ -49,6 +49,16 @@ std::size_t CountStreams(const DevicePlan& plan) {
   return count;
 }
 
+std::uint32_t MainStream(const DevicePlan& plan) {
+  std::map<std::uint32_t, Bytes> bytes;
+  ForEachEntry(plan, [&](const Entry& entry) {
+    if (entry.slot != kNoSlot) bytes[entry.stream] += plan.slots[entry.slot].capacity;
+  });
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? 0 : most->first;
+}
+
 std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan) {
   std::map<std::uint32_t, ByteRanges> bytes_of;  // by stream
   ForEachEntry(plan, [&](const Entry& entry) {
@@ -56,14 +66,15 @@ std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan) {
     const Slot& slot = plan.slots[entry.slot];
     bytes_of[entry.stream].Add(slot.offset, slot.offset + slot.capacity);
   });
+  const std::uint32_t main_stream = MainStream(plan);
   std::vector<std::uint16_t> flags(plan.slots.size(), 0);
   for (const StreamEdge& edge : plan.stream_edges) flags[edge.from_slot] = LiveRecord::kHandedOver;
   for (std::size_t i = 0; i < flags.size(); ++i) {
     const Slot& slot = plan.slots[i];
-    const auto users = std::count_if(bytes_of.begin(), bytes_of.end(), [&](const auto& stream) {
-      return stream.second.Meets(slot.offset, slot.offset + slot.capacity);
+    const bool shared = std::any_of(bytes_of.begin(), bytes_of.end(), [&](const auto& stream) {
+      return stream.first != main_stream && stream.second.Meets(slot.offset, slot.offset + slot.capacity);
     });
-    if (users <= 1) flags[i] = LiveRecord::kPrivate;
+    if (!shared) flags[i] = LiveRecord::kPrivate;
   }
   return flags;
 }

@@ -9,8 +9,12 @@
 
 namespace stalloc {
 
-// Of each slot: LiveRecord::kPrivate if every slot that shares a byte with it is used by entries of the same stream
-// only, else kHandedOver if one of the plan's stream edges begins there, else 0.
+// The stream (ordinal) whose slots are served most bytes; 0 if there are none.
+[[nodiscard]] std::uint32_t MainStream(const DevicePlan& plan);
+
+// Of each slot: LiveRecord::kPrivate if every slot that shares a byte with it is used by entries of the main stream
+// only (one stream alone, so that whoever places a block beside the slots has to ask but one), else kHandedOver if one
+// of the plan's stream edges begins there, else 0.
 [[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan);
 
 // Greatest stream ordinal of an entry, plus one.

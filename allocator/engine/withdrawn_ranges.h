@@ -25,6 +25,16 @@ class WithdrawnRanges {
     return next != End() && next->lo < hi;
   }
 
+  struct Range {
+    std::uint32_t lo = 0;
+    std::uint32_t hi = 0;
+  };
+  // The last one that lies partly in [lo, hi), null if none does. REQUIRES: lo < hi.
+  [[nodiscard]] const Range* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    const Range* behind = std::partition_point(Begin(), End(), [hi](const Range& range) { return range.lo < hi; });
+    return behind != Begin() && (behind - 1)->hi > lo ? behind - 1 : nullptr;
+  }
+
   // False, and nothing changes, when it touches a range that is withdrawn already, or there are too many.
   bool Add(std::uint32_t lo, std::uint32_t hi) noexcept {
     if (size_ == kMost || Touches(lo, hi)) return false;
@@ -45,11 +55,6 @@ class WithdrawnRanges {
   }
 
  private:
-  struct Range {
-    std::uint32_t lo;
-    std::uint32_t hi;
-  };
-
   [[nodiscard]] Range* Begin() noexcept { return ranges_.data(); }
   [[nodiscard]] const Range* Begin() const noexcept { return ranges_.data(); }
   [[nodiscard]] const Range* End() const noexcept { return ranges_.data() + size_; }

@@ -29,11 +29,12 @@ struct Config {
   std::uint32_t local_rank = 0;
   std::uint32_t world_size = 1;
   std::string oom_report;  // STALLOC_OOM_REPORT
+  // STALLOC_DYNAMIC = 0 | 1 | auto: what a plan has no slot for is served from its arena, too (1, auto), or not
+  std::string dynamic = "auto";
 
   // Checked and kept for users of the published tool; nothing in this version depends on them.
-  std::string dynamic = "auto";  // STALLOC_DYNAMIC = 0 | 1 | auto
-  bool static_fallback = true;   // STALLOC_STATIC_FALLBACK = 0 | 1: the safety it asks for is always on here
-  std::string lib_path;          // STALLOC_LIB_PATH
+  bool static_fallback = true;  // STALLOC_STATIC_FALLBACK = 0 | 1: the safety it asks for is always on here
+  std::string lib_path;         // STALLOC_LIB_PATH
 
   // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.
   [[nodiscard]] std::string TracePath() const;

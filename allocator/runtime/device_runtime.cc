@@ -45,6 +45,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
+  std::atomic<Bytes> held_limit{0};
   Recorder* const recorder;              // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;  // null: none are kept
   std::unique_ptr<PlanEntries> entries;  // where reports are written
@@ -72,6 +73,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
+  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override;
   void OnIteration();
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
@@ -91,7 +93,7 @@ void DeviceRuntime::Impl::SetUpPlan() {
   } else if (parts.driver == nullptr) {
     degraded = "this device has no driver for an arena";
   } else {
-    space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, &degraded);
+    space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, parts.dynamic, &degraded);
     if (space != nullptr) space->SetListener(this);
     if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
   }
@@ -141,14 +143,20 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
 
 void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin,
                                          MissReason* reason) noexcept {
-  if (origin != Origin::kProgram) {
-    *reason = origin == Origin::kCaptured ? MissReason::kCapturing : MissReason::kParallel;
+  if (origin == Origin::kCaptured) {
+    *reason = MissReason::kCapturing;
     counts.Withheld(requested, *reason);
     return nullptr;
   }
-  const PlanEngine::Allocation allocation = space->engine().Allocate(requested, stream);
+  PlanEngine::Allocation allocation;
+  if (origin == Origin::kParallel) {
+    allocation = space->engine().AllocateUnexpected(requested, stream, MissReason::kParallel);
+    counts.Withheld(requested, allocation.reason);
+  } else {
+    allocation = space->engine().Allocate(requested, stream);
+    counts.Planned(requested, allocation.reason);
+  }
   *reason = allocation.reason;
-  counts.Planned(requested, allocation.reason);
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
   return allocation.pointer;
 }
@@ -353,6 +361,12 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->AfterArenaChange();
 }
 
+// A limit counts what the native allocator has as well.
+bool DeviceRuntime::Impl::MayHold(Bytes arena_bytes) noexcept {
+  const Bytes limit = held_limit.load(std::memory_order_relaxed);
+  return limit == 0 || arena_bytes + parts.upstream->HeldBytes().current <= limit;
+}
+
 // Figures -------------------------------------------------------------------------------------------------------------
 
 Upstream::Held DeviceRuntime::Impl::Sample() const {
@@ -370,6 +384,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   if (self.space != nullptr) stats.engine = self.space->engine().Stats();
   self.counts.AddTo(&stats);
   stats.planned_hits = stats.engine.planned_hits;
+  stats.dynamic_hits = stats.engine.dynamic_hits;
   stats.unknown_frees = self.unknown_frees.count();
   stats.gave_up = self.space != nullptr && self.space->gave_up();
   stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
@@ -425,6 +440,8 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
   if (impl_->space != nullptr) return impl_->space->RefreshAccess();
   return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : DriverStatus{};
 }
+
+void DeviceRuntime::SetHeldLimit(Bytes limit) noexcept { impl_->held_limit.store(limit, std::memory_order_relaxed); }
 
 void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
   impl_->listener.store(listener, std::memory_order_release);

@@ -1,7 +1,8 @@
 // DeviceRuntime: the allocator of one device in one mode, over an injected upstream. What adapters call.
 //
 //   Trace fast : upstream + Recorder          Trace exact : PageHeap (upstream where it cannot) + Recorder
-//   Alloc      : PlanEngine, else upstream     neither     : upstream (degraded session)
+//   Alloc      : PlanEngine (slots, and idle room beside them), else upstream
+//   neither    : upstream (degraded session)
 //
 // Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are
 // bytes.
@@ -76,7 +77,7 @@ struct SteadyCounts {
 struct RuntimeStats {
   std::uint64_t requests = 0;
   std::uint64_t planned_hits = 0;
-  std::uint64_t dynamic_hits = 0;
+  std::uint64_t dynamic_hits = 0;   // served from the arena beside the slots
   std::uint64_t upstream = 0;       // requests that upstream served
   std::uint64_t heap_hits = 0;      // requests that PageHeap served (exact Trace)
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
@@ -108,6 +109,7 @@ class DeviceRuntime {
     StreamFence* fence = nullptr;      // not owned; may be null
     Recorder* recorder = nullptr;      // Trace; not owned; outlives the runtime
     const DevicePlan* plan = nullptr;  // Alloc; copied
+    bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept
@@ -148,6 +150,10 @@ class DeviceRuntime {
   [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
+
+  // Arena and upstream together shall hold no more: the arena then grows no further (what the plan needs is mapped all
+  // the same). 0: no limit. Bytes.
+  void SetHeldLimit(Bytes limit) noexcept;
 
   // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.
   void SetArenaListener(ArenaListener* listener) noexcept;

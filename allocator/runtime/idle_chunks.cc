@@ -1,11 +1,21 @@
 #include "allocator/runtime/idle_chunks.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace stalloc {
+namespace {
+
+constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
+
+}  // namespace
 
 IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine) noexcept
-    : driver_(driver), arena_(arena), engine_(engine) {
+    : driver_(driver),
+      arena_(arena),
+      engine_(engine),
+      step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
+      end_(arena.mapped_end()) {
   engine_.SetBacking(this);
 }
 
@@ -44,34 +54,56 @@ Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
 bool IdleChunks::Back(Offset offset, Bytes bytes) noexcept {
   if (full_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(mutex_);
-  const auto needed = [&](const Arena::Range& chunk) {
-    return chunk.offset < offset + bytes && offset < chunk.offset + chunk.bytes;
-  };
-  Offset lo = offset + bytes;
-  Offset hi = offset;
-  for (const Arena::Range& chunk : lent_) {
-    if (!needed(chunk)) continue;
-    lo = std::min(lo, chunk.offset);
-    hi = std::max(hi, chunk.offset + chunk.bytes);
-  }
-  if (lo >= hi) return true;  // another thread has just brought it back
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (listener != nullptr) listener->BeforeArenaChange();
-  const Bytes before = arena_.mapped_bytes();
-  const bool backed = arena_.EnsureMapped(lo, hi - lo).ok();  // all of it, or nothing
-  counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before);
-  if (listener != nullptr) listener->AfterArenaChange();
+  const Offset end = offset + bytes;
+  const Arena::Range missing = Missing(offset, end);
+  if (missing.bytes == 0) return true;  // another thread has just brought it back
+  const bool grows = end > end_;
+  bool backed = grows && Map({missing.offset, RoundUp(end, step_) - missing.offset});
+  backed = backed || Map(missing);
   if (!backed) {
     ++counts_.times_not_mapped;
     full_.store(true, std::memory_order_relaxed);
     return false;
   }
-  ++counts_.times_mapped_again;
+  ++(grows ? counts_.times_grown : counts_.times_mapped_again);
+  return true;
+}
+
+// What is not mapped of the chunks that lie in [offset, end), and of the room up to there. REQUIRES: mutex_ is held.
+Arena::Range IdleChunks::Missing(Offset offset, Offset end) const noexcept {
+  Arena::Range missing = end > end_ ? Arena::Range{end_, RoundUp(end, driver_.Granularity()) - end_} : Arena::Range{};
+  for (const Arena::Range& chunk : lent_) {
+    if (chunk.offset >= end || offset >= chunk.offset + chunk.bytes) continue;
+    const Offset hi = std::max(missing.offset + missing.bytes, chunk.offset + chunk.bytes);
+    missing.offset = missing.bytes == 0 ? chunk.offset : std::min(missing.offset, chunk.offset);
+    missing.bytes = hi - missing.offset;
+  }
+  return missing;
+}
+
+// All of the range, or nothing. REQUIRES: mutex_ is held.
+bool IdleChunks::Map(const Arena::Range& range) noexcept {
+  const Offset end = range.offset + range.bytes;
+  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
+  if (end > arena_.reserved_bytes()) return false;
+  if (listener != nullptr) {
+    if (end > end_ && !listener->MayHold(arena_.mapped_bytes() + range.bytes)) return false;
+    listener->BeforeArenaChange();
+  }
+  const Bytes before = arena_.mapped_bytes();
+  const bool mapped = arena_.EnsureMapped(range.offset, range.bytes).ok();
+  const Bytes grown = end > end_ ? end - end_ : 0;
+  if (mapped) counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before - grown);
+  if (listener != nullptr) listener->AfterArenaChange();
+  if (!mapped) return false;
   std::erase_if(lent_, [&](const Arena::Range& chunk) {
-    if (!needed(chunk)) return false;
+    if (chunk.offset >= end || range.offset >= chunk.offset + chunk.bytes) return false;
     engine_.Restore(chunk.offset, chunk.bytes);
     return true;
   });
+  if (end <= end_) return true;
+  end_ = end;
+  engine_.Extend(end_);
   return true;
 }
 

@@ -1,7 +1,11 @@
-// IdleChunks: lends idle parts of a served arena to the rest of the process when the device is out of memory.
+// IdleChunks: what a served arena holds of the device: grows it where its plan leaves no room, and lends its idle parts
+// to the rest of the process when the device is out of memory.
 //
 //   GiveBack:  withdraw every chunk without a block from the engine -> synchronise the device -> unmap
-//   Back:      a planned request needs such a chunk -> map it again, else the request misses (never an error)
+//   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
+//              else the request is served elsewhere (never an error)
+//
+// Growth goes in steps of a 2048th of the plan's height: few handles, and at most that much held for nothing.
 //
 // The order of GiveBack is what makes it safe: once a chunk is withdrawn nothing new is placed there, so the
 // synchronisation that follows waits for the last kernel that could touch it. After a chunk could not be mapped, no
@@ -27,6 +31,8 @@ class ArenaListener {
   virtual ~ArenaListener() = default;
   virtual void BeforeArenaChange() noexcept = 0;
   virtual void AfterArenaChange() noexcept = 0;
+  // The arena may grow to hold so much.
+  [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -35,7 +41,8 @@ class IdleChunks final : public ArenaBacking {
     Bytes lent_bytes = 0;                // given back to the device and not mapped again, now
     std::uint64_t times_given_back = 0;  // calls of GiveBack that freed something
     std::uint64_t times_mapped_again = 0;
-    std::uint64_t times_not_mapped = 0;  // a planned request missed, since its chunk could not be mapped
+    std::uint64_t times_not_mapped = 0;  // a request was not served, since its chunk could not be mapped
+    std::uint64_t times_grown = 0;
   };
 
   // All of them outlive this.
@@ -55,6 +62,8 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
+  [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
+  [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
   [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
   void RestoreAll(const std::vector<Arena::Range>& chunks) noexcept;
@@ -62,10 +71,12 @@ class IdleChunks final : public ArenaBacking {
   VmmDriver& driver_;
   Arena& arena_;
   PlanEngine& engine_;
+  const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   std::atomic<bool> full_{false};
   mutable std::mutex mutex_;
-  std::vector<Arena::Range> lent_;  // guarded by mutex_, as are the counts
+  Offset end_;  // of what was mapped at any time; guarded by mutex_, as is what follows
+  std::vector<Arena::Range> lent_;
   Counts counts_;
 };
 

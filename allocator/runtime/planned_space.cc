@@ -38,6 +38,24 @@ Bytes ChunkBytesOf(Bytes arena_bytes) {
   return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
 }
 
+// Small requests that vary are many, and weigh next to nothing: upstream's pool for them takes a few MiB, and a search
+// for each would be time for nothing. Of an arena of 4 GiB and more these are the requests that PyTorch calls small.
+constexpr Bytes kMostLeastBytes = Bytes{1} << 20;
+constexpr Bytes kLeastParts = 4096;
+
+DynamicSpaceOptions OptionsOf(const Arena& arena) {
+  const Bytes least = std::min(arena.mapped_end() / kLeastParts, kMostLeastBytes);
+  return {.limit_bytes = arena.reserved_bytes(),
+          .mapped_bytes = arena.mapped_end(),
+          .least_bytes = RoundUp(std::max<Bytes>(least, 1), kBlockAlignment)};
+}
+
+// Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
+Bytes ReserveBytes(VmmDriver& driver, Bytes arena_bytes, bool dynamic) {
+  MemoryInfo info;
+  return dynamic && driver.GetMemoryInfo(&info).ok() ? arena_bytes + info.total : arena_bytes;
+}
+
 // What lies between the live blocks. `blocks` ascend by offset and do not overlap. Blocks that the program has freed
 // but another stream may still use are no obstacle: the caller waits for the device.
 std::vector<Arena::Range> GapsBetween(const std::vector<LiveBlock>& blocks, Bytes end) {
@@ -63,17 +81,19 @@ bool HoldsWholeChunk(const std::vector<Arena::Range>& gaps, const std::vector<Ar
 }  // namespace
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
-                                                   std::string* why) {
+                                                   bool dynamic, std::string* why) {
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(driver, plan));
   DriverStatus status;
-  space->arena_ = Arena::Create(driver, plan.arena_bytes, &status, ChunkBytesOf(plan.arena_bytes));
+  const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, dynamic);
+  space->arena_ = Arena::Create(driver, reserve, &status, ChunkBytesOf(plan.arena_bytes));
   if (space->arena_ != nullptr) status = space->arena_->GrowTo(plan.arena_bytes);
   if (space->arena_ == nullptr || !status.ok()) {
     *why = DescribeFailure(driver, status, plan.arena_bytes);
     return nullptr;
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
-  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence);
+  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence,
+                                                dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{});
   space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_);
   return space;
 }

@@ -20,8 +20,9 @@ namespace stalloc {
 class PlannedSpace {
  public:
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied.
+  // `dynamic`: what has no slot is served, too, and the arena grows for it.
   static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
-                                              std::string* why);
+                                              bool dynamic, std::string* why);
 
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }

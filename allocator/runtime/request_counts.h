@@ -27,9 +27,9 @@ class RequestCounts {
       Bump(large_not_for_plan_);
     }
   }
-  // A request that was never shown to the engine: kCapturing or kParallel.
+  // A request that no plan expects: kCapturing, which the engine never sees, or kParallel.
   void Withheld(Bytes requested, MissReason reason) noexcept {
-    Bump(reason == MissReason::kCapturing ? captured_ : parallel_);
+    if (reason == MissReason::kCapturing) Bump(captured_);
     if (IsLarge(requested)) Bump(large_not_for_plan_);
   }
   void HeapHit() noexcept { Bump(heap_hits_); }
@@ -55,7 +55,6 @@ class RequestCounts {
     stats->heap_hits = Read(heap_hits_);
     stats->iterations = Read(iterations_);
     stats->engine.misses[static_cast<std::size_t>(MissReason::kCapturing)] += Read(captured_);
-    stats->engine.misses[static_cast<std::size_t>(MissReason::kParallel)] += Read(parallel_);
     if (stats->iterations < 2) return;
     stats->steady = {Read(large_) - Read(steady_from_), Read(large_hits_) - Read(steady_from_hits_)};
   }
@@ -75,7 +74,6 @@ class RequestCounts {
   Counter upstream_{0};
   Counter heap_hits_{0};
   Counter captured_{0};
-  Counter parallel_{0};
   Counter iterations_{0};
   Counter steady_from_{0};
   Counter steady_from_hits_{0};

@@ -166,6 +166,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .fence = fence,
                              .recorder = recorder.get(),
                              .plan = nullptr,
+                             .dynamic = config.dynamic != "0",
                              .exact = !config.trace_fast,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get()};

@@ -135,6 +135,7 @@ void CudaDevice::ApplyFraction() {
     const Bytes configured = environment_.session->config().memory_limit;
     heap->SetLimit(configured == 0 ? share : std::min(configured, share));
   }
+  runtime_->SetHeldLimit(fraction < 1.0 ? static_cast<Bytes>(fraction * static_cast<double>(device_bytes_)) : 0);
   ApplyNativeShare();
   WarnOfArenaAbove(fraction);
 }

@@ -40,7 +40,8 @@ class Bed {
                                                                          .upstream = &bed->upstream_,
                                                                          .driver = bed->driver_.get(),
                                                                          .fence = &bed->fence_,
-                                                                         .plan = &plan});
+                                                                         .plan = &plan,
+                                                                         .dynamic = true});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
     return bed;
   }

@@ -52,9 +52,10 @@ TEST(SlotStreamsTest, AgreesWithEveryPairOfSlots) {
       slots.push_back({512 * (random() % 40), 512 * (random() % 6 + 1), {}});
       streams.push_back(static_cast<std::uint32_t>(random() % 3));
     }
-    const std::vector<std::uint16_t> flags = FlagsOfSlots(PlanOf(slots, streams));
+    const DevicePlan plan = PlanOf(slots, streams);
+    const std::vector<std::uint16_t> flags = FlagsOfSlots(plan);
     for (std::size_t i = 0; i < slots.size(); ++i) {
-      bool alone = true;
+      bool alone = streams[i] == MainStream(plan);
       for (std::size_t j = 0; j < slots.size(); ++j) {
         const bool meet = slots[i].offset < slots[j].offset + slots[j].capacity &&
                           slots[j].offset < slots[i].offset + slots[i].capacity;

@@ -89,29 +89,45 @@ TEST_F(SessionTest, ATraceWhereNothingCanBeWrittenIsRefused) {
 
 // Alloc ---------------------------------------------------------------------------------------------------------------
 
+// Two requests of three have slots.
+std::string SummaryOfThreeIterations(Session& session, const Config& config, DeviceRuntime& device) {
+  for (int i = 0; i < 3; ++i) {
+    session.Mark(IterationMark(i));
+    for (const Bytes bytes : {100 * kKiB, 200 * kKiB, 7 * kKiB})
+      device.Free(device.Allocate(bytes, 0, Origin::kProgram));
+  }
+  EXPECT_EQ(session.degraded(), "");
+  session.Finish();
+  return ReadFile(config.SummaryPath());
+}
+
 TEST_F(SessionTest, APlanIsServedAndTheSummaryAddsUp) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAlloc);
   const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  for (int i = 0; i < 3; ++i) {
-    session->Mark(IterationMark(i));
-    for (const Bytes bytes : {100 * kKiB, 200 * kKiB, 7 * kKiB})
-      device->Free(device->Allocate(bytes, 0, Origin::kProgram));
-  }
-  EXPECT_EQ(session->degraded(), "");
+  const std::string summary = SummaryOfThreeIterations(*session, config, *AddCpu(*session));
   EXPECT_EQ(log_.text(), "");
-  session->Finish();
-  const std::string summary = ReadFile(config.SummaryPath());
   EXPECT_THAT(summary, StartsWith("{\"mode\": \"Alloc\", \"degraded\": null, \"rank\": 0, \"local_rank\": 0, "
                                   "\"world_size\": 1, "));
   EXPECT_THAT(summary,
-              AllOf(HasSubstr("\"requests\": 9, \"planned_hits\": 6, \"dynamic_hits\": 0, \"heap_hits\": 0, "
-                              "\"upstream\": 3, \"misses\": {\"unplanned\": 0, \"unknown_size\": 3, "),
+              AllOf(HasSubstr("\"requests\": 9, \"planned_hits\": 6, \"dynamic_hits\": 3, \"heap_hits\": 0, "
+                              "\"upstream\": 0, \"misses\": {\"unplanned\": 0, \"unknown_size\": 0, "),
                     HasSubstr("\"steady\": {\"requests\": 6, \"hits\": 4}"), HasSubstr("\"iterations\": 3"),
                     HasSubstr("\"peak_live_bytes\": 204800"), HasSubstr("\"arena_bytes\": 327680"),
+                    HasSubstr("\"upstream_reserved_peak_bytes\": 0"), HasSubstr("\"held_peak_bytes\": 327680"),
+                    HasSubstr("\"efficiency\": 0.625"), HasSubstr("\"devices\": [{\"device\": -1, ")));
+}
+
+TEST_F(SessionTest, WithoutDynamicSpaceTheRestIsUpstreams) {
+  Write(SmallPlan());
+  Config config = ConfigFor(Mode::kAlloc);
+  config.dynamic = "0";
+  const std::unique_ptr<Session> session = MustOpen(config);
+  EXPECT_THAT(SummaryOfThreeIterations(*session, config, *AddCpu(*session)),
+              AllOf(HasSubstr("\"requests\": 9, \"planned_hits\": 6, \"dynamic_hits\": 0, \"heap_hits\": 0, "
+                              "\"upstream\": 3, \"misses\": {\"unplanned\": 0, \"unknown_size\": 3, "),
                     HasSubstr("\"upstream_reserved_peak_bytes\": 7168"), HasSubstr("\"held_peak_bytes\": 334848"),
-                    HasSubstr("\"efficiency\": 0.6116"), HasSubstr("\"devices\": [{\"device\": -1, ")));
+                    HasSubstr("\"efficiency\": 0.6116")));
 }
 
 TEST_F(SessionTest, AMissingPlanIsRefused) {

@@ -21,7 +21,8 @@ def planned(adapter: Adapter) -> Adapter:
 
 
 def run(adapter: Adapter, case: str, **variables: str) -> dict[str, Any]:
-    finished = adapter.run("oom.py", case, mode="Alloc", **variables)
+    """With slots alone, so that what the plan does not have is the native allocator's."""
+    finished = adapter.run("oom.py", case, mode="Alloc", **({"STALLOC_DYNAMIC": "0"} | variables))
     result: dict[str, Any] = finished.result
     return result | {"err": finished.err}
 
@@ -33,6 +34,14 @@ def test_idle_chunks_make_room_and_come_back_when_the_plan_needs_them(planned: A
     assert result["arena_lent_bytes"] == 0
     assert result["misses"]["unbacked"] == 0
     assert result["planned_hits"] >= 12
+    assert not result["gave_up"]
+
+
+def test_the_arenas_idle_room_is_used_before_memory_is_asked_for(planned: Adapter) -> None:
+    result = run(planned, "idle", STALLOC_MEMORY_LIMIT=LIMIT, STALLOC_DYNAMIC="1")
+    assert result["dynamic_hits"] >= 1
+    assert result["lent"] == 0
+    assert result["arena_times_lent"] == 0
     assert not result["gave_up"]
 
 

@@ -1,0 +1,111 @@
+#include "allocator/engine/dynamic_space.h"
+
+#include <algorithm>
+
+namespace stalloc {
+namespace {
+
+// Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
+constexpr int kMostRooms = 32;
+
+std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
+
+}  // namespace
+
+DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
+                           const FreedBlocks& freed, const WithdrawnRanges& withdrawn)
+    : occupancy_(occupancy),
+      freed_(freed),
+      withdrawn_(withdrawn),
+      limit_(ToGranule(options.limit_bytes)),
+      least_(std::max<std::uint32_t>(ToGranule(options.least_bytes), 1)),
+      mapped_(ToGranule(options.mapped_bytes)),
+      gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_) {}
+
+std::uint32_t DynamicSpace::Find(const Request& request, Cost cost) const noexcept {
+  if (!request.window.empty()) return FindIn(request.window, request, cost);
+  const Gap mapped{0, mapped_};
+  return request.soon_over ? Highest(mapped, request, cost) : Tightest(mapped, request, cost);
+}
+
+std::uint32_t DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
+  std::uint32_t best = kNone;
+  std::uint32_t best_room = kNone;
+  int rooms = 0;  // that are large enough
+  const auto visit = [&](std::uint32_t lo, std::uint32_t hi) {
+    if (hi - lo < request.granules) return true;
+    if (++rooms > kMostRooms) return best == kNone;
+    if (hi - lo >= best_room) return true;
+    const std::uint32_t place = Lowest({lo, hi}, request, cost);
+    if (place == kNone) return true;
+    best = place;
+    best_room = hi - lo;
+    return best_room > request.granules;
+  };
+  Extents::Walk walk(extents_);
+  for (const Gap& gap : window) {
+    const std::uint32_t hi = std::min(gap.hi, mapped_);
+    if (hi <= gap.lo || hi - gap.lo < request.granules) continue;
+    walk.ForEachFree(gap.lo, hi, visit);
+    if (best_room == request.granules || (rooms > kMostRooms && best != kNone)) break;
+  }
+  return best;
+}
+
+std::uint32_t DynamicSpace::Tightest(Gap gap, const Request& request, Cost cost) const noexcept {
+  std::uint32_t best = kNone;
+  std::uint32_t best_room = kNone;
+  while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
+    const Gap obstacle = LastObstacle(gap, request, cost);
+    const std::uint32_t lo = std::max(obstacle.hi, gap.lo);
+    const std::uint32_t room = gap.hi - lo;
+    if (room >= request.granules && room < best_room) {
+      best = lo;
+      best_room = room;
+    }
+    if (obstacle.hi == 0 || best_room == request.granules) break;
+    gap.hi = obstacle.lo;
+  }
+  return best;
+}
+
+// Only what would end above what is mapped: everything below was tried.
+std::uint32_t DynamicSpace::FindAbove(const Request& request) const noexcept {
+  const std::uint32_t lowest = mapped_ - std::min(mapped_, request.granules - 1);
+  const std::uint32_t idle = request.window.empty() ? 0 : request.window.back().lo;
+  return Lowest({std::max(idle, lowest), limit_}, request, Cost::kMapping);
+}
+
+std::uint32_t DynamicSpace::Lowest(Gap gap, const Request& request, Cost cost) const noexcept {
+  while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
+    const Gap obstacle = LastObstacle({gap.lo, gap.lo + request.granules}, request, cost);
+    if (obstacle.hi == 0) return gap.lo;
+    gap.lo = obstacle.hi;
+  }
+  return kNone;
+}
+
+std::uint32_t DynamicSpace::Highest(Gap gap, const Request& request, Cost cost) const noexcept {
+  while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
+    const Gap obstacle = LastObstacle({gap.hi - request.granules, gap.hi}, request, cost);
+    if (obstacle.hi == 0) return gap.hi - request.granules;
+    gap.hi = obstacle.lo;
+  }
+  return kNone;
+}
+
+DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept {
+  if (cost != Cost::kMapping && !withdrawn_.empty()) {
+    const WithdrawnRanges::Range* const range = withdrawn_.LastIn(gap.lo, gap.hi);
+    if (range != nullptr) return {range->lo, range->hi};
+  }
+  for (const LiveRecord* block = occupancy_.LastIn(gap.lo, gap.hi); block != nullptr;
+       block = occupancy_.LastIn(gap.lo, gap.hi)) {
+    if (!freed_.CanBeHad(*block, request.stream, cost == Cost::kNothing)) return {block->granule, block->end()};
+    gap.hi = block->granule;
+    if (gap.hi <= gap.lo) break;
+  }
+  return {};
+}
+
+}  // namespace stalloc

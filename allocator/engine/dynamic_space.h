@@ -1,0 +1,105 @@
+// DynamicSpace: finds room in the arena for what the plan has no place for.
+//
+// Note [Dynamic space]
+// One space for everything: a block without a slot goes where the plan leaves the bytes idle until the block's expected
+// free (idle_gaps.h) and where no block lives now; what fits nowhere goes above the arena's height, which grows.
+//
+//       limit     - - - - - - - - - - - - - -
+//                                              grows by mapping, and stays
+//       mapped    ===========================
+//                 :   [d3]    |####|  idle  :    d1, d2, d3: blocks beside the slots; d1 and d2 touch: one extent
+//                 |############|    |#######|
+//                 |#####| [ d1 ][d2]|#######|
+//       0         ===========================
+//
+// Of all room that an entry's gaps leave, the tightest is taken: measured on recorded runs with experts, ends of the
+// arena for short and for long lives hold 0.1 to 0.4 % more. Extents (extents.h) tell where such blocks are; that
+// nothing else is there, against the plan, is seen in the occupancy.
+//
+// For a request that no entry explains nobody knows when it will be freed. Inside fences and parallel regions it takes
+// the highest room that is free now, of those out of step with the plan the tightest.
+//
+// An expectation that is wrong costs a miss, never data: a slot that such a block holds is seen to be taken
+// (occupancy.h), and its owner comes here.
+//
+// Freed blocks that wait for other streams, and memory that went back to the device, are obstacles at first, and room
+// where nothing else is left: to wait, or to map again, is better than to grow.
+//
+// Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules of kBlockAlignment bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/engine/dynamic_space_options.h"
+#include "allocator/engine/extents.h"
+#include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/occupancy.h"
+#include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/withdrawn_ranges.h"
+#include "proto/model/plan.h"
+
+namespace stalloc {
+
+class DynamicSpace {
+ public:
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  struct Request {
+    std::uint32_t granules = 0;
+    StreamIndex stream = kNoStream;
+    IdleGaps::Window window;  // no gaps: of a request that no entry explains
+    bool soon_over = false;   // of those without gaps: it and all around it are expected to go soon
+  };
+
+  DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
+               const FreedBlocks& freed, const WithdrawnRanges& withdrawn);
+
+  [[nodiscard]] bool Takes(std::uint32_t granules) const noexcept {
+    return granules >= least_ && mapped_ > 0 && extents_.CanChange();
+  }
+  [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
+
+  // What the request may cost, from good to bad.
+  enum class Cost : std::uint8_t {
+    kNothing,
+    kWaiting,  // its stream waits for another
+    kMapping,  // memory that was withdrawn is mapped again
+  };
+  // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it behind freed blocks there.
+  [[nodiscard]] std::uint32_t Find(const Request& request, Cost cost) const noexcept;
+  // Where it would fit if the arena grew to the end of it; kNone if that is beyond the limit.
+  [[nodiscard]] std::uint32_t FindAbove(const Request& request) const noexcept;
+
+  // A block that was found room lives there, or does so no longer.
+  void Take(std::uint32_t granule, std::uint32_t granules) noexcept { extents_.Add(granule, granule + granules); }
+  void GiveBack(std::uint32_t granule, std::uint32_t granules) noexcept {
+    extents_.Remove(granule, granule + granules);
+  }
+
+  void SetMapped(std::uint32_t granules) noexcept { mapped_ = granules; }
+  [[nodiscard]] std::uint32_t mapped() const noexcept { return mapped_; }
+
+ private:
+  using Gap = IdleGaps::Gap;
+
+  // The tightest room in the gaps, as far as extents tell.
+  [[nodiscard]] std::uint32_t FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
+  // The tightest, lowest or highest room for the request in the gap, block by block.
+  [[nodiscard]] std::uint32_t Tightest(Gap gap, const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] std::uint32_t Highest(Gap gap, const Request& request, Cost cost) const noexcept;
+  // The last range in the gap that the request cannot have; empty if there is none.
+  [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept;
+
+  const Occupancy& occupancy_;
+  const FreedBlocks& freed_;
+  const WithdrawnRanges& withdrawn_;
+  const std::uint32_t limit_;
+  const std::uint32_t least_;
+  std::uint32_t mapped_;
+  Extents extents_;
+  const IdleGaps gaps_;
+};
+
+}  // namespace stalloc

@@ -1,0 +1,281 @@
+// What the engine serves beside the slots of a plan.
+#include "allocator/engine/dynamic_space.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocator/engine/plan_engine.h"
+#include "proto/model/plan.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+constexpr Bytes kUnit = 2 * kMiB;
+
+// An address range that nobody touches.
+std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+
+Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
+Mark Fence(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }
+
+constexpr Offset kNoPlace = ~Offset{0};
+struct Expected {
+  Bytes bytes = 0;
+  Offset offset = kNoPlace;  // kNoPlace: it has no slot, and any size
+  std::uint64_t life = 1;
+  std::uint32_t stream = 0;
+};
+
+DevicePlan PlanOf(const std::vector<Expected>& requests) {
+  DevicePlan plan;
+  plan.cycle.emplace_back();
+  for (const Expected& request : requests) {
+    Entry entry;
+    entry.bytes = entry.min_bytes = entry.max_bytes = request.bytes;
+    entry.expected_life = request.life;
+    entry.stream = request.stream;
+    if (request.offset == kNoPlace) {
+      entry.entry_class = EntryClass::kDynamic;
+    } else {
+      entry.slot = static_cast<std::uint32_t>(plan.slots.size());
+      plan.slots.push_back({request.offset, request.bytes, {}});
+      plan.arena_bytes = std::max(plan.arena_bytes, request.offset + request.bytes);
+    }
+    plan.cycle[0].entries.push_back(entry);
+  }
+  return plan;
+}
+
+// Maps what is asked for, in steps of kUnit, as far as it may.
+class Growth : public ArenaBacking {
+ public:
+  explicit Growth(Bytes most) : most_(most) {}
+  void Serve(PlanEngine& engine) {
+    engine_ = &engine;
+    engine.SetBacking(this);
+  }
+  bool Back(Offset offset, Bytes bytes) noexcept override {
+    ++asked_;
+    if (RoundUp(offset + bytes, kUnit) > most_) return false;
+    mapped_ = RoundUp(offset + bytes, kUnit);
+    engine_->Extend(mapped_);
+    return true;
+  }
+  [[nodiscard]] Bytes mapped() const { return mapped_; }
+  [[nodiscard]] int asked() const { return asked_; }
+
+ private:
+  const Bytes most_;
+  PlanEngine* engine_ = nullptr;
+  Bytes mapped_ = 0;
+  int asked_ = 0;
+};
+
+class DynamicSpaceTest : public testing::Test {
+ protected:
+  static constexpr Bytes kLimit = 1024 * kMiB;
+
+  PlanEngine& Start(const DevicePlan& plan, StreamFence* fence = nullptr, Bytes most = kLimit) {
+    engine_ = std::make_unique<PlanEngine>(plan, kBase, fence,
+                                           DynamicSpaceOptions{kLimit, plan.arena_bytes, /*least_bytes=*/kMiB});
+    growth_ = std::make_unique<Growth>(most);
+    growth_->Serve(*engine_);
+    engine_->OnMark(Iteration());
+    return *engine_;
+  }
+  // Offset in MiB; -1: not served.
+  std::int64_t Place(Bytes bytes, StreamHandle stream = 0) {
+    const PlanEngine::Allocation allocation = engine_->Allocate(bytes, stream);
+    EXPECT_EQ(engine_->CheckInvariants(), "");
+    return allocation.pointer == nullptr
+               ? -1
+               : (static_cast<std::byte*>(allocation.pointer) - kBase) / static_cast<std::int64_t>(kMiB);
+  }
+  void Free(std::int64_t mib) { EXPECT_NE(engine_->Free(kBase + mib * static_cast<std::int64_t>(kMiB)), 0u); }
+
+  std::unique_ptr<PlanEngine> engine_;
+  std::unique_ptr<Growth> growth_;
+};
+
+TEST_F(DynamicSpaceTest, ABlockGoesWhereNoSlotIsUsedUntilItsFree) {
+  // Free when it is asked for: [4, 12). A slot takes [8, 12) before it goes.
+  Start(PlanOf({{4 * kMiB, 0, 3}, {2 * kMiB, kNoPlace, 2}, {4 * kMiB, 8 * kMiB, 1}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(3 * kMiB), 4);
+  EXPECT_EQ(Place(4 * kMiB), 8);
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.planned_hits, 2u);
+  EXPECT_EQ(stats.dynamic_hits, 1u);
+  EXPECT_EQ(growth_->asked(), 0);
+}
+
+TEST_F(DynamicSpaceTest, TheTightestRoomIsTaken) {
+  std::vector<Expected> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back({2 * kMiB, kNoPlace, 1});
+  requests.push_back({32 * kMiB, 0, 1});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 4);
+  EXPECT_EQ(Place(3 * kMiB), 6);
+  EXPECT_EQ(Place(kMiB), 9);
+  Free(0);
+  Free(6);
+  EXPECT_EQ(Place(3 * kMiB), 6);  // not [0, 4)
+  EXPECT_EQ(Place(3 * kMiB), 0);  // not [10, 32)
+}
+
+TEST_F(DynamicSpaceTest, ALateBlockOfASlotIsNoRoom) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 4 * kMiB, 1}, {2 * kMiB, kNoPlace, 1}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 4);
+  Free(4);
+  EXPECT_EQ(Place(2 * kMiB), 4);  // the plan has nothing in [0, 8) now, but the first block is there
+}
+
+TEST_F(DynamicSpaceTest, TheArenaGrowsWhereNothingIsLeftAndKeepsWhatItHas) {
+  Start(PlanOf({{4 * kMiB, 0, 2}, {2 * kMiB, kNoPlace, 1}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(3 * kMiB), 4);
+  EXPECT_EQ(growth_->mapped(), 8 * kMiB);
+  Free(0);
+  Free(4);
+  engine_->OnMark(Iteration());
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(3 * kMiB), 4);
+  EXPECT_EQ(growth_->asked(), 1);
+}
+
+TEST_F(DynamicSpaceTest, WhatCannotBeMappedIsUpstreams) {
+  Start(PlanOf({{4 * kMiB, 0, 2}, {2 * kMiB, kNoPlace, 1}}), nullptr, /*most=*/6 * kMiB);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(3 * kMiB), -1);
+  EXPECT_EQ(engine_->Stats().misses[static_cast<std::size_t>(MissReason::kUnplanned)], 1u);
+  EXPECT_EQ(growth_->asked(), 1);
+}
+
+TEST_F(DynamicSpaceTest, SmallBlocksAndThoseBeforeTheLoopAreUpstreams) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(kMiB / 2), -1);
+  PlanEngine idle(PlanOf({{4 * kMiB, 0, 1}}), kBase, nullptr, DynamicSpaceOptions{kLimit, 4 * kMiB, kMiB});
+  EXPECT_EQ(idle.Allocate(2 * kMiB, 0).pointer, nullptr);
+}
+
+TEST_F(DynamicSpaceTest, ALateBlockCostsItsSlotAMissAndNobodyElse) {
+  // The dynamic block is expected to be gone when the slot at 4 MiB is taken.
+  Start(PlanOf({{4 * kMiB, 0, 3}, {4 * kMiB, kNoPlace, 1}, {4 * kMiB, 4 * kMiB, 1}, {3 * kMiB, 0, 1}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 4);
+  EXPECT_EQ(Place(4 * kMiB), 8);  // its slot is taken: the arena grows
+  Free(0);
+  EXPECT_EQ(Place(3 * kMiB), 0);
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.planned_hits, 2u);
+  EXPECT_EQ(stats.dynamic_hits, 2u);
+}
+
+TEST_F(DynamicSpaceTest, ALargerBlockThanItsSlotFindsRoomElsewhere) {
+  DevicePlan plan = PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 4 * kMiB, 1}});
+  plan.cycle[0].entries[0].entry_class = EntryClass::kDynamic;
+  Start(plan);
+  EXPECT_EQ(Place(3 * kMiB), 0);  // fits its slot
+  engine_->OnMark(Iteration());
+  Free(0);
+  EXPECT_EQ(Place(6 * kMiB), 4);  // above it, where no slot is used at the time
+  EXPECT_EQ(growth_->mapped(), 10 * kMiB);
+}
+
+TEST_F(DynamicSpaceTest, FencedAndUnexpectedBlocksAreServedFromWhatIsIdle) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {12 * kMiB, 4 * kMiB, 1}}));
+  engine_->OnMark(Fence(MarkEdge::kBegin));
+  EXPECT_EQ(Place(4 * kMiB), 12);
+  EXPECT_EQ(Place(4 * kMiB), 8);
+  Free(12);
+  Free(8);
+  engine_->OnMark(Fence(MarkEdge::kEnd));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  const PlanEngine::Allocation parallel = engine_->AllocateUnexpected(4 * kMiB, 0, MissReason::kParallel);
+  EXPECT_NE(parallel.pointer, nullptr);
+  EXPECT_EQ(parallel.reason, MissReason::kParallel);
+  engine_->Deactivate();
+  EXPECT_EQ(engine_->AllocateUnexpected(4 * kMiB, 0, MissReason::kParallel).reason, MissReason::kInactive);
+}
+
+TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) {
+  Start(PlanOf({{8 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}));
+  ASSERT_TRUE(engine_->Withdraw(4 * kMiB, 4 * kMiB));
+  engine_->OnMark(Fence(MarkEdge::kBegin));
+  EXPECT_EQ(Place(2 * kMiB), 2);
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(growth_->asked(), 0);
+  engine_->Restore(4 * kMiB, 4 * kMiB);
+  EXPECT_EQ(Place(2 * kMiB), 6);
+}
+
+// Streams -------------------------------------------------------------------------------------------------------------
+
+// Every event is done when it is waited for.
+class CountingFence : public StreamFence {
+ public:
+  Event Record(StreamHandle) noexcept override { return ++records_; }
+  bool Wait(StreamHandle, Event) noexcept override {
+    ++waits_;
+    return !fails_;
+  }
+  bool Done(Event) noexcept override { return false; }
+  void Recycle(Event) noexcept override {}
+  void Fail() { fails_ = true; }
+  [[nodiscard]] int waits() const { return waits_; }
+
+ private:
+  Event records_ = 0;
+  int waits_ = 0;
+  bool fails_ = false;
+};
+
+TEST_F(DynamicSpaceTest, ABlockOfAnotherStreamWaitsForTheMainStreamWhoseFreesLeaveNoTrace) {
+  CountingFence fence;
+  Start(PlanOf({{4 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}), &fence);
+  EXPECT_EQ(Place(4 * kMiB, 1), 0);
+  Free(0);
+  EXPECT_EQ(Place(4 * kMiB, 2), 0);  // the same bytes, from stream 2
+  EXPECT_EQ(fence.waits(), 1);
+  Free(0);
+  engine_->OnMark(Iteration());
+  EXPECT_EQ(Place(4 * kMiB, 1), 0);  // and back
+  EXPECT_EQ(fence.waits(), 2);
+}
+
+TEST_F(DynamicSpaceTest, RoomThatNobodyHasToWaitForIsPreferred) {
+  CountingFence fence;
+  Start(PlanOf({{8 * kMiB, 0, 1, 0}, {2 * kMiB, kNoPlace, 1, 0}, {2 * kMiB, 8 * kMiB, 1, 1}}), &fence);
+  EXPECT_EQ(Place(8 * kMiB, 1), 0);
+  Free(0);
+  engine_->OnMark(Fence(MarkEdge::kBegin));
+  EXPECT_EQ(Place(4 * kMiB, 2), 6);  // behind stream 1, as everything is
+  EXPECT_EQ(fence.waits(), 1);
+  Free(6);
+  EXPECT_EQ(Place(4 * kMiB, 1), 2);  // [6, 10) was stream 2's: below it, with no wait
+  EXPECT_EQ(fence.waits(), 1);
+  EXPECT_EQ(Place(4 * kMiB, 1), 6);  // better to wait than to grow
+  EXPECT_EQ(fence.waits(), 2);
+  EXPECT_EQ(growth_->asked(), 0);
+}
+
+TEST_F(DynamicSpaceTest, WhereTheWaitFailsTheBlockIsNotServed) {
+  CountingFence fence;
+  Start(PlanOf({{4 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}), &fence);
+  EXPECT_EQ(Place(4 * kMiB, 1), 0);
+  Free(0);
+  fence.Fail();
+  EXPECT_EQ(Place(4 * kMiB, 2), -1);
+  EXPECT_EQ(engine_->Stats().dynamic_hits, 0u);
+}
+
+}  // namespace
+}  // namespace stalloc
