@@ -7,6 +7,7 @@
 #include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
 #include "planner/packing/exact_search.h"
+#include "planner/packing/interleaved.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/lower_bound.h"
 #include "planner/packing/random.h"
@@ -165,6 +166,7 @@ void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const bool is_long = blocks >= kMinSampledBlocks;
   const bool varies = SizesVary(evaluator.instance());
   if (!is_long || !varies) SolveBySize(evaluator);
+  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchInterleaved(evaluator, options.seed);
   if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator, options.seed);
   if (!is_long || evaluator.state().Done()) return;
   SearchSampledClasses(evaluator, options, 2);

@@ -1,6 +1,7 @@
 #include "planner/packing/solver_list.h"
 
 #include "planner/packing/exact_search.h"
+#include "planner/packing/interleaved.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
 #include "planner/packing/ring.h"
@@ -23,6 +24,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeSqueakyWheel());
   solvers.push_back(MakeWindowRepair());
   solvers.push_back(MakeRing());
+  solvers.push_back(MakeInterleaved());
   solvers.push_back(MakeExactSearch());
   solvers.push_back(MakePortfolio());
   return solvers;

@@ -1,0 +1,269 @@
+#include "planner/packing/pass_rounds.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace stalloc::planner {
+namespace {
+
+constexpr std::uint32_t kFewestRounds = 8;
+
+std::vector<Bytes> LongLoad(const Instance& instance, std::span<const BlockIndex> longs) {
+  std::vector<Bytes> load(instance.positions() + 1, 0);
+  for (const BlockIndex block : longs) {
+    load[instance[block].span.begin] += instance[block].bytes;
+    load[instance[block].span.end] -= instance[block].bytes;
+  }
+  std::partial_sum(load.begin(), load.end(), load.begin());
+  load.pop_back();
+  return load;
+}
+
+// Iterations, each the positions of its peaks. Between two peaks the load falls by more than `fall`; where it falls
+// below half of the greatest, an iteration has ended.
+std::vector<std::vector<std::uint32_t>> PeaksOf(const std::vector<Bytes>& load, Bytes fall) {
+  const Bytes greatest = *std::max_element(load.begin(), load.end());
+  std::vector<std::vector<std::uint32_t>> iterations(1);
+  std::uint32_t high = 0;  // where it was highest since the last valley
+  std::uint32_t low = 0;   // where it was lowest since the last peak
+  bool rises = true;
+  for (std::uint32_t position = 0; position < load.size(); ++position) {
+    if (rises) {
+      if (load[position] > load[high]) high = position;
+      if (load[position] + fall >= load[high]) continue;
+      iterations.back().push_back(high);
+      low = position;
+      rises = false;
+    } else {
+      if (load[position] < load[low]) low = position;
+      if (load[position] <= load[low] + fall) continue;
+      if (load[low] < greatest / 2) iterations.emplace_back();
+      high = position;
+      rises = true;
+    }
+  }
+  std::erase_if(iterations, [](const auto& peaks) { return peaks.empty(); });
+  return iterations;
+}
+
+// What one round's peak is made of.
+struct Summit {
+  std::uint32_t position = 0;
+  std::vector<BlockIndex> temporaries = {};
+};
+
+// The greatest of `sizes` that are no size of `freed`, one for one: what needs more than the place of what was freed.
+std::optional<Bytes> GreatestUnmatched(std::vector<Bytes> sizes, std::vector<Bytes>& freed) {
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  for (const Bytes bytes : sizes) {
+    const auto same = std::find(freed.begin(), freed.end(), bytes);
+    if (same == freed.end()) return bytes;
+    freed.erase(same);
+  }
+  return std::nullopt;
+}
+
+class IterationReader {
+ public:
+  IterationReader(const Instance& instance, std::vector<std::uint32_t> peaks)
+      : instance_(instance), peaks_(std::move(peaks)) {}
+
+  [[nodiscard]] bool IsAliveAtPeak(BlockIndex block) const {
+    const Span& span = instance_[block].span;
+    return PeaksBefore(span.begin) < PeaksBefore(span.end);
+  }
+
+  void AddLong(BlockIndex block) {
+    const Span& span = instance_[block].span;
+    groups_[{PeaksBefore(span.begin), PeaksBefore(span.end)}].push_back(block);
+  }
+
+  // The round's peaks, in [its long-lived peak, the next one's); of the last round until `end`.
+  void FindSummits(std::span<const Bytes> load, std::uint32_t end) {
+    for (std::size_t round = 0; round < peaks_.size(); ++round) {
+      const std::uint32_t last = round + 1 < peaks_.size() ? peaks_[round + 1] : end;
+      const auto greatest = std::max_element(load.begin() + peaks_[round], load.begin() + last);
+      summits_.push_back({.position = static_cast<std::uint32_t>(greatest - load.begin())});
+    }
+  }
+
+  void AddShort(BlockIndex block) {
+    const Span& span = instance_[block].span;
+    auto summit = std::lower_bound(summits_.begin(), summits_.end(), span.begin,
+                                   [](const Summit& entry, std::uint32_t position) { return entry.position < position; });
+    for (; summit != summits_.end() && summit->position < span.end; ++summit) summit->temporaries.push_back(block);
+  }
+
+  [[nodiscard]] std::optional<PassRounds> Read() {
+    if (peaks_.size() < kFewestRounds || !MakePasses()) return std::nullopt;
+    EvenOut();
+    if (!FindCritical() || !Measure()) return std::nullopt;
+    return std::move(rounds_);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t PeaksBefore(std::uint32_t position) const {
+    return static_cast<std::uint32_t>(std::lower_bound(peaks_.begin(), peaks_.end(), position) - peaks_.begin());
+  }
+
+  // One pass begins and one ends in each round; what is left at the end is told apart by its begin.
+  bool MakePasses() {
+    rounds_.rounds = static_cast<std::uint32_t>(peaks_.size());
+    for (auto& [key, blocks] : groups_) {
+      Pass pass{.body = std::move(blocks), .begin = ~std::uint32_t{0}};
+      for (const BlockIndex block : pass.body) {
+        pass.begin = std::min(pass.begin, instance_[block].span.begin);
+        pass.end = std::max(pass.end, instance_[block].span.end);
+      }
+      if (key.first == 0) ++rounds_.in_flight;
+      rounds_.passes.push_back(std::move(pass));
+    }
+    std::vector<Pass>& passes = rounds_.passes;
+    if (rounds_.in_flight < 2 || passes.size() != rounds_.rounds + rounds_.in_flight - 1) return false;
+    std::sort(passes.begin(), passes.end(), [](const Pass& a, const Pass& b) { return a.begin < b.begin; });
+    rounds_.freed.resize(passes.size());
+    std::iota(rounds_.freed.begin(), rounds_.freed.end(), 0u);
+    std::sort(rounds_.freed.begin(), rounds_.freed.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return passes[a].end < passes[b].end; });
+    for (std::uint32_t i = 0; i < passes.size(); ++i) {
+      const std::uint32_t round = i < rounds_.in_flight ? 0 : i - rounds_.in_flight + 1;
+      if (PeaksBefore(passes[i].begin) != round) return false;
+      if (i < rounds_.rounds && PeaksBefore(passes[rounds_.freed[i]].end) != i + 1) return false;
+    }
+    return true;
+  }
+
+  // Leaves in each pass what all have; of equal sizes those that are freed last go.
+  void EvenOut() {
+    std::map<Bytes, std::size_t> common;
+    for (const BlockIndex block : rounds_.passes.front().body) ++common[instance_[block].bytes];
+    for (const Pass& pass : rounds_.passes) {
+      std::map<Bytes, std::size_t> here;
+      for (const BlockIndex block : pass.body) ++here[instance_[block].bytes];
+      for (auto& [bytes, count] : common) count = std::min(count, here[bytes]);
+    }
+    for (Pass& pass : rounds_.passes) {
+      std::stable_sort(pass.body.begin(), pass.body.end(), [&](BlockIndex a, BlockIndex b) {
+        return instance_[a].span.end < instance_[b].span.end;
+      });
+      std::map<Bytes, std::size_t> left = common;
+      std::erase_if(pass.body, [&](BlockIndex block) {
+        std::size_t& count = left[instance_[block].bytes];
+        return count == 0 || count-- == 0;
+      });
+    }
+  }
+
+  // The same sizes in all rounds, or it is nothing of the kind.
+  bool FindCritical() {
+    std::vector<Bytes> critical;
+    for (std::uint32_t round = 0; round < rounds_.rounds; ++round) {
+      Pass& pass = rounds_.passes[rounds_.freed[round]];
+      const Summit& summit = summits_[round];
+      std::vector<Bytes> freed;
+      std::uint32_t since = 0;
+      for (const BlockIndex block : pass.body) {
+        if (instance_[block].span.end > summit.position) continue;
+        freed.push_back(instance_[block].bytes);
+        since = since == 0 ? instance_[block].span.end : std::min(since, instance_[block].span.end);
+      }
+      std::vector<Bytes> needed;
+      for (const BlockIndex block : summit.temporaries) {
+        if (instance_[block].span.begin >= since) needed.push_back(instance_[block].bytes);
+      }
+      const std::optional<Bytes> greatest = GreatestUnmatched(needed, freed);
+      std::sort(freed.begin(), freed.end());
+      const Bytes bytes = std::accumulate(freed.begin(), freed.end(), Bytes{0});
+      if (!greatest || bytes == 0 || bytes >= *greatest) return false;
+      if (round == 0) {
+        critical = freed;
+        rounds_.critical_bytes = bytes;
+        rounds_.room_bytes = *greatest - bytes;
+      }
+      if (freed != critical || rounds_.room_bytes != *greatest - bytes) return false;
+    }
+    // Those of the last passes, after the last peak, too, so that all passes look alike: what is freed first.
+    for (Pass& pass : rounds_.passes) {
+      for (const Bytes bytes : critical) {
+        const auto first = std::find_if(pass.body.begin(), pass.body.end(),
+                                        [&](BlockIndex block) { return instance_[block].bytes == bytes; });
+        if (first == pass.body.end()) return false;
+        pass.critical.push_back(*first);
+        pass.body.erase(first);
+      }
+    }
+    return true;
+  }
+
+  bool Measure() {
+    for (const Pass& pass : rounds_.passes) {
+      Bytes bytes = 0;
+      for (const std::vector<BlockIndex>* blocks : {&pass.critical, &pass.body}) {
+        for (const BlockIndex block : *blocks) {
+          bytes += instance_[block].bytes;
+          rounds_.unit = std::gcd(rounds_.unit, instance_[block].bytes);
+        }
+      }
+      rounds_.pass_bytes = bytes;
+    }
+    return rounds_.room_bytes % rounds_.unit == 0;
+  }
+
+  const Instance& instance_;
+  const std::vector<std::uint32_t> peaks_;
+  // By the number of peaks before the begin and before the end.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<BlockIndex>> groups_;
+  std::vector<Summit> summits_;
+  PassRounds rounds_;
+};
+
+}  // namespace
+
+bool PassRounds::interleaved() const { return !std::is_sorted(freed.begin(), freed.end()); }
+
+std::optional<std::vector<PassRounds>> FindPassRounds(const Instance& instance, std::uint32_t least_steps) {
+  std::vector<BlockIndex> longs;
+  std::vector<BlockIndex> shorts;
+  Bytes largest = 0;
+  for (BlockIndex block = 0; block < instance.size(); ++block) {
+    const Item& item = instance[block];
+    if (!item.second.empty() || item.persistent) return std::nullopt;
+    const bool is_long = item.end_step - item.start_step >= least_steps;
+    (is_long ? longs : shorts).push_back(block);
+    if (is_long) largest = std::max(largest, item.bytes);
+  }
+  if (longs.empty()) return std::nullopt;
+  std::vector<IterationReader> readers;
+  std::vector<std::vector<std::uint32_t>> iterations = PeaksOf(LongLoad(instance, longs), largest);
+  std::vector<std::uint32_t> ends;  // of iterations: where the next one's peaks begin
+  for (std::size_t i = 1; i < iterations.size(); ++i) ends.push_back(iterations[i].front());
+  ends.push_back(instance.positions());
+  for (std::vector<std::uint32_t>& peaks : iterations) readers.emplace_back(instance, std::move(peaks));
+  for (const BlockIndex block : longs) {
+    std::size_t homes = 0;
+    for (IterationReader& reader : readers) {
+      if (!reader.IsAliveAtPeak(block)) continue;
+      reader.AddLong(block);
+      ++homes;
+    }
+    if (homes > 1) return std::nullopt;
+  }
+  const std::vector<Bytes> load = instance.Load();
+  for (std::size_t i = 0; i < readers.size(); ++i) readers[i].FindSummits(load, ends[i]);
+  for (const BlockIndex block : shorts) {
+    for (IterationReader& reader : readers) reader.AddShort(block);
+  }
+  std::vector<PassRounds> found;
+  for (IterationReader& reader : readers) {
+    std::optional<PassRounds> rounds = reader.Read();
+    if (!rounds) return std::nullopt;
+    found.push_back(*std::move(rounds));
+  }
+  return found;
+}
+
+}  // namespace stalloc::planner

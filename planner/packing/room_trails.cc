@@ -1,0 +1,266 @@
+#include "planner/packing/room_trails.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "planner/packing/random.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr std::uint32_t kNone = TrailSegment::kNone;
+
+// Lengths change by even numbers where earlier rounds are touched too: what was odd then stays odd.
+std::uint32_t EvenAbove(std::uint32_t length) { return length + (length & 1); }
+
+// What guides the greedy choice. Costs are in units.
+struct Weights {
+  double segment = 20;    // of a new segment
+  double scarcity = 0.3;  // how much dearer a chain's last units are than its first
+  double odd = 0;         // of each segment of odd length
+  double noise = 0;       // added to each cost, at most
+};
+
+Weights DrawWeights(Random& random) {
+  return {.segment = 5 + 35 * random.Unit(),
+          .scarcity = 4 * random.Unit() * random.Unit(),
+          .odd = 6 * random.Unit() * random.Unit(),
+          .noise = 8 * random.Unit()};
+}
+
+// The trails up to some round. Copied to come back to it.
+struct State {
+  std::vector<TrailSegment> segments;
+  std::vector<std::uint32_t> now;  // of a segment: its length
+  std::vector<std::vector<std::uint32_t>> of_chain;
+  std::vector<std::uint32_t> left;  // of a chain: units that no segment has yet
+  std::vector<std::uint32_t> odd;   // of a chain: segments of odd length
+
+  explicit State(const TrailProblem& problem)
+      : of_chain(problem.chains + 1), left(problem.chains + 1, problem.pass), odd(problem.chains + 1, 0) {
+    left[problem.chains] = problem.room;
+  }
+};
+
+// Serves one round.
+class Step {
+ public:
+  Step(const TrailProblem& problem, const Weights& weights, State& state, Random& random)
+      : problem_(problem),
+        weights_(weights),
+        state_(state),
+        random_(random),
+        seed_length_(EvenAbove(problem.critical)) {}
+
+  // The room goes over from one chain to the other; none where no seam will do.
+  [[nodiscard]] std::optional<SeamMove> Serve(std::uint32_t from, std::uint32_t to) {
+    for (const std::uint32_t segment : state_.of_chain[from]) ConsiderSegment(segment, to);
+    ConsiderNewFrom(from, to);
+    if (!best_) return std::nullopt;
+    return Apply(from, to);
+  }
+
+ private:
+  enum class Side : std::uint8_t { kLeft, kRight };
+
+  struct Option {
+    double cost = 0;
+    std::uint32_t from = kNone;  // kNone: a new segment
+    std::uint32_t to = kNone;    // kNone: a new segment
+    std::uint32_t added = 0;     // to `from`, at first
+    Side side = Side::kRight;    // of `from`, where `to` is
+  };
+
+  [[nodiscard]] std::uint32_t Neighbour(std::uint32_t segment, Side side) const {
+    const TrailSegment& entry = state_.segments[segment];
+    return side == Side::kLeft ? entry.left : entry.right;
+  }
+
+  [[nodiscard]] double Price(std::uint32_t chain, std::uint32_t units) const {
+    const double taken = problem_.pass - std::min(state_.left[chain], problem_.pass);
+    const double after = taken + units;
+    return units + weights_.scarcity * (after * after - taken * taken) / problem_.pass;
+  }
+
+  // Whether a pass has odd tensors enough when its critical piece lies in a segment of this parity.
+  [[nodiscard]] bool CriticalFits(std::uint32_t to, bool odd_segment) const {
+    const std::uint32_t others = state_.odd[to] - (odd_segment ? 1 : 0);
+    const bool mends = odd_segment != ((problem_.odd_critical & 1) != 0);
+    return others + problem_.odd_critical + (mends ? 1 : 0) <= problem_.odd_tensors;
+  }
+
+  // Of segments of odd length, once one that is `length` long has lost the room, and `others` are as they are.
+  [[nodiscard]] std::optional<double> OddCost(std::uint32_t others, std::uint32_t length) const {
+    const std::uint32_t odd = others + ((length - problem_.room) & 1);
+    if (odd > problem_.odd_tensors) return std::nullopt;
+    return weights_.odd * odd;
+  }
+
+  void Consider(Option option) {
+    option.cost += weights_.noise * random_.Unit();
+    if (!best_ || option.cost < best_->cost) best_ = option;
+  }
+
+  void ConsiderSegment(std::uint32_t segment, std::uint32_t to) {
+    const std::uint32_t from = state_.segments[segment].chain;
+    const std::uint32_t length = state_.now[segment];
+    const std::optional<double> odd_cost = OddCost(state_.odd[from] - (length & 1), std::max(length, problem_.room));
+    if (!odd_cost) return;
+    for (const Side side : {Side::kRight, Side::kLeft}) {
+      const std::uint32_t neighbour = Neighbour(segment, side);
+      const bool is_end = Neighbour(segment, side == Side::kRight ? Side::kLeft : Side::kRight) == kNone;
+      // What remains must hold a critical piece, so that the seam on its other side can still move.
+      const std::uint32_t needed = problem_.room + (is_end ? 0 : problem_.critical);
+      const std::uint32_t added = length >= needed ? 0 : EvenAbove(needed - length);
+      if (added > state_.left[from]) continue;
+      // Of equals, the longest.
+      const double cost = Price(from, added) + *odd_cost - 1e-3 * length;
+      if (neighbour == kNone) {
+        if (state_.left[to] < seed_length_ || !CriticalFits(to, false)) continue;
+        Consider({weights_.segment + Price(to, seed_length_) + cost, segment, kNone, added, side});
+      } else if (state_.segments[neighbour].chain == to && state_.now[neighbour] >= problem_.critical &&
+                 CriticalFits(to, state_.now[neighbour] & 1)) {
+        Consider({cost, segment, neighbour, added, side});
+      }
+    }
+  }
+
+  void ConsiderNewFrom(std::uint32_t from, std::uint32_t to) {
+    const std::uint32_t length = LengthOfNewFrom(from);
+    if (state_.left[from] < length) return;
+    const std::optional<double> odd_cost = OddCost(state_.odd[from], length);
+    if (!odd_cost) return;
+    const double cost = weights_.segment + Price(from, length) + *odd_cost;
+    for (const std::uint32_t segment : state_.of_chain[to]) {
+      if (state_.now[segment] < problem_.critical || !CriticalFits(to, state_.now[segment] & 1)) continue;
+      if (Neighbour(segment, Side::kRight) == kNone) {
+        Consider({cost, kNone, segment, 0, Side::kLeft});
+      } else if (Neighbour(segment, Side::kLeft) == kNone) {
+        Consider({cost, kNone, segment, 0, Side::kRight});
+      }
+    }
+    if (state_.left[to] < seed_length_ || !CriticalFits(to, false)) return;
+    Consider({cost + Price(to, seed_length_), kNone, kNone, 0, Side::kRight});
+  }
+
+  // The first round's room is what it is.
+  [[nodiscard]] std::uint32_t LengthOfNewFrom(std::uint32_t from) const {
+    return from == problem_.chains ? problem_.room : EvenAbove(problem_.room);
+  }
+
+  std::uint32_t Append(std::uint32_t chain, std::uint32_t length) {
+    const auto segment = static_cast<std::uint32_t>(state_.segments.size());
+    state_.segments.push_back({.chain = chain, .length = length});
+    state_.now.push_back(length);
+    state_.of_chain[chain].push_back(segment);
+    state_.left[chain] -= length;
+    state_.odd[chain] += length & 1;
+    return segment;
+  }
+
+  void Lengthen(std::uint32_t segment, std::uint32_t units) {
+    state_.segments[segment].length += units;
+    state_.now[segment] += units;
+    state_.left[state_.segments[segment].chain] -= units;
+  }
+
+  void Resize(std::uint32_t segment, std::uint32_t length) {
+    std::uint32_t& odd = state_.odd[state_.segments[segment].chain];
+    odd -= state_.now[segment] & 1;
+    odd += length & 1;
+    state_.now[segment] = length;
+  }
+
+  void Join(std::uint32_t from, std::uint32_t to, Side side) {
+    const std::uint32_t left = side == Side::kRight ? from : to;
+    const std::uint32_t right = side == Side::kRight ? to : from;
+    state_.segments[left].right = right;
+    state_.segments[right].left = left;
+  }
+
+  SeamMove Apply(std::uint32_t from_chain, std::uint32_t to_chain) {
+    SeamMove move{best_->from, best_->to};
+    if (move.from == kNone) move.from = Append(from_chain, LengthOfNewFrom(from_chain));
+    if (move.to == kNone) move.to = Append(to_chain, seed_length_);
+    Lengthen(move.from, best_->added);
+    Join(move.from, move.to, best_->side);
+    Resize(move.from, state_.now[move.from] - problem_.room);
+    Resize(move.to, state_.now[move.to] + problem_.room);
+    return move;
+  }
+
+  const TrailProblem& problem_;
+  const Weights& weights_;
+  State& state_;
+  Random& random_;
+  const std::uint32_t seed_length_;  // of a new segment that is to grow
+  std::optional<Option> best_;
+};
+
+// Goes back to an earlier round where it fails, further back the longer that does not help.
+class TrailSearch {
+ public:
+  TrailSearch(const TrailProblem& problem, std::uint64_t seed) : problem_(problem), random_(seed), state_(problem) {}
+
+  [[nodiscard]] std::optional<Trails> Run(std::uint64_t effort) {
+    const std::size_t rounds = problem_.chain_of_round.size();
+    while (moves_.size() < rounds) {
+      if (effort-- == 0) return std::nullopt;
+      if (moves_.size() % kStride == 0) Remember();
+      if (!ServeNext()) GoBack();
+    }
+    return Trails{std::move(state_.segments), std::move(moves_)};
+  }
+
+ private:
+  // Rounds from one that is remembered to the next.
+  static constexpr std::size_t kStride = 16;
+
+  void Remember() {
+    const std::size_t index = moves_.size() / kStride;
+    if (index == remembered_.size()) remembered_.push_back(state_);
+  }
+
+  bool ServeNext() {
+    const std::size_t round = moves_.size();
+    const std::uint32_t from = round == 0 ? problem_.chains : problem_.chain_of_round[round - 1];
+    Step step(problem_, weights_, state_, random_);
+    const std::optional<SeamMove> move = step.Serve(from, problem_.chain_of_round[round]);
+    if (move) moves_.push_back(*move);
+    return move.has_value();
+  }
+
+  void GoBack() {
+    const std::size_t index = moves_.size() / kStride;
+    if (moves_.size() > furthest_) {
+      furthest_ = moves_.size();
+      vain_ = 0;
+    }
+    ++vain_;
+    // Half of all attempts go back one step at most, a quarter two, and so on; the longer in vain, the further at most.
+    std::size_t back = 1;
+    while (back < vain_ && random_.Below(2) == 0) back *= 2;
+    const std::size_t target = index - std::min<std::size_t>(index, random_.Below(back + 1));
+    remembered_.resize(target + 1, State(problem_));
+    state_ = remembered_[target];
+    moves_.resize(target * kStride);
+    weights_ = DrawWeights(random_);
+  }
+
+  const TrailProblem& problem_;
+  Random random_;
+  State state_;
+  Weights weights_;
+  std::vector<SeamMove> moves_;
+  std::vector<State> remembered_;
+  std::size_t furthest_ = 0;
+  std::size_t vain_ = 0;
+};
+
+}  // namespace
+
+std::optional<Trails> FindTrails(const TrailProblem& problem, std::uint64_t effort, std::uint64_t seed) {
+  return TrailSearch(problem, seed).Run(effort);
+}
+
+}  // namespace stalloc::planner

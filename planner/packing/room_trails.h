@@ -1,0 +1,66 @@
+// Room trails: where the room of each round's peak lies, when passes take each other's places out of order.
+//
+// The model. Rounds follow each other; in each a pass (a chunk's forward and backward pass of one micro-batch) is freed
+// and another comes. All passes are equally large. The one that comes takes the place of the one that goes, so places
+// form *chains*: each round belongs to the chain whose pass it frees. Besides the passes there is a *room*, free all the
+// time. At the peak of round r it must adjoin the critical piece of the pass that is freed in r, for together they hold
+// a temporary; and since nothing else is free at a peak, the room consists of what was freed in r - 1. So with every
+// round as much as the room holds goes over from the chain of r - 1 to that of r, at a seam of the two:
+//
+//   addresses   ... | chain of r - 1      |=room=| chain of r   | ...     before: the seam lies right of the room
+//               ... | chain of r - 1      | chain of r          | ...     after: left of it; the seam has moved
+//
+// A trail is a row of segments, each of one chain. Seams move one way only, so that segments grow and shrink in turn and
+// vanish at a trail's beginning while others are appended at its end: a single unit is enough to begin one. All that is
+// free is how long each segment is at first: rounds are gone through in order, and what a seam lacks is taken from what
+// its chain has left. Greedy with weights drawn at random, started again until all rounds are served.
+//
+// Lengths in units, which are the caller's. Deterministic for a seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace stalloc::planner {
+
+struct TrailProblem {
+  std::uint32_t chains = 0;
+  std::uint32_t pass = 0;      // units of a pass: what a chain's segments are long together
+  std::uint32_t room = 0;      // without the critical piece
+  std::uint32_t critical = 0;  // > 0
+  // How many tensors of a pass have an odd number of units, critical ones included, and how many of these are critical:
+  // segments of odd length need one each.
+  std::uint32_t odd_tensors = 0;
+  std::uint32_t odd_critical = 0;
+  // The chain of each round; that of the round before the first is the room's own, numbered `chains`.
+  std::vector<std::uint32_t> chain_of_round = {};
+};
+
+struct TrailSegment {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  std::uint32_t chain = 0;
+  std::uint32_t length = 0;  // at first
+  std::uint32_t left = kNone;
+  std::uint32_t right = kNone;
+};
+
+// In one round the room goes over from one segment to the other, its neighbour.
+struct SeamMove {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
+
+struct Trails {
+  std::vector<TrailSegment> segments = {};
+  std::vector<SeamMove> moves;  // one a round
+};
+
+// None where no trails are found with so much effort: rounds served, those that were gone back on included. A chain's
+// segments may be shorter together than its passes are: what is left over may lengthen any of them, by even numbers.
+[[nodiscard]] std::optional<Trails> FindTrails(const TrailProblem& problem, std::uint64_t effort, std::uint64_t seed);
+
+}  // namespace stalloc::planner
