@@ -1,6 +1,8 @@
 #include "planner/packing/interleaved.h"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,27 +36,59 @@ std::optional<std::vector<PlacedBlock>> LayOutIteration(const Instance& instance
   return std::nullopt;
 }
 
-// The rest by size, first fit.
-std::vector<Offset> Complete(const Instance& instance, const std::vector<PlacedBlock>& placed) {
-  FitTree tree(instance.positions());
-  std::vector<Offset> offsets(instance.size());
-  std::vector<bool> is_placed(instance.size());
-  const auto place = [&](BlockIndex block, Offset offset) {
-    const Item& item = instance[block];
-    tree.Insert(item.span, offset, offset + item.bytes);
-    offsets[block] = offset;
-    is_placed[block] = true;
-  };
-  for (const auto& [block, offset] : placed) place(block, offset);
-  // What lives for long first: it must not lie where temporaries need to.
-  for (const bool longs : {true, false}) {
-    for (const BlockIndex block : SizeOrder(instance)) {
-      const Item& item = instance[block];
-      if (is_placed[block] || (item.end_step - item.start_step >= kLeastRingSteps) != longs) continue;
-      place(block, tree.LowestFit(item, 0));
-    }
+// All blocks of an instance: some have their places, the others follow by size, first fit.
+class Completion {
+ public:
+  explicit Completion(Evaluator& evaluator)
+      : instance_(evaluator.instance()),
+        state_(evaluator.state()),
+        tree_(instance_.positions()),
+        offsets_(instance_.size()),
+        is_placed_(instance_.size()) {}
+
+  void PlaceAt(BlockIndex block, Offset offset) {
+    const Item& item = instance_[block];
+    const Offset end = offset + item.bytes;
+    tree_.Insert(item.span, offset, end);
+    if (!item.second.empty()) tree_.Insert(item.second, offset, end);
+    offsets_[block] = offset;
+    is_placed_[block] = true;
+    height_ = std::max(height_, end);
   }
-  return offsets;
+
+  // False when it can no longer lower the height, or time is up.
+  bool PlaceRest(std::span<const BlockIndex> order) {
+    constexpr std::size_t kBlocksBetweenChecks = 1024;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      if (height_ >= state_.height() || (i % kBlocksBetweenChecks == 0 && state_.OutOfTime())) return false;
+      if (!is_placed_[order[i]]) PlaceAt(order[i], tree_.LowestFit(instance_[order[i]], 0));
+    }
+    return true;
+  }
+
+  void Offer() {
+    state_.NextBatch();
+    state_.Offer(offsets_, height_, OrderByOffset(instance_, offsets_), 1);
+  }
+
+ private:
+  const Instance& instance_;
+  SearchState& state_;
+  FitTree tree_;
+  std::vector<Offset> offsets_;
+  std::vector<bool> is_placed_;
+  Bytes height_ = 0;
+};
+
+// By size, what lives for long first: it must not lie where temporaries need to.
+std::vector<BlockIndex> OrderOfRest(const Instance& instance) {
+  std::vector<BlockIndex> order = SizeOrder(instance);
+  const Bytes light = LightBytes(instance);
+  std::stable_partition(order.begin(), order.end(), [&](BlockIndex block) {
+    const Item& item = instance[block];
+    return item.bytes >= light && item.end_step - item.start_step >= kLeastRingSteps;
+  });
+  return order;
 }
 
 }  // namespace
@@ -64,14 +98,14 @@ void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const Instance& instance = core.instance();
   const std::optional<std::vector<PassRounds>> iterations = FindPassRounds(instance, kLeastRingSteps);
   if (!iterations) return;
-  std::vector<PlacedBlock> placed;
+  Completion completion(evaluator);
   for (const PassRounds& rounds : *iterations) {
     if (!rounds.interleaved() || evaluator.state().Done()) return;
-    const std::optional<std::vector<PlacedBlock>> of_iteration = LayOutIteration(instance, rounds, seed);
-    if (!of_iteration) return;
-    placed.insert(placed.end(), of_iteration->begin(), of_iteration->end());
+    const std::optional<std::vector<PlacedBlock>> placed = LayOutIteration(instance, rounds, seed);
+    if (!placed) return;
+    for (const auto& [block, offset] : *placed) completion.PlaceAt(core.blocks()[block], offset);
   }
-  evaluator.FirstFit(core.Completed(OrderByOffset(instance, Complete(instance, placed))));
+  if (completion.PlaceRest(OrderOfRest(evaluator.instance()))) completion.Offer();
 }
 
 std::unique_ptr<Solver> MakeInterleaved() {

@@ -56,17 +56,6 @@ struct Summit {
   std::vector<BlockIndex> temporaries = {};
 };
 
-// The greatest of `sizes` that are no size of `freed`, one for one: what needs more than the place of what was freed.
-std::optional<Bytes> GreatestUnmatched(std::vector<Bytes> sizes, std::vector<Bytes>& freed) {
-  std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  for (const Bytes bytes : sizes) {
-    const auto same = std::find(freed.begin(), freed.end(), bytes);
-    if (same == freed.end()) return bytes;
-    freed.erase(same);
-  }
-  return std::nullopt;
-}
-
 class IterationReader {
  public:
   IterationReader(const Instance& instance, std::vector<std::uint32_t> peaks)
@@ -165,26 +154,22 @@ class IterationReader {
       Pass& pass = rounds_.passes[rounds_.freed[round]];
       const Summit& summit = summits_[round];
       std::vector<Bytes> freed;
-      std::uint32_t since = 0;
+      std::uint32_t since = ~std::uint32_t{0};
       for (const BlockIndex block : pass.body) {
         if (instance_[block].span.end > summit.position) continue;
         freed.push_back(instance_[block].bytes);
-        since = since == 0 ? instance_[block].span.end : std::min(since, instance_[block].span.end);
+        since = std::min(since, instance_[block].span.end);
       }
-      std::vector<Bytes> needed;
-      for (const BlockIndex block : summit.temporaries) {
-        if (instance_[block].span.begin >= since) needed.push_back(instance_[block].bytes);
-      }
-      const std::optional<Bytes> greatest = GreatestUnmatched(needed, freed);
-      std::sort(freed.begin(), freed.end());
+      const Bytes needed = TakeMatches(summit, since, freed);
       const Bytes bytes = std::accumulate(freed.begin(), freed.end(), Bytes{0});
-      if (!greatest || bytes == 0 || bytes >= *greatest) return false;
+      if (bytes == 0 || bytes >= needed) return false;
+      std::sort(freed.begin(), freed.end());
       if (round == 0) {
         critical = freed;
         rounds_.critical_bytes = bytes;
-        rounds_.room_bytes = *greatest - bytes;
+        rounds_.room_bytes = needed - bytes;
       }
-      if (freed != critical || rounds_.room_bytes != *greatest - bytes) return false;
+      if (freed != critical || rounds_.room_bytes != needed - bytes) return false;
     }
     // Those of the last passes, after the last peak, too, so that all passes look alike: what is freed first.
     for (Pass& pass : rounds_.passes) {
@@ -197,6 +182,22 @@ class IterationReader {
       }
     }
     return true;
+  }
+
+  // Temporaries that began since, greatest first: as long as they have the size of something freed, they take its place.
+  // Returns the size of the first that does not, 0 if all do.
+  Bytes TakeMatches(const Summit& summit, std::uint32_t since, std::vector<Bytes>& freed) const {
+    std::vector<Bytes> sizes;
+    for (const BlockIndex block : summit.temporaries) {
+      if (instance_[block].span.begin >= since) sizes.push_back(instance_[block].bytes);
+    }
+    std::sort(sizes.begin(), sizes.end(), std::greater<>());
+    for (const Bytes bytes : sizes) {
+      const auto same = std::find(freed.begin(), freed.end(), bytes);
+      if (same == freed.end()) return bytes;
+      freed.erase(same);
+    }
+    return 0;
   }
 
   bool Measure() {

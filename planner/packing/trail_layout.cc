@@ -141,10 +141,13 @@ class LayOut {
     for (std::uint32_t i = 0; i < trails_.segments.size(); ++i) of_chain_[trails_.segments[i].chain].push_back(i);
   }
 
+  // Whether the room comes from below.
+  [[nodiscard]] bool IsLeft(const SeamMove& move) const { return trails_.segments[move.from].right == move.to; }
+
   void Move(const SeamMove& move) {
     Range& from = ranges_[move.from];
     Range& to = ranges_[move.to];
-    if (trails_.segments[move.from].right == move.to) {
+    if (IsLeft(move)) {
       from.end -= rounds_.room_bytes;
       to.begin -= rounds_.room_bytes;
     } else {
@@ -171,17 +174,15 @@ class LayOut {
     const std::optional<SeamMove> move = MoveOf(index);
     for (const std::uint32_t segment : of_chain_[chains_[index]]) {
       Range range = ranges_[segment];
-      if (move && move->to == segment) range = PlaceCritical(pass, range, move->from);
+      if (move && move->to == segment) range = PlaceCritical(pass, range, IsLeft(*move));
       if (range.begin < range.end) ranges.push_back(range);
     }
     if (!move) blocks.insert(blocks.end(), pass.critical.begin(), pass.critical.end());
     return FillRanges(std::move(blocks), std::move(ranges));
   }
 
-  // At the end of the range where `neighbour` lies; returns the rest.
-  Range PlaceCritical(const Pass& pass, Range range, std::uint32_t neighbour) {
-    const bool at_begin = trails_.segments[neighbour].right != kNone &&
-                          ranges_[neighbour].begin <= range.begin && ranges_[neighbour].end <= range.begin;
+  // At the range's begin or end; returns the rest.
+  Range PlaceCritical(const Pass& pass, Range range, bool at_begin) {
     for (const BlockIndex block : pass.critical) {
       const Bytes bytes = instance_[block].bytes;
       placed_.emplace_back(block, at_begin ? range.begin : range.end - bytes);
