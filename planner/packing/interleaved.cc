@@ -110,8 +110,8 @@ void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
 
 std::unique_ptr<Solver> MakeInterleaved() {
   return MakeSearchSolver("interleaved", [](Evaluator& evaluator, const SolveOptions& options) {
-    SolveBySize(evaluator);
-    if (!evaluator.state().Done()) SearchInterleaved(evaluator, options.seed);
+    SearchInterleaved(evaluator, options.seed);
+    if (!evaluator.state().Done()) SolveBySize(evaluator);
   });
 }
 

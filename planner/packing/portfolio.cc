@@ -165,8 +165,8 @@ void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const std::size_t blocks = evaluator.instance().size();
   const bool is_long = blocks >= kMinSampledBlocks;
   const bool varies = SizesVary(evaluator.instance());
-  if (!is_long || !varies) SolveBySize(evaluator);
-  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchInterleaved(evaluator, options.seed);
+  if (blocks > kMaxExactBlocks && !varies) SearchInterleaved(evaluator, options.seed);
+  if ((!is_long || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
   if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator, options.seed);
   if (!is_long || evaluator.state().Done()) return;
   SearchSampledClasses(evaluator, options, 2);

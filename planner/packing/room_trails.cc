@@ -1,7 +1,9 @@
 #include "planner/packing/room_trails.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <map>
 
 #include "planner/packing/random.h"
 
@@ -22,10 +24,10 @@ struct Weights {
 };
 
 Weights DrawWeights(Random& random) {
-  return {.segment = 5 + 35 * random.Unit(),
-          .scarcity = 4 * random.Unit() * random.Unit(),
-          .odd = 6 * random.Unit() * random.Unit(),
-          .noise = 8 * random.Unit()};
+  return {.segment = 10 + 20 * random.Unit(),
+          .scarcity = random.Unit(),
+          .odd = 2 * random.Unit(),
+          .noise = 4 * random.Unit()};
 }
 
 // The trails up to some round. Copied to come back to it.
@@ -58,6 +60,18 @@ class Step {
     ConsiderNewFrom(from, to);
     if (!best_) return std::nullopt;
     return Apply(from, to);
+  }
+
+  // One trail of the closed walk, gone round again until there are so many segments.
+  void Plant(const std::vector<std::uint32_t>& walk, std::size_t count) {
+    std::uint32_t before = kNone;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t chain = walk[i % (walk.size() - 1)];
+      if (state_.left[chain] < seed_length_) return;
+      const std::uint32_t segment = Append(chain, seed_length_);
+      if (before != kNone) Join(before, segment, Side::kRight);
+      before = segment;
+    }
   }
 
  private:
@@ -197,10 +211,62 @@ class Step {
   std::optional<Option> best_;
 };
 
-// Goes back to an earlier round where it fails, further back the longer that does not help.
+// A closed walk over the chains that takes each seam that occurs once (Hierholzer 1873), begun with the first round's;
+// empty where there is none. Where it can it goes on to the chain whose round most often comes next: a segment that
+// gains the room and passes it on at once stays as odd or even as it was.
+std::vector<std::uint32_t> ClosedWalk(const TrailProblem& problem) {
+  const std::vector<std::uint32_t>& rounds = problem.chain_of_round;
+  std::vector<std::vector<std::uint32_t>> next(problem.chains);
+  std::map<std::array<std::uint32_t, 3>, std::uint32_t> triples;
+  std::vector<int> balance(problem.chains, 0);
+  std::size_t seams = 0;
+  for (std::size_t round = 1; round < rounds.size(); ++round) {
+    if (round > 1) ++triples[{rounds[round - 2], rounds[round - 1], rounds[round]}];
+    std::vector<std::uint32_t>& ways = next[rounds[round - 1]];
+    if (std::find(ways.begin(), ways.end(), rounds[round]) != ways.end()) continue;
+    ways.push_back(rounds[round]);
+    ++balance[rounds[round - 1]];
+    --balance[rounds[round]];
+    ++seams;
+  }
+  if (std::any_of(balance.begin(), balance.end(), [](int difference) { return difference != 0; })) return {};
+  std::vector<std::uint32_t> stack = {rounds.front()};
+  std::vector<std::uint32_t> walk;
+  while (!stack.empty()) {
+    const std::uint32_t at = stack.back();
+    std::vector<std::uint32_t>& ways = next[at];
+    if (ways.empty()) {
+      walk.push_back(at);
+      stack.pop_back();
+      continue;
+    }
+    auto best = ways.begin();
+    if (stack.size() > 1) {
+      const auto count = [&](std::uint32_t to) { return triples[{stack[stack.size() - 2], at, to}]; };
+      best = std::max_element(ways.begin(), ways.end(),
+                              [&](std::uint32_t a, std::uint32_t b) { return count(a) < count(b); });
+    }
+    const std::uint32_t to = *best;
+    ways.erase(best);
+    stack.push_back(to);
+  }
+  if (walk.size() != seams + 1) return {};
+  std::reverse(walk.begin(), walk.end());
+  return walk;
+}
+
+// Begins with one trail that goes round the closed walk and beyond it, if there is one. Goes back to an earlier round
+// where it fails, further back the longer that does not help.
 class TrailSearch {
  public:
-  TrailSearch(const TrailProblem& problem, std::uint64_t seed) : problem_(problem), random_(seed), state_(problem) {}
+  TrailSearch(const TrailProblem& problem, const std::vector<std::uint32_t>& walk, Random& random)
+      : problem_(problem), random_(random), state_(problem) {
+    if (walk.empty()) return;
+    // How many seams the drift carries past a trail's beginning, were all segments alike; how many serve best is luck.
+    const std::size_t turns = problem.chain_of_round.size() * problem.room / (std::size_t{problem.chains} * problem.pass);
+    const std::size_t beyond = random.Below(2 * turns + kMoreBeyond);
+    Step(problem, weights_, state_, random).Plant(walk, walk.size() - 1 + beyond);
+  }
 
   [[nodiscard]] std::optional<Trails> Run(std::uint64_t effort) {
     const std::size_t rounds = problem_.chain_of_round.size();
@@ -215,6 +281,7 @@ class TrailSearch {
  private:
   // Rounds from one that is remembered to the next.
   static constexpr std::size_t kStride = 16;
+  static constexpr std::size_t kMoreBeyond = 16;
 
   void Remember() {
     const std::size_t index = moves_.size() / kStride;
@@ -248,7 +315,7 @@ class TrailSearch {
   }
 
   const TrailProblem& problem_;
-  Random random_;
+  Random& random_;
   State state_;
   Weights weights_;
   std::vector<SeamMove> moves_;
@@ -260,7 +327,15 @@ class TrailSearch {
 }  // namespace
 
 std::optional<Trails> FindTrails(const TrailProblem& problem, std::uint64_t effort, std::uint64_t seed) {
-  return TrailSearch(problem, seed).Run(effort);
+  // Of a search that succeeds: a few times its rounds. Others go on for ever.
+  const std::uint64_t at_once = 20'000 + 8 * problem.chain_of_round.size();
+  const std::vector<std::uint32_t> walk = ClosedWalk(problem);
+  Random random(seed);
+  for (std::uint64_t spent = 0; spent < effort; spent += at_once) {
+    std::optional<Trails> trails = TrailSearch(problem, walk, random).Run(at_once);
+    if (trails) return trails;
+  }
+  return std::nullopt;
 }
 
 }  // namespace stalloc::planner
