@@ -56,12 +56,19 @@ class Completion {
     height_ = std::max(height_, end);
   }
 
+  // Nothing where it has its place.
+  void PlaceLowest(BlockIndex block) {
+    if (!is_placed_[block]) PlaceAt(block, tree_.LowestFit(instance_[block], 0));
+  }
+
+  [[nodiscard]] Bytes height() const { return height_; }
+
   // False when it can no longer lower the height, or time is up.
   bool PlaceRest(std::span<const BlockIndex> order) {
     constexpr std::size_t kBlocksBetweenChecks = 1024;
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (height_ >= state_.height() || (i % kBlocksBetweenChecks == 0 && state_.OutOfTime())) return false;
-      if (!is_placed_[order[i]]) PlaceAt(order[i], tree_.LowestFit(instance_[order[i]], 0));
+      PlaceLowest(order[i]);
     }
     return true;
   }
@@ -96,14 +103,18 @@ std::vector<BlockIndex> OrderOfRest(const Instance& instance) {
 void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
   const Instance& instance = core.instance();
-  const std::optional<std::vector<PassRounds>> iterations = FindPassRounds(instance, kLeastRingSteps);
-  if (!iterations) return;
+  const RingBlocks blocks(instance, kLeastRingSteps);
+  const std::vector<PassRounds> iterations = FindPassRounds(instance, blocks);
+  if (iterations.empty()) return;
   Completion completion(evaluator);
-  for (const PassRounds& rounds : *iterations) {
+  for (const BlockIndex block : blocks.residents) completion.PlaceLowest(core.blocks()[block]);
+  const Bytes residents = completion.height();
+  for (const PassRounds& rounds : iterations) {
     if (!rounds.interleaved() || evaluator.state().Done()) return;
     const std::optional<std::vector<PlacedBlock>> placed = LayOutIteration(instance, rounds, seed);
     if (!placed) return;
-    for (const auto& [block, offset] : *placed) completion.PlaceAt(core.blocks()[block], offset);
+    const Offset bottom = RoundUp(residents, rounds.alignment);
+    for (const auto& [block, offset] : *placed) completion.PlaceAt(core.blocks()[block], bottom + offset);
   }
   if (completion.PlaceRest(OrderOfRest(evaluator.instance()))) completion.Offer();
 }

@@ -23,11 +23,15 @@ std::vector<Bytes> LongLoad(const Instance& instance, std::span<const BlockIndex
   return load;
 }
 
-// Iterations, each the positions of its peaks. Between two peaks the load falls by more than `fall`; where it falls
-// below half of the greatest, an iteration has ended.
-std::vector<std::vector<std::uint32_t>> PeaksOf(const std::vector<Bytes>& load, Bytes fall) {
+struct Iteration {
+  std::vector<std::uint32_t> peaks = {};  // positions
+  std::uint32_t end = 0;
+};
+
+// Between two peaks the load falls by more than `fall`; where it falls below half of the greatest, an iteration ends.
+std::vector<Iteration> IterationsOf(const std::vector<Bytes>& load, Bytes fall) {
   const Bytes greatest = *std::max_element(load.begin(), load.end());
-  std::vector<std::vector<std::uint32_t>> iterations(1);
+  std::vector<Iteration> iterations(1);
   std::uint32_t high = 0;  // where it was highest since the last valley
   std::uint32_t low = 0;   // where it was lowest since the last peak
   bool rises = true;
@@ -35,18 +39,22 @@ std::vector<std::vector<std::uint32_t>> PeaksOf(const std::vector<Bytes>& load, 
     if (rises) {
       if (load[position] > load[high]) high = position;
       if (load[position] + fall >= load[high]) continue;
-      iterations.back().push_back(high);
+      iterations.back().peaks.push_back(high);
       low = position;
       rises = false;
     } else {
       if (load[position] < load[low]) low = position;
       if (load[position] <= load[low] + fall) continue;
-      if (load[low] < greatest / 2) iterations.emplace_back();
+      if (load[low] < greatest / 2) {
+        iterations.back().end = low;
+        iterations.emplace_back();
+      }
       high = position;
       rises = true;
     }
   }
-  std::erase_if(iterations, [](const auto& peaks) { return peaks.empty(); });
+  iterations.back().end = static_cast<std::uint32_t>(load.size());
+  std::erase_if(iterations, [](const Iteration& iteration) { return iteration.peaks.empty(); });
   return iterations;
 }
 
@@ -58,23 +66,20 @@ struct Summit {
 
 class IterationReader {
  public:
-  IterationReader(const Instance& instance, std::vector<std::uint32_t> peaks)
-      : instance_(instance), peaks_(std::move(peaks)) {}
+  IterationReader(const Instance& instance, Iteration iteration)
+      : instance_(instance), peaks_(std::move(iteration.peaks)), end_(iteration.end) {}
 
-  [[nodiscard]] bool IsAliveAtPeak(BlockIndex block) const {
-    const Span& span = instance_[block].span;
-    return PeaksBefore(span.begin) < PeaksBefore(span.end);
-  }
-
+  // Nothing where the block is alive at none of the peaks.
   void AddLong(BlockIndex block) {
     const Span& span = instance_[block].span;
-    groups_[{PeaksBefore(span.begin), PeaksBefore(span.end)}].push_back(block);
+    const std::pair key(PeaksBefore(span.begin), PeaksBefore(span.end));
+    if (key.first != key.second) groups_[key].push_back(block);
   }
 
-  // The round's peaks, in [its long-lived peak, the next one's); of the last round until `end`.
-  void FindSummits(std::span<const Bytes> load, std::uint32_t end) {
+  // A round's summit lies between its peak of long-lived blocks and the next one.
+  void FindSummits(std::span<const Bytes> load) {
     for (std::size_t round = 0; round < peaks_.size(); ++round) {
-      const std::uint32_t last = round + 1 < peaks_.size() ? peaks_[round + 1] : end;
+      const std::uint32_t last = round + 1 < peaks_.size() ? peaks_[round + 1] : end_;
       const auto greatest = std::max_element(load.begin() + peaks_[round], load.begin() + last);
       summits_.push_back({.position = static_cast<std::uint32_t>(greatest - load.begin())});
     }
@@ -207,15 +212,17 @@ class IterationReader {
         for (const BlockIndex block : *blocks) {
           bytes += instance_[block].bytes;
           rounds_.unit = std::gcd(rounds_.unit, instance_[block].bytes);
+          rounds_.alignment = std::lcm(rounds_.alignment, instance_[block].alignment);
         }
       }
       rounds_.pass_bytes = bytes;
     }
-    return rounds_.room_bytes % rounds_.unit == 0;
+    return rounds_.room_bytes % rounds_.unit == 0 && rounds_.unit % rounds_.alignment == 0;
   }
 
   const Instance& instance_;
   const std::vector<std::uint32_t> peaks_;
+  const std::uint32_t end_;
   // By the number of peaks before the begin and before the end.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<BlockIndex>> groups_;
   std::vector<Summit> summits_;
@@ -226,43 +233,26 @@ class IterationReader {
 
 bool PassRounds::interleaved() const { return !std::is_sorted(freed.begin(), freed.end()); }
 
-std::optional<std::vector<PassRounds>> FindPassRounds(const Instance& instance, std::uint32_t least_steps) {
-  std::vector<BlockIndex> longs;
-  std::vector<BlockIndex> shorts;
+std::vector<PassRounds> FindPassRounds(const Instance& instance, const RingBlocks& blocks) {
+  if (blocks.longs.empty()) return {};
   Bytes largest = 0;
-  for (BlockIndex block = 0; block < instance.size(); ++block) {
-    const Item& item = instance[block];
-    if (!item.second.empty() || item.persistent) return std::nullopt;
-    const bool is_long = item.end_step - item.start_step >= least_steps;
-    (is_long ? longs : shorts).push_back(block);
-    if (is_long) largest = std::max(largest, item.bytes);
-  }
-  if (longs.empty()) return std::nullopt;
+  for (const BlockIndex block : blocks.longs) largest = std::max(largest, instance[block].bytes);
   std::vector<IterationReader> readers;
-  std::vector<std::vector<std::uint32_t>> iterations = PeaksOf(LongLoad(instance, longs), largest);
-  std::vector<std::uint32_t> ends;  // of iterations: where the next one's peaks begin
-  for (std::size_t i = 1; i < iterations.size(); ++i) ends.push_back(iterations[i].front());
-  ends.push_back(instance.positions());
-  for (std::vector<std::uint32_t>& peaks : iterations) readers.emplace_back(instance, std::move(peaks));
-  for (const BlockIndex block : longs) {
-    std::size_t homes = 0;
-    for (IterationReader& reader : readers) {
-      if (!reader.IsAliveAtPeak(block)) continue;
-      reader.AddLong(block);
-      ++homes;
-    }
-    if (homes > 1) return std::nullopt;
+  for (Iteration& iteration : IterationsOf(LongLoad(instance, blocks.longs), largest)) {
+    readers.emplace_back(instance, std::move(iteration));
+  }
+  for (const BlockIndex block : blocks.longs) {
+    for (IterationReader& reader : readers) reader.AddLong(block);
   }
   const std::vector<Bytes> load = instance.Load();
-  for (std::size_t i = 0; i < readers.size(); ++i) readers[i].FindSummits(load, ends[i]);
-  for (const BlockIndex block : shorts) {
+  for (IterationReader& reader : readers) reader.FindSummits(load);
+  for (const BlockIndex block : blocks.shorts) {
     for (IterationReader& reader : readers) reader.AddShort(block);
   }
   std::vector<PassRounds> found;
   for (IterationReader& reader : readers) {
     std::optional<PassRounds> rounds = reader.Read();
-    if (!rounds) return std::nullopt;
-    found.push_back(*std::move(rounds));
+    if (rounds) found.push_back(*std::move(rounds));
   }
   return found;
 }

@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "planner/packing/instance.h"
+#include "planner/packing/ring_blocks.h"
 
 namespace stalloc::planner {
 
@@ -29,7 +29,8 @@ struct PassRounds {
   std::uint32_t in_flight = 0;           // passes alive at a peak: rounds + in_flight - 1 passes in all
   std::vector<Pass> passes;              // by begin; the first `in_flight` before the first peak, then one a round
   std::vector<std::uint32_t> freed;      // indices of passes, by end: of each round, then what remains
-  Bytes unit = 0;                        // divides all sizes
+  Bytes unit = 0;                        // divides all sizes of passes
+  Bytes alignment = 1;                   // of what is in passes; divides the unit
   Bytes pass_bytes = 0;
   Bytes critical_bytes = 0;
   Bytes room_bytes = 0;                  // what the critical piece lacks for its temporary
@@ -38,8 +39,7 @@ struct PassRounds {
   [[nodiscard]] bool interleaved() const;
 };
 
-// Of each iteration. None where the instance is nothing of the kind.
-[[nodiscard]] std::optional<std::vector<PassRounds>> FindPassRounds(const Instance& instance,
-                                                                    std::uint32_t least_steps);
+// Of each iteration that is of the kind. REQUIRES: `blocks` of the instance.
+[[nodiscard]] std::vector<PassRounds> FindPassRounds(const Instance& instance, const RingBlocks& blocks);
 
 }  // namespace stalloc::planner
