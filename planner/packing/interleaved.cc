@@ -24,17 +24,34 @@ constexpr std::uint64_t kAttempts = 4;
 // Rounds served in search of one: a second's work.
 constexpr std::uint64_t kEffort = 2'000'000;
 
-std::optional<std::vector<PlacedBlock>> LayOutIteration(const Instance& instance, const PassRounds& rounds,
-                                                        std::uint64_t seed) {
-  const TrailProblem problem = TrailProblemOf(instance, rounds);
-  for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
-    std::optional<Trails> trails = FindTrails(problem, kEffort, seed + attempt);
-    if (!trails) return std::nullopt;
-    std::optional<std::vector<PlacedBlock>> placed = LayOutPasses(instance, rounds, *std::move(trails));
-    if (placed) return placed;
+// Iterations that are alike share their trails.
+class IterationLayOut {
+ public:
+  IterationLayOut(const Instance& instance, std::uint64_t seed) : instance_(instance), seed_(seed) {}
+
+  [[nodiscard]] std::optional<std::vector<PlacedBlock>> Place(const PassRounds& rounds) {
+    const TrailProblem problem = TrailProblemOf(instance_, rounds);
+    for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
+      if (attempt > 0 || problem != problem_) {
+        std::optional<Trails> found = FindTrails(problem, kEffort, seed_ + attempt);
+        if (!found) return std::nullopt;
+        trails_ = *std::move(found);
+        problem_ = problem;
+      }
+      std::optional<std::vector<PlacedBlock>> placed = LayOutPasses(instance_, rounds, trails_);
+      if (placed) return placed;
+    }
+    return std::nullopt;
   }
-  return std::nullopt;
-}
+
+ private:
+  const Instance& instance_;
+  const std::uint64_t seed_;
+  TrailProblem problem_;  // whose trails these are
+  Trails trails_;
+};
+
+bool IsLong(const Item& item) { return item.end_step - item.start_step >= kLeastRingSteps; }
 
 // All blocks of an instance: some have their places, the others follow by size, first fit.
 class Completion {
@@ -57,18 +74,18 @@ class Completion {
   }
 
   // Nothing where it has its place.
-  void PlaceLowest(BlockIndex block) {
-    if (!is_placed_[block]) PlaceAt(block, tree_.LowestFit(instance_[block], 0));
-  }
+  void PlaceLowest(BlockIndex block) { PlaceLowest(block, 0); }
 
   [[nodiscard]] Bytes height() const { return height_; }
 
-  // False when it can no longer lower the height, or time is up.
+  // What lives for long above all that has its place, for at the peaks there is no room below. False when it can no
+  // longer lower the height, or time is up.
   bool PlaceRest(std::span<const BlockIndex> order) {
     constexpr std::size_t kBlocksBetweenChecks = 1024;
+    const Offset top = height_;
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (height_ >= state_.height() || (i % kBlocksBetweenChecks == 0 && state_.OutOfTime())) return false;
-      PlaceLowest(order[i]);
+      PlaceLowest(order[i], IsLong(instance_[order[i]]) ? top : 0);
     }
     return true;
   }
@@ -79,6 +96,10 @@ class Completion {
   }
 
  private:
+  void PlaceLowest(BlockIndex block, Offset base) {
+    if (!is_placed_[block]) PlaceAt(block, tree_.LowestFit(instance_[block], base));
+  }
+
   const Instance& instance_;
   SearchState& state_;
   FitTree tree_;
@@ -93,7 +114,7 @@ std::vector<BlockIndex> OrderOfRest(const Instance& instance) {
   const Bytes light = LightBytes(instance);
   std::stable_partition(order.begin(), order.end(), [&](BlockIndex block) {
     const Item& item = instance[block];
-    return item.bytes >= light && item.end_step - item.start_step >= kLeastRingSteps;
+    return item.bytes >= light && IsLong(item);
   });
   return order;
 }
@@ -103,15 +124,19 @@ std::vector<BlockIndex> OrderOfRest(const Instance& instance) {
 void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
   const Instance& instance = core.instance();
-  const RingBlocks blocks(instance, kLeastRingSteps);
-  const std::vector<PassRounds> iterations = FindPassRounds(instance, blocks);
+  const std::vector<PassRounds> iterations = FindPassRounds(instance, kLeastRingSteps);
   if (iterations.empty()) return;
   Completion completion(evaluator);
-  for (const BlockIndex block : blocks.residents) completion.PlaceLowest(core.blocks()[block]);
+  IterationLayOut lay_out(instance, seed);
+  for (BlockIndex block = 0; block < instance.size(); ++block) {
+    if (RoleInRing(instance, block, kLeastRingSteps) == RingRole::kResident) {
+      completion.PlaceLowest(core.blocks()[block]);
+    }
+  }
   const Bytes residents = completion.height();
   for (const PassRounds& rounds : iterations) {
     if (!rounds.interleaved() || evaluator.state().Done()) return;
-    const std::optional<std::vector<PlacedBlock>> placed = LayOutIteration(instance, rounds, seed);
+    const std::optional<std::vector<PlacedBlock>> placed = lay_out.Place(rounds);
     if (!placed) return;
     const Offset bottom = RoundUp(residents, rounds.alignment);
     for (const auto& [block, offset] : *placed) completion.PlaceAt(core.blocks()[block], bottom + offset);

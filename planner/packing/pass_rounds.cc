@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "planner/packing/ring_blocks.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -87,8 +89,9 @@ class IterationReader {
 
   void AddShort(BlockIndex block) {
     const Span& span = instance_[block].span;
-    auto summit = std::lower_bound(summits_.begin(), summits_.end(), span.begin,
-                                   [](const Summit& entry, std::uint32_t position) { return entry.position < position; });
+    auto summit =
+        std::lower_bound(summits_.begin(), summits_.end(), span.begin,
+                         [](const Summit& entry, std::uint32_t position) { return entry.position < position; });
     for (; summit != summits_.end() && summit->position < span.end; ++summit) summit->temporaries.push_back(block);
   }
 
@@ -141,9 +144,8 @@ class IterationReader {
       for (auto& [bytes, count] : common) count = std::min(count, here[bytes]);
     }
     for (Pass& pass : rounds_.passes) {
-      std::stable_sort(pass.body.begin(), pass.body.end(), [&](BlockIndex a, BlockIndex b) {
-        return instance_[a].span.end < instance_[b].span.end;
-      });
+      std::stable_sort(pass.body.begin(), pass.body.end(),
+                       [&](BlockIndex a, BlockIndex b) { return instance_[a].span.end < instance_[b].span.end; });
       std::map<Bytes, std::size_t> left = common;
       std::erase_if(pass.body, [&](BlockIndex block) {
         std::size_t& count = left[instance_[block].bytes];
@@ -189,8 +191,8 @@ class IterationReader {
     return true;
   }
 
-  // Temporaries that began since, greatest first: as long as they have the size of something freed, they take its place.
-  // Returns the size of the first that does not, 0 if all do.
+  // Temporaries that began since, greatest first: as long as they have the size of something freed, they take its
+  // place. Returns the size of the first that does not, 0 if all do.
   Bytes TakeMatches(const Summit& summit, std::uint32_t since, std::vector<Bytes>& freed) const {
     std::vector<Bytes> sizes;
     for (const BlockIndex block : summit.temporaries) {
@@ -233,20 +235,27 @@ class IterationReader {
 
 bool PassRounds::interleaved() const { return !std::is_sorted(freed.begin(), freed.end()); }
 
-std::vector<PassRounds> FindPassRounds(const Instance& instance, const RingBlocks& blocks) {
-  if (blocks.longs.empty()) return {};
+std::vector<PassRounds> FindPassRounds(const Instance& instance, std::uint32_t least_steps) {
+  std::vector<BlockIndex> longs;
+  std::vector<BlockIndex> shorts;
   Bytes largest = 0;
-  for (const BlockIndex block : blocks.longs) largest = std::max(largest, instance[block].bytes);
+  for (BlockIndex block = 0; block < instance.size(); ++block) {
+    const RingRole role = RoleInRing(instance, block, least_steps);
+    if (role == RingRole::kResident) continue;
+    (role == RingRole::kLong ? longs : shorts).push_back(block);
+    if (role == RingRole::kLong) largest = std::max(largest, instance[block].bytes);
+  }
+  if (longs.empty()) return {};
   std::vector<IterationReader> readers;
-  for (Iteration& iteration : IterationsOf(LongLoad(instance, blocks.longs), largest)) {
+  for (Iteration& iteration : IterationsOf(LongLoad(instance, longs), largest)) {
     readers.emplace_back(instance, std::move(iteration));
   }
-  for (const BlockIndex block : blocks.longs) {
+  for (const BlockIndex block : longs) {
     for (IterationReader& reader : readers) reader.AddLong(block);
   }
   const std::vector<Bytes> load = instance.Load();
   for (IterationReader& reader : readers) reader.FindSummits(load);
-  for (const BlockIndex block : blocks.shorts) {
+  for (const BlockIndex block : shorts) {
     for (IterationReader& reader : readers) reader.AddShort(block);
   }
   std::vector<PassRounds> found;

@@ -1,5 +1,5 @@
-// PassRounds: a pipeline's steady state out of an instance: which long-lived blocks belong to which pass (what a chunk's
-// forward pass keeps for its backward pass), and in which round each pass is freed.
+// PassRounds: a pipeline's steady state out of an instance: which long-lived blocks belong to which pass (what a
+// chunk's forward pass keeps for its backward pass), and in which round each pass is freed.
 //
 // In the steady state forward and backward passes take turns, so the load of long-lived blocks goes up and down; a
 // round is what lies between two of its peaks. Blocks that begin in the same round and end in the same round are a
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "planner/packing/instance.h"
-#include "planner/packing/ring_blocks.h"
 
 namespace stalloc::planner {
 
@@ -26,20 +25,21 @@ struct Pass {
 // One iteration. Passes are as large as each other, critical pieces too: what some passes have more is left out.
 struct PassRounds {
   std::uint32_t rounds = 0;
-  std::uint32_t in_flight = 0;           // passes alive at a peak: rounds + in_flight - 1 passes in all
-  std::vector<Pass> passes;              // by begin; the first `in_flight` before the first peak, then one a round
-  std::vector<std::uint32_t> freed;      // indices of passes, by end: of each round, then what remains
-  Bytes unit = 0;                        // divides all sizes of passes
-  Bytes alignment = 1;                   // of what is in passes; divides the unit
+  std::uint32_t in_flight = 0;       // passes alive at a peak: rounds + in_flight - 1 passes in all
+  std::vector<Pass> passes;          // by begin; the first `in_flight` before the first peak, then one a round
+  std::vector<std::uint32_t> freed;  // indices of passes, by end: of each round, then what remains
+  Bytes unit = 0;                    // divides all sizes of passes
+  Bytes alignment = 1;               // of what is in passes; divides the unit
   Bytes pass_bytes = 0;
   Bytes critical_bytes = 0;
-  Bytes room_bytes = 0;                  // what the critical piece lacks for its temporary
+  Bytes room_bytes = 0;  // what the critical piece lacks for its temporary
 
   // False where passes end in the order in which they began.
   [[nodiscard]] bool interleaved() const;
 };
 
-// Of each iteration that is of the kind. REQUIRES: `blocks` of the instance.
-[[nodiscard]] std::vector<PassRounds> FindPassRounds(const Instance& instance, const RingBlocks& blocks);
+// Of each iteration that is of the kind. Blocks that live for fewer steps are temporaries; residents (ring_blocks.h)
+// belong to no pass.
+[[nodiscard]] std::vector<PassRounds> FindPassRounds(const Instance& instance, std::uint32_t least_steps);
 
 }  // namespace stalloc::planner

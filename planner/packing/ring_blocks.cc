@@ -20,11 +20,16 @@ void SortBy(std::vector<BlockIndex>& blocks, Key key) {
 
 }  // namespace
 
+RingRole RoleInRing(const Instance& instance, BlockIndex block, std::uint32_t least_steps) {
+  const Item& item = instance[block];
+  if (IsResident(instance, item)) return RingRole::kResident;
+  return Steps(item) >= least_steps && item.second.empty() ? RingRole::kLong : RingRole::kShort;
+}
+
 RingBlocks::RingBlocks(const Instance& instance, std::uint32_t least_steps) {
   for (BlockIndex block = 0; block < instance.size(); ++block) {
-    const Item& item = instance[block];
-    const bool is_long = Steps(item) >= least_steps && item.second.empty();
-    (IsResident(instance, item) ? residents : is_long ? longs : shorts).push_back(block);
+    const RingRole role = RoleInRing(instance, block, least_steps);
+    (role == RingRole::kResident ? residents : role == RingRole::kLong ? longs : shorts).push_back(block);
   }
   SortBy(residents, [&](BlockIndex block) { return -static_cast<double>(instance[block].bytes); });
   SortBy(longs, [&](BlockIndex block) { return instance[block].end_step; });

@@ -14,12 +14,19 @@ namespace stalloc::planner {
 // Shorter lives are not part of a ring: less than a layer's.
 inline constexpr std::uint32_t kLeastRingSteps = 40;
 
+enum class RingRole : std::uint8_t {
+  kResident,  // persistent, or alive for a third of the time
+  kLong,
+  kShort,  // a life of less than `least_steps`, or a second one
+};
+
+[[nodiscard]] RingRole RoleInRing(const Instance& instance, BlockIndex block, std::uint32_t least_steps);
+
 struct RingBlocks {
-  std::vector<BlockIndex> residents;  // persistent, or alive for a third of the time; greatest first
+  std::vector<BlockIndex> residents;  // greatest first
   std::vector<BlockIndex> longs;      // by end
   std::vector<BlockIndex> shorts;     // greatest area first
 
-  // Lives of less than `least_steps`, and those with a second lifetime, are short.
   RingBlocks(const Instance& instance, std::uint32_t least_steps);
 };
 

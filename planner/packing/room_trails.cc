@@ -263,7 +263,8 @@ class TrailSearch {
       : problem_(problem), random_(random), state_(problem) {
     if (walk.empty()) return;
     // How many seams the drift carries past a trail's beginning, were all segments alike; how many serve best is luck.
-    const std::size_t turns = problem.chain_of_round.size() * problem.room / (std::size_t{problem.chains} * problem.pass);
+    const std::size_t turns =
+        problem.chain_of_round.size() * problem.room / (std::size_t{problem.chains} * problem.pass);
     const std::size_t beyond = random.Below(2 * turns + kMoreBeyond);
     Step(problem, weights_, state_, random).Plant(walk, walk.size() - 1 + beyond);
   }

@@ -2,26 +2,28 @@
 //
 // The model. Rounds follow each other; in each a pass (a chunk's forward and backward pass of one micro-batch) is freed
 // and another comes. All passes are equally large. The one that comes takes the place of the one that goes, so places
-// form *chains*: each round belongs to the chain whose pass it frees. Besides the passes there is a *room*, free all the
-// time. At the peak of round r it must adjoin the critical piece of the pass that is freed in r, for together they hold
-// a temporary; and since nothing else is free at a peak, the room consists of what was freed in r - 1. So with every
-// round as much as the room holds goes over from the chain of r - 1 to that of r, at a seam of the two:
+// form *chains*: each round belongs to the chain whose pass it frees. Besides the passes there is a *room*, free all
+// the time. At the peak of round r it must adjoin the critical piece of the pass that is freed in r, for together they
+// hold a temporary; and since nothing else is free at a peak, the room consists of what was freed in r - 1. So with
+// every round as much as the room holds goes over from the chain of r - 1 to that of r, at a seam of the two:
 //
 //   addresses   ... | chain of r - 1      |=room=| chain of r   | ...     before: the seam lies right of the room
 //               ... | chain of r - 1      | chain of r          | ...     after: left of it; the seam has moved
 //
-// A trail is a row of segments, each of one chain. Seams move one way only, so that segments grow and shrink in turn and
-// vanish at a trail's beginning while others are appended at its end: a single unit is enough to begin one. All that is
-// free is how long each segment is at first: rounds are gone through in order, and what a seam lacks is taken from what
-// its chain has left. Greedy with weights drawn at random, started again until all rounds are served.
+// A trail is a row of segments, each of one chain. Seams move one way only, so that segments grow and shrink in turn,
+// vanish at a trail's beginning and emerge at its end. All that can be chosen is which seams there are, how long each
+// segment is at first, and which of several equal seams moves. Rounds are gone through in order, greedily: what a
+// segment lacks is taken, from the first round on, from what its chain has left. In short runs trails grow as they are
+// needed. In long ones they must come round, like a ring that turns slowly: there the trail begins as a closed walk
+// over all pairs of chains that ever meet, which goes on beyond its beginning, for as many segments as will vanish at
+// the other end. Tensors cannot be cut: segments of odd length need tensors of odd length, which are few, and that is
+// what the search founders on; then it goes back some rounds and weighs costs otherwise.
 //
 // Lengths in units, which are the caller's. Deterministic for a seed.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace stalloc::planner {
@@ -37,6 +39,8 @@ struct TrailProblem {
   std::uint32_t odd_critical = 0;
   // The chain of each round; that of the round before the first is the room's own, numbered `chains`.
   std::vector<std::uint32_t> chain_of_round = {};
+
+  bool operator==(const TrailProblem&) const = default;
 };
 
 struct TrailSegment {
@@ -56,7 +60,7 @@ struct SeamMove {
 
 struct Trails {
   std::vector<TrailSegment> segments = {};
-  std::vector<SeamMove> moves;  // one a round
+  std::vector<SeamMove> moves = {};  // one a round
 };
 
 // None where no trails are found with so much effort: rounds served, those that were gone back on included. A chain's
