@@ -107,10 +107,20 @@ class IterationReader {
     return static_cast<std::uint32_t>(std::lower_bound(peaks_.begin(), peaks_.end(), position) - peaks_.begin());
   }
 
+  [[nodiscard]] Bytes BytesOf(std::span<const BlockIndex> blocks) const {
+    Bytes bytes = 0;
+    for (const BlockIndex block : blocks) bytes += instance_[block].bytes;
+    return bytes;
+  }
+
   // One pass begins and one ends in each round; what is left at the end is told apart by its begin.
   bool MakePasses() {
     rounds_.rounds = static_cast<std::uint32_t>(peaks_.size());
+    Bytes largest = 0;
+    for (const auto& [key, blocks] : groups_) largest = std::max(largest, BytesOf(blocks));
     for (auto& [key, blocks] : groups_) {
+      // What is far smaller is no pass: buffers between stages that are held for a while.
+      if (BytesOf(blocks) < largest / 8) continue;
       Pass pass{.body = std::move(blocks), .begin = ~std::uint32_t{0}};
       for (const BlockIndex block : pass.body) {
         pass.begin = std::min(pass.begin, instance_[block].span.begin);

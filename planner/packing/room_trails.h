@@ -7,8 +7,8 @@
 // hold a temporary; and since nothing else is free at a peak, the room consists of what was freed in r - 1. So with
 // every round as much as the room holds goes over from the chain of r - 1 to that of r, at a seam of the two:
 //
-//   addresses   ... | chain of r - 1      |=room=| chain of r   | ...     before: the seam lies right of the room
-//               ... | chain of r - 1      | chain of r          | ...     after: left of it; the seam has moved
+//   addresses   ... | chain of r - 1 |=room=|#| chain of r | ...     at the peak; # the critical piece, freed just now
+//               ... | chain of r - 1 | chain of r            | ...     after it: the seam has moved by a room
 //
 // A trail is a row of segments, each of one chain. Seams move one way only, so that segments grow and shrink in turn,
 // vanish at a trail's beginning and emerge at its end. All that can be chosen is which seams there are, how long each
