@@ -38,16 +38,10 @@ Bytes ChunkBytesOf(Bytes arena_bytes) {
   return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
 }
 
-// Small requests that vary are many, and weigh next to nothing: upstream's pool for them takes a few MiB, and a search
-// for each would be time for nothing. Of an arena of 4 GiB and more these are the requests that PyTorch calls small.
-constexpr Bytes kMostLeastBytes = Bytes{1} << 20;
-constexpr Bytes kLeastParts = 4096;
-
 DynamicSpaceOptions OptionsOf(const Arena& arena) {
-  const Bytes least = std::min(arena.mapped_end() / kLeastParts, kMostLeastBytes);
   return {.limit_bytes = arena.reserved_bytes(),
           .mapped_bytes = arena.mapped_end(),
-          .least_bytes = RoundUp(std::max<Bytes>(least, 1), kBlockAlignment)};
+          .least_bytes = LeastDynamicBytes(arena.mapped_end())};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.

@@ -10,6 +10,7 @@
 #include "planner/analysis/rank_planner.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
+#include "planner/trial/slot_trial.h"
 
 namespace stalloc::bench {
 namespace {
@@ -36,6 +37,8 @@ absl::StatusOr<DevicePlan> MakePlan(const ComposedRun& traced, const ExperimentO
   planner_options.packing.time = options.packing_time;
   planner_options.packing.solve.threads = options.threads;
   planner_options.packing.solve.seed = options.seed;
+  const planner::SlotTrial trial;
+  planner_options.slot_judge = &trial;
   const std::unique_ptr<planner::Solver> solver = planner::MakePortfolio();
   absl::StatusOr<planner::RankResult> result =
       planner::PlanRank(TraceOf(traced, options.marks), planner_options, *solver);

@@ -16,6 +16,19 @@ enum class SlotPolicy : std::uint8_t {
   kLargest,     // all, each for the largest size seen, and headroom
 };
 
+// As reports have it: whose slots.
+[[nodiscard]] constexpr const char* SlotPolicyName(SlotPolicy policy) {
+  switch (policy) {
+    case SlotPolicy::kStaticOnly:
+      return "no slots";
+    case SlotPolicy::kTemplate:
+      return "slots of the template's sizes";
+    case SlotPolicy::kLargest:
+      return "slots of the largest sizes";
+  }
+  return "?";
+}
+
 struct SlotChoice {
   SlotPolicy policy = SlotPolicy::kStaticOnly;
   double headroom = 0;  // with kLargest: as a share of the largest size

@@ -22,6 +22,9 @@ ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.")
 ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
 ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
           "Seconds to search for a better packing, per rank; less where the lower bound is reached.");
+ABSL_FLAG(absl::optional<double>, headroom, absl::nullopt,
+          "Percent: give every request of varying size a slot of its own, so much larger than the largest size traced. "
+          "Else whatever holds least in a trial.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Of the search, or of what is drawn at random.");
 
 namespace stalloc::planner {
@@ -53,6 +56,9 @@ absl::Status CheckFlags() {
   }
   if (const double limit = absl::GetFlag(FLAGS_time_limit); !(limit >= 0 && limit <= 1e6)) {
     return absl::InvalidArgumentError(absl::StrCat("--time-limit must be between 0 and 1000000 seconds: ", limit));
+  }
+  if (const double headroom = absl::GetFlag(FLAGS_headroom).value_or(0); !(headroom >= 0 && headroom <= 1000)) {
+    return absl::InvalidArgumentError(absl::StrCat("--headroom must be between 0 and 1000 percent: ", headroom));
   }
   return absl::OkStatus();
 }
@@ -90,6 +96,9 @@ PlanJobsOptions JobsOptions() {
   options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
   options.seed = absl::GetFlag(FLAGS_seed);
+  if (const auto percent = absl::GetFlag(FLAGS_headroom); percent.has_value()) {
+    options.headroom = *percent / 100;
+  }
   options.stop = StopOnInterrupt();
   return options;
 }
@@ -159,7 +168,7 @@ const Command& PlanCommand() {
        "The table: peak live is the greatest sum of live blocks, each rounded up to 512 bytes; arena is what the plan "
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
-       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "seed"}},
+       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom", "seed"}},
       RunPlan};
   return command;
 }

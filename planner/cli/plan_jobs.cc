@@ -22,6 +22,7 @@
 #include "planner/report/quantities.h"
 #include "planner/report/rank_json.h"
 #include "planner/report/rank_text.h"
+#include "planner/trial/slot_trial.h"
 #include "proto/codec/plan_writer.h"
 #include "proto/codec/whole_file.h"
 
@@ -43,6 +44,7 @@ struct Shop {
   const RunDirectory& directory;
   const PlanJobsOptions& options;
   const int solver_threads;
+  const SlotTrial trial;
   Progress* const progress;
   SharedPackings packings;
   TaskQueue tasks;
@@ -127,6 +129,7 @@ class Job : public std::enable_shared_from_this<Job> {
     options.packing.on_progress = [this](Bytes height, Bytes lower_bound) {
       shop_.progress->Doing(rank_, PackingProgressText(height, lower_bound));
     };
+    options.slot_judge = &shop_.trial;
     options.planner_version = Version();
     return options;
   }
@@ -199,7 +202,7 @@ void TellWhoIsAlike(const std::vector<std::shared_ptr<Job>>& jobs) {
 std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vector<std::uint32_t>& ranks,
                                    const PlanJobsOptions& options, Progress* progress) {
   const int workers = std::clamp(options.threads, 1, static_cast<int>(ranks.size()));
-  Shop shop{directory, options, std::max(1, options.threads / workers), progress, {}, {}};
+  Shop shop{directory, options, std::max(1, options.threads / workers), SlotTrial(options.headroom), progress, {}, {}};
   std::vector<std::shared_ptr<Job>> jobs;
   for (const std::uint32_t rank : ranks) {
     jobs.push_back(std::make_shared<Job>(shop, rank));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "planner/cli/progress.h"
@@ -18,6 +19,7 @@ struct PlanJobsOptions {
   int threads = 1;                                     // in all
   std::chrono::steady_clock::duration packing_time{};  // per device of a rank
   std::uint64_t seed = 1;
+  std::optional<double> headroom;  // see SlotTrial
   const std::atomic<bool>* stop = nullptr;
 };
 

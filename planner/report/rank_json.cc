@@ -177,6 +177,34 @@ void WriteSpace(const PackingReport& packing, JsonWriter* json) {
   json->EndArray();
 }
 
+void WriteTrial(const TrialReport& trial, JsonWriter* json) {
+  json->Key("trial").BeginObject();
+  json->Key("held_out_iterations").BeginArray();
+  for (const std::uint32_t iteration : trial.held_out) {
+    json->Value(iteration);
+  }
+  json->EndArray();
+  json->Key("candidates").BeginArray();
+  for (std::size_t i = 0; i < trial.candidates.size(); ++i) {
+    const TrialOutcome& outcome = trial.candidates[i];
+    json->BeginObject();
+    json->Key("slots").Value(SlotPolicyName(outcome.choice.policy));
+    json->Key("headroom").Value(outcome.choice.headroom);
+    json->Key("taken").Value(i == trial.taken);
+    json->Key("held_bytes").Value(outcome.held_bytes());
+    json->Key("efficiency").Value(outcome.efficiency());
+    json->Key("peak_live_bytes").Value(outcome.peak_live_bytes);
+    json->Key("planned_bytes").Value(outcome.plan_bytes);
+    json->Key("arena_bytes").Value(outcome.arena_bytes);
+    json->Key("upstream_bytes").Value(outcome.upstream_bytes);
+    json->Key("requests").Value(outcome.requests);
+    json->Key("slot_hits").Value(outcome.slot_hits);
+    json->Key("dynamic_hits").Value(outcome.dynamic_hits);
+    json->Key("seconds").Value(outcome.seconds).EndObject();
+  }
+  json->EndArray().EndObject();
+}
+
 void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->Key("plan").BeginObject();
   json->Key("solver").Value(packing.solver);
@@ -197,6 +225,11 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   }
   json->EndObject();
   WriteSpace(packing, json);
+  if (packing.trial.has_value()) {
+    WriteTrial(*packing.trial, json);
+  } else {
+    json->Key("trial").Null();
+  }
   WritePredicted(packing, json);
   json->EndObject();
 }

@@ -155,6 +155,23 @@ std::string CycleText(const PackingReport& packing) {
   return table.Render();
 }
 
+std::string TrialText(const TrialReport& trial) {
+  TextTable table({"requests that vary, by trial", "planned", "arena", "upstream", "held", "E", ""});
+  for (std::size_t i = 0; i < trial.candidates.size(); ++i) {
+    const TrialOutcome& outcome = trial.candidates[i];
+    std::string name = SlotPolicyName(outcome.choice.policy);
+    if (outcome.choice.headroom > 0) absl::StrAppendFormat(&name, " + %.3g %%", 100 * outcome.choice.headroom);
+    table.AddRow({name, FormatBytes(outcome.plan_bytes), FormatBytes(outcome.arena_bytes),
+                  FormatBytes(outcome.upstream_bytes), FormatBytes(outcome.held_bytes()),
+                  FormatShare(outcome.efficiency()), i == trial.taken ? "taken" : ""});
+  }
+  const std::string served =
+      trial.held_out.empty()
+          ? "too few iterations were traced to hold one out: the plan of all served all of them\n"
+          : absl::StrCat("held out and served: iteration ", absl::StrJoin(trial.held_out, ", "), " (counted from 0)\n");
+  return absl::StrCat(table.Render(), served);
+}
+
 std::string PackingText(const PackingReport& packing) {
   std::string text =
       absl::StrCat("arena:            ", FormatBytes(packing.arena_bytes), " for ", packing.blocks, " blocks\n",  //
@@ -173,6 +190,9 @@ std::string PackingText(const PackingReport& packing) {
                   "warm-up:          ", packing.warmup, " iterations; then a period of ", packing.period,
                   packing.copies > 1 ? absl::StrCat(", unrolled ", packing.copies, " times") : "", "\n\n",
                   CycleText(packing));
+  if (packing.trial.has_value()) {
+    absl::StrAppend(&text, "\n", TrialText(*packing.trial));
+  }
   return text;
 }
 

@@ -57,6 +57,7 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"plan", "a", "--time-limit=nan"},
                                                     {"plan", "a", "--capacity=5"},
                                                     {"dump"},
+                                                    {"plan", "a", "--headroom=-1"},
                                                     {"check", "a"},
                                                     {"pack"},
                                                     {"synth"},
@@ -145,7 +146,39 @@ TEST(PlannerTest, JsonGoesToStandardOutputAlone) {
   const ProcessResult result = folder.Run({"plan", "--model-memory-dir", folder.path(), "--json"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out.front(), '{');
+  EXPECT_THAT(result.out, HasSubstr("\"trial\": null"));  // nothing varies
   EXPECT_THAT(result.out, AllOf(HasSubstr("\"ranks\": ["), HasSubstr("\"ok\": true"), HasSubstr("\"ratio\": 1")));
+}
+
+TEST(PlannerTest, WhatVariesIsPlannedAsATrialSays) {
+  const RunFolder folder;
+  folder.WriteFile("trace/rank00000.trace", "");
+  const std::string trace = "--output=" + folder.Path("trace/rank00000.trace");
+  const ProcessResult made = folder.Run({"synth", "--preset=moe", "--layers=8", "--stages=2", "--micro-batches=4",
+                                         "--iterations=4", "--state=full", trace});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_EQ(folder.Run({"plan", folder.path(), "--time-limit=1"}).exit_code, 0);
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.txt"),
+              AllOf(HasSubstr("by trial"), HasSubstr("no slots"), HasSubstr("slots of the largest sizes"),
+                    HasSubstr("taken"), HasSubstr("held out and served: iteration 3")));
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.json"),
+              AllOf(HasSubstr("\"trial\": {"), HasSubstr("\"slots\": \"slots of the template's sizes\""),
+                    HasSubstr("\"taken\": true"), HasSubstr("\"taken\": false")));
+
+  ASSERT_EQ(folder.Run({"plan", folder.path(), "--time-limit=1", "--headroom=25"}).exit_code, 0);
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.txt"),
+              AllOf(HasSubstr("slots of the largest sizes + 25 %"), Not(HasSubstr("no slots"))));
+  const auto plan = ReadPlan(folder.Path("output/plan/rank00000.plan"));
+  ASSERT_TRUE(plan.ok()) << plan.error();
+  std::size_t roomy = 0;
+  for (const Entry& entry : plan.value().devices[0].cycle[0].entries) {
+    if (entry.entry_class != EntryClass::kDynamic) continue;
+    ASSERT_NE(entry.slot, kNoSlot);
+    const Bytes capacity = plan.value().devices[0].slots[entry.slot].capacity;
+    EXPECT_GE(capacity * 100, entry.max_bytes * 125);
+    ++roomy;
+  }
+  EXPECT_GT(roomy, 10u);
 }
 
 TEST(PlannerTest, TraceOnlyWritesNoPlan) {

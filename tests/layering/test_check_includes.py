@@ -23,6 +23,13 @@ def test_planner_and_allocator_do_not_know_each_other() -> None:
     assert violations_of("allocator/engine/x.cc", '#include "planner/packing/problem.h"\n')
 
 
+def test_only_the_trial_knows_the_engine_and_only_that() -> None:
+    assert violations_of("planner/trial/x.cc", '#include "allocator/engine/plan_engine.h"\n') == []
+    assert violations_of("planner/trial/x.cc", '#include "allocator/runtime/device_runtime.h"\n')
+    assert violations_of("planner/analysis/x.cc", '#include "allocator/engine/plan_engine.h"\n')
+    assert violations_of("planner/analysis/x.cc", '#include "planner/trial/slot_trial.h"\n')
+
+
 def test_foreign_headers_stay_in_their_folders() -> None:
     assert violations_of("planner/analysis/x.cc", "#include <cuda.h>\n")
     assert violations_of("allocator/runtime/x.cc", '#include "absl/strings/str_cat.h"\n')

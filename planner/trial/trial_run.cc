@@ -1,0 +1,198 @@
+#include "planner/trial/trial_run.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "allocator/engine/dynamic_space_options.h"
+#include "allocator/engine/plan_engine.h"
+#include "allocator/engine/stream_fence.h"
+#include "planner/analysis/held_bytes.h"
+#include "planner/analysis/sweep.h"
+
+namespace stalloc::planner {
+namespace {
+
+std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);  // never touched
+
+// Beyond the plan's height, as a multiple of what is live at most: whoever needs more has long lost.
+constexpr Bytes kMostGrowth = 2;
+
+// Counts what is asked for.
+class Growth final : public ArenaBacking {
+ public:
+  explicit Growth(Bytes mapped) : mapped_(mapped) {}
+  void Feed(PlanEngine* engine) {
+    engine_ = engine;
+    engine->SetBacking(this);
+  }
+
+  bool Back(Offset offset, Bytes bytes) noexcept override {
+    mapped_ = std::max(mapped_, RoundUp(offset + bytes, kMappingUnit));
+    engine_->Extend(mapped_);
+    return true;
+  }
+  [[nodiscard]] Bytes mapped() const { return mapped_; }
+
+ private:
+  PlanEngine* engine_ = nullptr;
+  Bytes mapped_;
+};
+
+// Streams that have done everything as soon as it is asked for.
+class InstantFence final : public StreamFence {
+ public:
+  Event Record(StreamHandle /*stream*/) noexcept override { return ++last_; }
+  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
+  bool Done(Event /*event*/) noexcept override { return true; }
+  void Recycle(Event /*event*/) noexcept override {}
+
+ private:
+  Event last_ = 0;
+};
+
+struct TimedMark {
+  std::uint64_t event = 0;  // the mark comes before it
+  Mark mark;
+};
+
+// What the engine would be told, in order.
+std::vector<TimedMark> MarksOf(const TracedRank& traced, const std::vector<bool>& served) {
+  std::vector<TimedMark> marks;
+  const std::vector<Segment>& segments = traced.segmentation.segments;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (i > 0) {
+      marks.push_back(
+          {segments[i].begin_event, {.kind = MarkKind::kIteration, .index = segments[i].index, .name = ""}});
+    }
+    if (!served[i]) continue;
+    for (const SegmentMark& mark : segments[i].marks) {
+      marks.push_back({mark.event, traced.head.marks[mark.mark]});
+    }
+  }
+  for (const FenceRange& fence : traced.segmentation.fences) {
+    marks.push_back({fence.begin_event, {.kind = MarkKind::kFence, .name = ""}});
+    marks.push_back({fence.end_event, {.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = ""}});
+  }
+  std::stable_sort(marks.begin(), marks.end(),
+                   [](const TimedMark& left, const TimedMark& right) { return left.event < right.event; });
+  return marks;
+}
+
+Bytes PeakLive(const DeviceTrace& device) {
+  Bytes live = 0;
+  Bytes peak = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+DynamicSpaceOptions OptionsFor(const DevicePlan& plan, Bytes peak_live) {
+  const Bytes mapped = RoundUp(plan.arena_bytes, kMappingUnit);
+  return {.limit_bytes = mapped + kMostGrowth * RoundUp(peak_live, kMappingUnit),
+          .mapped_bytes = mapped,
+          .least_bytes = LeastDynamicBytes(mapped)};
+}
+
+class Server {
+ public:
+  Server(const DeviceTrace& device, const DevicePlan& plan, const std::vector<bool>& served)
+      : device_(device),
+        served_(served),
+        options_(OptionsFor(plan, PeakLive(device))),
+        growth_(options_.mapped_bytes),
+        engine_(plan, kBase, &fence_, options_),
+        blocks_(device.allocations.size()) {
+    growth_.Feed(&engine_);
+    for (const StreamInfo& stream : device.streams) {
+      if (stream.ordinal >= handles_.size()) handles_.resize(std::size_t{stream.ordinal} + 1);
+      handles_[stream.ordinal] = stream.handle;
+    }
+  }
+
+  TrialRun Serve(const std::vector<TimedMark>& marks) {
+    auto mark = marks.begin();
+    Sweep sweep(device_);
+    for (SweepStep step; sweep.Next(&step);) {
+      for (; mark != marks.end() && mark->event <= step.event; ++mark) engine_.OnMark(mark->mark);
+      if (step.is_free) {
+        Free(step.allocation);
+      } else if (served_[device_.allocations[step.allocation].segment]) {
+        Allocate(step.allocation);
+      }
+    }
+    const EngineStats stats = engine_.Stats();
+    run_.arena_bytes = growth_.mapped();
+    run_.slot_hits = stats.planned_hits;
+    run_.dynamic_hits = stats.dynamic_hits;
+    return run_;
+  }
+
+ private:
+  struct Block {
+    void* pointer = nullptr;  // null: upstream
+    bool live = false;
+  };
+
+  void Allocate(std::uint32_t index) {
+    const Allocation& allocation = device_.allocations[index];
+    Block& block = blocks_[index];
+    block = {Place(allocation), true};
+    ++run_.requests;
+    live_ += allocation.bytes;
+    run_.peak_live_bytes = std::max(run_.peak_live_bytes, live_);
+    if (block.pointer == nullptr) {
+      upstream_ += allocation.bytes;
+      run_.upstream_peak_bytes = std::max(run_.upstream_peak_bytes, upstream_);
+    }
+  }
+
+  void* Place(const Allocation& allocation) {
+    const StreamHandle stream = allocation.stream < handles_.size() ? handles_[allocation.stream] : 0;
+    if ((allocation.flags & kAllocCaptured) != 0) {
+      return nullptr;
+    }
+    if ((allocation.flags & kAllocParallel) != 0) {
+      return engine_.AllocateUnexpected(allocation.requested(), stream, MissReason::kParallel).pointer;
+    }
+    return engine_.Allocate(allocation.requested(), stream).pointer;
+  }
+
+  void Free(std::uint32_t index) {
+    Block& block = blocks_[index];
+    if (!block.live) {
+      return;
+    }
+    block.live = false;
+    live_ -= device_.allocations[index].bytes;
+    if (block.pointer != nullptr) {
+      engine_.Free(block.pointer);
+    } else {
+      upstream_ -= device_.allocations[index].bytes;
+    }
+  }
+
+  const DeviceTrace& device_;
+  const std::vector<bool>& served_;
+  const DynamicSpaceOptions options_;
+  InstantFence fence_;
+  Growth growth_;
+  PlanEngine engine_;
+  std::vector<Block> blocks_;          // by allocation
+  std::vector<StreamHandle> handles_;  // by the stream's ordinal
+  TrialRun run_;
+  Bytes live_ = 0;
+  Bytes upstream_ = 0;
+};
+
+}  // namespace
+
+TrialRun ServeTraced(const TracedRank& traced, const DeviceTrace& device, const DevicePlan& plan,
+                     const std::vector<bool>& served) {
+  return Server(device, plan, served).Serve(MarksOf(traced, served));
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,139 @@
+#include "planner/trial/slot_trial.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "planner/analysis/rank_planner.h"
+#include "tests/analysis/trace_script.h"
+
+namespace stalloc::planner {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+
+RankResult PlanOf(const std::string& script, const SlotJudge& judge) {
+  RankPlannerOptions options;
+  options.packing.time = std::chrono::seconds(1);
+  options.slot_judge = &judge;
+  const auto solver = MakePortfolio();
+  RankResult result = PlanRank(TraceFromScript(script), options, *solver).value();
+  EXPECT_TRUE(result.plan_status.ok()) << result.plan_status;
+  return result;
+}
+
+const PackingReport& PackingOf(const RankResult& result) { return *result.report.devices[0].packing; }
+
+// Sizes in MiB.
+std::string Allocate(const std::string& name, int mib) { return absl::StrCat("+", name, "=", mib * kMiB, " "); }
+
+// Beside a weight, in each iteration: two experts that share 32 MiB, the first with so many, and what is alive when
+// they are gone.
+std::string SharedTokens(const std::vector<int>& first, int later = 4) {
+  std::string script;
+  for (const int mib : first) {
+    absl::StrAppend(&script, "I ", Allocate("a", mib), Allocate("b", 32 - mib), "-a -b ", Allocate("later", later),
+                    "-later ");
+  }
+  return script;
+}
+
+Cycle CycleOf(std::uint32_t warmup, const std::vector<bool>& typical) {
+  Cycle cycle;
+  cycle.warmup = warmup;
+  cycle.complete = cycle.traced = static_cast<std::uint32_t>(typical.size());
+  cycle.typical = typical;
+  return cycle;
+}
+
+TEST(SlotTrialTest, HoldsOutTheLatestIterationsThatCanBeSpared) {
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(0, {true})), IsEmpty());
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(1, {false, true, true})), IsEmpty());
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(0, {true, true, true})), ElementsAre(2));
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(1, {false, true, true, true})), ElementsAre(3));
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(1, {true, true, true, true, true})), ElementsAre(4, 3));
+  EXPECT_THAT(IterationsToHoldOut(CycleOf(0, {true, true, false, true, true, false})), ElementsAre(4, 3));
+  Cycle pairs = CycleOf(0, {true, true, true, true, true});
+  pairs.period = 2;
+  EXPECT_THAT(IterationsToHoldOut(pairs), ElementsAre(4));
+}
+
+TEST(SlotTrialTest, ASumThatStaysIsNotPlannedForTheMaximumOfEach) {
+  const RankResult result = PlanOf(SharedTokens({8, 24, 16, 12, 20}), SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  EXPECT_THAT(trial.held_out, ElementsAre(4, 3));
+  ASSERT_EQ(trial.candidates.size(), 3u);
+  EXPECT_EQ(trial.candidates[trial.taken].choice.policy, SlotPolicy::kStaticOnly);
+  EXPECT_EQ(trial.candidates[0].held_bytes(), 32 * kMiB);
+  EXPECT_EQ(trial.candidates[0].efficiency(), 1.0);
+  EXPECT_GE(trial.candidates[2].held_bytes(), 48 * kMiB);
+  EXPECT_EQ(PackingOf(result).held_bytes, 32 * kMiB);
+  EXPECT_EQ(result.plan->devices[0].predicted.efficiency, 1.0);
+  EXPECT_EQ(result.plan->devices[0].cycle[0].entries[0].slot, kNoSlot);
+}
+
+TEST(SlotTrialTest, WhereThePeakIsElsewhereSlotsAreTaken) {
+  // All candidates hold the 80 MiB that come later; from a slot is quicker than by a search.
+  const RankResult result = PlanOf(SharedTokens({8, 24, 16, 12, 20}, 80), SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  for (const TrialOutcome& outcome : trial.candidates) EXPECT_EQ(outcome.held_bytes(), 80 * kMiB);
+  EXPECT_EQ(trial.candidates[trial.taken].choice.policy, SlotPolicy::kLargest);
+  const Entry& first = result.plan->devices[0].cycle[0].entries[0];
+  ASSERT_NE(first.slot, kNoSlot);
+  EXPECT_EQ(first.entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(result.plan->devices[0].slots[first.slot].capacity, 24 * kMiB);
+}
+
+TEST(SlotTrialTest, TheHeldOutIterationIsNotKnownToThePlanThatServesIt) {
+  // Only the last iteration has 30 MiB for the first expert, so no slot on trial is that large; the plan then has one.
+  const RankResult result = PlanOf(SharedTokens({8, 16, 12, 30}, 80), SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  ASSERT_THAT(trial.held_out, ElementsAre(3, 2));
+  const TrialOutcome& largest = trial.candidates[2];
+  EXPECT_GT(largest.dynamic_hits, 0u);
+  const auto& plan = result.plan->devices[0];
+  EXPECT_EQ(plan.cycle[0].entries[0].max_bytes, 30 * kMiB);
+}
+
+TEST(SlotTrialTest, HeadroomLeavesNoOtherCandidate) {
+  const RankResult result = PlanOf(SharedTokens({8, 24, 16, 12}), SlotTrial(0.5));
+  const TrialReport& trial = *PackingOf(result).trial;
+  ASSERT_EQ(trial.candidates.size(), 1u);
+  EXPECT_EQ(trial.candidates[0].choice, (SlotChoice{SlotPolicy::kLargest, 0.5}));
+  const DevicePlan& plan = result.plan->devices[0];
+  EXPECT_EQ(plan.slots[plan.cycle[0].entries[0].slot].capacity, 36 * kMiB);
+}
+
+TEST(SlotTrialTest, WithTwoIterationsThePlanOfBothServesBoth) {
+  const RankResult result = PlanOf(SharedTokens({8, 24}), SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  EXPECT_THAT(trial.held_out, IsEmpty());
+  EXPECT_EQ(trial.candidates[0].requests, 6u);
+  EXPECT_EQ(trial.candidates[trial.taken].held_bytes(), 32 * kMiB);
+}
+
+// Fails when it is asked.
+class NeverAsked final : public SlotJudge {
+ public:
+  absl::StatusOr<TrialReport> Judge(const TracedRank& /*traced*/, const DeviceTrace& /*device*/,
+                                    const SteadyModel& /*model*/, const PackingOptions& /*packing*/) const override {
+    return absl::InternalError("asked");
+  }
+};
+
+TEST(SlotTrialTest, ARunThatRepeatsIsNotTried) {
+  const RankResult result = PlanOf(SharedTokens({8, 8, 8}), NeverAsked());
+  EXPECT_FALSE(PackingOf(result).trial.has_value());
+  RankPlannerOptions options;
+  const NeverAsked judge;
+  options.slot_judge = &judge;
+  const auto solver = MakePortfolio();
+  EXPECT_FALSE(PlanRank(TraceFromScript(SharedTokens({8, 24})), options, *solver).ok());
+}
+
+}  // namespace
+}  // namespace stalloc::planner
