@@ -17,7 +17,8 @@ struct PackingOptions;
 // What serving held-out iterations by one candidate's plan came to: the worst of them. Bytes.
 struct TrialOutcome {
   SlotChoice choice;
-  Bytes plan_bytes = 0;      // the arena as planned
+  bool served = false;       // false: the slots alone hold more than another candidate, so that nothing else was tried
+  Bytes plan_bytes = 0;      // the arena as planned; if not served, the lower bound of it
   Bytes arena_bytes = 0;     // as mapped at its highest
   Bytes upstream_bytes = 0;  // what an allocator beside the arena holds at most
   Bytes peak_live_bytes = 0;

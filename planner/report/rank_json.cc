@@ -191,6 +191,7 @@ void WriteTrial(const TrialReport& trial, JsonWriter* json) {
     json->Key("slots").Value(SlotPolicyName(outcome.choice.policy));
     json->Key("headroom").Value(outcome.choice.headroom);
     json->Key("taken").Value(i == trial.taken);
+    json->Key("served").Value(outcome.served);
     json->Key("held_bytes").Value(outcome.held_bytes());
     json->Key("efficiency").Value(outcome.efficiency());
     json->Key("peak_live_bytes").Value(outcome.peak_live_bytes);

@@ -161,6 +161,10 @@ std::string TrialText(const TrialReport& trial) {
     const TrialOutcome& outcome = trial.candidates[i];
     std::string name = SlotPolicyName(outcome.choice.policy);
     if (outcome.choice.headroom > 0) absl::StrAppendFormat(&name, " + %.3g %%", 100 * outcome.choice.headroom);
+    if (!outcome.served) {
+      table.AddRow({name, absl::StrCat("at least ", FormatBytes(outcome.plan_bytes)), "-", "-", "-", "-", "not tried"});
+      continue;
+    }
     table.AddRow({name, FormatBytes(outcome.plan_bytes), FormatBytes(outcome.arena_bytes),
                   FormatBytes(outcome.upstream_bytes), FormatBytes(outcome.held_bytes()),
                   FormatShare(outcome.efficiency()), i == trial.taken ? "taken" : ""});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -16,9 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostHeldOut = 2;
-// What is searched for in a trial: which candidate is better, not the last thousandth of its height.
-constexpr std::chrono::milliseconds kMostPackingTime{500};
-constexpr int kPartOfPackingTime = 4;  // all trials together
+// Of one trial: which candidate is better shows long before the last ten-thousandth of its height is found.
+constexpr std::chrono::seconds kMostPackingTime{1};
 
 // What one trial knows, and what it serves.
 struct Fold {
@@ -43,29 +43,53 @@ Fold HoldOut(const DeviceTrace& device, const SteadyModel& model, std::uint32_t 
   return {CompareIterations(device, cycle, model.all_streams), ServedSegments(device, cycle, iteration)};
 }
 
-absl::StatusOr<TrialOutcome> Try(const TracedRank& traced, const DeviceTrace& device, const Fold& fold,
-                                 const SlotChoice& choice, const PackingOptions& packing, Solver& solver) {
-  const Clock::time_point start = Clock::now();
-  const Timeline timeline = BuildTimeline(device, fold.model, choice);
+// What is the same for all candidates.
+struct Bench {
+  const TracedRank& traced;
+  const DeviceTrace& device;
+  const std::vector<Fold>& folds;
+  const PackingOptions& packing;
+  Solver& solver;
+};
+
+absl::StatusOr<TrialOutcome> Serve(const Bench& bench, const SlotChoice& choice, const Fold& fold,
+                                   const Timeline& timeline) {
   Plan plan;
-  plan.devices.push_back(BuildDevicePlan(device, timeline, SolveTimeline(timeline, packing, solver).packing));
+  const SolvedPacking solved = SolveTimeline(timeline, bench.packing, bench.solver);
+  plan.devices.push_back(BuildDevicePlan(bench.device, timeline, solved.packing));
   if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
     return absl::InternalError(absl::StrCat("a plan on trial is malformed: ", shape.error()));
   }
-  const TrialRun run = ServeTraced(traced, device, plan.devices.front(), fold.served);
+  const TrialRun run = ServeTraced(bench.traced, bench.device, plan.devices.front(), fold.served);
   return TrialOutcome{.choice = choice,
+                      .served = true,
                       .plan_bytes = plan.devices.front().arena_bytes,
                       .arena_bytes = run.arena_bytes,
                       .upstream_bytes = HeldByUpstream(run.upstream_peak_bytes),
                       .peak_live_bytes = run.peak_live_bytes,
                       .requests = run.requests,
                       .slot_hits = run.slot_hits,
-                      .dynamic_hits = run.dynamic_hits,
-                      .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+                      .dynamic_hits = run.dynamic_hits};
 }
 
-// The worse of two outcomes of one candidate.
-bool IsWorse(const TrialOutcome& left, const TrialOutcome& right) { return left.efficiency() < right.efficiency(); }
+// Gives up as soon as the candidate is known to hold more than `least_held`.
+absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, Bytes least_held) {
+  const Clock::time_point start = Clock::now();
+  std::optional<TrialOutcome> worst;
+  for (const Fold& fold : bench.folds) {
+    const Timeline timeline = BuildTimeline(bench.device, fold.model, choice);
+    const Bytes bound = LoadBound(timeline.problem);
+    if (RoundUp(bound, kMappingUnit) > least_held) {
+      worst = TrialOutcome{.choice = choice, .plan_bytes = bound, .arena_bytes = RoundUp(bound, kMappingUnit)};
+      break;
+    }
+    absl::StatusOr<TrialOutcome> outcome = Serve(bench, choice, fold, timeline);
+    if (!outcome.ok()) return outcome.status();
+    if (!worst.has_value() || outcome->held_bytes() > worst->held_bytes()) worst = *outcome;
+  }
+  worst->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return *worst;
+}
 
 // A better candidate: `left` is taken instead of `right`.
 bool IsBetter(const TrialOutcome& left, const TrialOutcome& right) {
@@ -82,9 +106,10 @@ std::vector<std::uint32_t> IterationsToHoldOut(const Cycle& cycle) {
   for (std::uint32_t i = cycle.complete; i-- > cycle.warmup + cycle.period;) {
     if (cycle.typical[i]) compared.push_back(i);
   }
-  // Each script of the period needs another iteration to be compared with.
-  const std::size_t spare = compared.size() > cycle.period ? compared.size() - cycle.period : 0;
-  compared.resize(std::min(spare, kMostHeldOut));
+  // Each script of the period needs another iteration to be compared with; warm-up will do (CompareIterations).
+  const std::size_t kept = std::min<std::size_t>(cycle.period, compared.size());
+  const std::size_t spare = compared.size() - kept;
+  compared.resize(spare == 0 && cycle.warmup > 0 ? std::min<std::size_t>(kept, 1) : std::min(spare, kMostHeldOut));
   return compared;
 }
 
@@ -109,20 +134,19 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
   }
   PackingOptions options = packing;
   const auto trials = static_cast<int>(folds.size() * choices_.size());
-  options.time = std::min<Clock::duration>(packing.time / (kPartOfPackingTime * trials), kMostPackingTime);
+  options.time = std::min<Clock::duration>(packing.time / trials, kMostPackingTime);
   options.on_progress = nullptr;
   const std::unique_ptr<Solver> solver = MakePortfolio();
+  const Bench bench{traced, device, folds, options, *solver};
   for (const SlotChoice& choice : choices_) {
-    std::optional<TrialOutcome> worst;
-    for (const Fold& fold : folds) {
-      absl::StatusOr<TrialOutcome> outcome = Try(traced, device, fold, choice, options, *solver);
-      if (!outcome.ok()) return outcome.status();
-      if (!worst.has_value() || IsWorse(*outcome, *worst)) worst = *outcome;
-    }
-    report.candidates.push_back(*worst);
+    const Bytes least =
+        report.candidates.empty() ? std::numeric_limits<Bytes>::max() : report.candidates[report.taken].held_bytes();
+    absl::StatusOr<TrialOutcome> outcome = Try(bench, choice, least);
+    if (!outcome.ok()) return outcome.status();
+    report.candidates.push_back(*outcome);
+    const std::size_t last = report.candidates.size() - 1;
+    if (IsBetter(report.candidates[last], report.candidates[report.taken])) report.taken = last;
   }
-  const auto taken = std::min_element(report.candidates.begin(), report.candidates.end(), IsBetter);
-  report.taken = static_cast<std::size_t>(taken - report.candidates.begin());
   return report;
 }
 

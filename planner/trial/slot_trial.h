@@ -4,10 +4,13 @@
 //   plan of        x         x          x         x                       the held-out iteration is not known to it
 //   served         x         x                    x         x             how much is held?
 //
-// Each candidate is planned from all typical iterations but one, and serves that one, behind the set-up, the warm-up
-// and the iteration before it. With four typical iterations or more two are held out in turn, and the worse of the two
-// outcomes counts; with fewer than three nothing can be held out, and the plan of all of them serves all of them. The
-// candidate that holds least is taken; of equal ones that which serves more from slots, which is quicker than a search.
+// Each candidate is planned from all typical iterations but one, and serves that one, behind the set-up, the warm-up and
+// the iteration before it. What is left must tell what varies: two typical iterations, or one and the warm-up. With four
+// typical iterations or more two are held out in turn, and the worse of the two outcomes counts; with too few nothing is
+// held out, and the plan of all of them serves all of them.
+//
+// The candidate that holds least is taken; of equal ones that which serves more from slots, which is quicker than a
+// search. One whose slots need more than another candidate holds is neither packed nor served.
 #pragma once
 
 #include <chrono>
@@ -33,7 +36,7 @@ class SlotTrial final : public SlotJudge {
   std::vector<SlotChoice> choices_;
 };
 
-// Iterations to hold out, latest first; none if fewer than three are typical.
+// Iterations to hold out, latest first; none if too few were traced.
 [[nodiscard]] std::vector<std::uint32_t> IterationsToHoldOut(const Cycle& cycle);
 
 }  // namespace stalloc::planner
