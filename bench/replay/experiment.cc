@@ -87,11 +87,12 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   pieces.resize(experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);
-  absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, experiment.warmup);
+  const Serving serving{experiment.warmup, options.dynamic};
+  absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, serving);
   if (!replayed.ok()) return replayed.status();
   experiment.replayed = *std::move(replayed);
   if (options.times) {
-    const auto times = TimeRun(run, *plan, experiment.warmup, experiment.replayed.served_by);
+    const auto times = TimeRun(run, *plan, serving, experiment.replayed.served_by);
     if (!times.ok()) return times.status();
     experiment.times = *times;
   }

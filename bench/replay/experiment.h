@@ -24,7 +24,8 @@ struct ExperimentOptions {
   std::uint64_t seed = 1;   // of the edits and of the packing
   int threads = 2;          // of the packing
   std::chrono::steady_clock::duration packing_time = planner::kDefaultPackingTime;
-  bool times = true;  // measure the time of requests, too
+  bool dynamic = true;  // what has no slot is served from the arena, too
+  bool times = true;    // measure the time of requests, too
 };
 
 struct Experiment {

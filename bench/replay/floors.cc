@@ -1,8 +1,11 @@
 #include "bench/replay/floors.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "bench/replay/edits.h"
 
 namespace stalloc::bench {
@@ -11,21 +14,37 @@ const std::vector<Floor>& Floors() {
   constexpr double kEdited = 0.005;
   static const std::vector<Floor> floors = {
       {.name = "gpt_moe16", .run = "gpt_moe16", .ratio = 1.001},
-      {.name = "gpt_moe16, tail cut", .run = "gpt_moe16", .cut_tail = true, .ratio = 1.003},
+      {.name = "gpt_moe16/tail-cut", .run = "gpt_moe16", .cut_tail = true, .ratio = 1.003},
       {.name = "megatron_moe_ep2", .run = "megatron_moe_ep2_rank0", .all_orders = true, .ratio = 1.004},
-      {.name = "gpt_moe16, edited", .run = "gpt_moe16", .edited_share = kEdited, .ratio = 1.01},
-      {.name = "gpt_moe16, tail cut, edited",
+      {.name = "gpt_moe16/edited", .run = "gpt_moe16", .edited_share = kEdited, .ratio = 1.01},
+      {.name = "gpt_moe16/tail-cut/edited",
        .run = "gpt_moe16",
        .cut_tail = true,
        .edited_share = kEdited,
        .ratio = 1.01},
-      {.name = "megatron_moe_ep2, edited",
+      {.name = "megatron_moe_ep2/edited",
        .run = "megatron_moe_ep2_rank0",
        .all_orders = true,
        .edited_share = kEdited,
        .ratio = 1.01},
   };
   return floors;
+}
+
+absl::StatusOr<std::vector<Floor>> ChosenFloors(const std::vector<std::string>& names) {
+  if (names.empty()) return Floors();
+  std::vector<Floor> chosen;
+  for (const std::string& name : names) {
+    const auto found =
+        std::find_if(Floors().begin(), Floors().end(), [&](const Floor& floor) { return floor.name == name; });
+    if (found == Floors().end()) {
+      const auto append = [](std::string* out, const Floor& floor) { *out += floor.name; };
+      return absl::InvalidArgumentError(
+          absl::StrCat("--floor: expected names of ", absl::StrJoin(Floors(), ", ", append), "; found ", name));
+    }
+    chosen.push_back(*found);
+  }
+  return chosen;
 }
 
 absl::StatusOr<FloorResult> MeasureFloor(const Floor& floor, const std::string& root,

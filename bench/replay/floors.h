@@ -19,6 +19,8 @@ struct Floor {
 };
 
 [[nodiscard]] const std::vector<Floor>& Floors();
+// By name; no name: all. InvalidArgument names what there is.
+[[nodiscard]] absl::StatusOr<std::vector<Floor>> ChosenFloors(const std::vector<std::string>& names);
 
 struct FloorResult {
   Floor floor;

@@ -15,7 +15,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,10 +37,11 @@ ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is s
 ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so that what varies decides the peak.");
 ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
+ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
 ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
-ABSL_FLAG(std::string, floor, "", "Only floors whose name contains this.");
+ABSL_FLAG(std::vector<std::string>, floor, {}, "Only these floors, by name.");
 ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
 ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
           "Seconds that the search for a packing may take.");
@@ -91,6 +91,7 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.threads = absl::GetFlag(FLAGS_threads);
   options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
+  options.dynamic = absl::GetFlag(FLAGS_dynamic);
   options.times = absl::GetFlag(FLAGS_times);
   return options;
 }
@@ -122,15 +123,15 @@ absl::StatusOr<std::vector<FloorResult>> MeasureFloors(const ExperimentOptions& 
   const char* const source = std::getenv("STALLOC_SOURCE_DIR");
   std::string root = absl::GetFlag(FLAGS_root);
   if (root.empty()) root = source == nullptr ? "." : source;
+  const absl::StatusOr<std::vector<Floor>> floors = ChosenFloors(absl::GetFlag(FLAGS_floor));
+  if (!floors.ok()) return floors.status();
   std::vector<FloorResult> results;
-  for (const Floor& floor : Floors()) {
-    if (!absl::StrContains(floor.name, absl::GetFlag(FLAGS_floor))) continue;
+  for (const Floor& floor : *floors) {
     absl::StatusOr<FloorResult> result = MeasureFloor(floor, root, options);
     if (!result.ok()) return result.status();
     std::cerr << absl::StrFormat("%-30s %.5f\n", floor.name, RatioSpread(result->experiments).mean);
     results.push_back(*std::move(result));
   }
-  if (results.empty()) return absl::InvalidArgumentError("no floor has such a name");
   return results;
 }
 
@@ -208,8 +209,8 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve", "orders", "cut_tail", "edit", "scale", "marks", "times", "growth", "floors", "floor",
-       "root", "time_limit", "threads", "seed", "json", "markdown"}};
+      {"plan_from", "serve", "orders", "cut_tail", "edit", "scale", "marks", "dynamic", "times", "growth", "floors",
+       "floor", "root", "time_limit", "threads", "seed", "json", "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

@@ -32,7 +32,7 @@ class InstantFence final : public StreamFence {
 // A device with a runtime on it, and the run's blocks there.
 class Bed {
  public:
-  static absl::StatusOr<std::unique_ptr<Bed>> Make(const ComposedRun& run, const DevicePlan& plan) {
+  static absl::StatusOr<std::unique_ptr<Bed>> Make(const ComposedRun& run, const DevicePlan& plan, bool dynamic) {
     std::unique_ptr<Bed> bed(new Bed(run));
     bed->driver_ = HostDriver::Create({.capacity = kDeviceBytes});
     if (bed->driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
@@ -41,7 +41,7 @@ class Bed {
                                                                          .driver = bed->driver_.get(),
                                                                          .fence = &bed->fence_,
                                                                          .plan = &plan,
-                                                                         .dynamic = true});
+                                                                         .dynamic = dynamic});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
     return bed;
   }
@@ -238,9 +238,9 @@ const char* ServedByName(ServedBy kind) {
   return "?";
 }
 
-absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan, std::size_t first_served) {
-  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
-  return bed.ok() ? Replayer(run, **bed, first_served).Replay() : bed.status();
+absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan, const Serving& serving) {
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving.dynamic);
+  return bed.ok() ? Replayer(run, **bed, serving.first).Replay() : bed.status();
 }
 
 std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first) {
@@ -264,9 +264,9 @@ std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t f
 }
 
 absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run, const DevicePlan& plan,
-                                                            std::size_t first_served,
+                                                            const Serving& serving,
                                                             const std::vector<ServedBy>& served_by) {
-  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan);
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving.dynamic);
   if (!bed.ok()) return bed.status();
   const double clock = ClockNanoseconds();
   std::vector<double> allocate_ns(run.blocks.size(), -1);  // -1: not of a served iteration
@@ -274,7 +274,7 @@ absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& r
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const Step& step = run.steps[i];
     const bool timed =
-        i >= run.begin[first_served] && (step.kind == StepKind::kAllocate || step.kind == StepKind::kFree);
+        i >= run.begin[serving.first] && (step.kind == StepKind::kAllocate || step.kind == StepKind::kFree);
     if (!timed) {
       (*bed)->Do(step);
       continue;

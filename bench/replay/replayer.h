@@ -58,10 +58,15 @@ struct Replayed {
   [[nodiscard]] Bytes growth_bytes() const;
 };
 
-// Served are the iterations of `run` from `first_served` on. Internal: a block overlaps a live one, the runtime counts
+struct Serving {
+  std::size_t first = 0;  // the run's iterations from here on are those that are served
+  bool dynamic = true;    // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
+};
+
+// Internal: a block overlaps a live one, the runtime counts
 // other live bytes than the run has, it serves no plan at all, or memory was touched.
 [[nodiscard]] absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan,
-                                                 std::size_t first_served);
+                                                 const Serving& serving);
 
 // The upstream alone, without any plan: what it holds at its peak in each iteration from `first` on.
 [[nodiscard]] std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first);
@@ -77,7 +82,7 @@ struct PairTimes {
 // are freed, by who served them. What upstream takes is the model's time, not a device allocator's.
 [[nodiscard]] absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run,
                                                                           const DevicePlan& plan,
-                                                                          std::size_t first_served,
+                                                                          const Serving& serving,
                                                                           const std::vector<ServedBy>& served_by);
 
 }  // namespace stalloc::bench

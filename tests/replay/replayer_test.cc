@@ -96,6 +96,17 @@ TEST(ExperimentTest, WhatNoPlanKnowsIsServedAllTheSameAndCounted) {
   EXPECT_EQ(experiment.times[kPlanned].pairs, 0u);  // not asked for
 }
 
+TEST(ExperimentTest, WithoutDynamicSpaceUpstreamServesWhatHasNoSlot) {
+  const Recording recording = Cut(std::string(kSteady) + " I +a=8388608 +x=31457280 +b=1048576 -a -b -x");
+  const auto serve = [&](bool dynamic) {
+    return RunExperiment(recording, {.served = {4}, .dynamic = dynamic, .times = false}).value().replayed;
+  };
+  EXPECT_EQ(serve(false).bytes[kUpstream], 30 * kMiB);
+  EXPECT_TRUE(serve(false).growths.empty());
+  EXPECT_EQ(serve(true).bytes[kDynamic], 30 * kMiB);
+  EXPECT_GE(serve(true).growth_bytes(), 28 * kMiB);
+}
+
 TEST(ExperimentTest, SeveralIterationsAreServedInTurnEachWithItsPeaks) {
   // The last but one asks for 30 MiB more; what that took stays held.
   const std::string more = " I +a=8388608 +x=31457280 +b=1048576 -a -b -x I +a=8388608 +b=1048576 -a -b";
@@ -152,10 +163,10 @@ TEST(ReplayerTest, ABadPlanNeverOverlaps) {
   plan.cycle.resize(1);
   plan.cycle[0].entries = {{.bytes = kMiB, .min_bytes = kMiB, .max_bytes = kMiB, .slot = 0},
                            {.bytes = 2 * kMiB, .min_bytes = 2 * kMiB, .max_bytes = 2 * kMiB, .slot = 1}};
-  const Replayed replayed = ReplayRun(run, plan, 1).value();
+  const Replayed replayed = ReplayRun(run, plan, {.first = 1}).value();
   EXPECT_EQ(replayed.requests[kPlanned], 1u);
   EXPECT_EQ(replayed.requests[kPlanned] + replayed.requests[kDynamic] + replayed.requests[kUpstream], 2u);
-  EXPECT_THAT(std::string(ReplayRun(run, DevicePlan{}, 1).status().message()), HasSubstr("no arena"));
+  EXPECT_THAT(std::string(ReplayRun(run, DevicePlan{}, {.first = 1}).status().message()), HasSubstr("no arena"));
 }
 
 TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
@@ -165,6 +176,11 @@ TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
     EXPECT_GT(floor.ratio, 1.0);
     EXPECT_LE(floor.ratio, 1.01);
   }
+  EXPECT_EQ(ChosenFloors({}).value().size(), Floors().size());
+  ASSERT_EQ(ChosenFloors({"gpt_moe16/tail-cut"}).value().size(), 1u);
+  EXPECT_TRUE(ChosenFloors({"gpt_moe16/tail-cut"}).value()[0].cut_tail);
+  EXPECT_THAT(std::string(ChosenFloors({"gpt"}).status().message()),
+              AllOf(HasSubstr("gpt_moe16/edited"), HasSubstr("found gpt")));
   FloorResult result{.floor = {.name = "x", .run = "x", .ratio = 1.01}, .experiments = std::vector<Experiment>(2)};
   result.experiments[0].replayed = {.peak_live_bytes = 1000, .peak_held_bytes = 1000};
   result.experiments[1].replayed = {.peak_live_bytes = 1000, .peak_held_bytes = 1019};
