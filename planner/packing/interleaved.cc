@@ -78,14 +78,15 @@ class Completion {
 
   [[nodiscard]] Bytes height() const { return height_; }
 
-  // What lives for long above all that has its place, for at the peaks there is no room below. False when it can no
-  // longer lower the height, or time is up.
+  // Light blocks that live for long above all that has its place, for at the peaks there is no room below. False when
+  // it can no longer lower the height, or time is up.
   bool PlaceRest(std::span<const BlockIndex> order) {
     constexpr std::size_t kBlocksBetweenChecks = 1024;
     const Offset top = height_;
+    const Bytes light = LightBytes(instance_);
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (height_ >= state_.height() || (i % kBlocksBetweenChecks == 0 && state_.OutOfTime())) return false;
-      PlaceLowest(order[i], IsLong(instance_[order[i]]) ? top : 0);
+      PlaceLowest(order[i], instance_[order[i]].bytes < light && IsLong(instance_[order[i]]) ? top : 0);
     }
     return true;
   }

@@ -15,6 +15,22 @@ constexpr std::uint32_t kNone = TrailSegment::kNone;
 // Lengths change by even numbers where earlier rounds are touched too: what was odd then stays odd.
 std::uint32_t EvenAbove(std::uint32_t length) { return length + (length & 1); }
 
+// Whether tensors may fill a range of the length.
+bool IsFillable(const TrailProblem& problem, std::uint32_t length) {
+  return length == 0 || length >= ((length & 1) != 0 ? problem.least_odd : problem.least_even);
+}
+
+bool HoldsCritical(const TrailProblem& problem, std::uint32_t length) {
+  return length >= problem.critical && IsFillable(problem, length - problem.critical);
+}
+
+// The least even one that holds a critical piece.
+std::uint32_t SeedLength(const TrailProblem& problem) {
+  std::uint32_t length = EvenAbove(problem.critical);
+  while (!HoldsCritical(problem, length)) length += 2;
+  return length;
+}
+
 // What guides the greedy choice. Costs are in units.
 struct Weights {
   double segment = 20;    // of a new segment
@@ -36,11 +52,15 @@ struct State {
   std::vector<std::uint32_t> now;  // of a segment: its length
   std::vector<std::vector<std::uint32_t>> of_chain;
   std::vector<std::uint32_t> left;  // of a chain: units that no segment has yet
-  std::vector<std::uint32_t> odd;   // of a chain: segments of odd length
+  // Of a chain: segments of odd length; where passes are odd, what is left is one more.
+  std::vector<std::uint32_t> odd;
 
   explicit State(const TrailProblem& problem)
-      : of_chain(problem.chains + 1), left(problem.chains + 1, problem.pass), odd(problem.chains + 1, 0) {
+      : of_chain(problem.chains + 1),
+        left(problem.chains + 1, problem.pass),
+        odd(problem.chains + 1, problem.pass & 1) {
     left[problem.chains] = problem.room;
+    odd[problem.chains] = 0;
   }
 };
 
@@ -48,11 +68,7 @@ struct State {
 class Step {
  public:
   Step(const TrailProblem& problem, const Weights& weights, State& state, Random& random)
-      : problem_(problem),
-        weights_(weights),
-        state_(state),
-        random_(random),
-        seed_length_(EvenAbove(problem.critical)) {}
+      : problem_(problem), weights_(weights), state_(state), random_(random), seed_length_(SeedLength(problem)) {}
 
   // The room goes over from one chain to the other; none where no seam will do.
   [[nodiscard]] std::optional<SeamMove> Serve(std::uint32_t from, std::uint32_t to) {
@@ -110,6 +126,11 @@ class Step {
     return weights_.odd * odd;
   }
 
+  // What remains must hold a critical piece, so that the seam on its other side can still move.
+  [[nodiscard]] bool MayRemain(std::uint32_t length, bool is_end) const {
+    return is_end ? IsFillable(problem_, length) : HoldsCritical(problem_, length);
+  }
+
   void Consider(Option option) {
     option.cost += weights_.noise * random_.Unit();
     if (!best_ || option.cost < best_->cost) best_ = option;
@@ -123,16 +144,15 @@ class Step {
     for (const Side side : {Side::kRight, Side::kLeft}) {
       const std::uint32_t neighbour = Neighbour(segment, side);
       const bool is_end = Neighbour(segment, side == Side::kRight ? Side::kLeft : Side::kRight) == kNone;
-      // What remains must hold a critical piece, so that the seam on its other side can still move.
-      const std::uint32_t needed = problem_.room + (is_end ? 0 : problem_.critical);
-      const std::uint32_t added = length >= needed ? 0 : EvenAbove(needed - length);
+      std::uint32_t added = length >= problem_.room ? 0 : EvenAbove(problem_.room - length);
+      while (!MayRemain(length + added - problem_.room, is_end)) added += 2;
       if (added > state_.left[from]) continue;
       // Of equals, the longest.
       const double cost = Price(from, added) + *odd_cost - 1e-3 * length;
       if (neighbour == kNone) {
         if (state_.left[to] < seed_length_ || !CriticalFits(to, false)) continue;
         Consider({weights_.segment + Price(to, seed_length_) + cost, segment, kNone, added, side});
-      } else if (state_.segments[neighbour].chain == to && state_.now[neighbour] >= problem_.critical &&
+      } else if (state_.segments[neighbour].chain == to && HoldsCritical(problem_, state_.now[neighbour]) &&
                  CriticalFits(to, state_.now[neighbour] & 1)) {
         Consider({cost, segment, neighbour, added, side});
       }
@@ -146,7 +166,7 @@ class Step {
     if (!odd_cost) return;
     const double cost = weights_.segment + Price(from, length) + *odd_cost;
     for (const std::uint32_t segment : state_.of_chain[to]) {
-      if (state_.now[segment] < problem_.critical || !CriticalFits(to, state_.now[segment] & 1)) continue;
+      if (!HoldsCritical(problem_, state_.now[segment]) || !CriticalFits(to, state_.now[segment] & 1)) continue;
       if (Neighbour(segment, Side::kRight) == kNone) {
         Consider({cost, kNone, segment, 0, Side::kLeft});
       } else if (Neighbour(segment, Side::kLeft) == kNone) {
@@ -159,7 +179,11 @@ class Step {
 
   // The first round's room is what it is.
   [[nodiscard]] std::uint32_t LengthOfNewFrom(std::uint32_t from) const {
-    return from == problem_.chains ? problem_.room : EvenAbove(problem_.room);
+    std::uint32_t length = problem_.room;
+    if (from == problem_.chains) return length;
+    length = EvenAbove(length);
+    while (!IsFillable(problem_, length - problem_.room)) length += 2;
+    return length;
   }
 
   std::uint32_t Append(std::uint32_t chain, std::uint32_t length) {

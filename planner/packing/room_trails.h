@@ -37,6 +37,9 @@ struct TrailProblem {
   // segments of odd length need one each.
   std::uint32_t odd_tensors = 0;
   std::uint32_t odd_critical = 0;
+  // The shortest tensors that are not critical.
+  std::uint32_t least_even = 2;
+  std::uint32_t least_odd = 1;
   // The chain of each round; that of the round before the first is the room's own, numbered `chains`.
   std::vector<std::uint32_t> chain_of_round = {};
 

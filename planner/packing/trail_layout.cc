@@ -236,6 +236,11 @@ TrailProblem TrailProblemOf(const Instance& instance, const PassRounds& rounds) 
                        .critical = units(rounds.critical_bytes),
                        .odd_tensors = odd(pass.critical) + odd(pass.body),
                        .odd_critical = odd(pass.critical)};
+  problem.least_even = problem.least_odd = problem.pass;
+  for (const BlockIndex block : pass.body) {
+    std::uint32_t& least = (units(instance[block].bytes) & 1) != 0 ? problem.least_odd : problem.least_even;
+    least = std::min(least, units(instance[block].bytes));
+  }
   const std::vector<std::uint32_t> chains = ChainsOf(rounds);
   for (std::uint32_t round = 0; round < rounds.rounds; ++round) {
     problem.chain_of_round.push_back(chains[rounds.freed[round]]);
