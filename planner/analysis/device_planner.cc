@@ -9,6 +9,7 @@
 #include "planner/analysis/idle_checks.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
+#include "planner/analysis/refine.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
 #include "planner/analysis/space_report.h"
@@ -118,7 +119,7 @@ SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& opti
   return solved;
 }
 
-absl::Status DevicePlanner::Analyse(bool all_streams) {
+absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed) {
   report_.device = device_.device;
   report_.held_peak_bytes = device_.held_peak_bytes;
   report_.segments = SummarizeSegments(device_, traced_.segmentation);
@@ -137,6 +138,15 @@ absl::Status DevicePlanner::Analyse(bool all_streams) {
   report_.peak = FindPeak(device_, &model_, phases);
   for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {
     report_.segments[i].stability = StabilityOf(*cycle, device_, i);
+  }
+  if (observed != nullptr) {
+    Widened widened;
+    if (absl::Status status = Widen(device_, *observed, &model_, &widened); !status.ok()) {
+      return status;
+    }
+    model_.observed = observed;
+    report_.notes.push_back(absl::StrCat("refined by what later runs saw: ", widened.sizes,
+                                         " requests of other sizes than traced, ", widened.lives, " of longer lives"));
   }
   return absl::OkStatus();
 }

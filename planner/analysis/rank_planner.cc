@@ -64,7 +64,7 @@ absl::Status RankPlanner::Analyse() {
   }
   StartReport(traced_, &result_.report);
   for (Device& device : devices_) {
-    const absl::Status status = device.planner.Analyse(options_.all_streams);
+    const absl::Status status = device.planner.Analyse(options_.all_streams, ObservedOf(device.planner.device()));
     if (!options_.plan) {
       if (!status.ok()) device.planner.report().warnings.emplace_back(status.message());
       continue;
@@ -78,6 +78,15 @@ absl::Status RankPlanner::Analyse() {
   }
   seconds_ += SecondsSince(start);
   return absl::OkStatus();
+}
+
+const ObservedDevice* RankPlanner::ObservedOf(DeviceIndex device) const {
+  if (!options_.observed.has_value()) {
+    return nullptr;
+  }
+  const auto found = std::find_if(options_.observed->devices.begin(), options_.observed->devices.end(),
+                                  [&](const ObservedDevice& observed) { return observed.device == device; });
+  return found == options_.observed->devices.end() ? nullptr : &*found;
 }
 
 bool RankPlanner::HasProblem() const {

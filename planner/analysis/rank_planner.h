@@ -11,6 +11,7 @@
 #include "planner/analysis/rank_report.h"
 #include "planner/analysis/traced_rank.h"
 #include "planner/packing/solver.h"
+#include "proto/model/observed.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 
@@ -22,6 +23,7 @@ struct RankPlannerOptions {
   PackingOptions packing;   // for each device
   SlotChoice slots;
   const SlotJudge* slot_judge = nullptr;  // overrules `slots`; may be null
+  std::optional<Observed> observed;       // by runs in Alloc mode: widens what was traced
   std::string planner_version;
 };
 
@@ -59,6 +61,7 @@ class RankPlanner {
     DevicePlanner planner;
     bool has_problem = false;
   };
+  [[nodiscard]] const ObservedDevice* ObservedOf(DeviceIndex device) const;
   [[nodiscard]] absl::Status FinishPlan(const RankPacking& packing);
 
   TracedRank traced_;

@@ -13,6 +13,7 @@
 #include "planner/analysis/alignment.h"
 #include "planner/analysis/cycle.h"
 #include "planner/analysis/lifetimes.h"
+#include "proto/model/observed.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {
@@ -37,6 +38,7 @@ struct SteadyModel {
   Cycle cycle;
   std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
   bool all_streams = true;                       // blocks of other streams, and recorded on such, have places, too
+  const ObservedDevice* observed = nullptr;      // the model was widened by it (refine.h)
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
   // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first

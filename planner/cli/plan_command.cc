@@ -22,6 +22,8 @@ ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.")
 ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
 ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
           "Seconds to search for a better packing, per rank; less where the lower bound is reached.");
+ABSL_FLAG(bool, refine, false,
+          "Widen what was traced by the sizes and lives that runs in Alloc mode saw (DIR/output/observed).");
 ABSL_FLAG(absl::optional<double>, headroom, absl::nullopt,
           "Percent: give every request of varying size a slot of its own, so much larger than the largest size traced. "
           "Else whatever holds least in a trial.");
@@ -89,6 +91,7 @@ absl::StatusOr<std::vector<std::uint32_t>> RanksToPlan(const RunDirectory& direc
 PlanJobsOptions JobsOptions() {
   PlanJobsOptions options;
   options.trace_only = absl::GetFlag(FLAGS_trace_only);
+  options.refine = absl::GetFlag(FLAGS_refine);
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
     options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -168,7 +171,8 @@ const Command& PlanCommand() {
        "The table: peak live is the greatest sum of live blocks, each rounded up to 512 bytes; arena is what the plan "
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
-       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom", "seed"}},
+       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom", "refine",
+        "seed"}},
       RunPlan};
   return command;
 }

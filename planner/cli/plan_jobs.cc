@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/analysis/rank_planner.h"
+#include "planner/cli/read_observed.h"
 #include "planner/cli/read_trace.h"
 #include "planner/cli/shared_packings.h"
 #include "planner/cli/task_queue.h"
@@ -95,8 +96,14 @@ class Job : public std::enable_shared_from_this<Job> {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " is the trace of another rank: expected ", rank_, ", found ", fingerprint.rank));
     }
+    RankPlannerOptions options = PlannerOptions();
+    if (shop_.options.refine) {
+      absl::StatusOr<Observed> observed = ReadObserved(shop_.directory.ObservedPath(rank_));
+      if (!observed.ok()) return observed.status();
+      options.observed = *std::move(observed);
+    }
     shop_.progress->Doing(rank_, "analysis");
-    planner_.emplace(*std::move(traced), PlannerOptions());
+    planner_.emplace(*std::move(traced), std::move(options));
     const absl::Status status = planner_->Analyse();
     return status.ok() ? status : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }

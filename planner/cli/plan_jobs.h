@@ -16,6 +16,7 @@ namespace stalloc::planner {
 
 struct PlanJobsOptions {
   bool trace_only = false;
+  bool refine = false;                                 // by what runs in Alloc mode saw
   int threads = 1;                                     // in all
   std::chrono::steady_clock::duration packing_time{};  // per device of a rank
   std::uint64_t seed = 1;

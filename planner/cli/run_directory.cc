@@ -45,6 +45,10 @@ std::string RunDirectory::PlanPath(std::uint32_t rank) const {
   return absl::StrFormat("%s/output/plan/rank%05d.plan", path_, rank);
 }
 
+std::string RunDirectory::ObservedPath(std::uint32_t rank) const {
+  return absl::StrFormat("%s/output/observed/rank%05d.observed", path_, rank);
+}
+
 std::string RunDirectory::ReportPath(std::uint32_t rank, const std::string& extension) const {
   return absl::StrFormat("%s/output/trace_analysis/rank%05d.%s", path_, rank, extension);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/held_bytes.h"
 #include "planner/analysis/plan_builder.h"
+#include "planner/analysis/refine.h"
 #include "planner/trial/trial_run.h"
 #include "proto/model/plan_shape.h"
 
@@ -37,10 +38,15 @@ std::vector<bool> ServedSegments(const DeviceTrace& device, const Cycle& cycle, 
   return served;
 }
 
-Fold HoldOut(const DeviceTrace& device, const SteadyModel& model, std::uint32_t iteration) {
+absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model, std::uint32_t iteration) {
   Cycle cycle = model.cycle;
   cycle.typical[iteration] = false;
-  return {CompareIterations(device, cycle, model.all_streams), ServedSegments(device, cycle, iteration)};
+  Fold fold{CompareIterations(device, cycle, model.all_streams), ServedSegments(device, cycle, iteration)};
+  if (model.observed != nullptr) {
+    Widened ignored;
+    if (absl::Status status = Widen(device, *model.observed, &fold.model, &ignored); !status.ok()) return status;
+  }
+  return fold;
 }
 
 // What is the same for all candidates.
@@ -127,7 +133,9 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
   report.held_out = IterationsToHoldOut(model.cycle);
   std::vector<Fold> folds;
   for (const std::uint32_t iteration : report.held_out) {
-    folds.push_back(HoldOut(device, model, iteration));
+    absl::StatusOr<Fold> fold = HoldOut(device, model, iteration);
+    if (!fold.ok()) return fold.status();
+    folds.push_back(*std::move(fold));
   }
   if (folds.empty()) {
     folds.push_back({model, ServedSegments(device, model.cycle, std::nullopt)});

@@ -181,6 +181,28 @@ TEST(PlannerTest, WhatVariesIsPlannedAsATrialSays) {
   EXPECT_GT(roomy, 10u);
 }
 
+TEST(PlannerTest, RefinesByWhatLaterRunsSaw) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+w=4096 " + Repeat("I +a=4096 +d=2048 -d +b=512 -b -a ", 3)));
+  const ProcessResult without = folder.Run({"plan", folder.path(), "--refine"});
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.err, AllOf(HasSubstr("output/observed/rank00000.observed"), HasSubstr("STALLOC_MODE=Alloc")));
+  folder.WriteFile("output/observed/rank00000.observed",
+                   "stalloc-observed 1\ndevice 0 1 3\nentry 1 1 512 8192 1 9 4\n");
+  const ProcessResult refined = folder.Run({"plan", folder.path(), "--refine"});
+  EXPECT_EQ(refined.exit_code, 0) << refined.err;
+  const auto plan = ReadPlan(folder.Path("output/plan/rank00000.plan"));
+  ASSERT_TRUE(plan.ok()) << plan.error();
+  const Entry& entry = plan.value().devices[0].cycle[0].entries[1];
+  EXPECT_EQ(entry.entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(entry.max_bytes, 8192u);
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.txt"), HasSubstr("1 requests of other sizes"));
+  folder.WriteFile("output/observed/rank00000.observed", "stalloc-observed 1\ndevice 0 2 3\n");
+  const ProcessResult foreign = folder.Run({"plan", folder.path(), "--refine"});
+  EXPECT_EQ(foreign.exit_code, 1);
+  EXPECT_THAT(foreign.err, HasSubstr("of the plan of another trace"));
+}
+
 TEST(PlannerTest, TraceOnlyWritesNoPlan) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());
