@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -9,19 +10,24 @@
 namespace stalloc::planner {
 namespace {
 
-// Of a plan made from this model; its cycle may be unrolled any number of times.
-bool IsOfPlan(const ObservedDevice& observed, const DeviceTrace& device, const SteadyModel& model) {
-  const std::vector<std::uint32_t>& scripts = observed.script_entries;
-  const std::size_t prologue = std::size_t{model.cycle.warmup} + 1;
-  if (scripts.size() <= prologue || (scripts.size() - prologue) % model.cycle.period != 0) {
-    return false;
+// Entries of each script of a plan made from this model.
+std::vector<std::uint32_t> ScriptEntries(const DeviceTrace& device, const SteadyModel& model) {
+  std::vector<std::uint32_t> entries;
+  for (std::uint32_t segment = 0; segment <= model.cycle.warmup; ++segment) {
+    entries.push_back(static_cast<std::uint32_t>(device.segments[segment].allocations.size()));
   }
-  for (std::size_t s = 0; s < scripts.size(); ++s) {
-    const std::size_t entries = s < prologue ? device.segments[s].allocations.size()
-                                             : model.scripts[(s - prologue) % model.cycle.period].size();
-    if (scripts[s] != entries) return false;
+  for (const auto& script : model.scripts) entries.push_back(static_cast<std::uint32_t>(script.size()));
+  return entries;
+}
+
+// The plan's cycle may be unrolled any number of times.
+bool IsOfPlan(std::vector<std::uint32_t> expected, const std::vector<std::uint32_t>& found, std::uint32_t period) {
+  const std::size_t once = expected.size();
+  while (expected.size() < found.size() || (expected.size() - once) % period != 0) {
+    const std::uint32_t entries = expected[expected.size() - period];
+    expected.push_back(entries);
   }
-  return true;
+  return expected == found;
 }
 
 bool WidenSizes(const ObservedEntry& seen, CycleEntry* entry) {
@@ -48,11 +54,11 @@ bool WidenLife(const ObservedEntry& seen, CycleEntry* entry) {
 }  // namespace
 
 absl::Status Widen(const DeviceTrace& device, const ObservedDevice& observed, SteadyModel* model, Widened* widened) {
-  if (!IsOfPlan(observed, device, *model)) {
+  const std::vector<std::uint32_t> expected = ScriptEntries(device, *model);
+  if (!IsOfPlan(expected, observed.script_entries, model->cycle.period)) {
     return absl::FailedPreconditionError(
         absl::StrCat("what was observed is of the plan of another trace: expected scripts of ",
-                     device.segments[0].allocations.size(), " requests and so on, found ",
-                     absl::StrJoin(observed.script_entries, ", ")));
+                     absl::StrJoin(expected, ", "), " entries, found ", absl::StrJoin(observed.script_entries, ", ")));
   }
   const std::uint32_t prologue = model->cycle.warmup + 1;
   for (const ObservedEntry& seen : observed.entries) {

@@ -119,6 +119,22 @@ TEST(SlotTrialTest, WithTwoIterationsThePlanOfBothServesBoth) {
   EXPECT_EQ(trial.candidates[trial.taken].held_bytes(), 32 * kMiB);
 }
 
+TEST(SlotTrialTest, WhatLaterRunsSawIsPlannedForOnTrialAndInThePlan) {
+  // 26 MiB for the first expert were never traced.
+  RankPlannerOptions options;
+  options.packing.time = std::chrono::seconds(1);
+  const SlotTrial judge(0.0);
+  options.slot_judge = &judge;
+  options.observed.emplace().devices.push_back({0, {0, 3}, {{1, 0, 8 * kMiB, 26 * kMiB, 2, 30, 1}}});
+  const auto solver = MakePortfolio();
+  const Trace trace = TraceFromScript(SharedTokens({8, 18, 11, 23}));
+  const RankResult result = PlanRank(trace, options, *solver).value();
+  ASSERT_TRUE(result.plan_status.ok()) << result.plan_status;
+  const DevicePlan& plan = result.plan->devices[0];
+  EXPECT_EQ(plan.slots[plan.cycle[0].entries[0].slot].capacity, 26 * kMiB);
+  EXPECT_GE(PackingOf(result).trial->candidates[0].plan_bytes, (26 + 16) * kMiB);  // 24 for the second expert
+}
+
 // Fails when it is asked.
 class NeverAsked final : public SlotJudge {
  public:
