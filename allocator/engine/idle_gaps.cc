@@ -96,15 +96,15 @@ class GapFinder {
   [[nodiscard]] std::size_t size() const { return requests_.size(); }
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
 
-  // Calls visit(request, uses, end) at each request's place, last one first: what is used next when, and until when the
-  // request's block lives.
+  // Calls visit(request, uses, begin, end) at each request's place, last one first: what is used next when, and until
+  // when the request's block lives.
   template <typename Visit>
   void Sweep(Visit&& visit) {
     auto end = ends_.begin();
     for (const Occurrence& begin : begins_) {
       for (; end != ends_.end() && end->at >= begin.at; ++end) Assign(*end, kInUse);
       if (TakesSlot(begin)) Assign(begin, begin.at);
-      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, EndOf(begin));
+      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, begin.at, EndOf(begin));
     }
   }
 
@@ -175,8 +175,10 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   script_begins_.push_back(entries);
   GapFinder finder(plan, limit);
   spans_.resize(entries);
-  finder.Sweep([&](std::size_t request, const NextUses& uses, Position end) {
+  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
     const Entry& entry = finder.entry(request);
+    spans_[request].begin = begin;
+    spans_[request].end = end;
     if (ToGranule(std::max(entry.max_bytes, entry.bytes)) < least) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.
     const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
@@ -194,6 +196,33 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
     for (const Script& one : *scripts) FindNeighbours(one, script_begins_[script++]);
   }
+  SortBySize(plan);
+}
+
+void IdleGaps::SortBySize(const DevicePlan& plan) {
+  std::uint32_t at = 0;
+  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
+    for (const Script& script : *scripts) {
+      for (const Entry& entry : script.entries) {
+        const bool has_one_size = entry.entry_class != EntryClass::kDynamic;
+        if (has_one_size && spans_[at].count > 0) by_size_.push_back({ToGranule(entry.bytes), at});
+        ++at;
+      }
+    }
+  }
+  std::sort(by_size_.begin(), by_size_.end());
+}
+
+std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
+  const SizedIterator behind = FirstOfSize(script, entry, granules);
+  std::size_t longest = kNone;
+  const auto consider = [&](const Sized& found) {
+    if (!IsNear(found, script, entry, granules)) return;
+    if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
+  };
+  if (behind != by_size_.end()) consider(*behind);
+  if (behind != by_size_.begin()) consider(*std::prev(behind));
+  return longest;
 }
 
 void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {

@@ -13,8 +13,11 @@
 // prologue and three rounds of the cycle: gaps of the cycle are those of its second round, with a round before it whose
 // blocks may still live and one behind it.
 //
-// A request that no entry explains is mostly one more of the kind that varies around it: one more expert with tokens.
-// Its block is expected to live as long as the longest-lived of them; where nothing varies, of all around it.
+// A request that no entry explains is mostly an entry of its size, met too early or too late, or one more of the kind
+// that varies around it: one more expert with tokens. Its block is expected to live as long as the longest-lived of the
+// former, or else of the latter; where nothing varies, of all around it. Too long an expectation costs less than too
+// short a one: a weight's gradient, say, that is put where an activation would go is in the way of everything that
+// comes by until the optimizer.
 //
 // What is live beyond the plan is not known here: the caller checks (allocator/engine/dynamic_space.h).
 //
@@ -23,8 +26,10 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -55,22 +60,103 @@ class IdleGaps {
     const std::size_t at = std::min(begin + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
     return at < begin || around_[at] == kNone ? Window{} : WindowOf(around_[at]);
   }
+  // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
+  [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
+    const std::size_t longest = LongestOfSize(script, entry, granules);
+    return longest == kNone ? Window{} : WindowOf(longest);
+  }
+
+  // Requests from an entry to its block's free; the greatest number if it stays for good.
+  [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
+    return spans_[script_begins_[script] + static_cast<std::size_t>(entry)].life();
+  }
+  // From `entry` to the free of OfSize's; the greatest number if there is none.
+  [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry,
+                                         std::uint32_t granules) const noexcept {
+    const std::size_t longest = LongestOfSize(script, entry, granules);
+    return longest == kNone ? kForever : Remaining(longest, script, entry);
+  }
+  // From `entry` to the free of another one's block; 0 if that is over.
+  [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t other, std::int32_t entry) const noexcept {
+    return Remaining(script_begins_[script] + static_cast<std::size_t>(other), script, entry);
+  }
+  // Calls visit(entry) for some dozens of entries of this size around `entry`, none of them further away than kReach.
+  template <typename Visit>
+  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Visit&& visit) const noexcept {
+    constexpr int kMostToASide = 24;
+    const auto behind = FirstOfSize(script, entry, granules);
+    int seen = 0;
+    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules) && seen < kMostToASide; ++at) {
+      visit(static_cast<std::int32_t>(at->entry - script_begins_[script]));
+      ++seen;
+    }
+    seen = 0;
+    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules); --at) {
+      if (seen++ == kMostToASide) break;
+      visit(static_cast<std::int32_t>(std::prev(at)->entry - script_begins_[script]));
+    }
+  }
+
+  // Of an entry that may be another: its own, or that of those around it, whichever lasts longer.
+  [[nodiscard]] Window OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
+    const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
+    const bool longer = around_[at] != kNone && (spans_[at].count == 0 || spans_[around_[at]].end > spans_[at].end);
+    return WindowOf(longer ? around_[at] : at);
+  }
 
  private:
   struct Span {
     std::size_t first = 0;
     std::uint32_t count = 0;
+    std::uint64_t begin = 0;  // on the axis, as the end
+    std::uint64_t end = 0;
+    [[nodiscard]] std::uint64_t life() const noexcept { return end == kForever ? kForever : end - begin; }
   };
+  static constexpr std::uint64_t kForever = ~std::uint64_t{0};
+
+  [[nodiscard]] std::uint64_t Remaining(std::size_t other, std::uint32_t script, std::int32_t entry) const noexcept {
+    const std::size_t at =
+        std::min(script_begins_[script] + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
+    const std::uint64_t now = spans_[at].begin;
+    const std::uint64_t end = spans_[other].end;
+    return end == kForever ? kForever : end - std::min(end, now);
+  }
+
   static constexpr std::size_t kNone = ~std::size_t{0};
 
   [[nodiscard]] Window WindowOf(std::size_t entry) const noexcept {
     return {gaps_.data() + spans_[entry].first, spans_[entry].count};
   }
+  struct Sized {
+    std::uint32_t granules = 0;
+    std::uint32_t entry = 0;  // counted through prologue and cycle
+    auto operator<=>(const Sized&) const = default;
+  };
+  using SizedIterator = std::vector<Sized>::const_iterator;
+
+  // How far away an entry of a request's size may be to tell of it.
+  static constexpr std::uint32_t kReach = 512;
+
   void FindNeighbours(const Script& script, std::size_t begin);
+  void SortBySize(const DevicePlan& plan);
+  [[nodiscard]] SizedIterator FirstOfSize(std::uint32_t script, std::int32_t entry,
+                                          std::uint32_t granules) const noexcept {
+    const auto at = static_cast<std::uint32_t>(script_begins_[script] + static_cast<std::size_t>(entry));
+    return std::lower_bound(by_size_.begin(), by_size_.end(), Sized{granules, at});
+  }
+  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry,
+                            std::uint32_t granules) const noexcept {
+    const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
+    const bool inside = found.entry >= script_begins_[script] && found.entry < script_begins_[script + 1];
+    return found.granules == granules && inside && (found.entry > at ? found.entry - at : at - found.entry) <= kReach;
+  }
+  [[nodiscard]] std::size_t LongestOfSize(std::uint32_t script, std::int32_t entry,
+                                          std::uint32_t granules) const noexcept;
 
   std::vector<std::size_t> script_begins_;  // and one more: the number of entries
   std::vector<Span> spans_;                 // by entry
   std::vector<std::size_t> around_;         // by entry
+  std::vector<Sized> by_size_;              // ascending; those of one size that have gaps
   std::vector<Gap> gaps_;
 };
 

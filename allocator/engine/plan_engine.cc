@@ -99,7 +99,10 @@ struct PlanEngine::Impl {
   [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry) noexcept;
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, MissReason reason,
                             Lock& lock) noexcept;
-  [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, MissReason reason) const noexcept;
+  [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
+  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
+  [[nodiscard]] bool IsNextUser(std::int32_t entry) const noexcept;
+  [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle, Lock& lock) noexcept;
@@ -189,8 +192,14 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   const Granules granules = ToGranules(requested);
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
+    if (reason == MissReason::kUnmatched || reason == MissReason::kOccupied) {
+      const Place lent = FindLentSlot(entry, granules, stream);
+      if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
+        return {base + Offset{lent.granule} * kBlockAlignment, reason};
+      }
+    }
     DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
-    request.window = WindowOf(entry, reason);
+    request.window = WindowOf(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     const std::uint32_t granule = request.stream != kNoStream ? FindRoom(request, lock) : DynamicSpace::kNone;
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
@@ -201,14 +210,58 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   return {nullptr, reason};
 }
 
-// Out of sync the entry is a guess: the longer of two expectations is the safer one.
-IdleGaps::Window PlanEngine::Impl::WindowOf(std::int32_t entry, MissReason reason) const noexcept {
+// When the block will go, as far as the plan tells: nothing of requests outside the loop.
+IdleGaps::Window PlanEngine::Impl::WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
+  const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
-  if (reason == MissReason::kUnmatched && !matcher.in_sync()) return {};
-  if (entry >= 0 && matcher.in_sync()) return dynamic.gaps().Of(script, entry);
-  const IdleGaps::Window around = dynamic.gaps().Around(script, matcher.cursor());
-  return around.empty() && entry >= 0 ? dynamic.gaps().Of(script, entry) : around;
+  if (entry >= 0) return matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+  const IdleGaps::Window of_size = gaps.OfSize(script, matcher.cursor(), granules);
+  return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
+}
+
+// Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
+// its owner has not taken serves another of them as well. Not one that goes much earlier than this block is expected
+// to, nor one that other entries use before its own. Of several the one that goes first.
+Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept {
+  const IdleGaps& gaps = dynamic.gaps();
+  const std::uint32_t script = cursor.script_number();
+  const std::int32_t at = entry >= 0 ? entry : matcher.cursor();
+  const std::uint64_t life = entry >= 0 ? gaps.LifeOf(script, entry) : gaps.LifeOfSize(script, at, granules);
+  const std::uint64_t least = life - life / 8;
+  std::uint64_t best_life = ~std::uint64_t{0};
+  Place best;
+  gaps.ForEachOfSize(script, at, granules, [&](std::int32_t other) {
+    const std::uint64_t left = gaps.LifeLeft(script, other, at);
+    if (other == entry || left < least || (best.granules > 0 && left >= best_life)) return;
+    const Place& place = cursor.script()->PlaceOf(other);
+    const bool fits = place.granules >= granules && bindings[place.stream].handle() == stream;
+    if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules) || !IsNextUser(other)) return;
+    best = place;
+    best_life = left;
+  });
+  return best;
+}
+
+bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
+  const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  if (!withdrawn.empty() && withdrawn.Touches(place.granule, place.granule + granules)) return false;
+  if (OccupyInOrder(place, requested, stream, lock) != MissReason::kNone) return false;
+  --stats.planned_hits;
+  ++stats.dynamic_hits;
+  return true;
+}
+
+// No slot of an entry between the cursor and this one shares a byte with its slot.
+bool PlanEngine::Impl::IsNextUser(std::int32_t entry) const noexcept {
+  constexpr std::int32_t kFar = 64;
+  const Place& place = cursor.script()->PlaceOf(entry);
+  if (entry > matcher.cursor() + kFar) return false;
+  for (std::int32_t at = matcher.cursor(); at < entry; ++at) {
+    const Place& other = cursor.script()->PlaceOf(at);
+    if (other.granule < place.granule + place.granules && place.granule < other.granule + other.granules) return false;
+  }
+  return true;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.

@@ -41,7 +41,7 @@ Bytes ChunkBytesOf(Bytes arena_bytes) {
 DynamicSpaceOptions OptionsOf(const Arena& arena) {
   return {.limit_bytes = arena.reserved_bytes(),
           .mapped_bytes = arena.mapped_end(),
-          .least_bytes = LeastDynamicBytes(arena.mapped_end())};
+          .least_bytes = SmallBlockBytes(arena.mapped_end())};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.

@@ -94,7 +94,7 @@ DynamicSpaceOptions OptionsFor(const DevicePlan& plan, Bytes peak_live) {
   const Bytes mapped = RoundUp(plan.arena_bytes, kMappingUnit);
   return {.limit_bytes = mapped + kMostGrowth * RoundUp(peak_live, kMappingUnit),
           .mapped_bytes = mapped,
-          .least_bytes = LeastDynamicBytes(mapped)};
+          .least_bytes = SmallBlockBytes(mapped)};
 }
 
 class Server {

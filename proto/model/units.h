@@ -1,6 +1,7 @@
 // Units that every layer shares.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace stalloc {
@@ -22,6 +23,15 @@ inline constexpr Bytes kBlockAlignment = 512;
 // Size that a request occupies: at least one alignment unit, as PyTorch does.
 [[nodiscard]] constexpr Bytes BlockBytes(Bytes requested) {
   return requested == 0 ? kBlockAlignment : RoundUp(requested, kBlockAlignment);
+}
+
+// Blocks of an arena that are smaller are many, and weigh next to nothing: up to a 4096th of it, and 1 MiB at most
+// (what PyTorch calls small). Those that vary are not worth a search for room; those that have slots lie apart from the
+// others, so that one that stays too long is not in the way of a large one.
+[[nodiscard]] constexpr Bytes SmallBlockBytes(Bytes arena_bytes) {
+  constexpr Bytes kMost = Bytes{1} << 20;
+  constexpr Bytes kParts = 4096;
+  return RoundUp(std::clamp<Bytes>(arena_bytes / kParts, 1, kMost), kBlockAlignment);
 }
 
 }  // namespace stalloc

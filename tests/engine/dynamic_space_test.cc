@@ -217,6 +217,42 @@ TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) 
   EXPECT_EQ(Place(2 * kMiB), 6);
 }
 
+// Lent slots
+// ------------------------------------------------------------------------------------------------------------
+
+// Gradients of one size live until the optimizer; the first of them has no request this time.
+TEST_F(DynamicSpaceTest, ASlotThatItsOwnerDidNotTakeServesAnotherOfItsSize) {
+  std::vector<Expected> requests = {{2 * kMiB, 0, 40}, {2 * kMiB, 2 * kMiB, 40}, {2 * kMiB, 4 * kMiB, 40}};
+  for (int i = 0; i < 40; ++i) requests.push_back({kMiB + static_cast<Bytes>(i) * kBlockAlignment, 6 * kMiB, 1});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 2);
+  Free(0);  // early
+  EXPECT_EQ(Place(2 * kMiB), 4);
+  EXPECT_EQ(Place(2 * kMiB), 0);  // one more than planned
+  EXPECT_EQ(growth_->asked(), 0);
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.planned_hits, 3u);
+  EXPECT_EQ(stats.dynamic_hits, 1u);
+}
+
+TEST_F(DynamicSpaceTest, ASlotThatOthersUseFirstIsNotLent) {
+  std::vector<Expected> requests = {{2 * kMiB, 0, 1}};
+  for (int i = 1; i <= 20; ++i) requests.push_back({5 * kMiB + static_cast<Bytes>(i) * kBlockAlignment, 2 * kMiB, 1});
+  requests.push_back({2 * kMiB, 4 * kMiB, 8});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 7);  // above all slots, though the last one's bytes are free now
+}
+
+TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
+  Start(PlanOf({{2 * kMiB, 0, 1}, {2 * kMiB, 2 * kMiB, 50}, {3 * kMiB, 4 * kMiB, 1}}));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 2);
+  Free(0);
+  EXPECT_EQ(Place(2 * kMiB), 7);  // as long as its like before it, perhaps
+}
+
 // Streams -------------------------------------------------------------------------------------------------------------
 
 // Every event is done when it is waited for.

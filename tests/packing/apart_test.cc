@@ -1,0 +1,58 @@
+#include "planner/packing/apart.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "planner/packing/plan_check.h"
+#include "planner/packing/size_first_fit.h"
+
+namespace stalloc::planner {
+namespace {
+
+Packing BySize(const Problem& problem) { return MakeSizeFirstFit()->Solve(problem, {}); }
+
+Problem RandomProblem(std::mt19937_64& random) {
+  Problem problem;
+  for (std::uint64_t i = 0, count = random() % 60; i < count; ++i) {
+    const Tick begin = static_cast<Tick>(random() % 40);
+    Block block{
+        .id = i, .bytes = 512 * (random() % 20 + 1), .life = {begin, begin + 1 + static_cast<Tick>(random() % 20)}};
+    block.alignment = random() % 4 == 0 ? 4096 : 512;
+    problem.blocks.push_back(block);
+  }
+  return problem;
+}
+
+TEST(ApartTest, SmallBlocksLieBelowAllOthersAndThePackingHolds) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const Problem problem = RandomProblem(random);
+    const Bytes least = 512 * (random() % 22);
+    const Packing packing = PackApart(problem, least, BySize);
+    ASSERT_TRUE(CheckPacking(problem, packing).ok()) << CheckPacking(problem, packing).message();
+    Offset small_end = 0;
+    Offset large_begin = packing.height;
+    for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
+      const Bytes bytes = problem.blocks[i].bytes;
+      if (bytes < least) {
+        small_end = std::max(small_end, packing.offsets[i] + bytes);
+      } else {
+        large_begin = std::min(large_begin, packing.offsets[i]);
+      }
+    }
+    EXPECT_LE(small_end, large_begin) << "round " << round;
+  }
+}
+
+TEST(ApartTest, OneKindAloneIsPackedAsItIs) {
+  std::mt19937_64 random(2);
+  const Problem problem = RandomProblem(random);
+  EXPECT_EQ(PackApart(problem, 0, BySize).offsets, BySize(problem).offsets);
+  EXPECT_EQ(PackApart(problem, Bytes{1} << 30, BySize).offsets, BySize(problem).offsets);
+  EXPECT_EQ(PackApart({}, 512, BySize).height, 0u);
+}
+
+}  // namespace
+}  // namespace stalloc::planner
