@@ -148,9 +148,10 @@ TEST_F(CudaMemoryTest, APlanIsServedFromTheArena) {
               }
               return gpu.Stats();
             });
-  EXPECT_THAT(result, HasSubstr("\"requests\": 13, \"planned_hits\": 8, \"dynamic_hits\": 0, \"heap_hits\": 0, "
-                                "\"upstream\": 5"));
-  EXPECT_THAT(result, HasSubstr("\"arena_bytes\": 8388608"));
+  // The extra block has no slot: the arena grows for it.
+  EXPECT_THAT(result, HasSubstr("\"requests\": 13, \"planned_hits\": 8, \"dynamic_hits\": 4, \"heap_hits\": 0, "
+                                "\"upstream\": 1"));
+  EXPECT_THAT(result, HasSubstr("\"arena_bytes\": 10485760"));
 }
 
 // Work of another stream that is not done at the free must not reach the next user of the bytes.

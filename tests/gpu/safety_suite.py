@@ -34,6 +34,8 @@ LOG_LINES = 60
 # What is tested needs no NVLink multicast, and a process that dies in it can leave it broken for others.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 CHECKERS = "test_checkers_cuda.py"
+# pytest-benchmark takes xdist's presence for a warning, and warnings are errors here.
+PLUGINS_OFF = ["-p", "no:cacheprovider", "-p", "no:benchmark"]
 TEST_SECONDS = 290  # for one test
 WORKERS = max(2, min(8, (os.cpu_count() or 2) // 4))  # several parts run at a time, each test starts processes
 PYTORCH_WORKERS, PYTORCH_SECONDS = 8, 330  # PyTorch's tests: processes on a device, seconds for one mode
@@ -79,7 +81,8 @@ class Suite:
         for tool in ("racecheck", "memcheck"):
             self._add_pytest(tool, ["-k", tool], 300, file=CHECKERS)
         self._add_pytest("torch-sanitizer", ["-k", "torchs_sanitizer"], 300, file=CHECKERS)
-        for test in ("cuda_driver_test", "cuda_events_test", "cuda_arena_test", "cuda_memory_gpu_test"):
+        self._add_gtest("cuda_arena_test", alone=True)  # it looks at what is free on the device
+        for test in ("cuda_driver_test", "cuda_events_test", "cuda_memory_gpu_test"):
             self._add_gtest(test, devices=2 if test == "cuda_driver_test" else 1)
         if self.arguments.pytorch_tests is not None:
             self._add_pytorch(self.arguments.pytorch_tests)
@@ -93,7 +96,7 @@ class Suite:
     ) -> None:
         report = self.work / f"{name}.xml"
         workers = self.arguments.workers if workers is None else workers
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", *PLUGINS_OFF, f"--junitxml={report}"]
         command += ["-o", "junit_logging=no", f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml")]
         if importlib.util.find_spec("xdist") is not None:
             command += ["-n", str(workers)]
