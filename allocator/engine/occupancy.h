@@ -33,6 +33,7 @@ struct LiveRecord {
                                                    // stream's slot touches
   static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
+  static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
@@ -40,7 +41,7 @@ struct LiveRecord {
   std::uint16_t flags = 0;
   std::uint16_t stream = 0;  // index in StreamClocks
   std::uint16_t uses = 0;    // its list in ForeignUses; 0: no other stream
-  std::uint64_t stamp = 0;   // of its free, see StreamClocks
+  std::uint64_t stamp = 0;   // while it lives, of its entry (Observations); then of its free (StreamClocks)
 
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }

@@ -11,6 +11,7 @@
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/matcher.h"
+#include "allocator/engine/observations.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/script_cursor.h"
 #include "allocator/engine/slot_streams.h"
@@ -85,6 +86,7 @@ struct PlanEngine::Impl {
       : base(static_cast<std::byte*>(base_address)),
         arena_granules(ArenaGranules(plan, options)),
         cursor(plan),
+        observations(plan),
         occupancy(arena_granules, MaxBlocks(plan)),
         clocks(fence),
         freed(occupancy, clocks, MaxBlocks(plan)),
@@ -96,21 +98,24 @@ struct PlanEngine::Impl {
   }
 
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
-  [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry) noexcept;
-  Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, MissReason reason,
-                            Lock& lock) noexcept;
+  [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry,
+                                     Observations::Stamp& stamp) noexcept;
+  Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
+                            MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool IsNextUser(std::int32_t entry) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
-  [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle, Lock& lock) noexcept;
+  [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
+                                         Observations::Stamp stamp, Lock& lock) noexcept;
   [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
   [[nodiscard]] bool OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
                                     std::uint64_t& hits, Lock& lock) noexcept;
   void ForgetPrivacyOf(StreamIndex home) noexcept;
-  void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags) noexcept;
+  void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
+              Observations::Stamp stamp = 0) noexcept;
   void Vacate(LiveRecord& block) noexcept;
   [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
   Bytes Free(void* pointer) noexcept;
@@ -132,6 +137,7 @@ struct PlanEngine::Impl {
   const std::uint32_t arena_granules;
   Matcher matcher;
   ScriptCursor cursor;
+  Observations observations;
   Occupancy occupancy;
   StreamClocks clocks;
   FreedBlocks freed;
@@ -152,26 +158,28 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   ++stats.requests;
   Place place;
   std::int32_t entry = -1;
-  MissReason reason = FindPlace(requested, place, entry);
+  Observations::Stamp stamp = 0;
+  MissReason reason = FindPlace(requested, place, entry, stamp);
   const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, lock);
   if (reason == MissReason::kNone) {
     StreamBinding& binding = bindings[place.stream];
     if (stream == binding.handle() && occupancy.LastIn(place.granule, place.granule + granules) == nullptr) {
       binding.Used(cursor.iterations());
-      Occupy(place.granule, requested, binding.home(), place.flags);
+      Occupy(place.granule, requested, binding.home(), place.flags, stamp);
       ++stats.planned_hits;
     } else {
-      reason = OccupyInOrder(place, requested, stream, lock);
+      reason = OccupyInOrder(place, requested, stream, stamp, lock);
     }
   }
   if (reason == MissReason::kNone) return {base + Offset{place.granule} * kBlockAlignment, reason};
-  return ServeUnplanned(requested, stream, entry, reason, lock);
+  return ServeUnplanned(requested, stream, entry, stamp, reason, lock);
 }
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
-MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32_t& entry) noexcept {
+MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32_t& entry,
+                                       Observations::Stamp& stamp) noexcept {
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   if (cursor.fenced()) return MissReason::kFenced;
   const Granules granules = ToGranules(requested);
@@ -181,20 +189,23 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
+  if (matcher.in_sync()) stamp = observations.StampOf(match.entry);
+  if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations.watched();
   return place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;  // no place, or of a varying entry a
                                                                                   // larger size
 }
 
 // From the room beside the slots. `entry`: of the present script, whose request it is; -1: nobody knows.
 [[gnu::noinline]] PlanEngine::Allocation PlanEngine::Impl::ServeUnplanned(Bytes requested, StreamHandle stream,
-                                                                          std::int32_t entry, MissReason reason,
-                                                                          Lock& lock) noexcept {
+                                                                          std::int32_t entry, Observations::Stamp stamp,
+                                                                          MissReason reason, Lock& lock) noexcept {
   const Granules granules = ToGranules(requested);
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
     if (reason == MissReason::kUnmatched || reason == MissReason::kOccupied) {
       const Place lent = FindLentSlot(entry, granules, stream);
       if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
+        observations.Watch(*occupancy.Find(lent.granule), stamp);
         return {base + Offset{lent.granule} * kBlockAlignment, reason};
       }
     }
@@ -203,9 +214,11 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     const std::uint32_t granule = request.stream != kNoStream ? FindRoom(request, lock) : DynamicSpace::kNone;
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
+      observations.Watch(*occupancy.Find(granule), stamp);
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
   }
+  observations.Missed(stamp, granules);
   ++stats.misses[static_cast<std::size_t>(reason)];
   return {nullptr, reason};
 }
@@ -246,7 +259,7 @@ Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules, Stre
 bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
   const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   if (!withdrawn.empty() && withdrawn.Touches(place.granule, place.granule + granules)) return false;
-  if (OccupyInOrder(place, requested, stream, lock) != MissReason::kNone) return false;
+  if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
   --stats.planned_hits;
   ++stats.dynamic_hits;
   return true;
@@ -306,18 +319,22 @@ bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, Stream
 
 // The place was used before by blocks that left a trace, or the request comes from another stream than its entry's.
 [[gnu::noinline]] MissReason PlanEngine::Impl::OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
-                                                             Lock& lock) noexcept {
+                                                             Observations::Stamp stamp, Lock& lock) noexcept {
   const StreamIndex stream = clocks.IndexOf(handle);
   if (stream == kNoStream) return MissReason::kStream;
   const std::uint32_t end = place.granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   StreamNeeds needs;
-  if (!freed.Gather(place.granule, end, stream, needs)) return MissReason::kOccupied;
+  if (!freed.Gather(place.granule, end, stream, needs)) {
+    observations.WatchLast(occupancy, place.granule, end);
+    return MissReason::kOccupied;
+  }
   StreamBinding& binding = bindings[place.stream];
   if (!NeedsOfHome(binding, stream, needs) || (!needs.empty() && !clocks.can_order())) return MissReason::kStream;
 
   const bool at_home = binding.settled() && binding.home() == stream;
   freed.Take(place.granule, end);
-  Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & LiveRecord::kHandedOver);
+  constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched;
+  Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & kAnywhere, stamp);
   ++stats.planned_hits;
   if (needs.empty()) return MissReason::kNone;
   const std::uint64_t moving_until = binding.until();
@@ -376,14 +393,15 @@ bool PlanEngine::Impl::OrderOrPutBack(std::uint32_t granule, StreamIndex stream,
   return false;
 }
 
-void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream,
-                              std::uint16_t flags) noexcept {
+void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
+                              Observations::Stamp stamp) noexcept {
   LiveRecord record;
   record.granule = granule;
   record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
   record.flags = flags;
   record.stream = stream;
+  record.stamp = stamp;
   occupancy.Insert(record);
   ++stats.live_blocks;
   stats.live_bytes += record.bytes();
@@ -408,6 +426,7 @@ Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
     return 0;
   }
   const Bytes bytes = block->bytes();
+  if (block->Is(LiveRecord::kWatched)) observations.Freed(*block, matcher.cursor(), matcher.in_sync());
   Vacate(*block);
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
@@ -422,6 +441,7 @@ Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
 void PlanEngine::Impl::Follow() noexcept {
   const LoadedScript* script = cursor.script();
   matcher.Follow(script != nullptr ? &script->index() : nullptr, cursor.entry());
+  observations.Follow(cursor.script_number(), cursor.iterations());
 }
 
 // Looking
@@ -475,7 +495,7 @@ PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHan
   Lock lock(impl_->mutex);
   ++impl_->stats.requests;
   if (!impl_->active.load(std::memory_order_relaxed)) reason = MissReason::kInactive;
-  return impl_->ServeUnplanned(requested, stream, -1, reason, lock);
+  return impl_->ServeUnplanned(requested, stream, -1, 0, reason, lock);
 }
 
 void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
@@ -596,6 +616,18 @@ PlanPosition PlanEngine::Position() const noexcept {
           .in_sync = impl_->matcher.in_sync(),
           .fenced = cursor.fenced(),
           .iterations = cursor.iterations()};
+}
+
+ObservedDevice PlanEngine::Observed() const {
+  // Room first, outside the lock: a hook under this allocation could come back to the engine.
+  ObservedDevice observed = impl_->observations.device();
+  observed.entries.reserve(impl_->observations.size());
+  const Lock lock(impl_->mutex);
+  for (std::size_t number = 0; number < impl_->observations.size(); ++number) {
+    const ObservedEntry entry = impl_->observations.Of(number);
+    if (entry.requests > 0) observed.entries.push_back(entry);
+  }
+  return observed;
 }
 
 std::string PlanEngine::CheckInvariants() const {

@@ -25,6 +25,7 @@
 
 #include "allocator/engine/dynamic_space_options.h"
 #include "allocator/engine/stream_fence.h"
+#include "proto/model/observed.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
@@ -144,6 +145,9 @@ class PlanEngine {
   // The same without heap memory: copies what fits of them into `blocks`, returns how many there are.
   [[nodiscard]] std::size_t CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept;
   [[nodiscard]] PlanPosition Position() const noexcept;
+  // What the run has shown of entries that varied or were not served as planned (observations.h), up to the blocks that
+  // still live; no entries where the plan has none that vary. Allocates, cold.
+  [[nodiscard]] ObservedDevice Observed() const;
 
   // Walks every invariant (no two live blocks overlap, bitset and table agree, counters add up). Empty: fine.
   [[nodiscard]] std::string CheckInvariants() const;

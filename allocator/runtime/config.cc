@@ -178,6 +178,7 @@ const char* ModeName(Mode mode) noexcept {
 
 std::string Config::TracePath() const { return RankPath(*this, "/trace", ".trace"); }
 std::string Config::PlanPath() const { return RankPath(*this, "/output/plan", ".plan"); }
+std::string Config::ObservedPath() const { return RankPath(*this, "/output/observed", ".observed"); }
 std::string Config::SummaryPath() const { return RankPath(*this, "/log_output", ".summary.json"); }
 
 Result<Config> ReadConfig(EnvironmentReader environment) {

@@ -38,8 +38,9 @@ struct Config {
 
   // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.
   [[nodiscard]] std::string TracePath() const;
-  [[nodiscard]] std::string PlanPath() const;     // output/plan/rank00000.plan
-  [[nodiscard]] std::string SummaryPath() const;  // log_output/rank00000.summary.json
+  [[nodiscard]] std::string PlanPath() const;      // output/plan/rank00000.plan
+  [[nodiscard]] std::string ObservedPath() const;  // output/observed/rank00000.observed
+  [[nodiscard]] std::string SummaryPath() const;   // log_output/rank00000.summary.json
 };
 
 // `getenv`-like source, so that tests need no global environment. Errors name the variable, what is allowed and the

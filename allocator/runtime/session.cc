@@ -13,6 +13,7 @@
 #include "allocator/runtime/open_marks.h"
 #include "allocator/runtime/process_hooks.h"
 #include "allocator/runtime/stats_json.h"
+#include "proto/codec/observed_text.h"
 #include "proto/codec/plan_reader.h"
 
 namespace stalloc {
@@ -68,6 +69,7 @@ struct Session::Impl {
   void OpenReports();
   [[nodiscard]] std::string PlanTrouble(DeviceIndex device) const;
   void Degrade(const std::string& why, bool logged);
+  void WriteObserved();
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
@@ -249,6 +251,32 @@ Status Session::WriteSummary() const {
   return WriteFileAtomically(path, StatsJson() + "\n");
 }
 
+// Of runs that kept to their plans: the matches of one that gave its plan up are chance.
+void Session::Impl::WriteObserved() {
+  Observed observed;
+  std::size_t entries = 0;
+  {
+    const std::lock_guard lock(mutex);
+    for (const Device& device : devices) {
+      const PlanEngine* const engine = device.runtime->engine();
+      if (engine == nullptr || device.runtime->Stats().gave_up) continue;
+      ObservedDevice seen = engine->Observed();
+      entries += seen.entries.size();
+      if (!seen.entries.empty()) observed.devices.push_back(std::move(seen));
+    }
+  }
+  if (entries == 0) return;
+  const std::string path = config.ObservedPath();
+  Status written = MakeParentDirectories(path);
+  if (written.ok()) written = WriteFileAtomically(path, EncodeObserved(observed));
+  if (written.ok()) {
+    Log(LogSeverity::kInfo, "%zu entries of the plan were seen to differ from it: %s, for `stalloc plan --refine`",
+        entries, path.c_str());
+  } else {
+    Log(LogSeverity::kWarning, "what was seen of the plan is not kept: %s", written.error().c_str());
+  }
+}
+
 void Session::Finish() {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed) || self.finished.exchange(true)) return;
@@ -257,6 +285,7 @@ void Session::Finish() {
     const std::string error = self.recorder->GetCounters().write_error;
     if (!error.empty()) Log(LogSeverity::kError, "the trace is not whole: %s", error.c_str());
   }
+  self.WriteObserved();
   if (const Status written = WriteSummary(); !written.ok()) {
     Log(LogSeverity::kWarning, "no summary: %s", written.error().c_str());
   }

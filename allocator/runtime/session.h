@@ -51,8 +51,8 @@ class Session {
   [[nodiscard]] std::string StatsJson() const;
   // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
   Status WriteSummary() const;
-  // Ends the recording (the trace file gets its orderly end) and writes the summary. Runs at exit; later calls do
-  // nothing.
+  // Ends the recording (the trace file gets its orderly end) and writes the summary and, in Alloc mode, what was seen
+  // of entries that vary to Config::ObservedPath(). Runs at exit; later calls do nothing.
   void Finish();
 
   [[nodiscard]] const Config& config() const noexcept;

@@ -1,0 +1,78 @@
+#include "allocator/engine/observations.h"
+
+#include <algorithm>
+
+namespace stalloc {
+
+Observations::Observations(const DevicePlan& plan) {
+  device_.device = plan.device;
+  std::uint32_t entries = 0;
+  bool varies = false;
+  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
+    for (const Script& script : *scripts) {
+      const auto size = static_cast<std::uint32_t>(script.entries.size());
+      device_.script_entries.push_back(size);
+      script_firsts_.push_back(entries);
+      entries += size;
+      if (scripts == &plan.cycle) longest_ += size;
+      varies = varies || std::any_of(script.entries.begin(), script.entries.end(), [](const Entry& entry) {
+                 return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
+               });
+    }
+  }
+  script_firsts_.push_back(entries);
+  if (varies) seen_ = MappedArray<Seen>(entries);
+}
+
+void Observations::Follow(std::uint32_t script, std::uint64_t iterations) noexcept {
+  if (iterations == iterations_ || device_.script_entries.empty()) return;
+  passed_ += script_firsts_[script_ + 1] - first_;
+  iterations_ = iterations;
+  script_ = script;
+  first_ = script_firsts_[script];
+}
+
+void Observations::Watch(LiveRecord& block, Stamp stamp) const noexcept {
+  if (stamp == 0) return;
+  block.stamp = stamp;
+  block.flags |= watched();
+}
+
+void Observations::WatchLast(Occupancy& occupancy, std::uint32_t lo, std::uint32_t hi) const noexcept {
+  LiveRecord& block = *occupancy.Find(occupancy.LastIn(lo, hi)->granule);
+  if (!block.Is(LiveRecord::kFreed)) Watch(block, block.stamp);
+}
+
+Observations::Seen& Observations::Add(Stamp stamp, std::uint32_t granules) noexcept {
+  Seen& seen = seen_[(stamp >> 32) - 1];
+  seen.least = seen.requests == 0 ? granules : std::min(seen.least, granules);
+  seen.most = std::max(seen.most, granules);
+  ++seen.requests;
+  return seen;
+}
+
+void Observations::Missed(Stamp stamp, std::uint32_t granules) noexcept {
+  if (stamp != 0 && seen_.size() != 0) ++Add(stamp, granules).misses;
+}
+
+void Observations::Freed(const LiveRecord& block, std::int32_t cursor, bool in_sync) noexcept {
+  if (block.stamp == 0) return;
+  Seen& seen = Add(block.stamp, block.granules);
+  const std::uint32_t life = passed_ + static_cast<std::uint32_t>(cursor) - static_cast<std::uint32_t>(block.stamp);
+  if (in_sync && life <= longest_) seen.life = std::max(seen.life, life);
+}
+
+ObservedEntry Observations::Of(std::size_t entry) const noexcept {
+  const Seen& seen = seen_[entry];
+  const auto above = std::upper_bound(script_firsts_.begin(), script_firsts_.end(), entry);
+  const auto script = static_cast<std::uint32_t>(above - script_firsts_.begin()) - 1;
+  return {.script = script,
+          .entry = static_cast<std::uint32_t>(entry) - script_firsts_[script],
+          .min_bytes = Bytes{seen.least} * kBlockAlignment,
+          .max_bytes = Bytes{seen.most} * kBlockAlignment,
+          .life = seen.life,
+          .requests = seen.requests,
+          .misses = seen.misses};
+}
+
+}  // namespace stalloc
