@@ -10,14 +10,14 @@
 
 namespace stalloc {
 
-// Of one entry of the plan that was matched at least once.
+// Of one entry of the plan that was at least once not served as it was traced.
 struct ObservedEntry {
   std::uint32_t script = 0;  // counted through prologue and cycle
   std::uint32_t entry = 0;   // of the script
   Bytes min_bytes = 0;       // rounded up to kBlockAlignment
   Bytes max_bytes = 0;
   std::uint64_t life = 0;      // requests to the free, the most; 0: none was seen
-  std::uint64_t requests = 0;  // matched
+  std::uint64_t requests = 0;  // not served as they were traced
   std::uint64_t misses = 0;    // of them, not served from the arena
 
   bool operator==(const ObservedEntry&) const = default;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/codec/observed_text.h"
 #include "proto/codec/trace_reader.h"
 #include "tests/runtime/session_fixture.h"
 
@@ -127,6 +128,49 @@ TEST_F(SessionTest, WithoutDynamicSpaceTheRestIsUpstreams) {
                               "\"upstream\": 3, \"misses\": {\"unplanned\": 0, \"unknown_size\": 3, "),
                     HasSubstr("\"upstream_reserved_peak_bytes\": 7168"), HasSubstr("\"held_peak_bytes\": 334848"),
                     HasSubstr("\"efficiency\": 0.6116")));
+}
+
+TEST_F(SessionTest, WhatWasSeenOfEntriesThatVaryIsWrittenForTheNextPlan) {
+  Write(PlanFor(PlanBuilder().Each(100 * kKiB).EachUnplanned(200 * kKiB).Each(300 * kKiB).Build()));
+  Config config = ConfigFor(Mode::kAlloc);
+  config.log_level = 0;
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  for (const Bytes varying : {150 * kKiB, 250 * kKiB}) {
+    session->Mark(IterationMark(0));
+    for (const Bytes bytes : {100 * kKiB, varying, 300 * kKiB}) {
+      device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(config.ObservedPath()));
+  session->Finish();
+  const Result<Observed> observed = DecodeObserved(ReadFile(config.ObservedPath()));
+  ASSERT_TRUE(observed.ok()) << observed.error();
+  EXPECT_EQ(observed.value(), (Observed{{{kCpuDevice, {0, 3}, {{1, 1, 150 * kKiB, 250 * kKiB, 1, 2, 0}}}}}));
+  EXPECT_THAT(log_.text(), HasSubstr("1 entries of the plan were seen to differ from it: " + config.ObservedPath()));
+  EXPECT_THAT(directory_.Names(), ElementsAre("log_output/rank00000.summary.json", "output/observed/rank00000.observed",
+                                              "output/plan/rank00000.plan"));
+}
+
+TEST_F(SessionTest, NothingIsWrittenForTheNextPlanWhereNothingVaries) {
+  Write(SmallPlan());
+  const Config config = ConfigFor(Mode::kAlloc);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  SummaryOfThreeIterations(*session, config, *AddCpu(*session));
+  EXPECT_FALSE(std::filesystem::exists(config.ObservedPath()));
+}
+
+TEST_F(SessionTest, WhatWasSeenButCannotBeWrittenIsAWarning) {
+  Write(PlanFor(PlanBuilder().Each(100 * kKiB).EachUnplanned(200 * kKiB).Build()));
+  const Config config = ConfigFor(Mode::kAlloc);
+  std::ofstream(directory_.path() + "/output/observed") << "x";
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  session->Mark(IterationMark(0));
+  for (const Bytes bytes : {100 * kKiB, 150 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+  session->Finish();
+  EXPECT_THAT(log_.text(), AllOf(HasSubstr("what was seen of the plan is not kept"), HasSubstr("/output/observed")));
+  EXPECT_TRUE(std::filesystem::exists(config.SummaryPath()));
 }
 
 TEST_F(SessionTest, AMissingPlanIsRefused) {
