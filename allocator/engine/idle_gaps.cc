@@ -169,6 +169,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
     for (const Script& script : *scripts) {
       script_begins_.push_back(entries);
+      above_ = {static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment), limit};
       entries += script.entries.size();
     }
   }
@@ -232,15 +233,14 @@ void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {
   };
   const auto varies = [&](std::size_t at) {
     const EntryClass entry_class = script.entries[at].entry_class;
-    return entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional;
+    return (entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional) &&
+           spans_[begin + at].count > 0;
   };
   for (std::size_t at = 0; at < script.entries.size(); ++at) {
     std::size_t& longest = around_[begin + at];
     const std::size_t end = std::min(at + kNeighbourhood + 1, script.entries.size());
     for (std::size_t near = at - std::min(at, kNeighbourhood); near < end; ++near) {
-      if (spans_[begin + near].count == 0) continue;
-      const auto rank = [&](std::size_t entry) { return std::pair(varies(entry), life(entry)); };
-      if (longest == kNone || rank(near) > rank(longest - begin)) longest = begin + near;
+      if (varies(near) && (longest == kNone || life(near) > life(longest - begin))) longest = begin + near;
     }
   }
 }

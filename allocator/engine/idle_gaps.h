@@ -53,13 +53,17 @@ class IdleGaps {
   [[nodiscard]] Window Of(std::uint32_t script, std::int32_t entry) const noexcept {
     return WindowOf(script_begins_[script] + static_cast<std::size_t>(entry));
   }
-  // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; if none
-  // varies, of the longest-lived one.
+  // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
+  // if none varies.
   [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
-    const std::size_t begin = script_begins_[script];
-    const std::size_t at = std::min(begin + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
-    return at < begin || around_[at] == kNone ? Window{} : WindowOf(around_[at]);
+    return VariesAround(script, entry) ? WindowOf(around_[AtOrLast(script, entry)]) : Above();
   }
+  [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
+    return !IsEmpty(script) && around_[AtOrLast(script, entry)] != kNone;
+  }
+  // The room above all slots.
+  [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
+
   // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
   [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
@@ -115,9 +119,7 @@ class IdleGaps {
   static constexpr std::uint64_t kForever = ~std::uint64_t{0};
 
   [[nodiscard]] std::uint64_t Remaining(std::size_t other, std::uint32_t script, std::int32_t entry) const noexcept {
-    const std::size_t at =
-        std::min(script_begins_[script] + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
-    const std::uint64_t now = spans_[at].begin;
+    const std::uint64_t now = spans_[AtOrLast(script, entry)].begin;
     const std::uint64_t end = spans_[other].end;
     return end == kForever ? kForever : end - std::min(end, now);
   }
@@ -137,6 +139,13 @@ class IdleGaps {
   // How far away an entry of a request's size may be to tell of it.
   static constexpr std::uint32_t kReach = 512;
 
+  [[nodiscard]] bool IsEmpty(std::uint32_t script) const noexcept {
+    return script_begins_[script] == script_begins_[script + 1];
+  }
+  // REQUIRES: the script is not empty.
+  [[nodiscard]] std::size_t AtOrLast(std::uint32_t script, std::int32_t entry) const noexcept {
+    return std::min(script_begins_[script] + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
+  }
   void FindNeighbours(const Script& script, std::size_t begin);
   void SortBySize(const DevicePlan& plan);
   [[nodiscard]] SizedIterator FirstOfSize(std::uint32_t script, std::int32_t entry,
@@ -158,6 +167,7 @@ class IdleGaps {
   std::vector<std::size_t> around_;         // by entry
   std::vector<Sized> by_size_;              // ascending; those of one size that have gaps
   std::vector<Gap> gaps_;
+  Gap above_;
 };
 
 }  // namespace stalloc

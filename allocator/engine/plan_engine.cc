@@ -102,9 +102,9 @@ struct PlanEngine::Impl {
                                      Observations::Stamp& stamp) noexcept;
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
-  [[nodiscard]] bool IsNextUser(std::int32_t entry) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
@@ -200,9 +200,11 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
                                                                           std::int32_t entry, Observations::Stamp stamp,
                                                                           MissReason reason, Lock& lock) noexcept {
   const Granules granules = ToGranules(requested);
+  // The lock may have been open since the entry was found, and the script another by now.
+  if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
-    if (reason == MissReason::kUnmatched || reason == MissReason::kOccupied) {
+    if (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered())) {
       const Place lent = FindLentSlot(entry, granules, stream);
       if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
         observations.Watch(*occupancy.Find(lent.granule), stamp);
@@ -223,19 +225,26 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   return {nullptr, reason};
 }
 
+// Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
+// Else it is one that the traced run did not have, and nothing is known of it.
+bool PlanEngine::Impl::Disordered() const noexcept {
+  return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
+}
+
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
 IdleGaps::Window PlanEngine::Impl::WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
   if (entry >= 0) return matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+  if (!Disordered()) return gaps.Above();
   const IdleGaps::Window of_size = gaps.OfSize(script, matcher.cursor(), granules);
   return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
 }
 
 // Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
-// its owner has not taken serves another of them as well. Not one that goes much earlier than this block is expected
-// to, nor one that other entries use before its own. Of several the one that goes first.
+// its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
+// expected to. Of several the one that goes first.
 Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept {
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
@@ -246,10 +255,10 @@ Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules, Stre
   Place best;
   gaps.ForEachOfSize(script, at, granules, [&](std::int32_t other) {
     const std::uint64_t left = gaps.LifeLeft(script, other, at);
-    if (other == entry || left < least || (best.granules > 0 && left >= best_life)) return;
+    if (other >= at || left < least || (best.granules > 0 && left >= best_life)) return;
     const Place& place = cursor.script()->PlaceOf(other);
     const bool fits = place.granules >= granules && bindings[place.stream].handle() == stream;
-    if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules) || !IsNextUser(other)) return;
+    if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules)) return;
     best = place;
     best_life = left;
   });
@@ -262,18 +271,6 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
   if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
   --stats.planned_hits;
   ++stats.dynamic_hits;
-  return true;
-}
-
-// No slot of an entry between the cursor and this one shares a byte with its slot.
-bool PlanEngine::Impl::IsNextUser(std::int32_t entry) const noexcept {
-  constexpr std::int32_t kFar = 64;
-  const Place& place = cursor.script()->PlaceOf(entry);
-  if (entry > matcher.cursor() + kFar) return false;
-  for (std::int32_t at = matcher.cursor(); at < entry; ++at) {
-    const Place& other = cursor.script()->PlaceOf(at);
-    if (other.granule < place.granule + place.granules && place.granule < other.granule + other.granules) return false;
-  }
   return true;
 }
 

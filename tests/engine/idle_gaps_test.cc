@@ -161,10 +161,10 @@ TEST(IdleGapsTest, AroundAnEntryTheLongestLivedOfThoseThatVaryCounts) {
   ASSERT_EQ(gaps.Around(0, 11).size(), 1u);
   EXPECT_EQ(gaps.Around(0, 11)[0].lo, 8u);
   EXPECT_EQ(gaps.Around(0, 30).data(), gaps.Of(0, 12).data());
-  entries[70].expected_life = 40;  // nothing varies there
-  const IdleGaps others(plan, kLimit, 1);
-  EXPECT_EQ(others.Around(0, 60).data(), others.Of(0, 70).data());
-  EXPECT_FALSE(others.Around(0, 100).empty());
+  EXPECT_TRUE(gaps.VariesAround(0, 30));
+  EXPECT_FALSE(gaps.VariesAround(0, 60));
+  EXPECT_EQ(gaps.Around(0, 60).data(), gaps.Above().data());
+  EXPECT_EQ(gaps.Around(0, 100).data(), gaps.Above().data());
 }
 
 }  // namespace
