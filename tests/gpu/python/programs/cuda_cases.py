@@ -327,9 +327,7 @@ def empty_cache() -> dict[str, Any]:
         del block
         reserved_before = torch.cuda.memory_reserved()
         torch.cuda.empty_cache()
-        # The arena may have had the room, and grows for what it has not: it keeps both.
-        returned = reserved_before - torch.cuda.memory_reserved()
-        assert returned >= 400 * MIB or stalloc.stats()["dynamic_hits"] > 0
+        assert torch.cuda.memory_reserved() <= reserved_before - 400 * MIB
         assert intact(tensors)
     return {"served": served()}
 
