@@ -114,6 +114,7 @@ def child(arguments: argparse.Namespace, allocator: str, threads: int, mode: str
         "STALLOC_MODEL_INFO_PATH": directory,
         "STALLOC_TRACE_FAST_MODE": "1",
         "STALLOC_DEVICE": arguments.device,
+        "STALLOC_DYNAMIC": "0",  # what has no slot is the native allocator's
     }
     if mode:
         environment["STALLOC_MODE"] = mode
