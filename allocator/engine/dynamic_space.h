@@ -16,8 +16,8 @@
 // arena for short and for long lives hold 0.1 to 0.4 % more. Extents (extents.h) tell where such blocks are; that
 // nothing else is there, against the plan, is seen in the occupancy.
 //
-// For a request that no entry explains nobody knows when it will be freed. Inside fences and parallel regions it takes
-// the highest room that is free now, of those out of step with the plan the tightest.
+// Of a request in a fence or a parallel region nobody knows when it will be freed: it takes the highest room that is
+// free now. An entry of a small size that comes as a large one has no gaps either: it takes the tightest.
 //
 // An expectation that is wrong costs a miss, never data: a slot that such a block holds is seen to be taken
 // (occupancy.h), and its owner comes here.
@@ -48,8 +48,8 @@ class DynamicSpace {
   struct Request {
     std::uint32_t granules = 0;
     StreamIndex stream = kNoStream;
-    IdleGaps::Window window;  // no gaps: of a request that no entry explains
-    bool soon_over = false;   // of those without gaps: it and all around it are expected to go soon
+    IdleGaps::Window window;  // no gaps: nothing is known of the block's free
+    bool soon_over = false;   // of those without gaps: in a fence or a parallel region
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,

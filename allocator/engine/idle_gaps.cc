@@ -93,7 +93,6 @@ class GapFinder {
     std::sort(ends_.begin(), ends_.end(), Later);
   }
 
-  [[nodiscard]] std::size_t size() const { return requests_.size(); }
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
 
   // Calls visit(request, uses, begin, end) at each request's place, last one first: what is used next when, and until
@@ -169,11 +168,11 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
     for (const Script& script : *scripts) {
       script_begins_.push_back(entries);
-      above_ = {static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment), limit};
       entries += script.entries.size();
     }
   }
   script_begins_.push_back(entries);
+  above_ = {ToGranule(plan.arena_bytes), limit};
   GapFinder finder(plan, limit);
   spans_.resize(entries);
   finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {

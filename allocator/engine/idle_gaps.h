@@ -15,9 +15,10 @@
 //
 // A request that no entry explains is mostly an entry of its size, met too early or too late, or one more of the kind
 // that varies around it: one more expert with tokens. Its block is expected to live as long as the longest-lived of the
-// former, or else of the latter; where nothing varies, of all around it. Too long an expectation costs less than too
-// short a one: a weight's gradient, say, that is put where an activation would go is in the way of everything that
-// comes by until the optimizer.
+// former, or else of the latter. Where requests keep to the plan and nothing varies nobody knows: such a block goes
+// above all slots, where it is in nobody's way. Too long an expectation costs less than too short a one: a weight's
+// gradient, say, that is put where an activation would go is in the way of everything that comes by until the
+// optimizer.
 //
 // What is live beyond the plan is not known here: the caller checks (allocator/engine/dynamic_space.h).
 //
