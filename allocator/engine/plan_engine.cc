@@ -409,9 +409,9 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
 void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
   stats.live_bytes -= block.bytes();
   --stats.live_blocks;
-  if (!block.Is(LiveRecord::kBeside)) return;
-  dynamic.GiveBack(block.granule, block.granules);
-  block.flags &= static_cast<std::uint16_t>(~LiveRecord::kBeside);
+  if (block.Is(LiveRecord::kBeside)) dynamic.GiveBack(block.granule, block.granules);
+  // Flags of live blocks alone: what they leave behind is decided by the others.
+  block.flags &= static_cast<std::uint16_t>(~(LiveRecord::kBeside | LiveRecord::kWatched));
 }
 
 Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
