@@ -39,7 +39,7 @@ ensure_build_packages() {
 # The package that has the module $1.
 package_of() {
   case $1 in
-    xdist) echo pytest-xdist ;;
+    xdist | pytest_timeout) echo "pytest-${1#pytest_}" ;;
     *) echo "${1//_/-}" ;;
   esac
 }

@@ -214,7 +214,12 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
     DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
     request.window = WindowOf(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
-    const std::uint32_t granule = request.stream != kNoStream ? FindRoom(request, lock) : DynamicSpace::kNone;
+    std::uint32_t granule = FindRoom(request, lock);
+    if (granule == DynamicSpace::kNone && !request.window.empty()) {
+      // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
+      request.window = {};
+      granule = FindRoom(request, lock);
+    }
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
       observations.Watch(*occupancy.Find(granule), stamp);
       return {base + Offset{granule} * kBlockAlignment, reason};
@@ -277,6 +282,7 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
 std::uint32_t PlanEngine::Impl::FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept {
   using Cost = DynamicSpace::Cost;
+  if (request.stream == kNoStream) return DynamicSpace::kNone;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   for (int tries = 0; tries < kTries; ++tries) {
     for (const Cost cost : {Cost::kNothing, Cost::kWaiting}) {

@@ -52,17 +52,17 @@ Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
 }
 
 bool IdleChunks::Back(Offset offset, Bytes bytes) noexcept {
-  if (full_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(mutex_);
   const Offset end = offset + bytes;
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;  // another thread has just brought it back
+  if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
   const bool grows = end > end_;
   bool backed = grows && Map({missing.offset, RoundUp(end, step_) - missing.offset});
   backed = backed || Map(missing);
   if (!backed) {
     ++counts_.times_not_mapped;
-    full_.store(true, std::memory_order_relaxed);
+    too_much_.store(missing.bytes, std::memory_order_relaxed);
     return false;
   }
   ++(grows ? counts_.times_grown : counts_.times_mapped_again);

@@ -55,8 +55,8 @@ class IdleChunks final : public ArenaBacking {
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
   bool Back(Offset offset, Bytes bytes) noexcept override;
-  // An iteration begins: a chunk that could not be mapped may be tried again.
-  void OnIteration() noexcept { full_.store(false, std::memory_order_relaxed); }
+  // An iteration begins: what could not be mapped may be tried again.
+  void OnIteration() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
@@ -73,7 +73,8 @@ class IdleChunks final : public ArenaBacking {
   PlanEngine& engine_;
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
-  std::atomic<bool> full_{false};
+  static constexpr Bytes kNothingFailed = ~Bytes{0};
+  std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
   Offset end_;  // of what was mapped at any time; guarded by mutex_, as is what follows
   std::vector<Arena::Range> lent_;

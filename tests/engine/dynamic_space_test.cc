@@ -155,7 +155,14 @@ TEST_F(DynamicSpaceTest, WhatCannotBeMappedIsUpstreams) {
   EXPECT_EQ(Place(4 * kMiB), 0);
   EXPECT_EQ(Place(3 * kMiB), -1);
   EXPECT_EQ(engine_->Stats().misses[static_cast<std::size_t>(MissReason::kUnplanned)], 1u);
-  EXPECT_EQ(growth_->asked(), 1);
+  EXPECT_EQ(growth_->asked(), 2);  // for where the plan wants it, and for anywhere
+}
+
+TEST_F(DynamicSpaceTest, WhereTheArenaCannotGrowASlotsIdlePlaceIsBetterThanNone) {
+  Start(PlanOf({{4 * kMiB, 0, 2}, {2 * kMiB, 4 * kMiB, 3}, {kMiB, kNoPlace, 1}}), nullptr, /*most=*/6 * kMiB);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(3 * kMiB / 2), 4);  // unexpected: above all slots, if it could
+  EXPECT_EQ(Place(2 * kMiB), -1);     // the slot's owner pays, not the program
 }
 
 TEST_F(DynamicSpaceTest, SmallBlocksAndThoseBeforeTheLoopAreUpstreams) {
