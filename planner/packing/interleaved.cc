@@ -27,13 +27,16 @@ constexpr std::uint64_t kEffort = 2'000'000;
 // Iterations that are alike share their trails.
 class IterationLayOut {
  public:
-  IterationLayOut(const Instance& instance, std::uint64_t seed) : instance_(instance), seed_(seed) {}
+  IterationLayOut(const Instance& instance, const SearchState& state, std::uint64_t seed)
+      : instance_(instance), state_(state), seed_(seed) {}
 
   [[nodiscard]] std::optional<std::vector<PlacedBlock>> Place(const PassRounds& rounds) {
     const TrailProblem problem = TrailProblemOf(instance_, rounds);
+    // Heeded though there may be no packing yet: the first fit by size makes one sooner than a search in vain.
+    const TrailLimits limits{.effort = kEffort, .is_time_up = [this] { return state_.TimeIsUp(); }};
     for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
       if (attempt > 0 || problem != problem_) {
-        std::optional<Trails> found = FindTrails(problem, kEffort, seed_ + attempt);
+        std::optional<Trails> found = FindTrails(problem, limits, seed_ + attempt);
         if (!found) return std::nullopt;
         trails_ = *std::move(found);
         problem_ = problem;
@@ -46,6 +49,7 @@ class IterationLayOut {
 
  private:
   const Instance& instance_;
+  const SearchState& state_;
   const std::uint64_t seed_;
   TrailProblem problem_;  // whose trails these are
   Trails trails_;
@@ -128,7 +132,7 @@ void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const std::vector<PassRounds> iterations = FindPassRounds(instance, kLeastRingSteps);
   if (iterations.empty()) return;
   Completion completion(evaluator);
-  IterationLayOut lay_out(instance, seed);
+  IterationLayOut lay_out(instance, evaluator.state(), seed);
   for (BlockIndex block = 0; block < instance.size(); ++block) {
     if (RoleInRing(instance, block, kLeastRingSteps) == RingRole::kResident) {
       completion.PlaceLowest(core.blocks()[block]);

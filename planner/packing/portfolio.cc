@@ -136,8 +136,11 @@ void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
 void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
   {
+    // Where layers come again as they were, stacks of them soon gain most of what there is.
+    const bool stacks_first = !SizesVary(evaluator.instance());
+    if (stacks_first) SearchStacks(evaluator, options.seed);
     CoreSearch peak(evaluator, options, 0.95);
-    if (!state.Done()) SearchStacks(evaluator, options.seed);
+    if (!state.Done() && !stacks_first) SearchStacks(evaluator, options.seed);
     if (!state.Done() && evaluator.instance().size() <= kMaxRelaxedBlocks) {
       ProveByRelaxation(evaluator.instance(), state);
     }

@@ -21,21 +21,32 @@ namespace {
 class RingPlacer {
  public:
   RingPlacer(const Instance& instance, const RingOptions& options)
-      : instance_(instance), ceiling_(options.ceiling), tree_(instance.positions()) {
+      : instance_(instance), ceiling_(options.ceiling), most_misses_(options.most_misses), tree_(instance.positions()) {
     packing_.offsets.resize(instance.size());
-    const RingBlocks blocks(instance, options.least_steps);
-    for (const BlockIndex block : blocks.residents) PlaceLowest(block);
-    bottom_ = packing_.height;
-    const Bytes room = ceiling_ > bottom_ ? ceiling_ - bottom_ : 0;
-    next_ = bottom_ + static_cast<Bytes>(options.start * static_cast<double>(room));
-    gap_ = ceiling_;
-    for (const BlockIndex block : blocks.longs) PlaceInRing(block);
-    for (const BlockIndex block : blocks.shorts) PlaceLowest(block);
+    if (!PlaceAll(RingBlocks(instance, options.least_steps), options.start)) packing_.offsets.clear();
   }
 
   [[nodiscard]] RingPacking Take() { return std::move(packing_); }
 
  private:
+  // False where too many blocks end above the ceiling.
+  bool PlaceAll(const RingBlocks& blocks, double start) {
+    for (const BlockIndex block : blocks.residents) PlaceLowest(block);
+    bottom_ = packing_.height;
+    const Bytes room = ceiling_ > bottom_ ? ceiling_ - bottom_ : 0;
+    next_ = bottom_ + static_cast<Bytes>(start * static_cast<double>(room));
+    gap_ = ceiling_;
+    for (const BlockIndex block : blocks.longs) {
+      PlaceInRing(block);
+      if (packing_.misses > most_misses_) return false;
+    }
+    for (const BlockIndex block : blocks.shorts) {
+      PlaceLowest(block);
+      if (packing_.misses > most_misses_) return false;
+    }
+    return true;
+  }
+
   void PlaceAt(BlockIndex block, Offset offset) {
     const Item& item = instance_[block];
     const Offset end = offset + item.bytes;
@@ -69,6 +80,7 @@ class RingPlacer {
 
   const Instance& instance_;
   const Bytes ceiling_;
+  const std::size_t most_misses_;
   FitTree tree_;
   RingPacking packing_;
   Offset bottom_ = 0;  // of the ring
@@ -91,7 +103,8 @@ RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
   return {.ceiling = ceiling,
           .least_steps = kLeastRingSteps,
           // Five is prime to twelve: the first few are spread over all.
-          .start = static_cast<double>(index * 5 % kRings) / kRings};
+          .start = static_cast<double>(index * 5 % kRings) / kRings,
+          .most_misses = kMostMisses};
 }
 
 std::vector<RingPacking> PlaceRings(const Instance& instance, Bytes ceiling, std::size_t count, int threads,
@@ -137,7 +150,7 @@ void SearchStarts(Evaluator& evaluator, const Core& core, std::uint64_t seed) {
     return a.misses != b.misses ? a.misses < b.misses : a.height < b.height;
   });
   for (RingPacking& ring : rings) {
-    if (state.Done() || ring.misses > kMostMisses) return;
+    if (state.Done()) return;
     std::vector<Offset> offsets = std::move(ring.offsets);
     if (ring.misses > 0) {
       std::optional<std::vector<Offset>> mended =

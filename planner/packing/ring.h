@@ -10,7 +10,9 @@
 // what does not fit below the ceiling is mended by window repair. Bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "planner/packing/evaluator.h"
@@ -22,10 +24,12 @@ struct RingOptions {
   Bytes ceiling = 0;
   std::uint32_t least_steps = 0;  // shorter lives are not part of the ring
   double start = 0;               // where the ring begins, as a share of the room above the residents
+  // A ring with more blocks above the ceiling is given up.
+  std::size_t most_misses = std::numeric_limits<std::size_t>::max();
 };
 
 struct RingPacking {
-  std::vector<Offset> offsets;
+  std::vector<Offset> offsets;  // empty where it was given up
   Bytes height = 0;
   std::size_t misses = 0;  // blocks above the ceiling
 };

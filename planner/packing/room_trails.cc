@@ -293,15 +293,18 @@ class TrailSearch {
     Step(problem, weights_, state_, random).Plant(walk, walk.size() - 1 + beyond);
   }
 
-  [[nodiscard]] std::optional<Trails> Run(std::uint64_t effort) {
+  // Goes on with so much effort; whether all rounds are served.
+  [[nodiscard]] bool Serve(std::uint64_t effort) {
     const std::size_t rounds = problem_.chain_of_round.size();
     while (moves_.size() < rounds) {
-      if (effort-- == 0) return std::nullopt;
+      if (effort-- == 0) return false;
       if (moves_.size() % kStride == 0) Remember();
       if (!ServeNext()) GoBack();
     }
-    return Trails{std::move(state_.segments), std::move(moves_)};
+    return true;
   }
+
+  [[nodiscard]] Trails Take() { return {std::move(state_.segments), std::move(moves_)}; }
 
  private:
   // Rounds from one that is remembered to the next.
@@ -349,16 +352,22 @@ class TrailSearch {
   std::size_t vain_ = 0;
 };
 
+// About a millisecond's work.
+constexpr std::uint64_t kRoundsBetweenChecks = 2000;
+
 }  // namespace
 
-std::optional<Trails> FindTrails(const TrailProblem& problem, std::uint64_t effort, std::uint64_t seed) {
+std::optional<Trails> FindTrails(const TrailProblem& problem, const TrailLimits& limits, std::uint64_t seed) {
   // Of a search that succeeds: a few times its rounds. Others go on for ever.
   const std::uint64_t at_once = 20'000 + 8 * problem.chain_of_round.size();
   const std::vector<std::uint32_t> walk = ClosedWalk(problem);
   Random random(seed);
-  for (std::uint64_t spent = 0; spent < effort; spent += at_once) {
-    std::optional<Trails> trails = TrailSearch(problem, walk, random).Run(at_once);
-    if (trails) return trails;
+  for (std::uint64_t spent = 0; spent < limits.effort; spent += at_once) {
+    TrailSearch search(problem, walk, random);
+    for (std::uint64_t served = 0; served < at_once; served += kRoundsBetweenChecks) {
+      if (limits.is_time_up && limits.is_time_up()) return std::nullopt;
+      if (search.Serve(std::min(kRoundsBetweenChecks, at_once - served))) return search.Take();
+    }
   }
   return std::nullopt;
 }

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -66,8 +67,16 @@ struct Trails {
   std::vector<SeamMove> moves = {};  // one a round
 };
 
-// None where no trails are found with so much effort: rounds served, those that were gone back on included. A chain's
-// segments may be shorter together than its passes are: what is left over may lengthen any of them, by even numbers.
-[[nodiscard]] std::optional<Trails> FindTrails(const TrailProblem& problem, std::uint64_t effort, std::uint64_t seed);
+// What ends a search that has found nothing.
+struct TrailLimits {
+  std::uint64_t effort = 0;  // rounds served, those that were gone back on included
+  // May be empty. Asked now and then; true: no more time.
+  std::function<bool()> is_time_up = nullptr;
+};
+
+// None where no trails are found within the limits. A chain's segments may be shorter together than its passes are:
+// what is left over may lengthen any of them, by even numbers.
+[[nodiscard]] std::optional<Trails> FindTrails(const TrailProblem& problem, const TrailLimits& limits,
+                                               std::uint64_t seed);
 
 }  // namespace stalloc::planner

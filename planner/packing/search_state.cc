@@ -27,8 +27,7 @@ void SearchState::ProveBound(Bytes bound) {
   RaiseTarget(bound);
 }
 
-bool SearchState::OutOfTime() const {
-  if (height() == kNothingYet) return false;
+bool SearchState::TimeIsUp() const {
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return true;
   return options_.deadline != std::chrono::steady_clock::time_point::max() &&
          std::chrono::steady_clock::now() >= options_.deadline;

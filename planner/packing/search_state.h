@@ -38,8 +38,10 @@ class SearchState {
   // It is proved that no packing is lower than `bound`.
   void ProveBound(Bytes bound);
   [[nodiscard]] Bytes proved_bound() const { return proved_bound_.load(std::memory_order_relaxed); }
-  // Deadline passed or Stop() asked for; never before there is a packing to return.
-  [[nodiscard]] bool OutOfTime() const;
+  // Deadline passed or Stop() asked for.
+  [[nodiscard]] bool TimeIsUp() const;
+  // The same, but never before there is a packing to return.
+  [[nodiscard]] bool OutOfTime() const { return height() != kNothingYet && TimeIsUp(); }
   [[nodiscard]] bool Done() const { return AtTarget() || OutOfTime(); }
 
   // Keeps the packing if it is lower than the best, or as low with a lower ticket of the same batch. Returns whether

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 
 #include "planner/packing/pass_rounds.h"
@@ -63,6 +64,15 @@ TEST(InterleavedTest, TheSameForTheSameSeedWhateverTheThreads) {
   const Packing one = MakeInterleaved()->Solve(problem, {.seed = 5, .threads = 1});
   const Packing two = MakeInterleaved()->Solve(problem, {.seed = 5, .threads = 2});
   EXPECT_EQ(one.offsets, two.offsets);
+}
+
+TEST(InterleavedTest, IsNotSearchedWhenStopped) {
+  const Problem problem = MakeProblem(Preset());
+  const std::atomic<bool> stop{true};
+  const Packing packing = MakeInterleaved()->Solve(problem, {.stop = &stop});
+  EXPECT_TRUE(CheckPacking(problem, packing).ok());
+  EXPECT_EQ(packing.height, MakeSizeFirstFit()->Solve(problem, {}).height);
+  EXPECT_GT(packing.height, LoadBound(problem)) << "or this shows nothing";
 }
 
 TEST(PassRoundsTest, FindsRoundsRoomAndCriticalPiece) {

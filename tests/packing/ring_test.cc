@@ -48,5 +48,17 @@ TEST(RingTest, PacksAnythingValidlyAndCountsWhatRisesAboveTheCeiling) {
   }
 }
 
+TEST(RingTest, GivesUpWhereTooManyBlocksRiseAboveTheCeiling) {
+  const Problem problem = SmallPipeline(30);
+  const Instance instance(problem);
+  RingOptions options{.ceiling = instance.load_bound() / 2, .least_steps = 4, .start = 0};
+  const RingPacking whole = PlaceRing(instance, options);
+  ASSERT_GT(whole.misses, 1u) << "or this test shows nothing";
+  options.most_misses = whole.misses;
+  EXPECT_EQ(PlaceRing(instance, options).offsets, whole.offsets);
+  options.most_misses = whole.misses - 1;
+  EXPECT_TRUE(PlaceRing(instance, options).offsets.empty());
+}
+
 }  // namespace
 }  // namespace stalloc::planner

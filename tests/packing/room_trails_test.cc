@@ -72,7 +72,7 @@ TEST(RoomTrailsTest, ServesEveryRoundOfShortAndLongRuns) {
   for (const std::uint32_t rounds : {8u, 126u, 1102u}) {
     SCOPED_TRACE(rounds);
     const TrailProblem problem = Interleaved(rounds);
-    const std::optional<Trails> trails = FindTrails(problem, 2'000'000, 1);
+    const std::optional<Trails> trails = FindTrails(problem, {.effort = 2'000'000}, 1);
     ASSERT_TRUE(trails.has_value());
     ExpectServed(problem, *trails);
   }
@@ -80,8 +80,8 @@ TEST(RoomTrailsTest, ServesEveryRoundOfShortAndLongRuns) {
 
 TEST(RoomTrailsTest, TheSameForTheSameSeed) {
   const TrailProblem problem = Interleaved(700);
-  const std::optional<Trails> a = FindTrails(problem, 2'000'000, 7);
-  const std::optional<Trails> b = FindTrails(problem, 2'000'000, 7);
+  const std::optional<Trails> a = FindTrails(problem, {.effort = 2'000'000}, 7);
+  const std::optional<Trails> b = FindTrails(problem, {.effort = 2'000'000}, 7);
   ASSERT_TRUE(a && b);
   ASSERT_EQ(a->segments.size(), b->segments.size());
   for (std::size_t i = 0; i < a->moves.size(); ++i) {
@@ -93,7 +93,16 @@ TEST(RoomTrailsTest, TheSameForTheSameSeed) {
 TEST(RoomTrailsTest, GivesUpWherePassesAreSmallerThanTheRoom) {
   TrailProblem problem = Interleaved(126);
   problem.pass = 6;
-  EXPECT_FALSE(FindTrails(problem, 100'000, 1).has_value());
+  EXPECT_FALSE(FindTrails(problem, {.effort = 100'000}, 1).has_value());
+}
+
+TEST(RoomTrailsTest, EndsWhenTimeIsUp) {
+  TrailProblem problem = Interleaved(126);
+  problem.pass = 6;
+  int asked = 0;
+  const auto third_time = [&asked] { return ++asked == 3; };
+  EXPECT_FALSE(FindTrails(problem, {.effort = 1'000'000'000'000, .is_time_up = third_time}, 1).has_value());
+  EXPECT_EQ(asked, 3);
 }
 
 }  // namespace
