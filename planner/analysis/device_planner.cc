@@ -182,6 +182,11 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
   return absl::OkStatus();
 }
 
+void DevicePlanner::Forecast(const SlotChoice& choice) {
+  const Bytes arena_bytes = LoadBound(BuildTimeline(device_, model_, choice).problem);
+  report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), report_.peak.live_bytes)};
+}
+
 absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));

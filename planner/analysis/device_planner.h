@@ -49,6 +49,8 @@ class DevicePlanner {
   // the last word on `choice`. Errors as SlotJudge::Judge.
   [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing);
   [[nodiscard]] const Timeline& timeline() const { return timeline_; }
+  // Instead of LayOut() and Finish(): only the report's forecast.
+  void Forecast(const SlotChoice& choice);
   // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
   [[nodiscard]] absl::Status Finish(const SolvedPacking& solved);
 

@@ -66,7 +66,11 @@ absl::Status RankPlanner::Analyse() {
   for (Device& device : devices_) {
     const absl::Status status = device.planner.Analyse(options_.all_streams, ObservedOf(device.planner.device()));
     if (!options_.plan) {
-      if (!status.ok()) device.planner.report().warnings.emplace_back(status.message());
+      if (status.ok()) {
+        device.planner.Forecast(options_.slots);
+      } else {
+        device.planner.report().warnings.emplace_back(status.message());
+      }
       continue;
     }
     result_.plan_status.Update(status.ok() ? status : WithDevice(status, device.planner.device()));

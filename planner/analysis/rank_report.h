@@ -138,6 +138,12 @@ struct PackingReport {
   }
 };
 
+// What no plan can be better than; of an analysis that makes none.
+struct ForecastReport {
+  Bytes arena_bytes = 0;  // the greatest load of what would have slots
+  Bytes held_bytes = 0;   // of the device, whatever serves the rest
+};
+
 struct DeviceReport {
   DeviceIndex device = 0;
   PeakReport peak;
@@ -147,6 +153,7 @@ struct DeviceReport {
   SimulatedReport simulated;
   Bytes held_peak_bytes = 0;  // when traced; 0: not recorded
   std::optional<PackingReport> packing;
+  std::optional<ForecastReport> forecast;  // only without `packing`
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 

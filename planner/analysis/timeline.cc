@@ -67,6 +67,7 @@ class TimelineBuilder {
     timeline_.copies = CopiesNeeded(model_, choice_);
     for (std::uint32_t segment = 0; segment < timeline_.prologue; ++segment) {
       TimelineScript& script = OpenScript(segment);
+      script.entries.reserve(device_.segments[segment].allocations.size());
       for (const std::uint32_t index : device_.segments[segment].allocations) {
         script.entries.push_back(PrologueEntry(segment, index));
       }
@@ -75,6 +76,7 @@ class TimelineBuilder {
     for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
       for (std::uint32_t c = 0; c < cycle.period; ++c) {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
+        script.entries.reserve(model_.scripts[c].size());
         for (const CycleEntry& entry : model_.scripts[c]) {
           script.entries.push_back({entry.allocation, kNone, entry.entry_class, UnderChoice(entry.unplanned, choice_),
                                     LifeOf(entry), entry.bytes, entry.min_bytes, entry.max_bytes});
@@ -82,6 +84,7 @@ class TimelineBuilder {
       }
     }
     timeline_.end = next_begin();
+    timeline_.problem.blocks.reserve(timeline_.end);  // at most one a request
   }
 
   [[nodiscard]] Tick next_begin() const {

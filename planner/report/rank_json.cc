@@ -235,6 +235,19 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->EndObject();
 }
 
+void WriteForecast(const DeviceReport& device, JsonWriter* json) {
+  json->Key("forecast");
+  if (!device.forecast.has_value()) {
+    json->Null();
+    return;
+  }
+  json->BeginObject();
+  json->Key("arena_lower_bound_bytes").Value(device.forecast->arena_bytes);
+  json->Key("held_lower_bound_bytes").Value(device.forecast->held_bytes);
+  json->Key("efficiency_upper_bound").Value(device.EfficiencyAt(device.forecast->held_bytes));
+  json->EndObject();
+}
+
 void WriteDevice(const DeviceReport& device, JsonWriter* json) {
   json->BeginObject();
   json->Key("device").Value(device.device);
@@ -250,6 +263,7 @@ void WriteDevice(const DeviceReport& device, JsonWriter* json) {
   } else {
     json->Key("plan").Null();
   }
+  WriteForecast(device, json);
   WriteStrings("warnings", device.warnings, json);
   WriteStrings("notes", device.notes, json);
   json->EndObject();

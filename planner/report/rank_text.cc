@@ -58,6 +58,10 @@ std::string HeldText(const DeviceReport& device) {
     table.AddRow({"with this plan, predicted", FormatBytes(device.packing->held_bytes),
                   FormatShare(device.packing->predicted.efficiency)});
   }
+  if (device.forecast.has_value()) {
+    table.AddRow({"with a plan, at best", FormatBytes(device.forecast->held_bytes),
+                  FormatShare(device.EfficiencyAt(device.forecast->held_bytes))});
+  }
   return table.Render();
 }
 
@@ -204,6 +208,9 @@ std::string DeviceText(const DeviceReport& device) {
   std::string text = absl::StrCat("== ", Name(device.device), " ==\n", PeakText(device), "\n", HeldText(device), "\n");
   if (device.packing.has_value()) {
     absl::StrAppend(&text, PackingText(*device.packing), "\n");
+  }
+  if (device.forecast.has_value()) {
+    absl::StrAppend(&text, "arena:            at least ", FormatBytes(device.forecast->arena_bytes), "\n\n");
   }
   absl::StrAppend(&text, PeakBlocksText(device.peak.blocks), "\n", PeakPhasesText(device.peak), "\n",
                   PhasesText(device), "\n", SegmentsText(device), "\n", StreamsText(device));

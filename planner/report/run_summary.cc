@@ -1,5 +1,7 @@
 #include "planner/report/run_summary.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/report/json_writer.h"
@@ -27,7 +29,10 @@ void AddDevice(const RankOutcome& outcome, const DeviceReport& device, TextTable
   const std::string rank = absl::StrCat(outcome.rank);
   const std::string name = device.device == kCpuDevice ? "cpu" : absl::StrCat(device.device);
   if (!device.packing.has_value()) {
-    table->AddRow({rank, name, RequestsPerIteration(device), FormatBytes(device.peak.live_bytes), "-", "-", "-", "-",
+    const std::optional<ForecastReport>& forecast = device.forecast;
+    table->AddRow({rank, name, RequestsPerIteration(device), FormatBytes(device.peak.live_bytes), "-",
+                   forecast ? FormatBytes(forecast->arena_bytes) : "-", "-",
+                   forecast ? absl::StrCat("<= ", FormatShare(device.EfficiencyAt(forecast->held_bytes))) : "-",
                    FormatShare(device.traced_efficiency()), FormatSeconds(outcome.seconds)});
     return;
   }

@@ -79,6 +79,26 @@ TEST(RankTextTest, SaysWhatPeopleAskFor) {
   EXPECT_THAT(text, HasSubstr("no micro-batch marks"));
 }
 
+TEST(RankTextTest, WithoutAPlanSaysWhatNoneCanBeBetterThan) {
+  // 4 MiB and 4 KiB live at the peak; a device maps whole units of 2 MiB.
+  const std::string script = "+w=4096 " + Repeat("I +a=1048576 +b=3145728 -a -b", 3);
+  const auto solver = MakePortfolio();
+  const DeviceReport planned = PlanRank(TraceFromScript(script), {}, *solver).value().report.devices[0];
+  ASSERT_TRUE(planned.packing.has_value());
+  EXPECT_FALSE(planned.forecast.has_value());
+  RankPlannerOptions analysis_only;
+  analysis_only.plan = false;
+  const RankReport report = PlanRank(TraceFromScript(script), analysis_only, *solver).value().report;
+  const DeviceReport& device = report.devices[0];
+  EXPECT_FALSE(device.packing.has_value());
+  ASSERT_TRUE(device.forecast.has_value());
+  EXPECT_EQ(device.forecast->arena_bytes, planned.packing->arena_bytes);
+  EXPECT_EQ(device.forecast->held_bytes, planned.packing->held_bytes);
+  EXPECT_THAT(RankText(report), HasSubstr("arena:            at least 4.0 MiB\n"));
+  EXPECT_THAT(RankText(report), testing::ContainsRegex("with a plan, at best +6.0 MiB +66.7"));
+  EXPECT_THAT(RankJson(report), HasSubstr("\"arena_lower_bound_bytes\": 4198400"));
+}
+
 TEST(RankTextTest, SaysOptimalOnlyAtTheProvedBound) {
   RankReport report = ReportOf(Repeat("I +a=1024 +b=2048 -a -b", 3));
   PackingReport& packing = *report.devices[0].packing;

@@ -26,7 +26,7 @@ constexpr bool kSanitized = false;
 #endif
 
 // As README.md states them, with some room for other machines.
-constexpr double kAnalysisBytesPerEvent = 80;
+constexpr double kAnalysisBytesPerEvent = 130;
 constexpr double kPlanBytesPerEvent = 360;
 
 // In bytes; VmHWM, VmRSS of this process.

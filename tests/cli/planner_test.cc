@@ -206,7 +206,9 @@ TEST(PlannerTest, RefinesByWhatLaterRunsSaw) {
 TEST(PlannerTest, TraceOnlyWritesNoPlan) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());
-  EXPECT_EQ(folder.Run({"plan", folder.path(), "--trace-only"}).exit_code, 0);
+  const ProcessResult result = folder.Run({"plan", folder.path(), "--trace-only"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("<= "));
   EXPECT_THAT(folder.Files(), ElementsAre("output/trace_analysis/rank00000.json", "output/trace_analysis/rank00000.txt",
                                           "trace/rank00000.trace"));
 }
