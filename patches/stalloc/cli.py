@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import check, dump, info, oom, pack, plan, run, synth
+from stalloc._commands import check, dump, info, oom, pack, plan, report, run, synth
 from stalloc._version import __version__
 
 
@@ -27,6 +27,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "run": run,
     "plan": plan,
+    "report": report,
     "dump": dump,
     "pack": pack,
     "check": check,

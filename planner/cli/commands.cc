@@ -10,7 +10,7 @@ namespace stalloc::planner {
 namespace {
 
 std::vector<const Command*> AllCommands() {
-  return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand(), &SynthCommand()};
+  return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand(), &ReportCommand(), &SynthCommand()};
 }
 
 void PrintUsage(std::ostream& out) {

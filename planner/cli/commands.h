@@ -30,6 +30,7 @@ struct Command {
 [[nodiscard]] const Command& DumpCommand();
 [[nodiscard]] const Command& PackCommand();
 [[nodiscard]] const Command& CheckCommand();
+[[nodiscard]] const Command& ReportCommand();
 [[nodiscard]] const Command& SynthCommand();
 
 // A whole command line without the program's name.

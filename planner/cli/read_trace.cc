@@ -17,7 +17,8 @@ std::uint64_t ExpectedEvents(std::uint64_t events, const TraceReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress) {
+absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress,
+                                          const ChunkObserver& observer) {
   const absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(path);
   if (!reader.ok()) {
     return reader.status();
@@ -37,6 +38,9 @@ absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadPro
     }
     if (absl::Status status = lifetimes.Take(trace); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+    }
+    if (observer) {
+      observer(trace);
     }
     trace.events.clear();
     if (progress) {

@@ -1,6 +1,7 @@
 // Reads a trace file chunk by chunk into what the analysis keeps of it; no more than one chunk of events is in memory.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,7 +10,11 @@
 
 namespace stalloc::planner {
 
-// Errors name the file. `progress` may be empty.
-[[nodiscard]] absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress = {});
+// Called with the events of each chunk, and with all marks and streams so far.
+using ChunkObserver = std::function<void(const Trace&)>;
+
+// Errors name the file. `progress` and `observer` may be empty.
+[[nodiscard]] absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress = {},
+                                                        const ChunkObserver& observer = {});
 
 }  // namespace stalloc::planner

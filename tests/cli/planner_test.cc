@@ -33,7 +33,7 @@ TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
     EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
     EXPECT_THAT(result.err, IsEmpty());
   }
-  for (const char* command : {"plan", "dump", "check", "pack", "synth"}) {
+  for (const char* command : {"plan", "dump", "check", "pack", "report", "synth"}) {
     const ProcessResult result = folder.Run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
@@ -60,6 +60,8 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"plan", "a", "--headroom=-1"},
                                                     {"check", "a"},
                                                     {"pack"},
+                                                    {"report"},
+                                                    {"report", "a", "b", "c"},
                                                     {"synth"},
                                                     {"synth", "--output=a.txt"},
                                                     {"synth", "--output=a.csv", "--preset=nonsense"},
@@ -114,6 +116,31 @@ TEST(PlannerTest, PlansAllRanks) {
                 HasSubstr("\"arena_bytes\""));
   }
   EXPECT_EQ(folder.Files().size(), 12u);  // no temporary file stays behind
+}
+
+TEST(PlannerTest, ReportsATraceWithAndWithoutItsPlan) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  const std::string trace = folder.Path("trace/rank00000.trace");
+  const std::string plan = folder.Path("output/plan/rank00000.plan");
+  EXPECT_THAT(folder.Run({"report", trace}).out, HasSubstr("theoretical peak: 7.5 KiB live"));
+  EXPECT_THAT(folder.Run({"report", trace, "--json"}).out, HasSubstr("\"plan\": null"));
+  const ProcessResult missing = folder.Run({"report", trace, plan, "--json"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr(plan));
+  EXPECT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
+  EXPECT_THAT(folder.Run({"report", trace, plan, "--json"}).out, HasSubstr("\"idle_share\""));
+}
+
+TEST(PlannerTest, ReportRefusesThePlanOfAnotherRank) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  folder.WriteTrace(1, MakeTrace());
+  EXPECT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
+  const ProcessResult result =
+      folder.Run({"report", folder.Path("trace/rank00000.trace"), folder.Path("output/plan/rank00001.plan"), "--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("expected 0, found 1"));
 }
 
 TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {

@@ -1,0 +1,104 @@
+"""`stalloc report`: where the memory of a traced run went."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+HELP = "show where the memory of a traced run went: an HTML file, Markdown or JSON"
+
+_EPILOG = """
+Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
+of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
+(one file that needs no network), the others print.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("directory", metavar="DIR", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
+    which.add_argument("--all", action="store_true", help="details of every rank")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--html", dest="form", action="store_const", const="html", help="one HTML file (default)")
+    form.add_argument("--md", dest="form", action="store_const", const="md", help="Markdown")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="all that the page draws")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
+    parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
+    parser.set_defaults(form="html", parser=parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.report import collect
+
+    if arguments.open and arguments.form != "html":
+        arguments.parser.error("--open needs --html")
+    try:
+        text = _render(arguments.directory, arguments.form, arguments.rank, arguments.all)
+        path = _output(arguments)
+        if path is None:
+            sys.stdout.write(text)
+            return 0
+        write_whole(path, text)
+    except (collect.CollectError, OSError) as error:
+        print(f"stalloc report: {error}", file=sys.stderr)
+        return 1
+    print(path)
+    if arguments.open:
+        webbrowser.open(path.resolve().as_uri())
+    return 0
+
+
+def _output(arguments: argparse.Namespace) -> Optional[Path]:
+    if arguments.output is None and arguments.form == "html":
+        return Path(arguments.directory) / "output" / "report" / "report.html"
+    output: Optional[Path] = arguments.output
+    return output
+
+
+def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str:
+    from stalloc.report import collect, figures, markdown, page
+
+    files = collect.find_ranks(directory)
+    if rank is not None and rank not in [entry.rank for entry in files]:
+        raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
+    views = collect.views(files)
+    ranks = figures.rank_rows(views)
+    highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
+    wanted = highest if rank is None else rank
+    details = [view for view in views if every or view["rank"]["rank"] == wanted]
+    for view in details:
+        view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
+    payload = {"ranks": ranks, "views": details}
+    title = f"Memory of {directory.resolve().name}"
+    if form == "md":
+        return markdown.render(details, ranks, title)
+    if form == "json":
+        return json.dumps(payload) + "\n"
+    return page.render(payload, title)
+
+
+def _listed(files: Sequence[Any]) -> str:
+    return ", ".join(str(entry.rank) for entry in files)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The file as a whole or not at all: written beside it under another name, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,95 @@
+"""What the planner says of each rank of a run: files in, JSON values out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc import _library
+
+_TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
+
+
+class CollectError(Exception):
+    """A run's files cannot be used; the text is for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RankFiles:
+    """The files of one rank; `plan` and `summary` only where they exist."""
+
+    rank: int
+    trace: Path
+    plan: Optional[Path]
+    summary: Optional[Path]
+
+
+def find_ranks(directory: Path) -> list[RankFiles]:
+    """The traced ranks of a run's directory, ascending. CollectError if there is none."""
+    found = []
+    for trace in sorted((directory / "trace").glob("rank*.trace")):
+        match = _TRACE_NAME.fullmatch(trace.name)
+        if match:
+            plan = directory / "output" / "plan" / f"{trace.stem}.plan"
+            summary = directory / "log_output" / f"{trace.stem}.summary.json"
+            found.append(RankFiles(int(match[1]), trace, _if_there(plan), _if_there(summary)))
+    if not found:
+        raise CollectError(
+            f"{directory}/trace has no rank00000.trace; record one with STALLOC_MODE=Trace "
+            f"STALLOC_MODEL_INFO_PATH={directory}, or make one with stalloc import"
+        )
+    return found
+
+
+def view(files: RankFiles) -> dict[str, Any]:
+    """All that a report shows of one rank (keys: planner/README.md). `summary` is what the last run left, or None.
+
+    Raises:
+        CollectError: the planner is missing or refuses a file; the text has its words.
+    """
+    result: dict[str, Any] = run_planner(
+        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json"]
+    )
+    result["summary"] = _read_summary(files.summary)
+    return result
+
+
+def views(ranks: Sequence[RankFiles]) -> list[dict[str, Any]]:
+    """The same for many, in parallel."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return list(pool.map(view, ranks))
+
+
+def run_planner(arguments: Sequence[str]) -> Any:
+    """The JSON that a planner command prints. CollectError with its words where it fails."""
+    try:
+        planner = _library.find_or_raise(_library.PLANNER_NAME)
+        done = subprocess.run([str(planner), *arguments], capture_output=True, check=False)
+    except (_library.LibraryError, OSError) as error:
+        raise CollectError(str(error)) from error
+    if done.returncode != 0:
+        raise CollectError(done.stderr.decode("utf-8", "replace").strip() or f"{planner} failed: {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def _if_there(path: Path) -> Optional[Path]:
+    return path if path.is_file() else None
+
+
+def _read_summary(path: Optional[Path]) -> Optional[dict[str, Any]]:
+    if path is None:
+        return None
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CollectError(f"{path}: {error}") from error
+    if not isinstance(summary, dict):
+        raise CollectError(f"{path}: expected an object, found {type(summary).__name__}")
+    return summary

@@ -1,0 +1,126 @@
+"""Figures that every form of a report shows, derived from the planner's JSON. Bytes; shares are in [0, 1]."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Optional
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_MAPPING_UNIT = 2 << 20
+
+
+def size(count: float) -> str:
+    """ "34.93 GiB": the largest binary unit of which there is at least one."""
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return f"{count:.0f} B" if unit == 0 else f"{value:.2f} {_UNITS[unit]}"
+
+
+def share(value: Optional[float]) -> str:
+    return "-" if not value else f"{100 * value:.2f} %"
+
+
+def device_figures(view: dict[str, Any], index: int) -> dict[str, Any]:
+    """Of one device: peak, classes at it, and what each allocator holds for it (`allocators`)."""
+    report, drawn = view["rank"]["devices"][index], view["devices"][index]
+    live = report["peak"]["live_bytes"]
+    return {
+        "device": report["device"],
+        "peak_live_bytes": live,
+        "peak_phase": report["peak"]["phase"],
+        "by_class": report["peak"]["by_class"],
+        "allocators": _allocators(report, drawn, live, _measured(view["summary"], report["device"])),
+    }
+
+
+def _allocators(
+    report: dict[str, Any], drawn: dict[str, Any], live: int, measured: Optional[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    rows = []
+
+    def add(name: str, held: int, how: str) -> None:
+        rows.append({"name": name, "held_bytes": held, "efficiency": live / held if held else 0.0, "how": how})
+
+    simulated, plan = report["simulated"], drawn["plan"]
+    add("PyTorch native", simulated["native_bytes"], "simulated from the trace")
+    add("expandable_segments", simulated["expandable_segments_bytes"], "simulated from the trace")
+    if report["traced_held_peak_bytes"]:
+        add("as traced", report["traced_held_peak_bytes"], "measured while the trace was recorded")
+    if plan is not None:
+        arena = -(-plan["arena_bytes"] // _MAPPING_UNIT) * _MAPPING_UNIT
+        # What varies has room above the slots: there the planner's trial knows more than the sum of the two.
+        predicted = round(live / plan["efficiency"]) if plan["efficiency"] else arena + plan["upstream_bytes"]
+        add("stalloc, planned", predicted, "predicted by the planner")
+    if measured is not None:
+        # Another run may have another peak: its own live bytes are the numerator.
+        rows.append(
+            {
+                "name": f"stalloc, last run ({measured['mode']})",
+                "held_bytes": measured["held_peak_bytes"],
+                "efficiency": measured["efficiency"],
+                "how": f"measured; {measured['peak_live_bytes']} bytes live at its peak",
+            }
+        )
+    return rows
+
+
+def _measured(summary: Optional[dict[str, Any]], device: int) -> Optional[dict[str, Any]]:
+    """The last run's figures of a device, unless it was the one that traced."""
+    if summary is None or summary.get("mode") in (None, "Trace"):
+        return None
+    found = next((entry for entry in summary.get("devices", [summary]) if entry.get("device", device) == device), None)
+    if found is None or not found.get("held_peak_bytes"):
+        return None
+    return {
+        "mode": summary["mode"],
+        "held_peak_bytes": found["held_peak_bytes"],
+        "peak_live_bytes": found["peak_live_bytes"],
+        "efficiency": found["peak_live_bytes"] / found["held_peak_bytes"],
+    }
+
+
+def rank_rows(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a rank and device, with what is dynamic at the peak and in the run."""
+    rows = []
+    for view in views:
+        for index, report in enumerate(view["rank"]["devices"]):
+            figures = device_figures(view, index)
+            held = {row["name"]: row["held_bytes"] for row in figures["allocators"]}
+            segments = report["segments"][1:]
+            rows.append(
+                {
+                    "rank": view["rank"]["rank"],
+                    "device": report["device"],
+                    "peak_live_bytes": figures["peak_live_bytes"],
+                    "peak_phase": figures["peak_phase"],
+                    "by_class": figures["by_class"],
+                    "native_bytes": held["PyTorch native"],
+                    "expandable_segments_bytes": held["expandable_segments"],
+                    "traced_bytes": held.get("as traced"),
+                    "planned_bytes": held.get("stalloc, planned"),
+                    "requests": max((segment["requests"] for segment in segments), default=0),
+                    "dynamic_bytes": _dynamic_bytes(view["devices"][index], view["classes"]),
+                }
+            )
+    return rows
+
+
+def _dynamic_bytes(drawn: dict[str, Any], classes: Sequence[str]) -> int:
+    """The most that was alive of what varies, as far as the curve's points have it."""
+    return max(drawn["timeline"]["by_class"][list(classes).index("dynamic")], default=0)
+
+
+def imbalance(values: Sequence[int]) -> dict[str, float]:
+    """How uneven ranks are: the greatest over the mean, and the spread. Empty: all zero."""
+    if not values:
+        return {"greatest": 0, "least": 0, "mean": 0.0, "greatest_over_mean": 0.0}
+    mean = statistics.fmean(values)
+    return {
+        "greatest": max(values),
+        "least": min(values),
+        "mean": mean,
+        "greatest_over_mean": max(values) / mean if mean else 0.0,
+    }

@@ -1,0 +1,99 @@
+"""The report as Markdown: what people paste into an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from stalloc.report import figures
+from stalloc.report.figures import share, size
+
+_LARGEST = 15
+
+
+def render(views: Sequence[dict[str, Any]], ranks: Sequence[dict[str, Any]], title: str) -> str:
+    """`ranks` are figures.rank_rows of all ranks; `views` those whose details are wanted."""
+    lines = [f"# {title}", ""]
+    lines += _rank_table(ranks)
+    for view in views:
+        for index in range(len(view["devices"])):
+            lines += _device(view, index)
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(" --- " for _ in header) + "|"]
+    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
+
+
+def _rank_table(ranks: Sequence[dict[str, Any]]) -> list[str]:
+    def cells(row: dict[str, Any]) -> list[str]:
+        held = [row["native_bytes"], row["expandable_segments_bytes"], row["planned_bytes"]]
+        text = [size(value) if value else "-" for value in held]
+        return [str(row["rank"]), size(row["peak_live_bytes"]), *text, size(row["dynamic_bytes"]), row["peak_phase"]]
+
+    header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "dynamic, most", "peak in"]
+    lines = _table(header, (cells(row) for row in ranks))
+    if len(ranks) > 1:
+        uneven = figures.imbalance([row["peak_live_bytes"] for row in ranks])
+        lines += [
+            f"Imbalance of the peak: greatest / mean {uneven['greatest_over_mean']:.3f}, "
+            f"from {size(uneven['least'])} to {size(uneven['greatest'])}.",
+            "",
+        ]
+    return lines
+
+
+def _device(view: dict[str, Any], index: int) -> list[str]:
+    report, drawn = view["rank"]["devices"][index], view["devices"][index]
+    of_device = figures.device_figures(view, index)
+    live = of_device["peak_live_bytes"]
+    name = "cpu" if report["device"] < 0 else f"device {report['device']}"
+    lines = [f"## Rank {view['rank']['rank']}, {name}", ""]
+    lines += [f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}.", ""]
+    lines += _table(
+        ["class", "live at the peak", "share"],
+        ((key, size(count), share(count / live)) for key, count in of_device["by_class"].items() if count),
+    )
+    lines += _table(
+        ["allocator", "holds", "E", "how"],
+        (
+            (row["name"], size(row["held_bytes"]), share(row["efficiency"]), row["how"])
+            for row in of_device["allocators"]
+        ),
+    )
+    lines += _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
+    return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
+
+
+def _largest(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
+    peak = drawn["peak"]
+    rows = (
+        (
+            size(peak["bytes"][i]),
+            peak["count"][i],
+            size(peak["bytes"][i] * peak["count"][i]),
+            view["classes"][peak["class"][i]],
+            drawn["layers"][peak["layer"][i]] or "-",
+            peak["phase"][i],
+            peak["freed_in"][i] or "never",
+        )
+        for i in range(min(_LARGEST, len(peak["bytes"])))
+    )
+    header = ["block", "count", "together", "class", "layer", "allocated in", "freed in"]
+    return ["### What is live at the peak", "", *_table(header, rows)]
+
+
+def _phases(drawn: dict[str, Any], segment: int) -> list[str]:
+    phases = drawn["phases"]
+    rows = (
+        (
+            phases["name"][i],
+            *(size(phases[key][i]) for key in ("begin_live", "peak_live", "end_live", "spike")),
+            phases["requests"][i],
+        )
+        for i in range(len(phases["name"]))
+        if phases["segment"][i] == segment
+    )
+    header = ["phase", "live before", "peak", "live after", "spike", "requests"]
+    return ["### Phases of the peak's iteration", "", *_table(header, rows)]

@@ -1,0 +1,97 @@
+#include "planner/report/block_tables.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "absl/container/flat_hash_map.h"
+#include "planner/analysis/sweep.h"
+
+namespace stalloc::planner {
+namespace {
+
+// The first event at which most is live.
+std::uint64_t PeakEvent(const DeviceTrace& device, Bytes* peak) {
+  Bytes live = 0;
+  std::uint64_t at = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    if (live > *peak) {
+      *peak = live;
+      at = step.event;
+    }
+  }
+  return at;
+}
+
+// Of the indices of `chosen`, sets the first `most` by `before`.
+template <typename Before>
+void ChooseFirst(std::size_t most, const Before& before, std::vector<bool>* chosen) {
+  std::vector<std::size_t> order(chosen->size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), before);
+  order.resize(std::min(order.size(), most));
+  for (const std::size_t index : order) (*chosen)[index] = true;
+}
+
+}  // namespace
+
+PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups) {
+  PeakView view;
+  view.event = PeakEvent(facts.device, &view.live_bytes);
+  using Key = std::tuple<Bytes, MemoryClass, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+  absl::flat_hash_map<Key, std::size_t> known;
+  for (std::size_t i = 0; i < facts.blocks.size(); ++i) {
+    const Allocation& allocation = facts.device.allocations[i];
+    if (allocation.event > view.event || allocation.free_event < view.event) continue;
+    const BlockFact& fact = facts.blocks[i];
+    const Key key{allocation.bytes, fact.memory_class, fact.phase, fact.free_phase, fact.layer, allocation.stream};
+    const auto [found, is_new] = known.try_emplace(key, view.groups.size());
+    if (is_new) {
+      view.groups.push_back(
+          {allocation.bytes, fact, allocation.stream, 0, allocation.outside ? 0 : allocation.ordinal});
+    }
+    ++view.groups[found->second].count;
+  }
+  std::stable_sort(view.groups.begin(), view.groups.end(),
+                   [](const PeakGroup& a, const PeakGroup& b) { return a.bytes * a.count > b.bytes * b.count; });
+  for (; view.groups.size() > most_groups; view.groups.pop_back()) {
+    view.omitted_bytes += view.groups.back().bytes * view.groups.back().count;
+    view.omitted_blocks += view.groups.back().count;
+  }
+  return view;
+}
+
+std::vector<RunGroup> TopGroups(const DeviceFacts& facts, std::size_t most) {
+  using Key = std::tuple<Bytes, MemoryClass, std::uint32_t, std::uint32_t>;
+  absl::flat_hash_map<Key, std::size_t> known;
+  std::vector<RunGroup> groups;
+  for (std::size_t i = 0; i < facts.blocks.size(); ++i) {
+    const Allocation& allocation = facts.device.allocations[i];
+    const BlockFact& fact = facts.blocks[i];
+    const std::uint32_t role = facts.role_of[fact.phase];
+    const auto [found, is_new] =
+        known.try_emplace(Key{allocation.bytes, fact.memory_class, role, fact.layer}, groups.size());
+    if (is_new) groups.push_back({allocation.bytes, fact.memory_class, role, fact.layer});
+    RunGroup& group = groups[found->second];
+    const std::int64_t end = allocation.freed() ? facts.clock.time_ns[allocation.free_event] : facts.clock.end_ns();
+    const std::int64_t life = end - facts.clock.time_ns[allocation.event];
+    ++group.count;
+    group.longest_ns = std::max(group.longest_ns, life);
+    group.byte_seconds += static_cast<double>(allocation.bytes) * static_cast<double>(life) * 1e-9;
+  }
+  std::vector<bool> chosen(groups.size(), false);
+  ChooseFirst(
+      most, [&](std::size_t a, std::size_t b) { return groups[a].bytes > groups[b].bytes; }, &chosen);
+  ChooseFirst(
+      most, [&](std::size_t a, std::size_t b) { return groups[a].byte_seconds > groups[b].byte_seconds; }, &chosen);
+  std::vector<RunGroup> top;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (chosen[i]) top.push_back(groups[i]);
+  }
+  return top;
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,45 @@
+// Blocks that are alike, counted together: those that are live at the peak, and those of the whole run. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/report/block_facts.h"
+
+namespace stalloc::planner {
+
+// Live at the peak, alike in all of this.
+struct PeakGroup {
+  Bytes bytes = 0;  // of one
+  BlockFact fact;
+  std::uint32_t stream = 0;
+  std::uint64_t count = 0;
+  std::uint64_t first_request = 0;  // of its segment; the lowest
+};
+
+struct PeakView {
+  std::uint64_t event = 0;        // the allocation that makes the peak
+  Bytes live_bytes = 0;           // = the sum over groups, and omitted_bytes
+  std::vector<PeakGroup> groups;  // by bytes x count, falling
+  Bytes omitted_bytes = 0;        // of groups beyond the limit
+  std::uint64_t omitted_blocks = 0;
+};
+
+[[nodiscard]] PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups);
+
+// Of the whole run: blocks of one size, class, layer and role (phase without its iteration).
+struct RunGroup {
+  Bytes bytes = 0;
+  MemoryClass memory_class = MemoryClass::kOther;
+  std::uint32_t role = 0;  // index into DeviceFacts::roles
+  std::uint32_t layer = 0;
+  std::uint64_t count = 0;
+  std::int64_t longest_ns = 0;
+  double byte_seconds = 0;  // size x lifetime, of all together; to the end of the trace where no free is known
+};
+
+// The `most` largest by size, and those by size x lifetime; each once.
+[[nodiscard]] std::vector<RunGroup> TopGroups(const DeviceFacts& facts, std::size_t most);
+
+}  // namespace stalloc::planner

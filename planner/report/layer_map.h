@@ -1,0 +1,48 @@
+// Which layer of the model a run is in at each event: the innermost layer mark that is open.
+//
+// A layer ends at its end mark, with those that began inside it, and at the latest where an iteration, a micro-batch or
+// the optimizer begins or ends, so that marks without an end (plain calls) do not reach into the next pass. Marks
+// inside fences do not count. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "planner/analysis/segments.h"
+
+namespace stalloc::planner {
+
+// Edges are nested: each end closes the last begin that is open.
+struct LayerEdge {
+  std::uint64_t event = 0;
+  std::uint32_t name = 0;  // index into LayerMap::names
+  Pass pass = Pass::kNone;
+  bool begin = false;
+};
+
+class LayerMap {
+ public:
+  LayerMap(const Segmentation& segmentation, const std::vector<Mark>& marks);
+
+  // The first is empty: outside of any layer.
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  [[nodiscard]] const std::vector<LayerEdge>& edges() const { return edges_; }  // ascending
+  // Index into names() of the layer that holds the event.
+  [[nodiscard]] std::uint32_t At(std::uint64_t event) const;
+
+ private:
+  void Open(std::uint64_t event, std::uint32_t name, Pass pass);
+  void CloseDownTo(std::size_t depth, std::uint64_t event);
+
+  struct Span {
+    std::uint64_t begin_event = 0;
+    std::uint32_t name = 0;
+  };
+  std::vector<std::string> names_;
+  std::vector<LayerEdge> edges_;
+  std::vector<LayerEdge> open_;
+  std::vector<Span> spans_;  // ascending, never empty
+};
+
+}  // namespace stalloc::planner

@@ -1,0 +1,215 @@
+#include "planner/report/run_view.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "planner/report/block_tables.h"
+#include "planner/report/json_writer.h"
+#include "planner/report/live_series.h"
+#include "planner/report/plan_map.h"
+#include "planner/report/rank_json.h"
+#include "planner/report/span_tables.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr std::size_t kStretches = 1500;
+constexpr std::size_t kHeldPoints = 2000;
+constexpr std::size_t kPeakGroups = 5000;
+constexpr std::size_t kTopGroups = 250;
+constexpr std::size_t kPhaseRows = 5000;
+
+constexpr std::size_t kClasses = static_cast<std::size_t>(MemoryClass::kCount);
+
+class ViewWriter {
+ public:
+  ViewWriter(const DeviceFacts& facts, JsonWriter* json) : facts_(facts), json_(*json) {}
+
+  void Write(const DevicePlan* plan) {
+    json_.BeginObject().Key("device").Value(facts_.device.device);
+    json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
+    json_.Key("roles").BeginArray();
+    for (const std::string& role : facts_.roles) json_.Value(role);
+    json_.EndArray().Key("layers").BeginArray();
+    for (const std::string& layer : facts_.layers.names()) json_.Value(layer);
+    json_.EndArray();
+    WritePhases();
+    const PeakView peak = GroupPeak(facts_, kPeakGroups);
+    json_.Key("timeline");
+    WriteSeries(SampleLive(facts_, 0, facts_.events, kStretches));
+    json_.Key("peak_timeline");
+    WriteSeries(AroundPeak(peak.event));
+    WriteHeld();
+    WritePeak(peak);
+    WriteTop();
+    WriteLayers();
+    json_.Key("plan");
+    plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
+    json_.EndObject();
+  }
+
+ private:
+  template <typename Rows, typename Value>
+  void Column(const char* key, const Rows& rows, const Value& value) {
+    json_.Key(key).BeginArray();
+    for (const auto& row : rows) json_.Value(value(row));
+    json_.EndArray();
+  }
+
+  [[nodiscard]] std::int64_t TimeOf(std::uint64_t event) const {
+    return event < facts_.clock.time_ns.size() ? facts_.clock.time_ns[event] : facts_.clock.end_ns();
+  }
+
+  // The segment that holds it: an iteration, or the set-up.
+  [[nodiscard]] std::vector<LivePoint> AroundPeak(std::uint64_t event) const {
+    const std::vector<PhaseSpan>& spans = facts_.phases.spans();
+    const std::uint32_t segment = spans[facts_.phases.At(event)].segment;
+    const auto first =
+        std::find_if(spans.begin(), spans.end(), [&](const PhaseSpan& s) { return s.segment == segment; });
+    const auto behind = std::find_if(first, spans.end(), [&](const PhaseSpan& s) { return s.segment != segment; });
+    const std::uint64_t end = behind == spans.end() ? facts_.events : behind->begin_event;
+    return SampleLive(facts_, first->begin_event, end, kStretches);
+  }
+
+  void WriteSeries(const std::vector<LivePoint>& points) {
+    json_.BeginObject();
+    Column("event", points, [](const LivePoint& point) { return point.event; });
+    Column("ns", points, [&](const LivePoint& point) { return TimeOf(point.event); });
+    json_.Key("by_class").BeginArray();
+    for (std::size_t c = 0; c < kClasses; ++c) {
+      json_.BeginArray();
+      for (const LivePoint& point : points) json_.Value(point.by_class[c]);
+      json_.EndArray();
+    }
+    json_.EndArray().EndObject();
+  }
+
+  void WriteHeld() {
+    const std::vector<HeldPoint> points = SampleHeld(facts_, kHeldPoints);
+    json_.Key("held").BeginObject();
+    Column("event", points, [](const HeldPoint& point) { return point.event; });
+    Column("ns", points, [&](const HeldPoint& point) { return TimeOf(point.event); });
+    Column("bytes", points, [](const HeldPoint& point) { return point.held; });
+    json_.EndObject();
+  }
+
+  // Phases that the peak's groups and the timeline name by index; the rows of very long runs are cut off.
+  void WritePhases() {
+    std::vector<PhaseRow> rows = TabulatePhases(facts_);
+    const std::size_t all = rows.size();
+    rows.resize(std::min(all, kPhaseRows));
+    const std::vector<PhaseSpan> spans(facts_.phases.spans().begin(),
+                                       facts_.phases.spans().begin() + static_cast<std::ptrdiff_t>(rows.size()));
+    json_.Key("phases").BeginObject().Key("omitted").Value(all - rows.size());
+    Column("name", spans, [](const PhaseSpan& span) { return std::string_view(span.name); });
+    Column("segment", spans, [](const PhaseSpan& span) { return span.segment; });
+    Column("event", spans, [](const PhaseSpan& span) { return span.begin_event; });
+    Column("ns", rows, [](const PhaseRow& row) { return row.begin_ns; });
+    Column("begin_live", rows, [](const PhaseRow& row) { return row.begin_live; });
+    Column("peak_live", rows, [](const PhaseRow& row) { return row.peak_live; });
+    Column("end_live", rows, [](const PhaseRow& row) { return row.end_live; });
+    Column("spike", rows, [](const PhaseRow& row) { return row.spike(); });
+    Column("requests", rows, [](const PhaseRow& row) { return row.requests; });
+    Column("requested", rows, [](const PhaseRow& row) { return row.requested; });
+    json_.EndObject();
+  }
+
+  void WritePeak(const PeakView& peak) {
+    const auto phase = [&](std::uint32_t span) {
+      return span == kNone ? std::string_view() : std::string_view(facts_.phases.spans()[span].name);
+    };
+    json_.Key("peak").BeginObject();
+    json_.Key("live_bytes").Value(peak.live_bytes).Key("event").Value(peak.event).Key("ns").Value(TimeOf(peak.event));
+    json_.Key("at_phase").Value(phase(static_cast<std::uint32_t>(facts_.phases.At(peak.event))));
+    json_.Key("omitted_bytes").Value(peak.omitted_bytes).Key("omitted_blocks").Value(peak.omitted_blocks);
+    Column("bytes", peak.groups, [](const PeakGroup& group) { return group.bytes; });
+    Column("count", peak.groups, [](const PeakGroup& group) { return group.count; });
+    Column("class", peak.groups, [](const PeakGroup& group) { return static_cast<int>(group.fact.memory_class); });
+    Column("layer", peak.groups, [](const PeakGroup& group) { return group.fact.layer; });
+    Column("phase", peak.groups, [&](const PeakGroup& group) { return phase(group.fact.phase); });
+    Column("freed_in", peak.groups, [&](const PeakGroup& group) { return phase(group.fact.free_phase); });
+    Column("role", peak.groups, [&](const PeakGroup& group) { return facts_.role_of[group.fact.phase]; });
+    Column("stream", peak.groups, [](const PeakGroup& group) { return group.stream; });
+    Column("request", peak.groups, [](const PeakGroup& group) { return group.first_request; });
+    json_.EndObject();
+  }
+
+  void WriteTop() {
+    const std::vector<RunGroup> groups = TopGroups(facts_, kTopGroups);
+    json_.Key("top_blocks").BeginObject();
+    Column("bytes", groups, [](const RunGroup& group) { return group.bytes; });
+    Column("count", groups, [](const RunGroup& group) { return group.count; });
+    Column("class", groups, [](const RunGroup& group) { return static_cast<int>(group.memory_class); });
+    Column("role", groups, [](const RunGroup& group) { return group.role; });
+    Column("layer", groups, [](const RunGroup& group) { return group.layer; });
+    Column("longest_ns", groups, [](const RunGroup& group) { return group.longest_ns; });
+    Column("byte_seconds", groups, [](const RunGroup& group) { return group.byte_seconds; });
+    json_.EndObject();
+  }
+
+  void WriteLayers() {
+    const std::vector<LayerRow> rows = TabulateLayers(facts_);
+    json_.Key("layer_table").BeginObject();
+    Column("layer", rows, [](const LayerRow& row) { return row.name; });
+    Column("pass", rows, [](const LayerRow& row) {
+      return row.pass == Pass::kForward ? "F" : row.pass == Pass::kBackward ? "B" : "";
+    });
+    Column("visits", rows, [](const LayerRow& row) { return row.visits; });
+    Column("peak_live", rows, [](const LayerRow& row) { return row.peak_live; });
+    Column("most_rise", rows, [](const LayerRow& row) { return row.most_rise; });
+    Column("most_spike", rows, [](const LayerRow& row) { return row.most_spike; });
+    Column("most_net", rows, [](const LayerRow& row) { return row.most_net; });
+    Column("requests", rows, [](const LayerRow& row) { return row.requests; });
+    Column("requested", rows, [](const LayerRow& row) { return row.requested; });
+    json_.EndObject();
+  }
+
+  void WritePlan(const DevicePlan& plan) {
+    const PlanMap map = DrawPlan(plan, facts_);
+    json_.BeginObject().Key("arena_bytes").Value(plan.arena_bytes);
+    json_.Key("lower_bound_bytes").Value(plan.predicted.lower_bound_bytes);
+    json_.Key("upstream_bytes").Value(plan.predicted.upstream_peak_bytes);
+    json_.Key("efficiency").Value(plan.predicted.efficiency);
+    json_.Key("slots").Value(map.slots).Key("idle_share").Value(map.idle_share);
+    json_.Key("map").BeginObject();
+    json_.Key("columns").Value(map.columns).Key("rows").Value(map.rows);
+    json_.Key("positions").Value(map.positions).Key("cycle_begin").Value(map.cycle_begin);
+    json_.Key("classes").Value(map.classes).Key("fullness").Value(map.fullness);
+    Column("planned", map.planned, [](Bytes bytes) { return bytes; });
+    Column("unplanned", map.unplanned, [](Bytes bytes) { return bytes; });
+    json_.Key("phases").BeginObject();
+    Column("position", map.phases, [](const PlanMap::Phase& phase) { return phase.position; });
+    Column("name", map.phases, [](const PlanMap::Phase& phase) { return std::string_view(phase.name); });
+    json_.EndObject().EndObject().EndObject();
+  }
+
+  const DeviceFacts& facts_;
+  JsonWriter& json_;
+};
+
+const DevicePlan* PlanOf(const Plan* plan, DeviceIndex device) {
+  if (plan == nullptr) return nullptr;
+  const auto found = std::find_if(plan->devices.begin(), plan->devices.end(),
+                                  [&](const DevicePlan& candidate) { return candidate.device == device; });
+  return found == plan->devices.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock, const Plan* plan) {
+  JsonWriter json(JsonWriter::Style::kLine);
+  json.BeginObject().Key("rank");
+  WriteRankJson(report, &json);
+  json.Key("classes").BeginArray();
+  for (std::size_t c = 0; c < kClasses; ++c) json.Value(MemoryClassName(static_cast<MemoryClass>(c)));
+  json.EndArray().Key("devices").BeginArray();
+  for (const DeviceTrace& device : traced.devices) {
+    const DeviceFacts facts(traced, device, clock);
+    ViewWriter(facts, &json).Write(PlanOf(plan, device.device));
+  }
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
+}  // namespace stalloc::planner

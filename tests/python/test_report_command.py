@@ -1,0 +1,162 @@
+"""`stalloc report` on synthetic traces: what the forms say, that they agree, and that a browser draws the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc import cli
+from stalloc.report import figures
+
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
+    """Two pipeline stages, planned."""
+    directory = tmp_path_factory.mktemp("run")
+    (directory / "trace").mkdir()
+    planner = str(build / "stalloc-planner")
+    for rank in range(RANKS):
+        trace = directory / "trace" / f"rank0000{rank}.trace"
+        synth = ["synth", "--layers=4", "--stages=2", f"--stage={rank}", "--micro-batches=4", "--iterations=4"]
+        subprocess.run([planner, *synth, "--state=full", f"--output={trace}"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([planner, "plan", str(directory), "--time-limit=1"], check=True, capture_output=True)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+
+
+def report(directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert cli.main(["report", str(directory), *options]) == 0
+    return capsys.readouterr().out
+
+
+def payload(directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(report(directory, capsys, "--json", *options))
+    return result
+
+
+def test_numbers_agree(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = payload(run_directory, capsys, "--all")
+    assert [view["rank"]["rank"] for view in found["views"]] == list(range(RANKS))
+    for view in found["views"]:
+        drawn, analysed = view["devices"][0], view["rank"]["devices"][0]
+        peak = analysed["peak"]["live_bytes"]
+        assert drawn["peak"]["live_bytes"] == peak
+        assert sum(map(int.__mul__, drawn["peak"]["bytes"], drawn["peak"]["count"])) == peak
+        assert sum(analysed["peak"]["by_class"].values()) == peak
+        for series in ("timeline", "peak_timeline"):
+            assert max(map(sum, zip(*drawn[series]["by_class"]))) == peak
+        assert max(drawn["phases"]["peak_live"]) == peak
+        assert drawn["plan"]["arena_bytes"] >= peak
+
+
+def test_details_are_of_the_rank_with_the_highest_peak(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = payload(run_directory, capsys)
+    highest = max(found["ranks"], key=lambda row: row["peak_live_bytes"])
+    assert [view["rank"]["rank"] for view in found["views"]] == [highest["rank"]]
+    assert [view["rank"]["rank"] for view in payload(run_directory, capsys, "--rank", "1")["views"]] == [1]
+
+
+def test_allocators_are_compared(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_device = payload(run_directory, capsys)["views"][0]["figures"][0]
+    held = {row["name"]: row["held_bytes"] for row in of_device["allocators"]}
+    assert list(held) == ["PyTorch native", "expandable_segments", "stalloc, planned"]
+    assert all(count >= of_device["peak_live_bytes"] for count in held.values())
+
+
+def test_a_run_with_the_plan_is_measured(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(run_directory, directory)
+    (directory / "log_output").mkdir()
+    device = payload(directory, capsys, "--rank", "0")["views"][0]["devices"][0]["device"]
+    summary = {"mode": "Alloc", "devices": [{"device": device, "held_peak_bytes": 200, "peak_live_bytes": 150}]}
+    (directory / "log_output" / "rank00000.summary.json").write_text(json.dumps(summary))
+    rows = payload(directory, capsys, "--rank", "0")["views"][0]["figures"][0]["allocators"]
+    assert rows[-1]["name"] == "stalloc, last run (Alloc)"
+    assert (rows[-1]["held_bytes"], rows[-1]["efficiency"]) == (200, 0.75)
+
+
+def test_markdown_has_its_tables(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(run_directory, capsys, "--md")
+    assert "Imbalance of the peak: greatest / mean " in text
+    for wanted in ("| rank |", "| class |", "| PyTorch native |", "### What is live at the peak", "| set-up |"):
+        assert wanted in text
+    for line in text.splitlines():
+        assert not line.startswith("|") or line.endswith("|")
+
+
+def test_imbalance_is_of_the_mean() -> None:
+    assert figures.imbalance([1, 3]) == {"greatest": 3, "least": 1, "mean": 2.0, "greatest_over_mean": 1.5}
+    assert figures.imbalance([])["greatest_over_mean"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--rank", "7"], "rank 7 has no trace"), ([], "has no rank00000.trace")],
+    ids=["rank", "empty"],
+)
+def test_what_is_missing_is_said(
+    run_directory: Path, tmp_path: Path, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", str(run_directory if options else tmp_path), *options]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_a_broken_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "rank00000.trace").write_text("no trace")
+    assert cli.main(["report", str(tmp_path), "--json"]) == 1
+    assert "rank00000.trace" in capsys.readouterr().err
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(run_directory: Path, build: Path) -> Path:
+    pytest.importorskip("plotly")
+    os.environ["STALLOC_LIB_PATH"] = str(build)
+    assert cli.main(["report", str(run_directory), "--all"]) == 0
+    return run_directory / "output" / "report" / "report.html"
+
+
+def test_the_page_is_one_file_that_needs_nothing(page: Path) -> None:
+    text = page.read_text()
+    assert len(text) < 15 << 20
+    tags = re.findall(
+        r"<(?:script|link|img|iframe)\b[^>]*>", re.sub(r"<script>.*?</script>", "<script>", text, flags=re.S)
+    )
+    assert not [tag for tag in tags if "src=" in tag or ("href=" in tag and "data:," not in tag)]
+    assert [entry.name for entry in page.parent.iterdir()] == [page.name], "no temporary file stays"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_browser_draws_it_without_errors(page: Path, theme: str, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium")
+    dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=20000"]
+    command = [browser, *options, *dark, f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    assert f'data-theme="{theme}"' in done.stdout
+    assert 'data-drawn="yes"' in done.stdout
+    body = done.stdout[done.stdout.index('<div id="report">') :]
+    for section in ("timeline", "allocators", "peak", "tree", "top", "phases", "layers", "plan", "ranks", "notes"):
+        assert f'<section id="{section}">' in body
+    assert body.count('class="main-svg"') >= 10, "five plots of two layers at least"
