@@ -1,5 +1,6 @@
 #include "allocator/runtime/stats_json.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "allocator/runtime/stats_fields.h"
@@ -14,6 +15,16 @@ void ExplainEveryMiss(RuntimeStats* stats) {
       std::accumulate(misses.begin(), misses.end(), stats->planned_hits + stats->dynamic_hits);
   if (stats->requests > explained)
     misses[static_cast<std::size_t>(MissReason::kInactive)] += stats->requests - explained;
+}
+
+// Which one was added first says nothing: a rank may touch another GPU before its own. Of equal ones the lowest index.
+RuntimeStats Busiest(const std::vector<SessionFigures::Device>& devices) {
+  const auto idler = [](const SessionFigures::Device& left, const SessionFigures::Device& right) {
+    if (left.stats.requests != right.stats.requests) return left.stats.requests < right.stats.requests;
+    return left.device > right.device;
+  };
+  const auto busiest = std::max_element(devices.begin(), devices.end(), idler);
+  return busiest != devices.end() ? busiest->stats : RuntimeStats();
 }
 
 void WriteHead(const SessionFigures& figures, JsonWriter* json) {
@@ -46,7 +57,7 @@ std::string StatsToJson(const SessionFigures& figures) {
   JsonWriter json;
   json.BeginObject();
   WriteHead(figures, &json);
-  WriteStats(devices.empty() ? RuntimeStats() : devices.front().stats, &json);
+  WriteStats(Busiest(devices), &json);
   json.BeginArray("devices");
   for (const SessionFigures::Device& device : devices) {
     json.BeginObject();

@@ -1,7 +1,7 @@
 // The statistics of a session as JSON: what stalloc_stats_json returns and the summary file holds.
 //
-// The first device's figures stand at the top level, every device's in "devices". All peaks are of the whole run,
-// whatever the program reset meanwhile. Bytes.
+// The figures of the device with most requests stand at the top level, every device's in "devices". All peaks are of
+// the whole run, whatever the program reset meanwhile. Bytes.
 //
 //   mode, degraded            "Alloc"; null, or why nothing is planned or traced
 //   rank, local_rank, world_size, stalloc_version, torch_version, device_name
@@ -15,9 +15,10 @@
 //   live_bytes, arena_live_bytes, heap_bytes, upstream_reserved_bytes    now
 //   peak_live_bytes           of arena, heap and upstream together, every block rounded up to 512 B
 //   arena_bytes               mapped at most
-//   arena_lent_bytes, arena_times_lent   idle chunks given back when the device was full and not mapped again; how
-//   often upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the
-//   device efficiency                peak_live_bytes / held_peak_bytes
+//   arena_lent_bytes          idle chunks that were given back (full device, emptied cache) and not mapped again
+//   arena_times_lent          how often chunks were given back
+//   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
+//   efficiency                peak_live_bytes / held_peak_bytes
 #pragma once
 
 #include <string>

@@ -118,6 +118,25 @@ TEST_F(SessionTest, APlanIsServedAndTheSummaryAddsUp) {
                              HasSubstr("\"efficiency\": 0.625"), HasSubstr("\"devices\": [{\"device\": -1, ")));
 }
 
+TEST_F(SessionTest, TheTopFiguresAreThoseOfTheDeviceWithMostRequestsWhicheverCameFirst) {
+  Write(PlanFor(PlanBuilder(0).Each(100 * kKiB).Build()));
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAlloc));
+  FakeUpstream other_upstream;
+  DeviceRuntime* const other = session->AddDevice(1, &other_upstream, driver_.get(), nullptr, Cpu());
+  other->Free(other->Allocate(100 * kKiB, 0, Origin::kProgram));
+  EXPECT_THAT(session->degraded(), HasSubstr("plan cuda:0, this run cuda:1"));
+  session->Mark(IterationMark(0));
+  DeviceRuntime* const planned = session->AddDevice(0, &upstream_, driver_.get(), nullptr, Cpu());
+  for (int i = 1; i <= 3; ++i) {
+    planned->Free(planned->Allocate(100 * kKiB, 0, Origin::kProgram));
+    session->Mark(IterationMark(i));
+  }
+  const std::string json = session->StatsJson();
+  EXPECT_THAT(json.substr(0, json.find("\"devices\"")), HasSubstr("\"requests\": 3, \"planned_hits\": 3"));
+  EXPECT_THAT(json, AllOf(HasSubstr("{\"device\": 1, \"requests\": 1, \"planned_hits\": 0"),
+                          HasSubstr("{\"device\": 0, \"requests\": 3, \"planned_hits\": 3")));
+}
+
 TEST_F(SessionTest, WithoutDynamicSpaceTheRestIsUpstreams) {
   Write(SmallPlan());
   Config config = ConfigFor(Mode::kAlloc);

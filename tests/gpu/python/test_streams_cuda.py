@@ -56,7 +56,10 @@ def test_streams_of_another_device_are_waited_for(streams: Adapter) -> None:
     result = streams.run("stream_cases.py", "peers", **MODES["alloc"]).result
     if "skipped" in result:
         pytest.skip(str(result["skipped"]))
+    assert result["shared"], "the plan must have put the blocks into the same bytes, or nothing was shown"
     assert result["hits"] >= 12
+    assert result["waits"] > 0
+    assert result["unknown_frees"] == 0
 
 
 @pytest.mark.parametrize("sanitizer", [False, True])

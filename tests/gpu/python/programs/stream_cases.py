@@ -51,8 +51,8 @@ def overlap(*addresses: int) -> bool:
 
 
 def figures(*addresses: int) -> dict[str, Any]:
-    """`shared`: the blocks at these addresses had bytes in common."""
-    stats = adapter.stats()
+    """`shared`: the blocks at these addresses, all of device 0, had bytes in common."""
+    stats = next(device for device in adapter.stats()["devices"] if device["device"] == 0)
     return {
         "shared": overlap(*addresses),
         "hits": stats["planned_hits"],
@@ -220,9 +220,11 @@ def peers() -> dict[str, Any]:
         return {"skipped": "one GPU"}
     default = torch.cuda.default_stream(1)
     there = torch.zeros(FIRST, dtype=torch.uint8, device="cuda:1")
+    addresses: list[int] = []
     for value in range(1, 6):
         with iteration():
             first = new(FIRST).fill_(value)
+            addresses = [first.data_ptr()]
             default.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(default):
                 late()
@@ -230,13 +232,13 @@ def peers() -> dict[str, Any]:
             first.record_stream(default)
             del first
             with torch.cuda.stream(torch.cuda.Stream()):
-                new(SECOND).fill_(200)
-            new(THIRD).fill_(201)
+                addresses.append(new(SECOND).fill_(200).data_ptr())
+            addresses.append(new(THIRD).fill_(201).data_ptr())
         torch.cuda.synchronize(0)
         torch.cuda.synchronize(1)
         host = there.cpu()
         assert int(host.min()) == int(host.max()) == value, "the copy read another block's bytes"
-    return figures(0)
+    return figures(*addresses)
 
 
 def main() -> None:
