@@ -441,7 +441,19 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
   return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : DriverStatus{};
 }
 
-void DeviceRuntime::SetHeldLimit(Bytes limit) noexcept { impl_->held_limit.store(limit, std::memory_order_relaxed); }
+Bytes DeviceRuntime::EmptyCache() noexcept {
+  if (impl_->inert.load(std::memory_order_relaxed)) return 0;
+  if (impl_->space != nullptr) impl_->space->TryAgain();
+  return impl_->Reclaim(Origin::kProgram);
+}
+
+void DeviceRuntime::SetHeldLimit(Bytes limit) noexcept {
+  Impl& self = *impl_;
+  self.held_limit.store(limit, std::memory_order_relaxed);
+  if (self.space == nullptr || self.inert.load(std::memory_order_relaxed)) return;
+  self.space->TryAgain();
+  if (!self.MayHold(self.space->arena().mapped_bytes())) self.Reclaim(Origin::kProgram);
+}
 
 void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
   impl_->listener.store(listener, std::memory_order_release);

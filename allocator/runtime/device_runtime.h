@@ -8,7 +8,8 @@
 // bytes.
 //
 // When upstream is out of memory after its own retries, idle chunks of the arena (or cached pages of the heap) go back
-// to the device and upstream is asked once more. The plan maps them again when it needs them.
+// to the device and upstream is asked once more. The plan maps them again when it needs them. The same goes back when
+// the program empties its caches.
 //
 // A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving,
 // and idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
@@ -89,7 +90,7 @@ struct RuntimeStats {
   Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
   Bytes arena_bytes = 0;      // mapped now
   Bytes arena_live_bytes = 0;
-  IdleChunks::Counts lent;  // of the arena, when the device was full
+  IdleChunks::Counts lent;  // of the arena: when the device was full, or caches were emptied
   Bytes heap_bytes = 0;     // PageHeap's physical bytes (exact Trace)
   Bytes upstream_reserved_bytes = 0;
   Bytes upstream_reserved_peak_bytes = 0;  // since upstream's own reset
@@ -151,8 +152,12 @@ class DeviceRuntime {
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
 
-  // Arena and upstream together shall hold no more: the arena then grows no further (what the plan needs is mapped all
-  // the same). 0: no limit. Bytes.
+  // The program empties its caches: idle chunks of the arena, or cached pages of the heap, go back to the device, and
+  // are mapped again when requests need them. Bytes. Nothing while the device may not be synchronised.
+  Bytes EmptyCache() noexcept;
+
+  // Arena and upstream together shall hold no more: idle chunks go back now if they do, and the arena maps no more than
+  // the limit allows. Does not stop upstream. 0: no limit. Bytes.
   void SetHeldLimit(Bytes limit) noexcept;
 
   // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.

@@ -81,13 +81,23 @@ Arena::Range IdleChunks::Missing(Offset offset, Offset end) const noexcept {
   return missing;
 }
 
+// Chunks that were lent, and what lies above all. REQUIRES: mutex_ is held; the range cuts no chunk.
+Bytes IdleChunks::UnmappedIn(const Arena::Range& range) const noexcept {
+  const Offset end = range.offset + range.bytes;
+  Bytes unmapped = end > end_ ? end - std::max(end_, range.offset) : 0;
+  for (const Arena::Range& chunk : lent_) {
+    if (range.offset <= chunk.offset && chunk.offset < end) unmapped += chunk.bytes;
+  }
+  return unmapped;
+}
+
 // All of the range, or nothing. REQUIRES: mutex_ is held.
 bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Offset end = range.offset + range.bytes;
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (end > arena_.reserved_bytes()) return false;
   if (listener != nullptr) {
-    if (end > end_ && !listener->MayHold(arena_.mapped_bytes() + range.bytes)) return false;
+    if (!listener->MayHold(arena_.mapped_bytes() + UnmappedIn(range))) return false;
     listener->BeforeArenaChange();
   }
   const Bytes before = arena_.mapped_bytes();

@@ -1,5 +1,5 @@
 // IdleChunks: what a served arena holds of the device: grows it where its plan leaves no room, and lends its idle parts
-// to the rest of the process when the device is out of memory.
+// to the rest of the process when the device is out of memory or the program empties its caches.
 //
 //   GiveBack:  withdraw every chunk without a block from the engine -> synchronise the device -> unmap
 //   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
@@ -31,7 +31,7 @@ class ArenaListener {
   virtual ~ArenaListener() = default;
   virtual void BeforeArenaChange() noexcept = 0;
   virtual void AfterArenaChange() noexcept = 0;
-  // The arena may grow to hold so much.
+  // The arena may hold so much: asked before more of it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
 };
 
@@ -55,14 +55,15 @@ class IdleChunks final : public ArenaBacking {
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
   bool Back(Offset offset, Bytes bytes) noexcept override;
-  // An iteration begins: what could not be mapped may be tried again.
-  void OnIteration() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
+  // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
+  void TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
   [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
+  [[nodiscard]] Bytes UnmappedIn(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
   [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;

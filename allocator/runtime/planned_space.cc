@@ -94,7 +94,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
 
 bool PlannedSpace::Judge(const Resemblance::Totals& totals) noexcept {
   if (gave_up()) return false;
-  chunks_->OnIteration();
+  chunks_->TryAgain();
   const std::lock_guard lock(mutex_);
   if (!resemblance_.OnIteration(totals)) return false;
   engine_->Deactivate();

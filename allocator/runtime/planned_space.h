@@ -34,9 +34,10 @@ class PlannedSpace {
   bool Judge(const Resemblance::Totals& totals) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
-  // Out of memory: returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may
+  // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may
   // be synchronised now.
   Bytes GiveBackIdle() noexcept { return gave_up() ? ReleaseIdle() : chunks_->GiveBack(); }
+  void TryAgain() noexcept { chunks_->TryAgain(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
   void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }

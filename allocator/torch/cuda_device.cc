@@ -39,7 +39,7 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   if (!serves_) return;
   // What the plan does not serve is best in expandable segments.
   if (runtime_->arena() != nullptr) SwitchExpandableSegmentsOn(*environment_.native);
-  UpdateReserved();
+  if (UpdateReserved()) times_mapped_.store(1, std::memory_order_relaxed);
   stats_.Refresh(environment_.native->getDeviceStats(index_));
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (fraction_ < 1.0) ApplyFraction();
@@ -124,7 +124,7 @@ void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   if (C10_UNLIKELY(interpreter != nullptr)) {
     (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
   }
-  bool passed = stats_.Allocated(BlockBytes(requested), requested);
+  bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
   if (runtime_->heap() != nullptr) {
     heap_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
     passed |= UpdateReserved();
@@ -148,7 +148,7 @@ void CudaDevice::BeforeFree(void* pointer) {
   }
   const Block block = FindServed(pointer);
   if (block.requested == 0) return;  // none starts here: the runtime reports it
-  stats_.Freed(BlockBytes(block.requested), block.requested);
+  stats_.Freed(BlockBytes(block.requested), block.requested, PoolOf(block.requested));
   if (runtime_->heap() != nullptr) heap_blocks_.Remove(pointer);
   if (C10_UNLIKELY(environment_.history->active())) {
     environment_.history->OnFree({index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},

@@ -7,6 +7,8 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -55,7 +57,7 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] DeviceStats Stats();
   void ResetPeakStats();
   void ResetAccumulatedStats();
-  // Cached pages of the exact trace's heap; the arena stays.
+  // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture or MemPool is open.
   void EmptyCache() noexcept;
 
   void SetMemoryFraction(double fraction);
@@ -94,12 +96,17 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] bool MayCompleteFrees() const;
   [[nodiscard]] Block FindServed(const void* pointer) const noexcept;
   void ReportToProfiler(void* pointer, std::int64_t change) const;
+  // The arena is one expandable segment, of the large pool.
+  [[nodiscard]] CombinedStats::Pool PoolOf(Bytes requested) const noexcept {
+    if (runtime_->arena() != nullptr) return CombinedStats::Pool::kLarge;
+    return CombinedStats::PoolOfSize(BlockBytes(requested));
+  }
   bool UpdateReserved();
   void UpdateSample();
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   void ApplyFraction();
   void ApplyNativeShare();
-  void WarnOfArenaAbove(double fraction) const;
+  void WarnOfArenaAbove(Bytes share) const;
   void OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream);
 
   const Environment environment_;
@@ -113,6 +120,9 @@ class CudaDevice final : private ArenaListener {
   KnownBlocks heap_blocks_;
   KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
   CombinedStats stats_;
+  Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
+  std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
+  std::atomic<std::int64_t> times_unmapped_{0};
   Bytes device_bytes_ = 0;             // all the device has
   mutable std::mutex fraction_mutex_;  // guards the two below
   double fraction_ = 1.0;              // as the user set it; 1: not limited

@@ -26,9 +26,15 @@ std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
 
 // Changes of the arena ----------------------------------------------------------------------------------------------
 
-void CudaDevice::BeforeArenaChange() noexcept { TellSegments(AllocationHistory::Entry::SEGMENT_FREE); }
+void CudaDevice::BeforeArenaChange() noexcept {
+  mapped_before_change_ = OwnBytes();
+  TellSegments(AllocationHistory::Entry::SEGMENT_FREE);
+}
 
 void CudaDevice::AfterArenaChange() noexcept {
+  const Bytes mapped = OwnBytes();
+  times_mapped_.fetch_add(mapped > mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
+  times_unmapped_.fetch_add(mapped < mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   if (UpdateReserved()) stats_.Refresh(environment_.native->getDeviceStats(index_));
 }
@@ -56,6 +62,8 @@ CudaDevice::DeviceStats CudaDevice::Stats() {
   UpdateSample();
   DeviceStats stats = stats_.Combine(environment_.native->getDeviceStats(index_));
   stats.num_ooms -= environment_.relay->Retracted(index_);
+  stats.num_device_alloc += times_mapped_.load(std::memory_order_relaxed);
+  stats.num_device_free += times_unmapped_.load(std::memory_order_relaxed);
   return stats;
 }
 
@@ -72,11 +80,13 @@ void CudaDevice::ResetAccumulatedStats() {
   environment_.native->resetAccumulatedStats(index_);
   environment_.relay->ResetRetracted(index_);
   if (serves_) stats_.ResetAccumulated();
+  times_mapped_.store(0, std::memory_order_relaxed);
+  times_unmapped_.store(0, std::memory_order_relaxed);
 }
 
 void CudaDevice::EmptyCache() noexcept {
-  if (runtime_->heap() == nullptr) return;
-  runtime_->heap()->ReleaseCached();
+  if (!serves_) return;
+  runtime_->EmptyCache();
   UpdateReserved();
 }
 
@@ -88,24 +98,19 @@ Bytes CudaDevice::OwnBytes() const noexcept {
 // True where the sum of what is reserved may be a new peak.
 bool CudaDevice::UpdateReserved() {
   const Bytes bytes = OwnBytes();
-  return stats_.SetReserved(bytes, bytes == 0 ? 0 : 1);
+  return stats_.SetReserved(bytes, runtime_->heap() != nullptr && bytes > 0 ? 1 : 0);
 }
 
 void CudaDevice::UpdateSample() {
   const PlanEngine* engine = runtime_->engine();
   if (engine == nullptr) return;
   CombinedStats::Sample sample;
-  Offset end = 0;
   for (const LiveBlock& block : engine->LiveBlocks()) {
-    if (block.offset > end) ++sample.gaps;
-    end = block.offset + block.bytes;
-    sample.gap_bytes -= static_cast<std::int64_t>(block.bytes);
     if (!block.freed_pending) continue;
     ++sample.pending;
     sample.pending_bytes += static_cast<std::int64_t>(block.bytes);
+    sample.pending_requested += static_cast<std::int64_t>(block.requested);
   }
-  if (end < runtime_->arena()->mapped_end()) ++sample.gaps;
-  sample.gap_bytes += static_cast<std::int64_t>(runtime_->arena()->mapped_bytes());
   stats_.SetSample(sample);
 }
 
@@ -129,26 +134,24 @@ double CudaDevice::MemoryFraction() const {
 // The exact trace's heap may take the whole share; the native allocator gets what the heap, or the arena, leaves of it.
 void CudaDevice::ApplyFraction() {
   const double fraction = MemoryFraction();
+  const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
   upstream_.SetLimited(serves_ && fraction < 1.0);
   if (PageHeap* heap = runtime_->heap(); heap != nullptr) {
-    const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
     const Bytes configured = environment_.session->config().memory_limit;
     heap->SetLimit(configured == 0 ? share : std::min(configured, share));
   }
-  runtime_->SetHeldLimit(fraction < 1.0 ? static_cast<Bytes>(fraction * static_cast<double>(device_bytes_)) : 0);
+  if (fraction < 1.0) WarnOfArenaAbove(share);
+  runtime_->SetHeldLimit(fraction < 1.0 ? std::max<Bytes>(share, 1) : 0);
   ApplyNativeShare();
-  WarnOfArenaAbove(fraction);
 }
 
-// The arena is one piece and was mapped by the plan: a smaller share of the device does not shrink it.
-void CudaDevice::WarnOfArenaAbove(double fraction) const {
-  const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
+// Its idle chunks go back; what the plan needs of them is mapped again as far as the share allows.
+void CudaDevice::WarnOfArenaAbove(Bytes share) const {
   if (runtime_->arena() == nullptr || runtime_->arena()->mapped_bytes() <= share) return;
   Log(LogSeverity::kWarning,
-      "device %d: the plan's arena holds %s, the memory fraction %.3f allows %s: what the plan does not serve will "
-      "find "
-      "no memory; plan for this share, or set STALLOC_MODE=Torch",
-      index_, HumanBytes(runtime_->arena()->mapped_bytes()).text, fraction, HumanBytes(share).text);
+      "device %d: the plan's arena holds %s, the memory fraction allows %s: requests above it will find no memory; "
+      "plan for this share, or set STALLOC_MODE=Torch",
+      index_, HumanBytes(runtime_->arena()->mapped_bytes()).text, HumanBytes(share).text);
 }
 
 // The native allocator checks only what it holds itself, so its share is the user's less what we hold.

@@ -32,6 +32,7 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
   segment.address = base + mapped.offset;
   segment.total_size = mapped.bytes;
   segment.is_large = true;
+  segment.is_expandable = true;  // a mapped part of reserved addresses, as the native allocator's
   Offset end = mapped.offset;
   for (const LiveBlock& block : live) {
     if (block.offset < mapped.offset || block.offset + block.bytes > mapped.offset + mapped.bytes) continue;

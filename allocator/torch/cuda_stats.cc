@@ -16,8 +16,7 @@ constexpr auto kAggregate = static_cast<std::size_t>(StatType::AGGREGATE);
 constexpr auto kSmall = static_cast<std::size_t>(StatType::SMALL_POOL);
 constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
 
-// The native allocator's pools: up to 1 MiB is small.
-std::size_t PoolOf(Bytes bytes) { return bytes <= c10::CachingAllocator::kSmallSize ? kSmall : kLarge; }
+std::size_t TypeOf(CombinedStats::Pool pool) { return pool == CombinedStats::Pool::kSmall ? kSmall : kLarge; }
 
 }  // namespace
 
@@ -25,11 +24,9 @@ enum CombinedStats::Figure : std::size_t {
   kAllocations,
   kSegments,
   kActive,
-  kInactiveSplit,
   kAllocatedBytes,
   kReservedBytes,
   kActiveBytes,
-  kInactiveSplitBytes,
   kRequestedBytes,
 };
 
@@ -37,36 +34,38 @@ namespace {
 
 // In the order of Figure.
 constexpr StatArray DeviceStats::*kMembers[] = {
-    &DeviceStats::allocation,      &DeviceStats::segment,
-    &DeviceStats::active,          &DeviceStats::inactive_split,
-    &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
-    &DeviceStats::active_bytes,    &DeviceStats::inactive_split_bytes,
+    &DeviceStats::allocation,      &DeviceStats::segment,        &DeviceStats::active,
+    &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes, &DeviceStats::active_bytes,
     &DeviceStats::requested_bytes,
 };
 
 }  // namespace
 
-bool CombinedStats::Allocated(Bytes bytes, Bytes requested) noexcept {
-  const std::size_t pool = PoolOf(bytes);
+CombinedStats::Pool CombinedStats::PoolOfSize(Bytes bytes) noexcept {
+  return bytes <= c10::CachingAllocator::kSmallSize ? Pool::kSmall : Pool::kLarge;
+}
+
+bool CombinedStats::Allocated(Bytes bytes, Bytes requested, Pool pool) noexcept {
+  const std::size_t type = TypeOf(pool);
   const auto rounded = static_cast<std::int64_t>(bytes);
   const std::lock_guard lock(mutex_);
-  bool passed = Raise(kAllocations, pool, 1);
-  passed |= Raise(kActive, pool, 1);
-  passed |= Raise(kAllocatedBytes, pool, rounded);
-  passed |= Raise(kActiveBytes, pool, rounded);
-  passed |= Raise(kRequestedBytes, pool, static_cast<std::int64_t>(requested));
+  bool passed = Raise(kAllocations, type, 1);
+  passed |= Raise(kActive, type, 1);
+  passed |= Raise(kAllocatedBytes, type, rounded);
+  passed |= Raise(kActiveBytes, type, rounded);
+  passed |= Raise(kRequestedBytes, type, static_cast<std::int64_t>(requested));
   return passed;
 }
 
-void CombinedStats::Freed(Bytes bytes, Bytes requested) noexcept {
-  const std::size_t pool = PoolOf(bytes);
+void CombinedStats::Freed(Bytes bytes, Bytes requested, Pool pool) noexcept {
+  const std::size_t type = TypeOf(pool);
   const auto rounded = static_cast<std::int64_t>(bytes);
   const std::lock_guard lock(mutex_);
-  Lower(kAllocations, pool, 1);
-  Lower(kActive, pool, 1);
-  Lower(kAllocatedBytes, pool, rounded);
-  Lower(kActiveBytes, pool, rounded);
-  Lower(kRequestedBytes, pool, static_cast<std::int64_t>(requested));
+  Lower(kAllocations, type, 1);
+  Lower(kActive, type, 1);
+  Lower(kAllocatedBytes, type, rounded);
+  Lower(kActiveBytes, type, rounded);
+  Lower(kRequestedBytes, type, static_cast<std::int64_t>(requested));
 }
 
 bool CombinedStats::SetReserved(Bytes bytes, std::int64_t segments) noexcept {
@@ -77,10 +76,10 @@ bool CombinedStats::SetReserved(Bytes bytes, std::int64_t segments) noexcept {
 
 void CombinedStats::SetSample(const Sample& sample) noexcept {
   const std::lock_guard lock(mutex_);
-  Set(kInactiveSplit, kLarge, sample.gaps);
-  Set(kInactiveSplitBytes, kLarge, sample.gap_bytes);
   Set(kActive, kLarge, rows_[kActive][kLarge].own + sample.pending - sample_.pending);
   Set(kActiveBytes, kLarge, rows_[kActiveBytes][kLarge].own + sample.pending_bytes - sample_.pending_bytes);
+  Set(kRequestedBytes, kLarge,
+      rows_[kRequestedBytes][kLarge].own + sample.pending_requested - sample_.pending_requested);
   sample_ = sample;
 }
 

@@ -7,8 +7,10 @@
 // allocator almost never. Two threads that allocate at the very same time may let a peak be too high by one of their
 // blocks, never too low.
 //
-// inactive_split (the gaps of the arena) and blocks that wait for another stream are sampled when statistics are read.
-// Bytes. Thread-safe; no heap memory, no calls out.
+// The arena is counted as the native allocator counts its expandable segments: reserved bytes of the large pool, all
+// its blocks in that pool whatever their size, no segment and nothing of inactive_split, so that statistics and
+// snapshots agree. Blocks that wait for another stream are sampled when statistics are read. Bytes. Thread-safe; no
+// heap memory, no calls out.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -25,12 +27,17 @@ class CombinedStats {
  public:
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 
-  // What is looked at only when statistics are read.
+  // By the segment that a block lies in.
+  enum class Pool : std::uint8_t { kSmall, kLarge };
+  // Of a block in a segment of its own: as the native allocator's, up to 1 MiB is small.
+  [[nodiscard]] static Pool PoolOfSize(Bytes bytes) noexcept;
+
+  // What is looked at only when statistics are read: blocks of the large pool that are freed but still fenced by
+  // another stream. They are active and not allocated.
   struct Sample {
-    std::int64_t gaps = 0;  // of the arena, between and above its blocks
-    std::int64_t gap_bytes = 0;
-    std::int64_t pending = 0;  // blocks that are freed but still fenced by another stream: active, not allocated
+    std::int64_t pending = 0;
     std::int64_t pending_bytes = 0;
+    std::int64_t pending_requested = 0;
   };
   struct Totals {
     std::int64_t allocated = 0;
@@ -38,9 +45,9 @@ class CombinedStats {
   };
 
   // A block of ours begins or ends. `bytes`: rounded. True: a peak may have been passed, call Refresh.
-  [[nodiscard]] bool Allocated(Bytes bytes, Bytes requested) noexcept;
-  void Freed(Bytes bytes, Bytes requested) noexcept;
-  // What our memory holds on the device now, in how many pieces. True: call Refresh.
+  [[nodiscard]] bool Allocated(Bytes bytes, Bytes requested, Pool pool) noexcept;
+  void Freed(Bytes bytes, Bytes requested, Pool pool) noexcept;
+  // What our memory holds on the device now, in how many segments. True: call Refresh.
   [[nodiscard]] bool SetReserved(Bytes bytes, std::int64_t segments) noexcept;
   void SetSample(const Sample& sample) noexcept;
 
@@ -55,7 +62,7 @@ class CombinedStats {
   [[nodiscard]] Totals Sum() const noexcept;
 
  private:
-  static constexpr std::size_t kFigures = 9;
+  static constexpr std::size_t kFigures = 7;
   static constexpr std::size_t kTypes = static_cast<std::size_t>(c10::CachingAllocator::StatType::NUM_TYPES);
   enum Figure : std::size_t;
 

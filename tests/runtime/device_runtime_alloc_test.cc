@@ -380,6 +380,65 @@ TEST_F(AllocTest, IdleChunksOfAServedPlanGoBackBeforeUpstreamFailsAndAreMappedAg
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+TEST_F(AllocTest, AnEmptiedCacheHoldsOnlyTheChunksUnderLiveBlocks) {
+  Start(PlanBuilder().Each(kGiB).Each(kGiB).Each(kGiB).Build(), /*capacity=*/4 * kGiB, /*granularity=*/2 * kMiB);
+  Iteration();
+  void* const first = Allocate(kGiB);
+  FillPattern(first, kMiB, 3);
+  upstream_.ForbidSynchronize(true);  // a capture is open
+  EXPECT_EQ(runtime_->EmptyCache(), 0u);
+  upstream_.ForbidSynchronize(false);
+  EXPECT_EQ(runtime_->EmptyCache(), 2 * kGiB);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB);
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, kGiB);
+  EXPECT_EQ(runtime_->EmptyCache(), 0u);
+  void* const second = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(second));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 2 * kGiB);
+  EXPECT_TRUE(HasPattern(first, kMiB, 3));
+  for (void* pointer : {first, second}) runtime_->Free(pointer);
+}
+
+TEST_F(AllocTest, AnEmptiedCacheIsReasonToTryAgainWhatCouldNotBeMapped) {
+  Start(PlanBuilder().Each(kGiB).Each(kGiB).Build(), /*capacity=*/2 * kGiB, /*granularity=*/2 * kMiB);
+  Iteration();
+  runtime_->EmptyCache();
+  PhysicalHandle other = 0;  // somebody else takes the device's memory
+  ASSERT_TRUE(driver_->Create(3 * kGiB / 2, &other).ok());
+  void* const outside = Allocate(kGiB);
+  EXPECT_FALSE(runtime_->Owns(outside));
+  ASSERT_TRUE(driver_->Release(other).ok());
+  runtime_->EmptyCache();
+  void* const planned = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(planned));
+  for (void* pointer : {outside, planned}) runtime_->Free(pointer);
+}
+
+TEST_F(AllocTest, ALimitHoldsForWhatThePlanMapsAgain) {
+  Start(PlanBuilder().Each(kGiB).Each(kGiB).Each(kGiB).Build(), /*capacity=*/4 * kGiB, /*granularity=*/2 * kMiB);
+  Iteration();
+  void* const first = Allocate(kGiB);
+  void* const outside = runtime_->Allocate(kMiB, 0, Origin::kCaptured);
+  runtime_->SetHeldLimit(4 * kGiB);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 3 * kGiB) << "all within the limit: nothing goes back";
+  runtime_->SetHeldLimit(2 * kGiB + kMiB);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB) << "what lies idle goes back at once";
+  void* const second = Allocate(kGiB);
+  EXPECT_TRUE(runtime_->Owns(second));
+  void* const third = Allocate(kGiB);
+  EXPECT_FALSE(runtime_->Owns(third)) << "upstream has a limit of its own";
+  EXPECT_EQ(Misses(runtime_->Stats(), MissReason::kUnbacked), 1u);
+  EXPECT_LE(runtime_->Stats().arena_bytes + kMiB, 2 * kGiB + kMiB);
+  for (void* pointer : {first, second, third}) runtime_->Free(pointer);
+  runtime_->SetHeldLimit(0);
+  Iteration();
+  void* again[3];
+  for (void*& pointer : again) pointer = Allocate(kGiB);
+  for (void* pointer : again) EXPECT_TRUE(runtime_->Owns(pointer));
+  for (void* pointer : again) runtime_->Free(pointer);
+  runtime_->Free(outside);
+}
+
 TEST_F(AllocTest, WhatCannotBeMappedAgainIsAMissUntilThereIsRoom) {
   Start(PlanBuilder().Each(kGiB).Each(kGiB).Each(kMiB).Build(), /*capacity=*/3 * kGiB, /*granularity=*/2 * kMiB);
   Iteration();

@@ -44,7 +44,7 @@ TEST(ArenaSegmentTest, TilesTheMappedBytesWithBlocksAndGaps) {
   EXPECT_EQ(segment.total_size, 1u << 20);
   EXPECT_EQ(segment.stream, reinterpret_cast<void*>(7));
   EXPECT_TRUE(segment.is_large);
-  EXPECT_FALSE(segment.is_expandable);
+  EXPECT_TRUE(segment.is_expandable);
   ASSERT_EQ(segment.blocks.size(), 6u);
   const std::size_t sizes[] = {512, 1024, 512, 2048, 4096, (1 << 20) - 8192};
   const bool allocated[] = {false, true, false, false, true, false};

@@ -21,6 +21,7 @@ constexpr auto kSmall = static_cast<std::size_t>(StatType::SMALL_POOL);
 constexpr auto kLarge = static_cast<std::size_t>(StatType::LARGE_POOL);
 
 std::size_t PoolOf(Bytes bytes) { return bytes <= (Bytes{1} << 20) ? kSmall : kLarge; }
+constexpr auto kOfLarge = CombinedStats::Pool::kLarge;
 
 // The figures of an allocator that rounds to 512 bytes and reserves in 2 MiB.
 class FakeNative {
@@ -105,7 +106,7 @@ TEST(CombinedStatsTest, ShowsWhatOneAllocatorForAllRequestsWouldShow) {
         if (to_native) {
           native.Allocate(requested);
           combined.Refresh(native.stats);
-        } else if (combined.Allocated(BlockBytes(requested), requested)) {
+        } else if (combined.Allocated(BlockBytes(requested), requested, CombinedStats::PoolOfSize(requested))) {
           combined.Refresh(native.stats);
         }
       } else if (choice < 98) {
@@ -116,7 +117,7 @@ TEST(CombinedStatsTest, ShowsWhatOneAllocatorForAllRequestsWouldShow) {
         if (freed.native) {
           native.Free(freed.requested);
         } else {
-          combined.Freed(BlockBytes(freed.requested), freed.requested);
+          combined.Freed(BlockBytes(freed.requested), freed.requested, CombinedStats::PoolOfSize(freed.requested));
         }
       } else {
         native.ResetPeaks();
@@ -136,7 +137,7 @@ TEST(CombinedStatsTest, KeepsThePeakOfTheSumNotTheSumOfThePeaks) {
   native.Allocate(8 << 20);
   combined.Refresh(native.stats);
   native.Free(8 << 20);
-  EXPECT_TRUE(combined.Allocated(6 << 20, 6 << 20)) << "8 MiB as last seen and 6 MiB would be a new peak";
+  EXPECT_TRUE(combined.Allocated(6 << 20, 6 << 20, kOfLarge)) << "8 MiB as last seen and 6 MiB would be a new peak";
   combined.Refresh(native.stats);
   const DeviceStats stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.allocated_bytes[kAll].peak, 8 << 20);
@@ -148,15 +149,15 @@ TEST(CombinedStatsTest, AsksForTheNativePartOnlyWhenAPeakMayBePassed) {
   CombinedStats combined;
   native.Allocate(1 << 20);
   combined.Refresh(native.stats);
-  ASSERT_TRUE(combined.Allocated(4 << 20, 4 << 20));
+  ASSERT_TRUE(combined.Allocated(4 << 20, 4 << 20, kOfLarge));
   combined.Refresh(native.stats);
   for (int repeat = 0; repeat < 10; ++repeat) {
-    combined.Freed(4 << 20, 4 << 20);
-    EXPECT_FALSE(combined.Allocated(4 << 20, 4 << 20)) << "the same peak again is no new one";
+    combined.Freed(4 << 20, 4 << 20, kOfLarge);
+    EXPECT_FALSE(combined.Allocated(4 << 20, 4 << 20, kOfLarge)) << "the same peak again is no new one";
   }
 }
 
-TEST(CombinedStatsTest, ReservesTheWholeArenaInTheLargePool) {
+TEST(CombinedStatsTest, ReservesInTheLargePool) {
   FakeNative native;
   native.Allocate(1 << 20);
   CombinedStats combined;
@@ -174,25 +175,37 @@ TEST(CombinedStatsTest, ReservesTheWholeArenaInTheLargePool) {
 TEST(CombinedStatsTest, CountsBlocksThatWaitForAStreamAsActiveOnly) {
   FakeNative native;
   CombinedStats combined;
-  (void)combined.Allocated(2 << 20, 2 << 20);
-  combined.Freed(2 << 20, 2 << 20);
-  combined.SetSample({.gaps = 3, .gap_bytes = 5 << 20, .pending = 1, .pending_bytes = 2 << 20});
+  (void)combined.Allocated(2 << 20, 2 << 20, kOfLarge);
+  combined.Freed(2 << 20, 2 << 20, kOfLarge);
+  combined.SetSample({.pending = 1, .pending_bytes = 2 << 20, .pending_requested = (2 << 20) - 100});
   DeviceStats stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.allocated_bytes[kAll].current, 0);
   EXPECT_EQ(stats.active_bytes[kAll].current, 2 << 20);
   EXPECT_EQ(stats.active[kAll].current, 1);
-  EXPECT_EQ(stats.inactive_split[kAll].current, 3);
-  EXPECT_EQ(stats.inactive_split_bytes[kAll].current, 5 << 20);
+  EXPECT_EQ(stats.requested_bytes[kAll].current, (2 << 20) - 100) << "until it is no longer active, as torch's own";
   combined.SetSample({});
   stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.active_bytes[kAll].current, 0);
-  EXPECT_EQ(stats.inactive_split[kAll].current, 0);
+  EXPECT_EQ(stats.requested_bytes[kAll].current, 0);
+}
+
+TEST(CombinedStatsTest, CountsASmallBlockInTheSegmentThatItLiesIn) {
+  FakeNative native;
+  CombinedStats combined;
+  (void)combined.Allocated(512, 100, kOfLarge);
+  DeviceStats stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.allocated_bytes[kLarge].current, 512);
+  EXPECT_EQ(stats.allocation[kSmall].current, 0);
+  combined.Freed(512, 100, kOfLarge);
+  stats = combined.Combine(native.stats);
+  EXPECT_EQ(stats.allocated_bytes[kLarge].current, 0);
+  EXPECT_EQ(stats.requested_bytes[kLarge].current, 0);
 }
 
 TEST(CombinedStatsTest, ResetsAccumulatedCountsAndLeavesCurrentOnes) {
   FakeNative native;
   CombinedStats combined;
-  (void)combined.Allocated(1024, 1000);
+  (void)combined.Allocated(1024, 1000, CombinedStats::Pool::kSmall);
   combined.ResetAccumulated();
   const DeviceStats stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.requested_bytes[kSmall].allocated, 0);

@@ -21,15 +21,14 @@ CASES = [
     "mempool",
     "out_of_memory",
     "fraction",
-    "empty_cache",
+    pytest.param("empty_cache", marks=pytest.mark.whole_gpu),
     "ipc",
 ]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) -> None:
-    # The block that empty_cache is about has no slot: it shall be the native allocator's, not the arena's.
-    result = moded.case(case, **({"STALLOC_DYNAMIC": "0"} if case == "empty_cache" else {}))
+    result = moded.case(case)
     assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
 
 

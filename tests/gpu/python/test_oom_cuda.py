@@ -98,9 +98,11 @@ def test_a_fraction_set_before_the_first_allocation_holds(pressed: Adapter) -> N
     assert result["hits"] >= 10
 
 
-def test_a_fraction_below_the_arena_is_a_warning_with_both_figures(pressed: Adapter) -> None:
+def test_a_fraction_below_the_arena_is_a_warning_with_both_figures_and_holds(pressed: Adapter) -> None:
     finished = run(pressed, "fraction_below")
-    assert finished.result["hits"] >= 8
+    assert finished.result["reserved"] < GIB, "the idle arena went back"
+    assert finished.result["failed"]
+    assert finished.result["hits_after"] >= 4
     assert "the plan's arena holds 3.0" in finished.err
     assert "allows 1.00 GiB" in finished.err
 

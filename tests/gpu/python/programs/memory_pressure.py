@@ -148,7 +148,7 @@ def pool_open() -> dict[str, Any]:
 
 
 def fraction_first() -> dict[str, Any]:
-    """A memory fraction that was set before the first allocation holds for what the plan does not serve."""
+    """A memory fraction that was set before the first allocation holds for arena and native allocator together."""
     total = torch.cuda.mem_get_info()[1]
     share = 8 * GIB / total
     torch.cuda.set_per_process_memory_fraction(share)
@@ -168,11 +168,19 @@ def fraction_first() -> dict[str, Any]:
 
 
 def fraction_below() -> dict[str, Any]:
-    """A fraction below the arena: a warning with both figures; the plan is served all the same."""
+    """A fraction below what the plan needs: a warning with both figures, and torch's error; without it all is well."""
     iterations(2)
     torch.cuda.set_per_process_memory_fraction(GIB / torch.cuda.mem_get_info()[1])
+    reserved = torch.cuda.memory_reserved()
+    failed = False
+    try:
+        iterations(1)
+    except torch.OutOfMemoryError:
+        failed = True
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    hits = own()["planned_hits"]
     iterations(2)
-    return {"hits": own()["planned_hits"]}
+    return {"reserved": reserved, "failed": failed, "hits_after": own()["planned_hits"] - hits}
 
 
 _HOG = """
