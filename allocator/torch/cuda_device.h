@@ -58,7 +58,7 @@ class CudaDevice final : private ArenaListener {
   void ResetPeakStats();
   void ResetAccumulatedStats();
   // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture or MemPool is open.
-  void EmptyCache() noexcept;
+  void EmptyCache();
 
   void SetMemoryFraction(double fraction);
   [[nodiscard]] double MemoryFraction() const;

@@ -116,9 +116,9 @@ void AllocationHistory::AddFree(Entry::Action action, const PendingFree& free) {
             {0, 0}, c10::getApproximateTime(), free.context, "", free.user_metadata));
 }
 
-void AllocationHistory::OnSegment(Entry::Action action, const Subject& subject) {
+void AllocationHistory::OnSegment(Entry::Action action, const Subject& subject, Context context) {
   Add(Entry(action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
-            {0, 0}, c10::getApproximateTime()));
+            {0, 0}, c10::getApproximateTime(), std::move(context)));
 }
 
 std::vector<AllocationHistory::Entry> AllocationHistory::Entries(c10::DeviceIndex device) const {

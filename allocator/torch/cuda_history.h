@@ -55,7 +55,9 @@ class AllocationHistory {
   void OnForeignUse(const void* address);
   // At the free request. It is complete at once, unless there was a foreign use.
   void OnFree(const Subject& subject, const std::string& user_metadata);
-  void OnSegment(Entry::Action action, const Subject& subject);
+  void OnSegment(Entry::Action action, const Subject& subject, Context context = nullptr);
+  // The stack of a caller who changes segments, where stacks of all actions are recorded. Call it with no lock held.
+  [[nodiscard]] Context GatherForSegments() const { return Gather(RecordContext::ALL); }
 
   // Frees that were requested and not completed.
   [[nodiscard]] std::size_t Incomplete(c10::DeviceIndex device) const;

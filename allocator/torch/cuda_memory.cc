@@ -22,6 +22,9 @@ std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
   return runs;
 }
 
+// The stack of this thread's empty_cache() while that lasts. The arena changes under locks, where none can be gathered.
+thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
+
 }  // namespace
 
 // Changes of the arena ----------------------------------------------------------------------------------------------
@@ -47,7 +50,8 @@ void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept 
   try {
     for (const Arena::Range& run : Runs(arena->Chunks())) {
       environment_.history->OnSegment(
-          action, {index_, reinterpret_cast<const void*>(arena->base() + run.offset), run.bytes, nullptr});
+          action, {index_, reinterpret_cast<const void*>(arena->base() + run.offset), run.bytes, nullptr},
+          t_emptied_by != nullptr ? *t_emptied_by : nullptr);
     }
   } catch (const std::exception& error) {
     Log(LogSeverity::kWarning, "device %d: a tracker of memory segments failed: %s", index_, error.what());
@@ -84,9 +88,12 @@ void CudaDevice::ResetAccumulatedStats() {
   times_unmapped_.store(0, std::memory_order_relaxed);
 }
 
-void CudaDevice::EmptyCache() noexcept {
+void CudaDevice::EmptyCache() {
   if (!serves_) return;
+  const AllocationHistory::Context context = environment_.history->GatherForSegments();
+  t_emptied_by = &context;
   runtime_->EmptyCache();
+  t_emptied_by = nullptr;
   UpdateReserved();
 }
 

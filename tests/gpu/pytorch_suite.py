@@ -33,7 +33,10 @@ CLASSES = (
     "TestCuda TestCudaMallocAsync TestCudaAllocator TestBlockStateAbsorption TestMemPool TestCudaMultiGPU TestCudaComm"
 )
 # They ask for half of the device or look at what is free on it.
-ALONE = r"out_of_memory|oom|memory_fraction|mem_get_info|large|64bit|huge|garbage_collect|Absorption.*resnet"
+ALONE = (
+    r"out_of_memory|oom|memory_fraction|mem_get_info|large|64bit|huge|garbage_collect|Absorption.*resnet"
+    r"|device_memory_used|repeat_graph_capture_cublas"
+)
 MULTIPLE = r"multigpu\.py::"
 MODES = ("native", "pluggable", "torch", "trace-exact", "trace-fast", "alloc")
 COUNTED = ("requests", "planned_hits", "heap_hits")

@@ -3,14 +3,22 @@
 Each pass over the tests is an iteration to stalloc, so that a trace of some passes has a plan and later passes are
 served from it. Steered by SUITE_* variables of the environment; see `Settings`. What happens goes to SUITE_RECORD as
 one JSON object a line, written before and after each test: a crash leaves the test that it happened in.
+
+A test finds the process as if it were the first, under every allocator: what the last one left (tensors and graphs that
+a failed test's traceback keeps, cached memory, peaks) is cleared away, since some tests compare counts before and after
+themselves, which garbage of others that goes meanwhile would change. Tests that read `expandable_segments` are told the
+native allocator's present setting, as PyTorch's own test_cuda_expandable_segments.py tells them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import json
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +102,35 @@ def _install() -> Any:
 _stalloc = _install()
 
 
+def _clear() -> None:
+    """What the last test left behind."""
+    torch: Any = sys.modules.get("torch")
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):  # pytest's, for debuggers
+        sys.__dict__.pop(name, None)
+    gc.collect()
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    with contextlib.suppress(RuntimeError):  # an allocator that cannot do it
+        torch.cuda.empty_cache()
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(device)
+
+
+def _expandable_segments(_: object) -> bool:
+    try:
+        return bool(sys.modules["torch"]._C._cuda_memorySnapshot(None)["allocator_settings"]["expandable_segments"])
+    except RuntimeError:  # an allocator without snapshots
+        return False
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    for case in {item.cls for item in session.items if isinstance(item, pytest.Function) and item.cls is not None}:
+        if hasattr(case, "expandable_segments"):
+            case.expandable_segments = property(_expandable_segments)
+    gc.collect()
+    gc.freeze()  # what the modules made needs no second look after every test
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if len(item.nodeid.split("::")) == 3 and _settings.takes(_short(item))]
 
@@ -116,6 +153,7 @@ def pytest_runtestloop(session: pytest.Session) -> Optional[bool]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _clear()
     _write(event="start", test=_short(item), number=_pass)
     return (yield)
 

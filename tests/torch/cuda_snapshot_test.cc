@@ -241,6 +241,17 @@ TEST(AllocationHistoryTest, TellsTrackersWithoutRecording) {
   EXPECT_TRUE(history.Entries(0).empty());
 }
 
+TEST(AllocationHistoryTest, SegmentsHaveTheStackOfWhoeverChangesThemWhereAllStacksAreRecorded) {
+  const AllocationHistory::Subject segment{.device = 0, .address = At(1 << 20), .bytes = 1 << 20, .stream = nullptr};
+  for (const RecordContext when : {RecordContext::ALLOC, RecordContext::ALL}) {
+    AllocationHistory history;
+    history.Configure(Recording(when));
+    history.OnSegment(Entry::SEGMENT_FREE, segment, history.GatherForSegments());
+    ASSERT_EQ(history.Entries(0).size(), 1u);
+    EXPECT_EQ(history.Entries(0)[0].context_ != nullptr, when == RecordContext::ALL);
+  }
+}
+
 TEST(MergeTracesTest, SortsByTimeAndKeepsTheOrderOfEachSide) {
   c10::ApproximateClockToUnixTimeConverter clock;
   const auto entry = [](std::size_t address) {
