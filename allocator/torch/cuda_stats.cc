@@ -76,10 +76,9 @@ bool CombinedStats::SetReserved(Bytes bytes, std::int64_t segments) noexcept {
 
 void CombinedStats::SetSample(const Sample& sample) noexcept {
   const std::lock_guard lock(mutex_);
-  Set(kActive, kLarge, rows_[kActive][kLarge].own + sample.pending - sample_.pending);
-  Set(kActiveBytes, kLarge, rows_[kActiveBytes][kLarge].own + sample.pending_bytes - sample_.pending_bytes);
-  Set(kRequestedBytes, kLarge,
-      rows_[kRequestedBytes][kLarge].own + sample.pending_requested - sample_.pending_requested);
+  TakeBackFrees(kActive, sample.pending - sample_.pending);
+  TakeBackFrees(kActiveBytes, sample.pending_bytes - sample_.pending_bytes);
+  TakeBackFrees(kRequestedBytes, sample.pending_requested - sample_.pending_requested);
   sample_ = sample;
 }
 
@@ -145,6 +144,8 @@ void CombinedStats::Lower(Figure figure, std::size_t pool, std::int64_t amount) 
     row.freed += amount;
   }
 }
+
+void CombinedStats::TakeBackFrees(Figure figure, std::int64_t amount) noexcept { Lower(figure, kLarge, -amount); }
 
 bool CombinedStats::Set(Figure figure, std::size_t pool, std::int64_t value) noexcept {
   const std::int64_t change = value - rows_[figure][pool].own;

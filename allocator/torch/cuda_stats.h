@@ -79,6 +79,8 @@ class CombinedStats {
   bool Raise(Figure figure, std::size_t pool, std::int64_t amount) noexcept;
   bool Set(Figure figure, std::size_t pool, std::int64_t value) noexcept;
   void Lower(Figure figure, std::size_t pool, std::int64_t amount) noexcept;
+  // Blocks that the program has freed are not done yet, or (less than 0) are now. Nothing was allocated by that.
+  void TakeBackFrees(Figure figure, std::int64_t amount) noexcept;
   void RefreshLocked(const DeviceStats& native) noexcept;
 
   mutable SpinMutex mutex_;

@@ -182,10 +182,13 @@ TEST(CombinedStatsTest, CountsBlocksThatWaitForAStreamAsActiveOnly) {
   EXPECT_EQ(stats.allocated_bytes[kAll].current, 0);
   EXPECT_EQ(stats.active_bytes[kAll].current, 2 << 20);
   EXPECT_EQ(stats.active[kAll].current, 1);
+  EXPECT_EQ(stats.active[kAll].allocated, 1) << "a block that waits was not allocated again";
+  EXPECT_EQ(stats.active[kAll].freed, 0);
   EXPECT_EQ(stats.requested_bytes[kAll].current, (2 << 20) - 100) << "until it is no longer active, as torch's own";
   combined.SetSample({});
   stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.active_bytes[kAll].current, 0);
+  EXPECT_EQ(stats.active_bytes[kAll].freed, 2 << 20);
   EXPECT_EQ(stats.requested_bytes[kAll].current, 0);
 }
 

@@ -39,9 +39,11 @@ def test_bytes_that_change_streams_keep_what_was_written_last(streams: Adapter, 
     assert result["unknown_frees"] == 0
 
 
-def test_blocks_of_the_native_allocator_keep_theirs_beside_planned_ones(streams: Adapter) -> None:
-    result = streams.run("stream_cases.py", "fallback", **MODES["alloc"]).result
+@pytest.mark.parametrize("dynamic", ["0", "1"])
+def test_blocks_that_the_plan_does_not_know_keep_theirs_beside_planned_ones(streams: Adapter, dynamic: str) -> None:
+    result = streams.run("stream_cases.py", "fallback", **MODES["alloc"], STALLOC_DYNAMIC=dynamic).result
     assert result["hits"] >= 12
+    assert (result["dynamic_hits"] > 0) == (dynamic == "1"), "else the native allocator has them"
     assert result["unknown_frees"] == 0
 
 

@@ -56,6 +56,7 @@ def figures(*addresses: int) -> dict[str, Any]:
     return {
         "shared": overlap(*addresses),
         "hits": stats["planned_hits"],
+        "dynamic_hits": stats["dynamic_hits"],
         "waits": stats["stream_waits"],
         "unknown_frees": stats["unknown_frees"],
     }
