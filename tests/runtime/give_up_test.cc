@@ -19,6 +19,7 @@ namespace {
 
 constexpr Bytes kKiB = 1024;
 constexpr Bytes kMiB = kKiB * kKiB;
+constexpr Bytes kGiB = kKiB * kMiB;
 constexpr int kWeights = 40;   // blocks of 1 MiB that the set-up allocates and nobody frees
 constexpr int kPlanned = 200;  // requests of 512 KiB in each planned iteration
 constexpr double kMostExtra = 1.02;
@@ -33,9 +34,11 @@ DevicePlan ThePlan() {
 // One process: a runtime with or without the plan, the blocks that stay, and the most that was held in a while.
 class Process {
  public:
-  explicit Process(const DevicePlan* plan) : driver_(HostDriver::Create({.capacity = 0, .granularity = 64 * kKiB})) {
-    runtime_ = std::make_unique<DeviceRuntime>(
-        DeviceRuntime::Parts{.device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .plan = plan});
+  // `dynamic`: what has no slot is the arena's, too, which grows for it.
+  Process(const DevicePlan* plan, bool dynamic)
+      : driver_(HostDriver::Create({.capacity = kGiB, .granularity = 64 * kKiB})) {
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
+        .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .plan = plan, .dynamic = dynamic});
   }
   ~Process() {
     for (const Kept& kept : kept_) {
@@ -64,24 +67,11 @@ class Process {
   }
   // An iteration as planned; every `stride`-th block stays for ever, if any.
   void PlannedIteration(int stride = 0) {
-    Iteration();
-    std::vector<void*> blocks;
-    for (int i = 0; i < kPlanned; ++i) blocks.push_back(Allocate(512 * kKiB));
-    for (int i = 0; i < kPlanned; ++i) {
-      void* const block = blocks[static_cast<std::size_t>(i)];
-      if (stride != 0 && i % stride == stride / 2) {
-        Keep(block, 512 * kKiB);
-      } else {
-        runtime_->Free(block);
-      }
-    }
+    RunIteration(stride, [] { return 512 * kKiB; });
   }
   // An iteration of another model: other sizes, as much memory.
-  void OtherIteration(std::mt19937_64& random) {
-    Iteration();
-    std::vector<void*> blocks;
-    for (int i = 0; i < kPlanned; ++i) blocks.push_back(Allocate(400 * kKiB + random() % (200 * kKiB)));
-    for (void* block : blocks) runtime_->Free(block);
+  void OtherIteration(std::mt19937_64& random, int stride = 0) {
+    RunIteration(stride, [&] { return 400 * kKiB + random() % (200 * kKiB); });
   }
 
   [[nodiscard]] bool gave_up() const { return runtime_->Stats().gave_up; }
@@ -95,6 +85,27 @@ class Process {
     Bytes bytes;
     std::uint8_t key;
   };
+  template <typename NextSize>
+  void RunIteration(int stride, NextSize&& next_size) {
+    Iteration();
+    struct Block {
+      void* pointer;
+      Bytes bytes;
+    };
+    std::vector<Block> blocks;
+    for (int i = 0; i < kPlanned; ++i) {
+      const Bytes bytes = next_size();
+      blocks.push_back({Allocate(bytes), bytes});
+    }
+    for (int i = 0; i < kPlanned; ++i) {
+      const Block& block = blocks[static_cast<std::size_t>(i)];
+      if (stride != 0 && i % stride == stride / 2) {
+        Keep(block.pointer, block.bytes);
+      } else {
+        runtime_->Free(block.pointer);
+      }
+    }
+  }
   [[nodiscard]] Bytes Held() const {
     return (runtime_->arena() != nullptr ? runtime_->arena()->mapped_bytes() : 0) + upstream_.HeldBytes().current;
   }
@@ -108,50 +119,71 @@ class Process {
   int iteration_ = 0;
 };
 
-// A program: `planned` iterations as planned, then others until the plan is given up and ten more. Returns the most
-// that was held in those ten.
+// A program: `planned` iterations as planned, then others until the plan is given up and ten more. Every so many blocks
+// of the first iteration, or of those until the plan is given up, stay for ever. Returns the most that was held in the
+// last ten.
+struct Program {
+  int planned = 0;
+  int stride = 0;
+  int other_stride = 0;
+};
 struct Outcome {
   Bytes held = 0;
   Bytes arena = 0;
   bool gave_up = false;
 };
-Outcome Train(const DevicePlan* plan, int planned, int stride) {
+Outcome Train(const DevicePlan* plan, bool dynamic, const Program& program) {
   std::mt19937_64 random(7);
-  Process process(plan);
+  Process process(plan, dynamic);
   process.SetUp();
-  for (int i = 0; i < planned; ++i) process.PlannedIteration(i == 0 ? stride : 0);
-  for (int i = 0; i < 4; ++i) process.OtherIteration(random);
+  for (int i = 0; i < program.planned; ++i) process.PlannedIteration(i == 0 ? program.stride : 0);
+  for (int i = 0; i < 4; ++i) process.OtherIteration(random, program.other_stride);
   const bool gave_up = process.gave_up();
   process.ForgetPeak();
   for (int i = 0; i < 10; ++i) process.OtherIteration(random);
   return {process.held_peak(), process.arena_bytes(), gave_up};
 }
 
-void ExpectLittleMoreThanWithoutAPlan(int planned, int stride) {
-  SCOPED_TRACE("planned iterations " + std::to_string(planned) + ", every so many blocks kept " +
-               std::to_string(stride));
-  const DevicePlan plan = ThePlan();
-  const Outcome with = Train(&plan, planned, stride);
-  const Outcome without = Train(nullptr, planned, stride);
-  ASSERT_TRUE(with.gave_up);
-  EXPECT_LE(static_cast<double>(with.held), kMostExtra * static_cast<double>(without.held));
-  std::printf("held after giving up: %.1f MiB, %.1f of it arena; without a plan %.1f MiB\n",
-              static_cast<double>(with.held) / kMiB, static_cast<double>(with.arena) / kMiB,
-              static_cast<double>(without.held) / kMiB);
+class GiveUpTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static void ExpectLittleMoreThanWithoutAPlan(const Program& program) {
+    SCOPED_TRACE("planned iterations " + std::to_string(program.planned) + ", of so many blocks one kept " +
+                 std::to_string(program.stride) + ", later " + std::to_string(program.other_stride));
+    const DevicePlan plan = ThePlan();
+    const Outcome with = Train(&plan, GetParam(), program);
+    const Outcome without = Train(nullptr, false, program);
+    ASSERT_TRUE(with.gave_up);
+    EXPECT_LE(static_cast<double>(with.held), kMostExtra * static_cast<double>(without.held));
+    std::printf("held after giving up: %.1f MiB, %.1f of it arena; without a plan %.1f MiB\n",
+                static_cast<double>(with.held) / kMiB, static_cast<double>(with.arena) / kMiB,
+                static_cast<double>(without.held) / kMiB);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dynamic, GiveUpTest, ::testing::Bool());
+
+TEST_P(GiveUpTest, WeightsInTheArenaHoldNoMoreOfItThanTheyNeed) { ExpectLittleMoreThanWithoutAPlan({}); }
+
+TEST_P(GiveUpTest, ARunThatTurnsIntoAnotherHoldsNoMoreThanItWouldHave) {
+  ExpectLittleMoreThanWithoutAPlan({.planned = 5});
 }
 
-TEST(GiveUpTest, WeightsInTheArenaHoldNoMoreOfItThanTheyNeed) { ExpectLittleMoreThanWithoutAPlan(0, 0); }
-
-TEST(GiveUpTest, ARunThatTurnsIntoAnotherHoldsNoMoreThanItWouldHave) { ExpectLittleMoreThanWithoutAPlan(5, 0); }
-
-TEST(GiveUpTest, BlocksThatStayForEverInTheMiddleOfTheArenaHoldTheirChunksOnly) {
-  for (const int stride : {200, 100, 70}) ExpectLittleMoreThanWithoutAPlan(5, stride);
+TEST_P(GiveUpTest, BlocksThatStayForEverInTheMiddleOfTheArenaHoldTheirChunksOnly) {
+  for (const int stride : {200, 100, 70}) ExpectLittleMoreThanWithoutAPlan({.planned = 5, .stride = stride});
 }
 
-TEST(GiveUpTest, AnArenaNobodyLivesInGoesBackWhole) {
+// Four, or eight of them, each in a chunk of its own at worst: twelve would hold 2.9 percent more.
+TEST_P(GiveUpTest, BlocksThatThePlanDidNotKnowAndThatStayHoldTheirChunksOnly) {
+  for (const int stride : {200, 100}) {
+    ExpectLittleMoreThanWithoutAPlan({.planned = 5, .other_stride = stride});
+    ExpectLittleMoreThanWithoutAPlan({.other_stride = stride});
+  }
+}
+
+TEST_P(GiveUpTest, AnArenaNobodyLivesInGoesBackWhole) {
   const DevicePlan plan = ThePlan();
   std::mt19937_64 random(8);
-  Process process(&plan);
+  Process process(&plan, GetParam());
   for (int i = 0; i < 3; ++i) process.OtherIteration(random);
   ASSERT_TRUE(process.gave_up());
   EXPECT_EQ(process.arena_bytes(), 0u);
