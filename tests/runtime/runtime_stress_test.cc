@@ -1,6 +1,7 @@
-// The whole DeviceRuntime on real bytes: arena, engine, upstream, chunks that go back and come again, marks and giving
-// up, by several threads that free each other's blocks, while the run diverges at random. Every block, wherever it
-// lies, is filled with a pattern of its own and checked when it is freed.
+// The whole DeviceRuntime on real bytes: arena, engine, upstream, chunks that go back and come again, emptied caches,
+// limits, marks and giving up, with slots alone and with room beside them, by several threads that free each other's
+// blocks, while the run diverges at random. Every block, wherever it lies, is filled with a pattern of its own and
+// checked when it is freed.
 //
 //   STALLOC_STRESS_SECONDS (2)   how long, in rounds of a fraction of a second
 //   STALLOC_STRESS_SEED (1)      of the first round; a failure names its round's seed, which then is the first to try
@@ -70,10 +71,21 @@ class Round {
         // Some devices have no room to spare: what was given back may not come again.
         driver_(HostDriver::Create(
             {.capacity = RoundUp(plan_.arena_bytes, kPage) + random_() % 2 * (Bytes{1} << 30), .granularity = kPage})),
-        runtime_(std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
-            .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .plan = &plan_})) {
+        runtime_(std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                      .upstream = &upstream_,
+                                                                      .driver = driver_.get(),
+                                                                      .plan = &plan_,
+                                                                      .dynamic = random_() % 2 == 0})) {
     EXPECT_EQ(runtime_->degraded(), "");
   }
+
+  // Over a round.
+  struct Served {
+    std::uint64_t planned = 0;
+    std::uint64_t dynamic = 0;
+    std::uint64_t times_given_back = 0;
+  };
+  [[nodiscard]] const Served& served() const { return served_; }
 
   // `turns_away`: from some iteration on it is another program. True if the plan was given up (not if fences happened
   // to hide most requests).
@@ -112,7 +124,7 @@ class Round {
     std::mt19937_64 random(seed);
     bool fenced = false;
     do {
-      switch (random() % 6) {
+      switch (random() % 8) {
         case 0:
           fenced = !fenced;
           runtime_->OnMark(
@@ -126,6 +138,12 @@ class Round {
           break;
         case 3:
           if (upstream_fails_) upstream_.FailNext(1);
+          break;
+        case 4:
+          runtime_->EmptyCache();
+          break;
+        case 5:
+          runtime_->SetHeldLimit(random() % 2 * plan_.arena_bytes);
           break;
         default:
           CheckStats(runtime_->Stats());
@@ -198,8 +216,8 @@ class Round {
     EXPECT_EQ(stats.live_bytes, 0u);
     EXPECT_EQ(stats.arena_live_bytes, 0u);
     EXPECT_EQ(stats.unknown_frees, 0u);
-    EXPECT_EQ(stats.requests, stats.planned_hits + stats.upstream + refused_);
-    EXPECT_GT(stats.planned_hits, 0u);
+    EXPECT_EQ(stats.requests, stats.planned_hits + stats.dynamic_hits + stats.upstream + refused_);
+    served_ = {stats.planned_hits, stats.dynamic_hits, stats.lent.times_given_back};
     EXPECT_EQ(upstream_.live(), 0u);
     EXPECT_EQ(driver_->GetCounts().handle_bytes, stats.arena_bytes);
     if (stats.gave_up) {
@@ -227,6 +245,7 @@ class Round {
   std::atomic<std::uint64_t> next_key_{1};
   std::atomic<std::uint64_t> refused_{0};
   std::atomic<int> damaged_{0};
+  Served served_;
   int number_ = 0;
 };
 
@@ -235,12 +254,20 @@ TEST(RuntimeStressTest, ThreadsThatDivergeAtRandomNeverShareAByte) {
   std::uint64_t seed = FromEnvironment("STALLOC_STRESS_SEED", 1);
   const std::uint64_t first = seed;
   int given_up = 0;
+  Round::Served served;
   do {
     SCOPED_TRACE("STALLOC_STRESS_SEED=" + std::to_string(seed));
-    given_up += Round(seed).Run(9, seed % 3 == 0) ? 1 : 0;
+    Round round(seed);
+    given_up += round.Run(9, seed % 3 == 0) ? 1 : 0;
+    served.planned += round.served().planned;
+    served.dynamic += round.served().dynamic;
+    served.times_given_back += round.served().times_given_back;
     ++seed;
   } while (!testing::Test::HasFailure() && (Clock::now() < end || seed < first + 9));
   EXPECT_GT(given_up, 0);
+  EXPECT_GT(served.planned, 0u);
+  EXPECT_GT(served.dynamic, 0u);
+  EXPECT_GT(served.times_given_back, 0u);
   std::printf("rounds: seeds %llu to %llu, in %d of them the plan was given up\n",
               static_cast<unsigned long long>(first), static_cast<unsigned long long>(seed - 1), given_up);
 }
