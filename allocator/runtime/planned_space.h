@@ -34,8 +34,8 @@ class PlannedSpace {
   bool Judge(const Resemblance::Totals& totals) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
-  // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may
-  // be synchronised now.
+  // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may be synchronised
+  // now.
   Bytes GiveBackIdle() noexcept { return gave_up() ? ReleaseIdle() : chunks_->GiveBack(); }
   void TryAgain() noexcept { chunks_->TryAgain(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
