@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import check, dump, info, oom, pack, plan, report, run, synth
+from stalloc._commands import check, dump, export, import_, info, oom, pack, plan, report, run, synth
 from stalloc._version import __version__
 
 
@@ -28,6 +28,8 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "plan": plan,
     "report": report,
+    "import": import_,
+    "export": export,
     "dump": dump,
     "pack": pack,
     "check": check,

@@ -10,7 +10,8 @@ namespace stalloc::planner {
 namespace {
 
 std::vector<const Command*> AllCommands() {
-  return {&PlanCommand(), &DumpCommand(), &CheckCommand(), &PackCommand(), &ReportCommand(), &SynthCommand()};
+  return {&PlanCommand(), &DumpCommand(),   &CheckCommand(), &ImportCommand(),
+          &PackCommand(), &ReportCommand(), &SynthCommand()};
 }
 
 void PrintUsage(std::ostream& out) {

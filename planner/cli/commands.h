@@ -28,6 +28,7 @@ struct Command {
 
 [[nodiscard]] const Command& PlanCommand();
 [[nodiscard]] const Command& DumpCommand();
+[[nodiscard]] const Command& ImportCommand();
 [[nodiscard]] const Command& PackCommand();
 [[nodiscard]] const Command& CheckCommand();
 [[nodiscard]] const Command& ReportCommand();

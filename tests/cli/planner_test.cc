@@ -33,7 +33,7 @@ TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
     EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
     EXPECT_THAT(result.err, IsEmpty());
   }
-  for (const char* command : {"plan", "dump", "check", "pack", "report", "synth"}) {
+  for (const char* command : {"plan", "dump", "check", "import", "pack", "report", "synth"}) {
     const ProcessResult result = folder.Run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
@@ -61,6 +61,8 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"check", "a"},
                                                     {"pack"},
                                                     {"report"},
+                                                    {"import"},
+                                                    {"import", "a", "--output=a.txt"},
                                                     {"report", "a", "b", "c"},
                                                     {"synth"},
                                                     {"synth", "--output=a.txt"},
@@ -116,6 +118,21 @@ TEST(PlannerTest, PlansAllRanks) {
                 HasSubstr("\"arena_bytes\""));
   }
   EXPECT_EQ(folder.Files().size(), 12u);  // no temporary file stays behind
+}
+
+TEST(PlannerTest, ImportsEventsInText) {
+  const RunFolder folder;
+  folder.WriteFile("events", "stalloc-events 1\na 1 1000 0 0 5\nf 1 6\n");
+  const std::string trace = folder.Path("trace/rank00000.trace");
+  const ProcessResult result = folder.Run({"import", folder.Path("events"), "--output", trace, "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "{\"allocations\": 1, \"events\": 2}\n");
+  EXPECT_THAT(folder.Run({"dump", trace}).out, HasSubstr("1 0 1000 0\n0 0 1000 0\n"));
+  folder.WriteFile("broken", "stalloc-events 1\nf 1 6\n");
+  const ProcessResult broken = folder.Run({"import", folder.Path("broken"), "--output=" + folder.Path("b.trace")});
+  EXPECT_EQ(broken.exit_code, 1);
+  EXPECT_THAT(broken.err, HasSubstr("broken: line 2: expected the id of a live block, found '1'"));
+  EXPECT_EQ(folder.Run({"import", folder.Path("no"), "--output=" + folder.Path("b.trace")}).exit_code, 1);
 }
 
 TEST(PlannerTest, ReportsATraceWithAndWithoutItsPlan) {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import collect
+    from stalloc.report.files import write_whole
 
     if arguments.open and arguments.form != "html":
         arguments.parser.error("--open needs --html")
@@ -47,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         if path is None:
             sys.stdout.write(text)
             return 0
-        write_whole(path, text)
+        write_whole(path, text.encode())
     except (collect.CollectError, OSError) as error:
         print(f"stalloc report: {error}", file=sys.stderr)
         return 1
@@ -88,17 +87,3 @@ def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str
 
 def _listed(files: Sequence[Any]) -> str:
     return ", ".join(str(entry.rank) for entry in files)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The file as a whole or not at all: written beside it under another name, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -1,0 +1,103 @@
+"""`stalloc export`: a trace for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HELP = "write a trace for other tools: memory_viz, Perfetto, CSV"
+
+_EPILOG = """
+snapshot   a pickle for https://pytorch.org/memory_viz; `stalloc import` reads it, too
+perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
+csv        id,lower,upper,size, one block a line, of one device (0): `stalloc pack` and other solvers read it
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("trace", metavar="TRACE", type=Path, help="DIR/trace/rank00000.trace")
+    parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv"), required=True)
+    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: this device only (-1: the CPU)")
+    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.report.collect import CollectError
+    from stalloc.report.files import write_whole
+
+    try:
+        content = _FORMS[arguments.format](arguments.trace, arguments.device)
+        write_whole(arguments.output, content)
+    except (CollectError, OSError) as error:
+        print(f"stalloc export: {error}", file=sys.stderr)
+        return 1
+    told = {"output": str(arguments.output), "format": arguments.format, "bytes": len(content)}
+    print(json.dumps(told) if arguments.json else f"{arguments.output}: {len(content)} bytes")
+    return 0
+
+
+def _snapshot(trace: Path, _device: object) -> bytes:
+    from stalloc.snapshot.write import write_snapshot
+
+    return pickle.dumps(write_snapshot(dump_lines(trace)))
+
+
+def _perfetto(trace: Path, device: object) -> bytes:
+    from stalloc.report.collect import CollectError, run_planner
+    from stalloc.report.perfetto import trace_events
+
+    view = run_planner(["report", str(trace), "--json"])
+    devices = [entry for entry in view["devices"] if device is None or entry["device"] == device]
+    if not devices:
+        raise CollectError(f"{trace} has no device {device}; it has {[entry['device'] for entry in view['devices']]}")
+    return json.dumps(trace_events(view, devices)).encode()
+
+
+def _csv(trace: Path, device: object) -> bytes:
+    rows: dict[int, list[int]] = {}
+    now = 0
+    for line in dump_lines(trace):
+        if line["event"] not in ("alloc", "free") or line["device"] != (0 if device is None else device):
+            continue
+        now += 1
+        if line["event"] == "alloc":
+            rows[line["id"]] = [line["id"], now, -1, max(512, -(-line["bytes"] // 512) * 512)]
+        else:
+            rows[line["id"]][2] = now
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["id", "lower", "upper", "size"])
+    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else now + 1, row[3]] for row in rows.values())
+    return out.getvalue().encode()
+
+
+_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv}
+
+
+def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
+    """The events of a trace, as stalloc-planner dump --json has them. CollectError where it cannot be read."""
+    from stalloc import _library
+    from stalloc.report.collect import CollectError
+
+    try:
+        planner = _library.find_or_raise(_library.PLANNER_NAME)
+    except _library.LibraryError as error:
+        raise CollectError(str(error)) from error
+    with subprocess.Popen(
+        [str(planner), "dump", str(trace), "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode != 0:
+        raise CollectError(f"{trace} cannot be read; stalloc dump {trace} tells more")

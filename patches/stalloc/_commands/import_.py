@@ -1,0 +1,103 @@
+"""`stalloc import`: a PyTorch memory snapshot as a trace, to ask what a plan would save without installing anything."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HELP = "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)"
+
+_EPILOG = """
+Record some iterations in the training script, without stalloc:
+    torch.cuda.memory._record_memory_history(max_entries=1000000)
+    ...                                                              # set-up and at least three iterations
+    torch.cuda.memory._dump_snapshot("run.pickle")
+then:  stalloc import run.pickle --output run1 && stalloc plan run1 && stalloc report run1
+
+Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#, else from the period
+with which requests repeat. Python stacks, where the history has them, tell forward, backward and optimizer apart.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path)
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="DIR", help="of the run (default: SNAPSHOT without .pickle)"
+    )
+    parser.add_argument("--rank", type=int, default=0, help="whose trace it becomes (default 0)")
+    parser.add_argument("--iterations", metavar="NAME", help="ranges of record_function whose names begin so")
+    parser.add_argument("--json", action="store_true", help="what was found, as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.snapshot.read import SnapshotError
+
+    try:
+        found = _convert(arguments)
+    except (SnapshotError, OSError) as error:
+        print(f"stalloc import: {arguments.snapshot}: {error}", file=sys.stderr)
+        return 1
+    for note in found["notes"]:
+        print(f"note: {note}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{found['allocations']} allocations, {found['events']} events: {found['trace']}")
+    directory = Path(found["trace"]).parents[1]
+    if found["iterations"]:
+        print(f"iterations from {found['source']}\nnext: stalloc plan {directory}; stalloc report {directory}")
+    else:
+        print(
+            "no iterations found: nothing repeats twice at least, and no range is named as --iterations says; "
+            f"without them there is no plan\nnext: stalloc report {directory}"
+        )
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
+    from stalloc.snapshot.convert import event_lines
+    from stalloc.snapshot.phases import find_marks
+    from stalloc.snapshot.read import read_snapshot
+
+    snapshot = read_snapshot(arguments.snapshot)
+    marks = find_marks(snapshot, arguments.iterations)
+    directory: Path = arguments.output or arguments.snapshot.with_suffix("")
+    trace = directory / "trace" / f"rank{arguments.rank:05d}.trace"
+    written = _write_trace("".join(event_lines(snapshot, marks.marks, arguments.rank)), trace)
+    notes = list(snapshot.notes)
+    if snapshot.earlier_blocks:
+        notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
+    return {
+        **written,
+        "trace": str(trace),
+        "iterations": sum(mark.kind == "iteration" for mark in marks.marks),
+        "source": marks.source,
+        "earlier_blocks": snapshot.earlier_blocks,
+        "notes": notes,
+    }
+
+
+def _write_trace(text: str, trace: Path) -> dict[str, Any]:
+    from stalloc import _library
+    from stalloc.snapshot.read import SnapshotError
+
+    try:
+        planner = _library.find_or_raise(_library.PLANNER_NAME)
+    except _library.LibraryError as error:
+        raise SnapshotError(str(error)) from error
+    done = subprocess.run(
+        [str(planner), "import", "-", f"--output={trace}", "--json"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SnapshotError(done.stderr.strip())
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

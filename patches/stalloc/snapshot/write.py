@@ -1,0 +1,144 @@
+"""A trace as a snapshot, which PyTorch's memory_viz opens and `stalloc import` reads.
+
+A trace has no addresses. Blocks get some here: the last one that was freed with the same size, else behind all others.
+The segment that holds them is therefore larger than what any allocator would reserve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_BASE = 0x7F00_0000_0000
+_UNIT = 512
+
+
+class SnapshotWriter:
+    """Takes the lines of `stalloc-planner dump --json`, parsed, in order; `finish` gives what to pickle."""
+
+    def __init__(self) -> None:
+        self._devices: dict[int, _Device] = {}
+        self._homes: dict[int, _Device] = {}
+        self._annotations: list[dict[str, Any]] = []
+        self._open: list[str] = []
+        self._time_us = 0
+
+    def take(self, line: dict[str, Any]) -> None:
+        self._time_us = line["time_ns"] // 1000
+        kind = line["event"]
+        if kind == "alloc":
+            device = self._devices.setdefault(max(0, line["device"]), _Device())
+            self._homes[line["id"]] = device
+            device.allocate(line["id"], line["bytes"], line["stream"], self._time_us)
+        elif kind == "free":
+            self._homes.pop(line["id"]).free(line["id"], self._time_us)
+        elif kind == "mark":
+            self._mark(line)
+
+    def finish(self) -> dict[str, Any]:
+        self._close(0)
+        count = max(self._devices, default=-1) + 1
+        return {
+            "segments": [device.segment(index) for index, device in sorted(self._devices.items())],
+            "device_traces": [self._devices[i].history() if i in self._devices else [] for i in range(count)],
+            "allocator_settings": {},
+            "external_annotations": self._annotations,
+        }
+
+    # An iteration ends with the next; what is inside it, with it.
+    def _mark(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "iteration":
+            name = f"iteration {line['index']}"
+        elif line["kind"] == "microbatch":
+            name = f"{line['pass']} {line['index']} chunk {line['chunk']}"
+        else:
+            name = line["name"] or line["kind"]
+        if line["edge"] == "end":
+            if name in self._open:
+                self._close(self._open.index(name))
+            return
+        if line["kind"] in ("iteration", "microbatch", "optimizer"):
+            self._close(0 if line["kind"] == "iteration" else min(1, len(self._open)))
+        self._open.append(name)
+        self._annotate(name, "START")
+
+    def _close(self, depth: int) -> None:
+        while len(self._open) > depth:
+            self._annotate(self._open.pop(), "END")
+
+    def _annotate(self, name: str, stage: str) -> None:
+        self._annotations.append({"name": name, "stage": stage, "time_us": self._time_us, "device": 0})
+
+
+class _Device:
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+        self._free: dict[int, list[int]] = {}  # addresses, by rounded size
+        self._live: dict[int, tuple[int, int, int]] = {}  # address, requested size, stream; by id
+        self._next = _BASE
+        self._blocks: dict[int, int] = {}  # rounded size, by address
+
+    def allocate(self, block: int, size: int, stream: int, time_us: int) -> None:
+        rounded = max(_UNIT, -(-size // _UNIT) * _UNIT)
+        places = self._free.get(rounded)
+        if places:
+            address = places.pop()
+        else:
+            address, self._next = self._next, self._next + rounded
+            self._blocks[address] = rounded
+        self._live[block] = (address, size, stream)
+        self._entries.append(_entry("alloc", address, size, stream, time_us))
+
+    def free(self, block: int, time_us: int) -> None:
+        address, size, stream = self._live.pop(block)
+        self._free.setdefault(self._blocks[address], []).append(address)
+        self._entries.append(_entry("free_requested", address, size, stream, time_us))
+        self._entries.append(_entry("free_completed", address, size, stream, time_us))
+
+    def history(self) -> list[dict[str, Any]]:
+        begin = self._entries[0]["time_us"]
+        return [_entry("segment_alloc", _BASE, self._next - _BASE, 0, begin), *self._entries]
+
+    def segment(self, index: int) -> dict[str, Any]:
+        live = {address: size for address, size, _ in self._live.values()}
+        active = sum(self._blocks[address] for address in live)
+        return {
+            "device": index,
+            "address": _BASE,
+            "total_size": self._next - _BASE,
+            "stream": 0,
+            "segment_type": "large",
+            "segment_pool_id": (0, 0),
+            "is_expandable": False,
+            "allocated_size": active,
+            "active_size": active,
+            "requested_size": sum(live.values()),
+            "frames": [],
+            "blocks": [self._block(address, size, live) for address, size in self._blocks.items()],
+        }
+
+    @staticmethod
+    def _block(address: int, size: int, live: dict[int, int]) -> dict[str, Any]:
+        state = "active_allocated" if address in live else "inactive"
+        requested = live.get(address, 0)
+        return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": []}
+
+
+def _entry(action: str, address: int, size: int, stream: int, time_us: int) -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": size,
+        "stream": stream,
+        "time_us": time_us,
+        "frames": [],
+        "compile_context": "N/A",
+        "user_metadata": "",
+    }
+
+
+def write_snapshot(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    writer = SnapshotWriter()
+    for line in lines:
+        writer.take(line)
+    return writer.finish()

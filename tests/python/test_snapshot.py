@@ -1,0 +1,265 @@
+"""`stalloc import` and `stalloc export`: PyTorch's snapshots in and out, Perfetto, CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc import cli
+from stalloc._commands.export import dump_lines
+from stalloc.snapshot import iterations
+from stalloc.snapshot.phases import find_marks
+from stalloc.snapshot.read import SnapshotError, parse, read_snapshot
+
+BASE = 0x7000_0000_0000
+MIB = 1 << 20
+FORWARD = [{"filename": "/model.py", "name": "forward", "line": 3}]
+OPTIMIZER = [{"filename": "/torch/optim/adamw.py", "name": "step", "line": 9}]
+
+
+@pytest.fixture(autouse=True)
+def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+
+
+class History:
+    """A snapshot as PyTorch writes it: entries one microsecond apart."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.annotations: list[dict[str, Any]] = []
+        self.live: dict[int, int] = {}
+
+    def add(self, action: str, address: int, size: int, frames: object = ()) -> None:
+        entry = {"action": action, "addr": address, "size": size, "stream": 0, "time_us": len(self.entries)}
+        self.entries.append(entry | {"frames": frames})
+
+    def alloc(self, address: int, size: int, frames: object = ()) -> None:
+        self.add("alloc", BASE + address * MIB, size, frames)
+        self.live[BASE + address * MIB] = size
+
+    def free(self, address: int) -> None:
+        size = self.live.pop(BASE + address * MIB)
+        self.add("free_requested", BASE + address * MIB, size)
+        self.add("free_completed", BASE + address * MIB, size)
+
+    def annotate(self, name: str, stage: str) -> None:
+        self.annotations.append({"name": name, "stage": stage, "time_us": len(self.entries), "device": 0})
+
+    def snapshot(self, more_blocks: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
+        live = {**self.live, **{BASE + address * MIB: size for address, size in more_blocks}}
+        blocks = [{"address": a, "size": s, "requested_size": s, "state": "active_allocated"} for a, s in live.items()]
+        segment = {"device": 0, "address": BASE, "total_size": 64 * MIB, "stream": 0, "blocks": blocks}
+        return {"segments": [segment], "device_traces": [self.entries], "external_annotations": self.annotations}
+
+
+def training(steps: int, layers: int = 5, annotate: bool = False) -> History:
+    history = History()
+    history.add("segment_alloc", BASE, 64 * MIB)
+    history.alloc(0, 4 * MIB)
+    for step in range(steps):
+        if annotate:
+            history.annotate(f"ProfilerStep#{step}", "START")
+        for layer in range(layers):
+            history.alloc(10 + layer, 1000 * (layer + 1), FORWARD)
+        for layer in reversed(range(layers)):
+            history.alloc(20 + layer, 3000 + layer)
+            history.free(10 + layer)
+        history.alloc(30, 77777, OPTIMIZER)
+        history.free(30)
+        for layer in range(layers):
+            history.free(20 + layer)
+        if annotate:
+            history.annotate(f"ProfilerStep#{step}", "END")
+    return history
+
+
+def imported(snapshot: object, directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    file = directory / "run.pickle"
+    file.write_bytes(pickle.dumps(snapshot))
+    assert cli.main(["import", str(file), "--json", *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_snapshot_becomes_a_trace_that_can_be_planned(tmp_path: Path, build: Path, capsys: Any) -> None:
+    found = imported(training(4).snapshot(), tmp_path, capsys)
+    assert found["iterations"] == 4
+    assert found["source"].startswith("the period of the requests")
+    planner = [str(build / "stalloc-planner"), "plan", str(tmp_path / "run"), "--json"]
+    report = json.loads(subprocess.run(planner, check=True, capture_output=True).stdout)["ranks"][0]["report"]
+    device = report["devices"][0]
+    assert device["traced_held_peak_bytes"] == 64 * MIB
+    # Weights, and at the backward pass's beginning all activations with the first gradient, rounded up to 512.
+    activations = sum(-(-1000 * (layer + 1) // 512) * 512 for layer in range(5))
+    assert device["peak"]["live_bytes"] >= 4 * MIB + activations
+    assert device["plan"]["arena_bytes"] == device["peak"]["live_bytes"]
+    assert report["marks"]["microbatches"] == 2 * 4 * 1, "F and B of each iteration, from stacks (begins only)"
+    assert report["marks"]["optimizers"] == 4
+
+
+def test_annotations_tell_iterations(tmp_path: Path, capsys: Any) -> None:
+    snapshot = training(3, annotate=True).snapshot()
+    assert imported(snapshot, tmp_path, capsys)["source"] == 'annotations "ProfilerStep#" (3 iterations)'
+    lines = [line for line in dump_lines(tmp_path / "run" / "trace" / "rank00000.trace") if line["event"] == "mark"]
+    assert [line["index"] for line in lines if line["kind"] == "iteration"] == [0, 1, 2]
+    assert imported(snapshot, tmp_path, capsys, "--iterations", "nothing")["iterations"] == 0
+
+
+def test_blocks_from_before_the_history_count_as_set_up() -> None:
+    history = training(3)
+    earlier = History()
+    earlier.live = {BASE + 50 * MIB: 5 * MIB}
+    earlier.entries = list(history.entries)
+    earlier.free(50)  # allocated before
+    snapshot = parse(earlier.snapshot(more_blocks=((60, 7 * MIB), (0, 4 * MIB))))
+    assert snapshot.earlier_blocks == 2
+    first = [event for event in snapshot.events if event.kind == "alloc"][:2]
+    assert [(event.address, event.size) for event in first] == [(BASE + 50 * MIB, 5 * MIB), (BASE + 60 * MIB, 7 * MIB)]
+    assert {event.time_us for event in first} == {0}
+
+
+def test_without_stacks_there_are_iterations_only() -> None:
+    history = training(3)
+    for entry in history.entries:
+        entry["frames"] = ()
+    marks = find_marks(parse(history.snapshot()))
+    assert {mark.kind for mark in marks.marks} == {"iteration"}
+
+
+class TestPeriod:
+    def test_micro_batches_are_no_iterations(self) -> None:
+        microbatch = [100 + i for i in range(40)]
+        step = microbatch * 8 + [7, 8, 9, 10, 11]
+        assert iterations.find_period([1, 2, 3] + step * 4) == len(step)
+
+    def test_sizes_that_vary_do_not_vote(self) -> None:
+        steps = [[10, 11, 12, 13, 14, 15, 16, 17, 1000 + 7 * k, 2000 + 3 * k * k] for k in range(5)]
+        assert iterations.find_period([size for step in steps for size in step]) == 10
+
+    def test_nothing_repeats(self) -> None:
+        assert iterations.find_period(list(range(1000))) == 0
+        assert iterations.cut([5] * 30, [0] * 30) == []
+
+    def test_cuts_where_least_is_live(self) -> None:
+        step, live = list(range(20)), [9] * 20
+        live[4] = 1
+        assert iterations.cut(step * 4, live * 4) == [4, 24, 44, 64]
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"no pickle", "not a pickle"),
+        (pickle.dumps(_Evil()), "refers to builtins.print"),
+        (pickle.dumps([1]), "expected a dictionary"),
+        (pickle.dumps({"segments": [], "device_traces": [[]]}), "it has no history"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc"}]]}), "not as PyTorch writes it"),
+    ],
+    ids=["garbage", "code", "list", "no history", "broken entry"],
+)
+def test_what_is_no_snapshot_is_refused(content: bytes, told: str, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "x.pickle"
+    file.write_bytes(content)
+    with pytest.raises(SnapshotError, match=told):
+        read_snapshot(file)
+    assert cli.main(["import", str(file)]) == 1
+    captured = capsys.readouterr()
+    assert str(file) in captured.err
+    assert captured.out == ""
+
+
+# Export -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
+    path = tmp_path_factory.mktemp("synthetic") / "rank00000.trace"
+    synth = [
+        "synth",
+        "--layers=4",
+        "--stages=1",
+        "--micro-batches=3",
+        "--iterations=3",
+        "--state=full",
+        f"--output={path}",
+    ]
+    subprocess.run([str(build / "stalloc-planner"), *synth], check=True, capture_output=True)
+    return path
+
+
+def exported(trace: Path, form: str, directory: Path) -> Path:
+    file = directory / f"out.{form}"
+    assert cli.main(["export", str(trace), "--format", form, "--output", str(file)]) == 0
+    return file
+
+
+def lifetimes(trace: Path) -> list[tuple[int, int, int]]:
+    """Size, and when allocated and freed, counted in allocations and frees."""
+    now, rows = 0, {}
+    for line in dump_lines(trace):
+        if line["event"] == "alloc":
+            rows[line["id"]] = [line["bytes"], now, -1]
+        elif line["event"] == "free":
+            rows[line["id"]][2] = now
+        now += line["event"] in ("alloc", "free")
+    return [(row[0], row[1], row[2]) for row in rows.values()]
+
+
+def test_a_snapshot_exported_and_imported_has_the_same_lifetimes(trace: Path, tmp_path: Path, capsys: Any) -> None:
+    file = exported(trace, "snapshot", tmp_path)
+    again = tmp_path / "again"
+    assert cli.main(["import", str(file), "-o", str(again), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["iterations"] == 3
+    assert lifetimes(again / "trace" / "rank00000.trace") == lifetimes(trace)
+
+
+def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -> None:
+    live: dict[int, int] = {}
+    snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
+    for entry in snapshot["device_traces"][0]:
+        if entry["action"] == "alloc":
+            assert all(entry["addr"] + entry["size"] <= a or a + s <= entry["addr"] for a, s in live.items())
+            live[entry["addr"]] = entry["size"]
+        elif entry["action"] == "free_requested":
+            del live[entry["addr"]]
+    blocks = snapshot["segments"][0]["blocks"]
+    assert {b["address"] for b in blocks if b["state"] == "active_allocated"} == set(live)
+
+
+def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Path) -> None:
+    events = json.loads(exported(trace, "perfetto", tmp_path).read_text())["traceEvents"]
+    report = subprocess.run(
+        [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
+    )
+    peak = json.loads(report.stdout)["rank"]["devices"][0]["peak"]["live_bytes"]
+    counters = [sum(event["args"].values()) for event in events if event["ph"] == "C" and event["name"] == "live bytes"]
+    assert max(counters) == peak
+    slices = [event for event in events if event["ph"] == "X"]
+    assert [event["name"] for event in slices if event["tid"] == 1] == ["set-up", "iter 0", "iter 1", "iter 2"]
+    assert all(event["dur"] >= 0 for event in slices)
+    assert {"F 0", "B 2", "optimizer"} <= {event["name"] for event in slices if event["tid"] == 2}
+
+
+def test_csv_is_an_instance_for_pack(trace: Path, tmp_path: Path, build: Path) -> None:
+    file = exported(trace, "csv", tmp_path)
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert len(rows) == len(lifetimes(trace))
+    assert all(int(row["lower"]) < int(row["upper"]) and int(row["size"]) % 512 == 0 for row in rows)
+    packed = [str(build / "stalloc-planner"), "pack", "--input", str(file), "--time-limit=1", "--json"]
+    result = json.loads(subprocess.run(packed, check=True, capture_output=True).stdout)
+    report = subprocess.run(
+        [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
+    )
+    assert result["lower_bound"] == json.loads(report.stdout)["rank"]["devices"][0]["peak"]["live_bytes"]
