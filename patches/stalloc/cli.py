@@ -10,7 +10,23 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import check, dump, export, import_, info, oom, pack, plan, report, run, synth
+from stalloc._commands import (
+    advise,
+    check,
+    diff,
+    dump,
+    export,
+    import_,
+    info,
+    leaks,
+    oom,
+    pack,
+    plan,
+    report,
+    run,
+    synth,
+    whatif,
+)
 from stalloc._version import __version__
 
 
@@ -28,6 +44,10 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "plan": plan,
     "report": report,
+    "diff": diff,
+    "leaks": leaks,
+    "advise": advise,
+    "whatif": whatif,
     "import": import_,
     "export": export,
     "dump": dump,

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "planner/report/alternatives.h"
 #include "planner/report/block_tables.h"
+#include "planner/report/growth.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/live_series.h"
 #include "planner/report/plan_map.h"
@@ -26,7 +28,7 @@ class ViewWriter {
  public:
   ViewWriter(const DeviceFacts& facts, JsonWriter* json) : facts_(facts), json_(*json) {}
 
-  void Write(const DevicePlan* plan) {
+  void Write(const TracedRank& traced, const DevicePlan* plan) {
     json_.BeginObject().Key("device").Value(facts_.device.device);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
     json_.Key("roles").BeginArray();
@@ -44,6 +46,8 @@ class ViewWriter {
     WritePeak(peak);
     WriteTop();
     WriteLayers();
+    WriteAlternatives(traced.head.fingerprint.world_size);
+    WriteGrowth(traced.segmentation);
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
     json_.EndObject();
@@ -162,7 +166,44 @@ class ViewWriter {
     Column("most_net", rows, [](const LayerRow& row) { return row.most_net; });
     Column("requests", rows, [](const LayerRow& row) { return row.requests; });
     Column("requested", rows, [](const LayerRow& row) { return row.requested; });
+    Column("ns", rows, [](const LayerRow& row) { return row.ns; });
     json_.EndObject();
+  }
+
+  void WriteAlternatives(std::uint32_t world_size) {
+    const std::vector<Alternative> found = FindAlternatives(facts_, world_size);
+    json_.Key("alternatives").BeginObject();
+    Column("kind", found, [](const Alternative& row) { return AlternativeName(row.kind); });
+    Column("layer", found, [](const Alternative& row) { return row.layer; });
+    Column("role", found, [](const Alternative& row) { return row.role; });
+    Column("bytes", found, [](const Alternative& row) { return row.bytes; });
+    Column("keep", found, [](const Alternative& row) { return row.keep; });
+    Column("at_peak", found, [](const Alternative& row) { return row.at_peak; });
+    Column("peak", found, [](const Alternative& row) { return row.peak; });
+    json_.EndObject();
+    const std::vector<ScalingPoint> points = FindScaling(facts_);
+    json_.Key("scaling").BeginObject();
+    Column("fixed", points, [](const ScalingPoint& point) { return point.fixed; });
+    Column("scaling", points, [](const ScalingPoint& point) { return point.scaling; });
+    json_.EndObject();
+  }
+
+  void WriteGrowth(const Segmentation& segmentation) {
+    const Growth growth = FindGrowth(facts_, segmentation, kTopGroups);
+    json_.Key("growth").BeginObject();
+    Column("iteration", segmentation.segments, [](const Segment& segment) { return segment.index; });
+    Column("begin_live", growth.begin_live, [](Bytes bytes) { return bytes; });
+    Column("bytes", growth.groups, [](const GrowthGroup& group) { return group.bytes; });
+    Column("class", growth.groups, [](const GrowthGroup& group) { return static_cast<int>(group.memory_class); });
+    Column("role", growth.groups, [](const GrowthGroup& group) { return group.role; });
+    Column("layer", growth.groups, [](const GrowthGroup& group) { return group.layer; });
+    json_.Key("left").BeginArray();
+    for (const GrowthGroup& group : growth.groups) {
+      json_.BeginArray();
+      for (const std::uint64_t count : group.left) json_.Value(count);
+      json_.EndArray();
+    }
+    json_.EndArray().EndObject();
   }
 
   void WritePlan(const DevicePlan& plan) {
@@ -206,7 +247,7 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
   json.EndArray().Key("devices").BeginArray();
   for (const DeviceTrace& device : traced.devices) {
     const DeviceFacts facts(traced, device, clock);
-    ViewWriter(facts, &json).Write(PlanOf(plan, device.device));
+    ViewWriter(facts, &json).Write(traced, PlanOf(plan, device.device));
   }
   json.EndArray().EndObject();
   return json.Take();

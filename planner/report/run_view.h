@@ -13,7 +13,7 @@ namespace stalloc::planner {
 
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
 // "peak_timeline",
-//  "held", "peak", "top_blocks", "layer_table", "plan"}]}. `plan` may be null.
+//  "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "growth", "plan"}]}. `plan` may be null.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                                       const Plan* plan);
 

@@ -35,6 +35,7 @@ class LayerTable {
     Bytes peak_live = 0;
     std::uint64_t requests = 0;
     Bytes requested = 0;
+    std::int64_t begin_ns = 0;
   };
 
   void TakeStep(const SweepStep& step) {
@@ -51,23 +52,24 @@ class LayerTable {
   void PassEdgesBefore(std::uint64_t event) {
     const std::vector<LayerEdge>& edges = facts_.layers.edges();
     for (; next_ < edges.size() && edges[next_].event < event; ++next_) {
-      edges[next_].begin ? Enter(edges[next_]) : Leave();
+      edges[next_].begin ? Enter(edges[next_]) : Leave(edges[next_].event);
     }
   }
 
   void Enter(const LayerEdge& edge) {
     const auto [found, is_new] = known_.try_emplace({edge.name, edge.pass}, rows_.size());
     if (is_new) rows_.push_back({edge.name, edge.pass});
-    open_.push_back({found->second, live_, live_});
+    open_.push_back({found->second, live_, live_, 0, 0, TimeOf(facts_.clock, edge.event)});
   }
 
-  void Leave() {
+  void Leave(std::uint64_t event) {
     const Visit visit = open_.back();
     open_.pop_back();
     LayerRow& row = rows_[visit.row];
     const std::int64_t net = static_cast<std::int64_t>(live_) - static_cast<std::int64_t>(visit.begin_live);
     row.most_net = row.visits == 0 ? net : std::max(row.most_net, net);
     ++row.visits;
+    row.ns += TimeOf(facts_.clock, event) - visit.begin_ns;
     row.peak_live = std::max(row.peak_live, visit.peak_live);
     row.most_rise = std::max(row.most_rise, visit.peak_live - visit.begin_live);
     row.most_spike = std::max(row.most_spike, visit.peak_live - std::max(visit.begin_live, live_));

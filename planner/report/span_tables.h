@@ -33,6 +33,7 @@ struct LayerRow {
   std::int64_t most_net = 0;   // what it leaves behind; the greatest
   std::uint64_t requests = 0;  // with those of the layers inside it
   Bytes requested = 0;
+  std::int64_t ns = 0;  // between begin and end, on the host, of all visits together
 };
 // In the order in which they were first entered.
 [[nodiscard]] std::vector<LayerRow> TabulateLayers(const DeviceFacts& facts);

@@ -1,0 +1,85 @@
+"""`stalloc diff`: two runs, or two plans of one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HELP = "what a second run has more or less of at its peak, by class, layer, block and phase"
+
+_EPILOG = """
+A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too.
+"""
+_MOST = 15
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("before", metavar="A", type=Path)
+    parser.add_argument("after", metavar="B", type=Path)
+    parser.add_argument("--rank", type=int, metavar="R", help="of directories (default: the highest peak of each)")
+    parser.add_argument("--json", action="store_true", help="as JSON, with all rows")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.report import collect, select
+    from stalloc.report.difference import difference
+
+    try:
+        views = [select.view_of(path, arguments.rank) for path in (arguments.before, arguments.after)]
+    except collect.CollectError as error:
+        print(f"stalloc diff: {error}", file=sys.stderr)
+        return 1
+    found = difference(*views)
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: dict[str, Any]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    peak, phase = found["peak_live_bytes"], found["peak_phase"]
+    change = text.signed(size(abs(peak["change"])), peak["change"])
+    print(f"peak {size(peak['before'])} in {phase['before']} -> {size(peak['after'])} in {phase['after']}: {change}")
+    for key, title in (
+        ("by_class", "class, at the peak"),
+        ("by_layer", "layer, at the peak"),
+        ("phases", "phase, its peak"),
+        ("allocators", "allocator holds"),
+    ):
+        rows = [
+            (
+                row["name"],
+                "-" if row["before"] is None else size(row["before"]),
+                "-" if row["after"] is None else size(row["after"]),
+                text.signed(size(abs(row["change"])), row["change"]),
+            )
+            for row in found[key]
+            if row["change"]
+        ]
+        if rows:
+            print("\n" + text.table((title, "A", "B", "change"), rows[:_MOST]), end="")
+    blocks = [
+        (
+            text.signed(size(abs(row["change"])), row["change"]),
+            f"{row['before']} -> {row['after']}",
+            size(row["bytes"]),
+            row["class"],
+            row["layer"] or "-",
+            row["phase"],
+        )
+        for row in found["blocks"][:_MOST]
+    ]
+    if blocks:
+        header = ("change", "blocks", "block", "class", "layer", "phase")
+        print("\n" + text.table(header, blocks, text_columns=(3, 4, 5)), end="")
+    for row in found["plan"]:
+        if row["change"]:
+            print(f"plan {row['name']}: {row['before']} -> {row['after']}")

@@ -1,0 +1,98 @@
+"""Two runs beside each other: what the second has more or less of at its peak, and in what it differs. Bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from stalloc.report import figures
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Of the first devices of two views. Every change is `after` minus `before`."""
+    devices = [figures.device_figures(view, 0) for view in (before, after)]
+    peaks = [device["peak_live_bytes"] for device in devices]
+    return {
+        "peak_live_bytes": {"before": peaks[0], "after": peaks[1], "change": peaks[1] - peaks[0]},
+        "peak_phase": {"before": devices[0]["peak_phase"], "after": devices[1]["peak_phase"]},
+        "by_class": _changes(devices[0]["by_class"], devices[1]["by_class"]),
+        "by_layer": _changes(*(_by_layer(view) for view in (before, after))),
+        "blocks": _block_changes(before, after),
+        "phases": _changes(*(_phase_peaks(view) for view in (before, after))),
+        "allocators": _changes(
+            *({row["name"]: row["held_bytes"] for row in device["allocators"]} for device in devices)
+        ),
+        "plan": _plan_changes(before, after),
+    }
+
+
+def _changes(before: dict[str, int], after: dict[str, int]) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys([*before, *after]))
+    rows = [
+        {
+            "name": name,
+            "before": before.get(name),
+            "after": after.get(name),
+            "change": after.get(name, 0) - before.get(name, 0),
+        }
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: -abs(int(row["change"] or 0)))
+
+
+def _by_layer(view: dict[str, Any]) -> dict[str, int]:
+    drawn = view["devices"][0]
+    peak, total = drawn["peak"], Counter[str]()
+    for layer, count, block in zip(peak["layer"], peak["count"], peak["bytes"]):
+        total[drawn["layers"][layer] or "in no layer"] += count * block
+    return dict(total)
+
+
+# The greatest peak of each phase, whichever iteration it is in.
+def _phase_peaks(view: dict[str, Any]) -> dict[str, int]:
+    phases = view["devices"][0]["phases"]
+    peaks: dict[str, int] = {}
+    for name, live in zip(phases["name"], phases["peak_live"]):
+        role = name.partition(", ")[2] or name
+        peaks[role] = max(live, peaks.get(role, 0))
+    return peaks
+
+
+def _groups(view: dict[str, Any]) -> Counter[tuple[str, str, str, int]]:
+    drawn = view["devices"][0]
+    peak, counts = drawn["peak"], Counter[tuple[str, str, str, int]]()
+    for i, block in enumerate(peak["bytes"]):
+        key = (
+            view["classes"][peak["class"][i]],
+            drawn["layers"][peak["layer"][i]],
+            drawn["roles"][peak["role"][i]],
+            block,
+        )
+        counts[key] += peak["count"][i]
+    return counts
+
+
+def _block_changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    one, other = _groups(before), _groups(after)
+    rows = [
+        {
+            "class": key[0],
+            "layer": key[1],
+            "phase": key[2],
+            "bytes": key[3],
+            "before": one[key],
+            "after": other[key],
+            "change": (other[key] - one[key]) * key[3],
+        }
+        for key in {**one, **other}
+        if one[key] != other[key]
+    ]
+    return sorted(rows, key=lambda row: -abs(int(row["change"])))
+
+
+def _plan_changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    plans = [view["devices"][0]["plan"] for view in (before, after)]
+    if None in plans:
+        return []
+    keys = ("arena_bytes", "lower_bound_bytes", "upstream_bytes", "slots")
+    return _changes(*({key: plan[key] for key in keys} for plan in plans))

@@ -1,0 +1,188 @@
+"""`stalloc leaks`, `advise`, `whatif` and `diff`, on traces from events in text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc import cli
+from stalloc.report import findings
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+
+
+class Writer:
+    """Events in text, a millisecond apart."""
+
+    def __init__(self) -> None:
+        self.lines = ["stalloc-events 1", "= world_size 4"]
+        self.ids = iter(range(1 << 30))
+        self.times: Iterator[int] = iter(range(0, 1 << 60, 1_000_000))
+
+    def alloc(self, size: int) -> int:
+        block = next(self.ids)
+        self.lines.append(f"a {block} {size} 0 0 {next(self.times)}")
+        return block
+
+    def free(self, block: int) -> None:
+        self.lines.append(f"f {block} {next(self.times)}")
+
+    def mark(self, kind: str, which: str = "-", index: int = 0, name: str = "", edge: str = "begin") -> None:
+        self.lines.append(f"m {kind} {edge} {which} 0 {index} {next(self.times)} {name}".rstrip())
+
+    def trace(self, path: Path, build: Path) -> Path:
+        command = [str(build / "stalloc-planner"), "import", "-", f"--output={path}"]
+        subprocess.run(command, input="\n".join(self.lines) + "\n", text=True, check=True, capture_output=True)
+        return path
+
+
+def run(build: Path, path: Path, *, leak: int = 0, activation: int = 4 * MIB, iterations: int = 7) -> Path:
+    """4 MiB of weights, two layers of activations, 1 MiB of gradients, 8 MiB of state, 2 MiB of optimizer scratch."""
+    writer = Writer()
+    writer.alloc(4 * MIB)
+    for iteration in range(iterations):
+        writer.mark("iteration", index=iteration)
+        writer.mark("microbatch", "F")
+        blocks = []
+        for layer in ("layers.0", "layers.1"):
+            writer.mark("layer", "F", name=layer)
+            blocks.append(writer.alloc(activation))
+            writer.mark("layer", "F", name=layer, edge="end")
+        writer.mark("microbatch", "B")
+        gradient = writer.alloc(MIB)
+        for block in reversed(blocks):
+            writer.free(block)
+        if leak:
+            writer.alloc(leak)
+        writer.mark("optimizer")
+        if iteration == 0:
+            writer.alloc(8 * MIB)
+        writer.free(writer.alloc(2 * MIB))
+        writer.free(gradient)
+    return writer.trace(path, build)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli.main([*words, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_leak_is_named_with_its_size(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB))
+    device = answer(capsys, "leaks", trace)["devices"][0]
+    assert device["bytes_per_iteration"] == 64 * KIB
+    (group,) = device["groups"]
+    assert (group["bytes"], group["blocks_per_iteration"], group["phase"]) == (64 * KIB, 1, "B 0")
+    assert group["iterations"] == 5, "of seven, the last two cannot be judged"
+    assert "64.00 KiB more in every iteration" in text(capsys, "leaks", trace)
+
+
+def test_state_that_is_made_once_is_no_leak(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace"))
+    assert answer(capsys, "leaks", trace)["devices"][0]["groups"] == []
+    assert "no leak in 5 iterations" in text(capsys, "leaks", trace)
+
+
+def test_few_iterations_cannot_be_judged(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB, iterations=4))
+    assert not answer(capsys, "leaks", trace)["devices"][0]["enough_iterations"]
+    assert "too few iterations: 2 can be judged" in text(capsys, "leaks", trace)
+
+
+def test_advice_is_ranked_and_played(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace"))
+    rows = answer(capsys, "advise", trace)["devices"][0]["advice"]
+    by_what = {row["what"]: row for row in rows}
+    # The peak is 4 + 8 + 2 x 4 + 1 = 21 MiB; without the state 13, which a layer's 4 MiB cannot reach.
+    assert by_what["keep the optimizer state elsewhere (offload)"]["saves_bytes"] == 8 * MIB
+    assert by_what["share the optimizer state among 4 ranks"]["saves_bytes"] == 6 * MIB
+    layer = by_what["recompute layers.0"]
+    assert (layer["saves_bytes"], layer["peak_bytes"]) == (4 * MIB, 17 * MIB)
+    assert 0 < layer["cost_share"] < 0.2
+    # Without any activations the optimizer's 4 + 8 + 1 + 2 = 15 MiB are the peak.
+    assert by_what["recompute all layers (a bound: layer inputs stay)"]["saves_bytes"] == 6 * MIB
+    saved = [row["saves_bytes"] for row in rows]
+    assert saved == sorted(saved, reverse=True)
+    assert "recompute layers.1" in text(capsys, "advise", trace)
+
+
+def test_a_leak_is_advice(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace", leak=256 * KIB))
+    rows = answer(capsys, "advise", trace)["devices"][0]["advice"]
+    assert any("stalloc leaks" in row["what"] and row["saves_bytes"] == 5 * 256 * KIB for row in rows)
+
+
+def test_the_largest_micro_batch_keeps_what_is_fixed(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace"))
+    device = answer(capsys, "whatif", trace, "--memory", "64M", "--micro-batch", "2")["devices"][0]
+    assert device["peak_live_bytes"] == 21 * MIB
+    assert device["peak_of_twice"] == 29 * MIB
+    native = next(row for row in device["allocators"] if row["name"] == "PyTorch native")
+    efficiency = device["peak_live_bytes"] / native["held_bytes"]
+    assert native["fits"]
+    assert native["largest_scale"] == pytest.approx((64 * MIB * efficiency - 13 * MIB) / (8 * MIB))
+    assert native["largest_micro_batch"] == int(2 * native["largest_scale"])
+    small = answer(capsys, "whatif", trace, "--memory", "12M")["devices"][0]["allocators"][0]
+    assert (small["fits"], small["largest_scale"]) == (False, 0)
+    assert "29.00 MiB with twice the micro-batch" in text(capsys, "whatif", trace, "--memory", "64M")
+
+
+def test_extrapolation_is_what_a_larger_run_has(tmp_path: Path, build: Path, capsys: Any) -> None:
+    twice = str(run(build, tmp_path / "b.trace", activation=8 * MIB))
+    peak = answer(capsys, "whatif", twice, "--memory", "64M")["devices"][0]["peak_live_bytes"]
+    once = str(run(build, tmp_path / "a.trace"))
+    assert answer(capsys, "whatif", once, "--memory", "64M")["devices"][0]["peak_of_twice"] == peak
+
+
+def test_sizes_are_read_as_people_write_them(tmp_path: Path, capsys: Any) -> None:
+    for wrong in ("many", "80X", "-1G"):
+        with pytest.raises(SystemExit) as error:
+            cli.main(["whatif", str(tmp_path), f"--memory={wrong}"])
+        assert error.value.code == 2
+    capsys.readouterr()
+
+
+def test_nothing_scales_is_said() -> None:
+    with pytest.raises(ValueError, match="nothing in the trace scales"):
+        findings.largest_scale({"fixed": [5], "scaling": [0]}, 10)
+
+
+def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
+    before = str(run(build, tmp_path / "a.trace"))
+    after = str(run(build, tmp_path / "b.trace", activation=6 * MIB))
+    found = answer(capsys, "diff", before, after)
+    assert found["peak_live_bytes"] == {"before": 21 * MIB, "after": 25 * MIB, "change": 4 * MIB}
+    for part in ("by_class", "by_layer", "blocks"):
+        assert sum(row["change"] for row in found[part]) == 4 * MIB, part
+    assert {row["name"]: row["change"] for row in found["by_layer"] if row["change"]} == {
+        "layers.0": 2 * MIB,
+        "layers.1": 2 * MIB,
+    }
+    shown = text(capsys, "diff", before, after)
+    assert "peak 21.00 MiB in iter 1, B 0 -> 25.00 MiB in iter 1, B 0: +4.00 MiB" in shown
+    same = answer(capsys, "diff", before, before)
+    assert same["blocks"] == []
+    assert all(row["change"] == 0 for row in same["by_class"])
+
+
+@pytest.mark.parametrize("command", [["leaks"], ["advise"], ["whatif", "--memory=1G"]])
+def test_what_cannot_be_read_is_named(command: list[str], tmp_path: Path, capsys: Any) -> None:
+    assert cli.main([*command, str(tmp_path / "no")]) == 1
+    assert str(tmp_path / "no") in capsys.readouterr().err
