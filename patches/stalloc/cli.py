@@ -15,6 +15,7 @@ from stalloc._commands import (
     check,
     diff,
     dump,
+    estimate,
     export,
     import_,
     info,
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Command] = {
     "leaks": leaks,
     "advise": advise,
     "whatif": whatif,
+    "estimate": estimate,
     "import": import_,
     "export": export,
     "dump": dump,
@@ -89,6 +91,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     program: list[str] = []
     if words and words[0] == "run":
         words, program = run.split(words)
+    elif words and words[0] == "estimate" and "--" in words:
+        words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     arguments = _build_parser().parse_args(words)
     arguments.program = program
     return COMMANDS[arguments.command].run(arguments)

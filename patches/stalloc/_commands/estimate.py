@@ -1,0 +1,100 @@
+"""`stalloc estimate`: what a Megatron-LM configuration should need, beside what the trace says."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
+
+_EPILOG = """
+With DIR or TRACE the configuration is the command line that the trace was recorded with, and the estimate stands beside
+what was measured; options behind -- are added to it. Without, all of it stands behind --:
+    stalloc estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096
+                     --micro-batch-size 1 --vocab-size 32000 --bf16
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?")
+    parser.add_argument("--rank", type=int, metavar="R", help="(default: of a directory the highest peak, else 0)")
+    parser.add_argument("--world-size", type=int, metavar="N", help="(default: the trace's, else 1)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.report import collect, select
+    from stalloc.report.estimate import EstimateError, estimate, parse
+
+    try:
+        view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
+        words, world, rank = _source(view, arguments)
+        config = parse(words, world, rank)
+        result = estimate(config)
+    except (collect.CollectError, EstimateError) as error:
+        print(f"stalloc estimate: {error}", file=sys.stderr)
+        return 1
+    rows = _rows(result, view)
+    if arguments.json:
+        told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
+        print(json.dumps(told))
+        return 0
+    _show(config.stage, result.parameters, rows)
+    return 0
+
+
+def _source(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> tuple[Sequence[str], int, int]:
+    if view is None:
+        return arguments.program, arguments.world_size or 1, arguments.rank or 0
+    fingerprint = view["rank"]["fingerprint"]
+    words = [*fingerprint["command_line"], *arguments.program]
+    return words, arguments.world_size or max(1, fingerprint["world_size"]), fingerprint["rank"]
+
+
+def _rows(result: Any, view: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Classes that the trace cannot tell apart are compared together: buffers made at set-up are weights to it."""
+    state = {
+        "weights": result.weights,
+        "gradients": result.gradients,
+        "optimizer state": result.optimizer_state,
+    }
+    rest = {"activations": result.activations, "logits": result.logits}
+    rows: list[dict[str, Any]] = [{"name": name, "estimate": count, "measured": None} for name, count in state.items()]
+    rows += [{"name": name, "estimate": count, "measured": None} for name, count in rest.items()]
+    measured: dict[str, Optional[int]] = {"state": None, "rest": None, "total": None}
+    if view is not None:
+        peak = view["rank"]["devices"][0]["peak"]
+        measured["state"] = sum(peak["by_class"][name] for name in state)
+        measured["rest"] = peak["live_bytes"] - measured["state"]
+        measured["total"] = peak["live_bytes"]
+    rows += [
+        {"name": "weights, gradients and state", "estimate": sum(state.values()), "measured": measured["state"]},
+        {"name": "activations and temporaries", "estimate": sum(rest.values()), "measured": measured["rest"]},
+        {"name": "peak", "estimate": result.total, "measured": measured["total"]},
+    ]
+    return rows
+
+
+def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    print(f"pipeline stage {stage}, {parameters / 1e9:.3f} G parameters\n")
+
+    def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
+        if row["measured"] is None:
+            return row["name"], size(row["estimate"]), "-", "-"
+        off = row["estimate"] - row["measured"]
+        share = f" ({100 * off / row['measured']:+.1f} %)" if row["measured"] else ""
+        return row["name"], size(row["estimate"]), size(row["measured"]), text.signed(size(abs(off)), off) + share
+
+    print(
+        text.table(("", "estimate", "measured at the peak", "estimate - measured"), [cells(row) for row in rows]),
+        end="",
+    )

@@ -1,0 +1,285 @@
+"""What a Megatron-LM configuration should need on one rank, from formulas. Bytes.
+
+Weights, gradients and optimizer state are counted parameter by parameter. Activations are those of Korthikanti et al.,
+"Reducing Activation Recomputation in Large Transformer Models" (2205.05198), term by term for a layer, so that other
+shapes than the paper's (grouped queries, gated units, experts, fused attention) can be counted; micro-batches in flight
+are those of the 1F1B schedule and of its interleaved form (Narayanan et al., 2104.04473). Left out: workspaces,
+communication buffers, temporaries of kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+_WEIGHT, _MASTER, _MOMENTS = 2, 4, 8  # bytes a parameter: bf16 or fp16; fp32 copy; two fp32 moments
+
+
+class EstimateError(Exception):
+    """The configuration cannot be counted; the text is for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """As Megatron-LM's arguments name them; sizes of the whole model."""
+
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    seq_length: int
+    micro_batch_size: int
+    vocab_size: int
+    global_batch_size: int = 0
+    ffn_hidden_size: int = 0
+    kv_channels: int = 0
+    num_query_groups: int = 0
+    swiglu: bool = False
+    untie_embeddings_and_output_weights: bool = False
+    disable_bias_linear: bool = False
+    normalization: str = "LayerNorm"
+    hidden_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    fused_attention: bool = True
+    learned_positions: int = 0  # rows of the table of position embeddings
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    virtual_stages: int = 1
+    context_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    sequence_parallel: bool = False
+    use_distributed_optimizer: bool = False
+    num_experts: int = 0
+    moe_ffn_hidden_size: int = 0
+    moe_router_topk: int = 1
+    moe_shared_expert_intermediate_size: int = 0
+    recompute_granularity: str = ""
+    recompute_method: str = ""
+    recompute_num_layers: int = 1
+    mixed_precision: bool = True
+    fp32_gradients: bool = True
+    world_size: int = 1
+    rank: int = 0
+
+    @property
+    def stage(self) -> int:
+        """Megatron's order: ranks of one pipeline are world / stages apart."""
+        return self.rank // max(1, self.world_size // self.pipeline_model_parallel_size)
+
+    @property
+    def data_parallel(self) -> int:
+        """With context parallelism, which shares weights, too."""
+        return max(1, self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel_size))
+
+    @property
+    def micro_batches(self) -> int:
+        replicas = max(1, self.data_parallel // self.context_parallel_size)
+        return max(1, self.global_batch_size // (self.micro_batch_size * replicas))
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Of one rank. `parameters`: how many it holds."""
+
+    parameters: int
+    weights: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+    logits: int  # of the last stage, while the loss is computed
+    layers_in_flight: float  # layers whose activations are alive at once
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer_state + self.activations + self.logits
+
+
+def estimate(config: Configuration) -> Estimate:
+    dense, experts = _parameters(config)
+    shards = config.data_parallel if config.use_distributed_optimizer else 1
+    expert_replicas = max(1, config.data_parallel // config.expert_model_parallel_size)
+    expert_shards = expert_replicas if config.use_distributed_optimizer else 1
+    # With mixed precision the optimizer keeps a master copy; else the weights are it.
+    weight = _WEIGHT if config.mixed_precision else _MASTER
+    state = _MOMENTS + (_MASTER if config.mixed_precision else 0)
+    gradient = _MASTER if config.fp32_gradients or not config.mixed_precision else _WEIGHT
+    layers = _layers_in_flight(config)
+    return Estimate(
+        parameters=dense + experts,
+        weights=weight * (dense + experts),
+        gradients=gradient * (dense + experts),
+        optimizer_state=state * dense // shards + state * experts // expert_shards,
+        activations=round(layers * _layer_activations(config)) + round(_recompute_scratch(config)),
+        logits=_logits(config),
+        layers_in_flight=layers,
+    )
+
+
+def _parameters(config: Configuration) -> tuple[int, int]:
+    """Of one rank: what is in every replica, and experts."""
+    hidden, tensor = config.hidden_size, config.tensor_model_parallel_size
+    ffn = config.ffn_hidden_size
+    bias = not config.disable_bias_linear
+    heads, groups, channels = config.num_attention_heads, config.num_query_groups, config.kv_channels
+    qkv = (heads + 2 * groups) * channels
+    norm = hidden * (1 if config.normalization == "RMSNorm" else 2)
+    attention = (hidden * qkv + heads * channels * hidden) // tensor + (qkv // tensor + hidden if bias else 0)
+    gate = 2 if config.swiglu else 1
+    mlp = (gate + 1) * hidden * ffn // tensor + (gate * ffn // tensor + hidden if bias else 0)
+    layers = config.num_layers // config.pipeline_model_parallel_size
+    experts = 0
+    if config.num_experts:
+        local = config.num_experts // config.expert_model_parallel_size
+        experts = layers * local * (gate + 1) * hidden * config.moe_ffn_hidden_size // tensor
+        shared = (gate + 1) * hidden * config.moe_shared_expert_intermediate_size // tensor
+        mlp = hidden * config.num_experts + shared
+    dense = layers * (attention + mlp + 2 * norm)
+    vocabulary = _padded_vocabulary(config) * hidden // tensor
+    first, last = config.stage == 0, config.stage == config.pipeline_model_parallel_size - 1
+    tied_here = first and last and not config.untie_embeddings_and_output_weights
+    dense += vocabulary * (int(first) + int(last) - int(tied_here))
+    dense += config.learned_positions * hidden * int(first)
+    return dense + (norm if last else 0), experts
+
+
+def _padded_vocabulary(config: Configuration) -> int:
+    unit = 128 * config.tensor_model_parallel_size
+    return -(-config.vocab_size // unit) * unit
+
+
+def _tokens(config: Configuration) -> int:
+    return config.seq_length * config.micro_batch_size // config.context_parallel_size
+
+
+def _recomputed_layers(config: Configuration) -> float:
+    """Of each chunk, the share of layers of which only the input is kept."""
+    if config.recompute_granularity != "full":
+        return 0.0
+    if config.recompute_method == "block":
+        chunk = config.num_layers // (config.pipeline_model_parallel_size * config.virtual_stages)
+        return min(1.0, config.recompute_num_layers / chunk)
+    return 1.0
+
+
+def _layer_activations(config: Configuration) -> float:
+    """Of one layer and micro-batch, with the layers that are recomputed taken in proportion."""
+    recomputed = _recomputed_layers(config)
+    spread = config.tensor_model_parallel_size if config.sequence_parallel else 1
+    kept = 2 * config.hidden_size * _tokens(config) / spread
+    if config.recompute_method == "uniform":
+        kept /= config.recompute_num_layers
+    return recomputed * kept + (1 - recomputed) * _whole_layer(config)
+
+
+def _whole_layer(config: Configuration) -> float:
+    tensor, hidden = config.tensor_model_parallel_size, config.hidden_size
+    spread = tensor if config.sequence_parallel else 1
+    heads, groups, channels = config.num_attention_heads, config.num_query_groups, config.kv_channels
+    masks = 2 * hidden if config.hidden_dropout > 0 else 0
+    # What is whole on every rank unless the sequence is spread: inputs of both norms, their outputs, dropout masks.
+    common = (4 * 2 * hidden + masks) / spread
+    attention = (2 * (heads + 2 * groups) * channels + 2 * heads * channels) / tensor
+    if config.fused_attention:
+        attention += 4 * heads / tensor  # one fp32 statistic a row
+    else:  # scores, and with dropout their mask and what is left of them
+        attention += (5 if config.attention_dropout > 0 else 2) * heads * config.seq_length / tensor
+    gate = 2 if config.swiglu else 1
+    if config.num_experts:
+        routed = config.moe_router_topk * (2 * hidden + 2 * (gate + 1) * config.moe_ffn_hidden_size + 2 * hidden)
+        shared = 2 * (gate + 1) * config.moe_shared_expert_intermediate_size
+        mlp = (routed + shared) / tensor + 4 * config.num_experts
+    else:
+        mlp = 2 * (gate + 1) * config.ffn_hidden_size / tensor
+    return _tokens(config) * (common + attention + mlp)
+
+
+def _recompute_scratch(config: Configuration) -> float:
+    """While a layer is made again, all of it is there once."""
+    return _whole_layer(config) if _recomputed_layers(config) > 0 else 0.0
+
+
+def _layers_in_flight(config: Configuration) -> float:
+    stages, chunks = config.pipeline_model_parallel_size, config.virtual_stages
+    of_chunk = config.num_layers / (stages * chunks)
+    if stages == 1:
+        return of_chunk * chunks
+    if chunks == 1:
+        return of_chunk * min(config.micro_batches, stages - config.stage)
+    warm_up = 2 * (stages - config.stage - 1) + (chunks - 1) * stages
+    return of_chunk * min(config.micro_batches * chunks, warm_up + 1)
+
+
+def _logits(config: Configuration) -> int:
+    if config.stage != config.pipeline_model_parallel_size - 1:
+        return 0
+    columns = _padded_vocabulary(config) // config.tensor_model_parallel_size
+    return _tokens(config) * columns * (2 + 4)  # as computed, and in fp32 for the loss
+
+
+# -- From a command line
+
+
+def parse(arguments: Sequence[str], world_size: int, rank: int) -> Configuration:
+    """Megatron-LM's own arguments; those that do not matter here are skipped. EstimateError if some are missing."""
+    known, _ = _parser().parse_known_args(list(arguments))
+    needed = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
+    missing = [name for name in needed if getattr(known, name) is None]
+    if missing:
+        options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise EstimateError(f"the command line has no {options}")
+    values = {
+        field.name: getattr(known, field.name) for field in dataclasses.fields(Configuration) if field.name in known
+    }
+    values["vocab_size"] = known.vocab_size or known.padded_vocab_size or 0
+    if not values["vocab_size"]:
+        raise EstimateError("the command line has no --vocab-size (a tokenizer's size is not known here): give one")
+    per_chunk = known.num_layers_per_virtual_pipeline_stage
+    stages = known.pipeline_model_parallel_size
+    values["virtual_stages"] = (
+        known.num_layers // stages // per_chunk if per_chunk else known.num_virtual_stages_per_pipeline_rank or 1
+    )
+    values["ffn_hidden_size"] = known.ffn_hidden_size or _default_ffn(known)
+    values["moe_ffn_hidden_size"] = known.moe_ffn_hidden_size or values["ffn_hidden_size"]
+    values["kv_channels"] = known.kv_channels or known.hidden_size // known.num_attention_heads
+    values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
+    values["fused_attention"] = known.attention_backend != "unfused"
+    learned = known.position_embedding_type == "learned_absolute"
+    values["learned_positions"] = (known.max_position_embeddings or known.seq_length) if learned else 0
+    values["mixed_precision"] = known.bf16 or known.fp16
+    values["fp32_gradients"] = known.bf16 or known.accumulate_allreduce_grads_in_fp32
+    values["global_batch_size"] = known.global_batch_size or known.micro_batch_size
+    return Configuration(**values, world_size=world_size, rank=rank)
+
+
+def _default_ffn(known: argparse.Namespace) -> int:
+    # Megatron-LM: 4 h, or 2/3 of it in units of 64 where units are gated.
+    return int(4 * known.hidden_size * 2 / 3 / 64) * 64 if known.swiglu else 4 * known.hidden_size
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in (
+        "num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "global-batch-size",
+        "vocab-size", "padded-vocab-size", "ffn-hidden-size", "kv-channels", "num-layers-per-virtual-pipeline-stage",
+        "num-virtual-stages-per-pipeline-rank", "max-position-embeddings", "moe-ffn-hidden-size",
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int)
+    for name, default in (
+        ("num-query-groups", 1), ("tensor-model-parallel-size", 1), ("pipeline-model-parallel-size", 1),
+        ("context-parallel-size", 1), ("expert-model-parallel-size", 1), ("num-experts", 0), ("moe-router-topk", 1),
+        ("moe-shared-expert-intermediate-size", 0), ("recompute-num-layers", 1),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name in (
+        "swiglu", "untie-embeddings-and-output-weights", "disable-bias-linear", "sequence-parallel",
+        "use-distributed-optimizer", "group-query-attention", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32",
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--normalization", default="LayerNorm")
+    parser.add_argument("--hidden-dropout", type=float, default=0.1)
+    parser.add_argument("--attention-dropout", type=float, default=0.1)
+    parser.add_argument("--attention-backend", default="auto")
+    parser.add_argument("--position-embedding-type", default="learned_absolute")
+    parser.add_argument("--recompute-granularity", default="")
+    parser.add_argument("--recompute-method", default="")
+    return parser

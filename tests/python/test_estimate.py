@@ -1,0 +1,132 @@
+"""`stalloc estimate`: published parameter counts, the paper's activations, schedules, and the trace beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc import cli
+from stalloc.report.estimate import Configuration, EstimateError, estimate, parse
+
+GPT = ["--num-layers=8", "--hidden-size=1024", "--num-attention-heads=16", "--seq-length=2048", "--micro-batch-size=2"]
+PLAIN = [*GPT, "--vocab-size=50304", "--bf16"]
+LLAMA_7B = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --seq-length 4096
+    --micro-batch-size 1 --vocab-size 32000 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
+    --normalization RMSNorm --position-embedding-type rope --bf16 --hidden-dropout 0""")
+MIXTRAL = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --seq-length 4096
+    --micro-batch-size 1 --vocab-size 32000 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
+    --normalization RMSNorm --position-embedding-type rope --bf16 --num-experts 8 --moe-router-topk 2
+    --group-query-attention --num-query-groups 8""")
+GPT2_SMALL = shlex.split("""--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --micro-batch-size 1
+    --vocab-size 50257""")
+
+
+def of(words: list[str], world_size: int = 1, rank: int = 0) -> Configuration:
+    return parse(words, world_size, rank)
+
+
+@pytest.mark.parametrize(
+    ("words", "published"),
+    # GPT-2's 124,439,808 with the vocabulary padded from 50257 to 50304 rows, as Megatron pads it.
+    [(LLAMA_7B, 6_738_415_616), (MIXTRAL, 46_702_792_704), (GPT2_SMALL, 124_439_808 + 47 * 768)],
+    ids=["llama-7b", "mixtral-8x7b", "gpt2"],
+)
+def test_parameters_are_the_published_ones(words: list[str], published: int) -> None:
+    assert estimate(of(words)).parameters == published
+
+
+@pytest.mark.parametrize(("tensor", "stages"), [(2, 1), (1, 2), (4, 2)])
+def test_split_models_add_up(tensor: int, stages: int) -> None:
+    split = [f"--tensor-model-parallel-size={tensor}", f"--pipeline-model-parallel-size={stages}"]
+    world = tensor * stages
+    ranks = [estimate(of([*LLAMA_7B, *split], world, rank)).parameters for rank in range(world)]
+    norms = 4096 * (2 * 32 + 1)  # whole on each rank of a tensor group
+    padding = 2 * 4096 * (-32000 % (128 * tensor))
+    assert sum(ranks) == 6_738_415_616 + (tensor - 1) * norms + padding
+
+
+def test_mixed_precision_keeps_eighteen_bytes_a_parameter() -> None:
+    result = estimate(of(PLAIN))
+    assert result.weights + result.gradients + result.optimizer_state == 18 * result.parameters
+
+
+def test_the_distributed_optimizer_shares_its_state() -> None:
+    alone, shared = (estimate(of([*PLAIN, *more], 8)) for more in ([], ["--use-distributed-optimizer"]))
+    assert shared.optimizer_state == alone.optimizer_state // 8
+    assert shared.gradients == alone.gradients
+
+
+def test_activations_are_the_paper_s() -> None:
+    tokens, hidden, heads = 2 * 2048, 1024, 16
+    layer = tokens * (34 * hidden + 4 * heads)
+    assert estimate(of(PLAIN)).activations == 8 * layer
+    unfused = tokens * (34 * hidden + 5 * heads * 2048)
+    assert estimate(of([*PLAIN, "--attention-backend=unfused"])).activations == 8 * unfused
+    split = ["--tensor-model-parallel-size=4"]
+    assert estimate(of([*PLAIN, *split], 4)).activations == 8 * tokens * (10 * hidden + (24 * hidden + 4 * heads) // 4)
+    assert estimate(of([*PLAIN, *split, "--sequence-parallel"], 4)).activations == 8 * layer // 4
+
+
+def test_recomputation_keeps_inputs_and_one_layer() -> None:
+    tokens, hidden, heads = 2 * 2048, 1024, 16
+    layer = tokens * (34 * hidden + 4 * heads)
+    full = ["--recompute-granularity=full"]
+    uniform = estimate(of([*PLAIN, *full, "--recompute-method=uniform"])).activations
+    assert uniform == 8 * 2 * hidden * tokens + layer
+    block = estimate(of([*PLAIN, *full, "--recompute-method=block", "--recompute-num-layers=4"])).activations
+    assert block == 4 * 2 * hidden * tokens + 4 * layer + layer
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "layers"),
+    [
+        ([], 0, 4 * 2),
+        ([], 1, 4 * 1),
+        (["--num-layers-per-virtual-pipeline-stage=2"], 0, 2 * 5),
+        (["--num-layers-per-virtual-pipeline-stage=2"], 1, 2 * 3),
+        (["--global-batch-size=2"], 0, 4 * 1),
+    ],
+    ids=["first", "last", "interleaved first", "interleaved last", "one micro-batch"],
+)
+def test_schedules_hold_so_many_layers(words: list[str], rank: int, layers: int) -> None:
+    pipeline = [*PLAIN, "--pipeline-model-parallel-size=2", "--global-batch-size=32"]
+    assert estimate(of([*pipeline, *words], 2, rank)).layers_in_flight == layers
+
+
+def test_logits_are_the_last_stage_s() -> None:
+    pipeline = [*PLAIN, "--pipeline-model-parallel-size=2"]
+    assert estimate(of(pipeline, 2, 0)).logits == 0
+    assert estimate(of(pipeline, 2, 1)).logits == 4096 * 50304 * 6
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(EstimateError, match="no --num-layers, --hidden-size"):
+        of(["train.py", "--lr", "1e-4"])
+    with pytest.raises(EstimateError, match="--vocab-size"):
+        of(GPT)
+
+
+def test_stands_beside_the_trace(build: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+    trace = tmp_path / "a.trace"
+    events = ["stalloc-events 1", "a 0 1000448 0 0 0", "m iteration begin - 0 0 1", "m microbatch begin F 0 0 2"]
+    events += ["a 1 512 0 0 3", "f 1 4", "m iteration begin - 0 1 5", "m iteration begin - 0 2 6"]
+    command = [str(build / "stalloc-planner"), "import", "-", f"--output={trace}"]
+    subprocess.run(command, input="\n".join(events) + "\n", text=True, check=True, capture_output=True)
+    assert cli.main(["estimate", str(trace), "--json", "--", *PLAIN]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows["weights, gradients and state"]["measured"] == 1000448
+    assert rows["peak"]["measured"] == 1000960
+    assert rows["peak"]["estimate"] == estimate(of(PLAIN)).total
+    assert found["configuration"] == dataclasses.asdict(of(PLAIN))
+    assert cli.main(["estimate", str(trace), "--", *PLAIN]) == 0
+    assert "measured at the peak" in capsys.readouterr().out
+    assert cli.main(["estimate", str(trace)]) == 1
+    assert "the command line has no --num-layers" in capsys.readouterr().err
