@@ -21,6 +21,8 @@ namespace {
 
 // Trails that are laid out before the search gives up: the tensors of some pass may not fill its segments.
 constexpr std::uint64_t kAttempts = 4;
+// Rooms that are tried, each two units larger than the one before.
+constexpr int kMoreRooms = 4;
 // Rounds served in search of one: a second's work.
 constexpr std::uint64_t kEffort = 2'000'000;
 
@@ -82,6 +84,19 @@ class Completion {
 
   [[nodiscard]] Bytes height() const { return height_; }
 
+  // What lives for long and is alive within one of the spans above all that has its place: below, it would lie where
+  // temporaries need to. To be called before the rest is placed.
+  void PlaceLongAbove(std::span<const BlockIndex> order, std::span<const Span> spans) {
+    const Offset top = height_;
+    for (const BlockIndex block : order) {
+      const Item& item = instance_[block];
+      if (IsLong(item) &&
+          std::any_of(spans.begin(), spans.end(), [&](const Span& s) { return s.Intersects(item.span); })) {
+        PlaceLowest(block, top);
+      }
+    }
+  }
+
   // Light blocks that live for long above all that has its place, for at the peaks there is no room below. False when
   // it can no longer lower the height, or time is up.
   bool PlaceRest(std::span<const BlockIndex> order) {
@@ -124,13 +139,23 @@ std::vector<BlockIndex> OrderOfRest(const Instance& instance) {
   return order;
 }
 
-}  // namespace
+// From the first peak's last pass to the last one that is freed at a peak, in positions of the whole.
+Span PeaksOf(const Instance& whole, const Core& core, const PassRounds& rounds) {
+  const auto item = [&](BlockIndex block) -> const Item& { return whole[core.blocks()[block]]; };
+  Span span{whole.positions(), 0};
+  for (const BlockIndex block : rounds.passes[rounds.in_flight - 1].body) {
+    span.begin = std::min(span.begin, item(block).span.begin);
+  }
+  for (const BlockIndex block : rounds.passes[rounds.freed[rounds.rounds - 1]].body) {
+    span.end = std::max(span.end, item(block).span.end);
+  }
+  return span;
+}
 
-void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
-  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+// Lays out the passes, then the rest; nothing where the passes cannot be laid out.
+void TryIterations(Evaluator& evaluator, const Core& core, const std::vector<PassRounds>& iterations,
+                   std::uint64_t seed) {
   const Instance& instance = core.instance();
-  const std::vector<PassRounds> iterations = FindPassRounds(instance, kLeastRingSteps);
-  if (iterations.empty()) return;
   Completion completion(evaluator);
   IterationLayOut lay_out(instance, evaluator.state(), seed);
   for (BlockIndex block = 0; block < instance.size(); ++block) {
@@ -139,14 +164,35 @@ void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
     }
   }
   const Bytes residents = completion.height();
+  std::vector<Span> peaks;  // where two temporaries at once leave nothing free
   for (const PassRounds& rounds : iterations) {
     if (!rounds.interleaved() || evaluator.state().Done()) return;
     const std::optional<std::vector<PlacedBlock>> placed = lay_out.Place(rounds);
     if (!placed) return;
     const Offset bottom = RoundUp(residents, rounds.alignment);
     for (const auto& [block, offset] : *placed) completion.PlaceAt(core.blocks()[block], bottom + offset);
+    if (rounds.late_bytes > 0) peaks.push_back(PeaksOf(evaluator.instance(), core, rounds));
   }
-  if (completion.PlaceRest(OrderOfRest(evaluator.instance()))) completion.Offer();
+  const std::vector<BlockIndex> order = OrderOfRest(evaluator.instance());
+  if (!peaks.empty()) completion.PlaceLongAbove(order, peaks);
+  if (completion.PlaceRest(order)) completion.Offer();
+}
+
+}  // namespace
+
+void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
+  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  std::vector<PassRounds> iterations = FindPassRounds(core.instance(), kLeastRingSteps);
+  if (iterations.empty()) return;
+  const auto has_two_pieces = [](const PassRounds& rounds) { return rounds.late_bytes > 0; };
+  const bool two_pieces = std::all_of(iterations.begin(), iterations.end(), has_two_pieces);
+  TryIterations(evaluator, core, iterations, seed);
+  if (!two_pieces) return;
+  // Two pieces leave the smaller temporaries little choice: larger rooms may end lower.
+  for (int more = 0; more < kMoreRooms && !evaluator.state().Done(); ++more) {
+    for (PassRounds& rounds : iterations) rounds.room_bytes += 2 * rounds.unit;
+    TryIterations(evaluator, core, iterations, seed);
+  }
 }
 
 std::unique_ptr<Solver> MakeInterleaved() {

@@ -13,6 +13,9 @@ namespace stalloc::planner {
 namespace {
 
 constexpr std::uint32_t kFewestRounds = 8;
+// Tensors of two pieces: all ways to divide them are tried.
+constexpr std::size_t kMostFreed = 12;
+constexpr Bytes kMostSpareUnits = 8;
 
 std::vector<Bytes> LongLoad(const Instance& instance, std::span<const BlockIndex> longs) {
   std::vector<Bytes> load(instance.positions() + 1, 0);
@@ -78,6 +81,8 @@ class IterationReader {
     if (key.first != key.second) groups_[key].push_back(block);
   }
 
+  void AddTemporary(BlockIndex block) { temporaries_[instance_[block].bytes].push_back(instance_[block].span); }
+
   // A round's summit lies between its peak of long-lived blocks and the next one.
   void FindSummits(std::span<const Bytes> load) {
     for (std::size_t round = 0; round < peaks_.size(); ++round) {
@@ -98,7 +103,7 @@ class IterationReader {
   [[nodiscard]] std::optional<PassRounds> Read() {
     if (peaks_.size() < kFewestRounds || !MakePasses()) return std::nullopt;
     EvenOut();
-    if (!FindCritical() || !Measure()) return std::nullopt;
+    if ((!FindCritical() && !FindTwoPieces()) || !Measure()) return std::nullopt;
     return std::move(rounds_);
   }
 
@@ -154,8 +159,11 @@ class IterationReader {
       for (auto& [bytes, count] : common) count = std::min(count, here[bytes]);
     }
     for (Pass& pass : rounds_.passes) {
-      std::stable_sort(pass.body.begin(), pass.body.end(),
-                       [&](BlockIndex a, BlockIndex b) { return instance_[a].span.end < instance_[b].span.end; });
+      std::stable_sort(pass.body.begin(), pass.body.end(), [&](BlockIndex a, BlockIndex b) {
+        const Span& x = instance_[a].span;
+        const Span& y = instance_[b].span;
+        return x.end != y.end ? x.end < y.end : x.begin > y.begin;
+      });
       std::map<Bytes, std::size_t> left = common;
       std::erase_if(pass.body, [&](BlockIndex block) {
         std::size_t& count = left[instance_[block].bytes];
@@ -188,15 +196,120 @@ class IterationReader {
       }
       if (freed != critical || rounds_.room_bytes != needed - bytes) return false;
     }
-    // Those of the last passes, after the last peak, too, so that all passes look alike: what is freed first.
+    return TakeFirstFreed(critical, &Pass::critical);
+  }
+
+  // Those of the last passes, after the last peak, too, so that all passes look alike: what is freed first.
+  bool TakeFirstFreed(std::span<const Bytes> sizes, std::vector<BlockIndex> Pass::*piece) {
     for (Pass& pass : rounds_.passes) {
-      for (const Bytes bytes : critical) {
+      for (const Bytes bytes : sizes) {
         const auto first = std::find_if(pass.body.begin(), pass.body.end(),
                                         [&](BlockIndex block) { return instance_[block].bytes == bytes; });
         if (first == pass.body.end()) return false;
-        pass.critical.push_back(*first);
+        (pass.*piece).push_back(*first);
         pass.body.erase(first);
       }
+    }
+    return true;
+  }
+
+  // Two temporaries of one size at once. Judged by the second round, which has a pass that comes before it and one that
+  // goes; the others are alike, or do not fill their places.
+  bool FindTwoPieces() {
+    const Pass& goes = rounds_.passes[rounds_.freed[1]];
+    const Summit& summit = summits_[1];
+    std::vector<BlockIndex> freed;
+    std::vector<Bytes> unmatched;
+    for (const BlockIndex block : goes.body) {
+      if (instance_[block].span.end > summit.position) continue;
+      freed.push_back(block);
+      unmatched.push_back(instance_[block].bytes);
+    }
+    if (freed.empty()) return false;
+    const std::uint32_t since = instance_[freed.front()].span.end;
+    const Bytes temporary = TakeMatches(summit, since, unmatched);
+    const Bytes bytes = std::accumulate(unmatched.begin(), unmatched.end(), Bytes{0});
+    if (bytes < temporary || bytes >= 2 * temporary || unmatched.size() > kMostFreed) return false;
+    const auto& spans = temporaries_[temporary];
+    const auto first = std::find_if(spans.begin(), spans.end(), [&](const Span& span) { return span.begin >= since; });
+    const Pass& comes = rounds_.passes[rounds_.in_flight];
+    const auto last =
+        std::find_if(spans.rbegin(), spans.rend(), [&](const Span& span) { return span.begin < LastBegin(comes); });
+    if (first == spans.end() || last == spans.rend()) return false;
+    // Of each size as many as are not matched: the first that are freed.
+    std::erase_if(freed, [&](BlockIndex block) {
+      const auto size = std::find(unmatched.begin(), unmatched.end(), instance_[block].bytes);
+      if (size == unmatched.end()) return true;
+      unmatched.erase(size);
+      return false;
+    });
+    std::vector<PieceTensor> tensors;
+    for (const BlockIndex block : freed) {
+      const Item& item = instance_[block];
+      tensors.push_back({item.bytes, item.span.end <= first->begin, BeginsLate(comes, goes, block, last->end)});
+    }
+    return Divide(tensors, temporary, 2 * temporary - bytes);
+  }
+
+  // What one of the freed tensors can be used for.
+  struct PieceTensor {
+    Bytes bytes = 0;
+    bool early = false;  // freed before the first temporary comes
+    bool late = false;   // not there yet while the last temporary of the pass's own begin is
+  };
+
+  [[nodiscard]] std::uint32_t LastBegin(const Pass& pass) const {
+    std::uint32_t last = 0;
+    for (const BlockIndex block : pass.body) last = std::max(last, instance_[block].span.begin);
+    return last;
+  }
+
+  // Whether the tensor that is in `comes` what `block` is in `goes` begins at `position` or later. Bodies are alike.
+  [[nodiscard]] bool BeginsLate(const Pass& comes, const Pass& goes, BlockIndex block, std::uint32_t position) const {
+    const auto rank = std::count_if(goes.body.begin(), std::find(goes.body.begin(), goes.body.end(), block),
+                                    [&](BlockIndex other) { return instance_[other].bytes == instance_[block].bytes; });
+    auto left = rank;
+    for (const BlockIndex other : comes.body) {
+      if (instance_[other].bytes == instance_[block].bytes && left-- == 0) {
+        return instance_[other].span.begin >= position;
+      }
+    }
+    return false;
+  }
+
+  // Which of them are critical and which late, with the least room that allows it; odd numbers of units are left out,
+  // for they make trails hard to find.
+  bool Divide(const std::vector<PieceTensor>& tensors, Bytes temporary, Bytes least_room) {
+    Bytes unit = 0;
+    for (const BlockIndex block : rounds_.passes.front().body) unit = std::gcd(unit, instance_[block].bytes);
+    for (Bytes room = RoundUp(least_room, 2 * unit); room < least_room + kMostSpareUnits * unit; room += 2 * unit) {
+      for (std::uint32_t chosen = 1; chosen < (1u << tensors.size()); ++chosen) {
+        Bytes critical = 0;
+        Bytes rest = 0;
+        Bytes late = 0;
+        bool early = true;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          const bool is_critical = ((chosen >> i) & 1) != 0;
+          (is_critical ? critical : rest) += tensors[i].bytes;
+          if (!is_critical && tensors[i].late) late += tensors[i].bytes;
+          early = early && (!is_critical || tensors[i].early);
+        }
+        if (!early || critical + room < temporary || late + room < temporary || rest < temporary) continue;
+        rounds_.critical_bytes = critical;
+        rounds_.late_bytes = rest;
+        rounds_.room_bytes = room;
+        return TakePieces(tensors, chosen);
+      }
+    }
+    return false;
+  }
+
+  bool TakePieces(const std::vector<PieceTensor>& tensors, std::uint32_t chosen) {
+    // In the order in which they are freed, which is that in which they came, reversed: what comes last lies beside the
+    // room, and what is freed last at the other end, where no temporary then reaches into what adjoins.
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_critical = ((chosen >> i) & 1) != 0;
+      if (!TakeFirstFreed({&tensors[i].bytes, 1}, is_critical ? &Pass::critical : &Pass::late)) return false;
     }
     return true;
   }
@@ -220,7 +333,7 @@ class IterationReader {
   bool Measure() {
     for (const Pass& pass : rounds_.passes) {
       Bytes bytes = 0;
-      for (const std::vector<BlockIndex>* blocks : {&pass.critical, &pass.body}) {
+      for (const std::vector<BlockIndex>* blocks : {&pass.critical, &pass.late, &pass.body}) {
         for (const BlockIndex block : *blocks) {
           bytes += instance_[block].bytes;
           rounds_.unit = std::gcd(rounds_.unit, instance_[block].bytes);
@@ -238,6 +351,7 @@ class IterationReader {
   // By the number of peaks before the begin and before the end.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<BlockIndex>> groups_;
   std::vector<Summit> summits_;
+  std::map<Bytes, std::vector<Span>> temporaries_;  // by begin
   PassRounds rounds_;
 };
 
@@ -266,7 +380,10 @@ std::vector<PassRounds> FindPassRounds(const Instance& instance, std::uint32_t l
   const std::vector<Bytes> load = instance.Load();
   for (IterationReader& reader : readers) reader.FindSummits(load);
   for (const BlockIndex block : shorts) {
-    for (IterationReader& reader : readers) reader.AddShort(block);
+    for (IterationReader& reader : readers) {
+      reader.AddShort(block);
+      reader.AddTemporary(block);
+    }
   }
   std::vector<PassRounds> found;
   for (IterationReader& reader : readers) {

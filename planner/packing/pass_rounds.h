@@ -5,7 +5,10 @@
 // round is what lies between two of its peaks. Blocks that begin in the same round and end in the same round are a
 // pass. At a round's own peak, in the backward pass, temporaries take the place of what was freed just before. Those of
 // another size than what was freed need it together with room that is free all the time: what was freed then is the
-// pass's critical piece. Pure functions. Bytes.
+// pass's critical piece. Where two such temporaries are alive at once, what was freed then is two pieces: the critical
+// one adjoins the room, early enough for the first temporary; the *late* one holds the other, and adjoins the room that
+// its pass's place has just lost when the pass comes, for its last tensors are still missing while a temporary of that
+// size is alive. Pure functions. Bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@ namespace stalloc::planner {
 
 struct Pass {
   std::vector<BlockIndex> critical = {};
+  std::vector<BlockIndex> late = {};  // from the room on; in all passes or in none
   std::vector<BlockIndex> body = {};
   std::uint32_t begin = 0;  // position of its first block's begin
   std::uint32_t end = 0;    // of its last block's end
@@ -32,7 +36,8 @@ struct PassRounds {
   Bytes alignment = 1;               // of what is in passes; divides the unit
   Bytes pass_bytes = 0;
   Bytes critical_bytes = 0;
-  Bytes room_bytes = 0;  // what the critical piece lacks for its temporary
+  Bytes late_bytes = 0;
+  Bytes room_bytes = 0;  // what the critical piece lacks for its temporary, or somewhat more
 
   // False where passes end in the order in which they began.
   [[nodiscard]] bool interleaved() const;

@@ -128,6 +128,7 @@ class Step {
 
   // What remains must hold a critical piece, so that the seam on its other side can still move.
   [[nodiscard]] bool MayRemain(std::uint32_t length, bool is_end) const {
+    if (problem_.late > 0) return length >= problem_.late && HoldsCritical(problem_, length - problem_.late);
     return is_end ? IsFillable(problem_, length) : HoldsCritical(problem_, length);
   }
 
@@ -181,8 +182,8 @@ class Step {
   [[nodiscard]] std::uint32_t LengthOfNewFrom(std::uint32_t from) const {
     std::uint32_t length = problem_.room;
     if (from == problem_.chains) return length;
-    length = EvenAbove(length);
-    while (!IsFillable(problem_, length - problem_.room)) length += 2;
+    length = EvenAbove(length + problem_.late);
+    while (!MayRemain(length - problem_.room, true)) length += 2;
     return length;
   }
 

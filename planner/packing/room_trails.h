@@ -34,6 +34,8 @@ struct TrailProblem {
   std::uint32_t pass = 0;      // units of a pass: what a chain's segments are long together
   std::uint32_t room = 0;      // without the critical piece
   std::uint32_t critical = 0;  // > 0
+  // What a segment that the room has left keeps beside a critical piece; 0: it need keep nothing at a trail's end.
+  std::uint32_t late = 0;
   // How many tensors of a pass have an odd number of units, critical ones included, and how many of these are critical:
   // segments of odd length need one each.
   std::uint32_t odd_tensors = 0;

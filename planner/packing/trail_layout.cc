@@ -83,18 +83,19 @@ class LayOut {
   LayOut(const Instance& instance, const PassRounds& rounds, Trails trails)
       : instance_(instance), rounds_(rounds), trails_(std::move(trails)), chains_(ChainsOf(rounds)) {
     GiveWhatIsLeft();
+    if (rounds_.late_bytes > 0) FindFirstLate();
     LayTrails();
     placed_.reserve(instance.size());
   }
 
   [[nodiscard]] std::optional<std::vector<PlacedBlock>> Run() {
     for (std::uint32_t pass = 0; pass < rounds_.in_flight; ++pass) {
-      if (!PlacePass(pass)) return std::nullopt;
+      if (!PlacePass(pass, pass + 1 == rounds_.in_flight ? first_late_ : std::nullopt)) return std::nullopt;
     }
     for (std::uint32_t round = 0; round < rounds_.rounds; ++round) {
       Move(trails_.moves[round]);
       // The pass that came since the last peak: its chain has just lost the room again.
-      if (round > 0 && !PlacePass(rounds_.in_flight + round - 1)) return std::nullopt;
+      if (round > 0 && !PlacePass(rounds_.in_flight + round - 1, trails_.moves[round])) return std::nullopt;
     }
     return std::move(placed_);
   }
@@ -118,12 +119,37 @@ class LayOut {
       if (best == kNone || trails_.segments[best].length < segment.length) best = i;
     }
     for (std::uint32_t chain = 0; chain < rounds_.in_flight; ++chain) {
-      if (longest[chain] == kNone || (left[chain] & 1) != 0) {
+      const bool is_first_late = rounds_.late_bytes > 0 && chain + 1 == rounds_.in_flight;
+      if (longest[chain] == kNone || (left[chain] & 1) != 0 || is_first_late) {
         trails_.segments.push_back({.chain = chain, .length = left[chain]});
       } else {
         trails_.segments[longest[chain]].length += left[chain];
       }
     }
+  }
+
+  // The last pass before the first peak comes beside the first round's room, where that has no neighbour yet.
+  void FindFirstLate() {
+    const std::uint32_t room = trails_.moves.front().from;
+    const std::uint32_t chain = rounds_.in_flight - 1;
+    std::uint32_t free = kNone;
+    for (std::uint32_t i = 0; i < trails_.segments.size(); ++i) {
+      const TrailSegment& segment = trails_.segments[i];
+      const bool is_alone = segment.left == kNone && segment.right == kNone;
+      if (segment.chain == chain && is_alone && segment.length >= Units(rounds_.late_bytes)) free = i;
+    }
+    if (free == kNone) return;
+    TrailSegment& entry = trails_.segments[room];
+    if (entry.left == kNone) {
+      entry.left = free;
+      trails_.segments[free].right = room;
+    } else if (entry.right == kNone) {
+      entry.right = free;
+      trails_.segments[free].left = room;
+    } else {
+      return;
+    }
+    first_late_ = SeamMove{free, room};
   }
 
   // One trail above the other.
@@ -167,23 +193,44 @@ class LayOut {
     return trails_.moves[round];
   }
 
-  bool PlacePass(std::uint32_t index) {
+  // `came`: the move with which the room has left the pass's place, if it has.
+  bool PlacePass(std::uint32_t index, const std::optional<SeamMove>& came) {
     const Pass& pass = rounds_.passes[index];
     std::vector<Range> ranges;
     std::vector<BlockIndex> blocks = pass.body;
     const std::optional<SeamMove> move = MoveOf(index);
+    bool is_late_placed = pass.late.empty();
     for (const std::uint32_t segment : of_chain_[chains_[index]]) {
       Range range = ranges_[segment];
-      if (move && move->to == segment) range = PlaceCritical(pass, range, IsLeft(*move));
+      if (move && move->to == segment) {
+        if (range.end - range.begin < rounds_.critical_bytes) return false;
+        range = PlacePiece(pass.critical, range, IsLeft(*move));
+      }
+      if (came && came->from == segment && !pass.late.empty()) {
+        if (range.end - range.begin < rounds_.late_bytes) return false;
+        range = PlacePiece(pass.late, range, !IsLeft(*came));
+        is_late_placed = true;
+      }
       if (range.begin < range.end) ranges.push_back(range);
     }
+    if (!is_late_placed && !PlaceLateAnywhere(pass, ranges)) return false;
     if (!move) blocks.insert(blocks.end(), pass.critical.begin(), pass.critical.end());
     return FillRanges(std::move(blocks), std::move(ranges));
   }
 
-  // At the range's begin or end; returns the rest.
-  Range PlaceCritical(const Pass& pass, Range range, bool at_begin) {
-    for (const BlockIndex block : pass.critical) {
+  // In one run; false where no range is long enough.
+  bool PlaceLateAnywhere(const Pass& pass, std::vector<Range>& ranges) {
+    const auto longest = std::max_element(
+        ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.end - a.begin < b.end - b.begin; });
+    if (longest == ranges.end() || longest->end - longest->begin < rounds_.late_bytes) return false;
+    *longest = PlacePiece(pass.late, *longest, true);
+    std::erase_if(ranges, [](const Range& range) { return range.begin == range.end; });
+    return true;
+  }
+
+  // At the range's begin or end; returns the rest. REQUIRES: the range is long enough.
+  Range PlacePiece(const std::vector<BlockIndex>& piece, Range range, bool at_begin) {
+    for (const BlockIndex block : piece) {
       const Bytes bytes = instance_[block].bytes;
       placed_.emplace_back(block, at_begin ? range.begin : range.end - bytes);
       (at_begin ? range.begin : range.end) += at_begin ? bytes : -bytes;
@@ -217,6 +264,7 @@ class LayOut {
   const std::vector<std::uint32_t> chains_;
   std::vector<Range> ranges_;  // of each segment, now
   std::vector<std::vector<std::uint32_t>> of_chain_;
+  std::optional<SeamMove> first_late_;   // of the last pass before the first peak
   std::vector<std::uint32_t> round_of_;  // of a pass: when it is freed
   std::vector<PlacedBlock> placed_;
 };
@@ -234,7 +282,8 @@ TrailProblem TrailProblemOf(const Instance& instance, const PassRounds& rounds) 
                        .pass = units(rounds.pass_bytes),
                        .room = units(rounds.room_bytes),
                        .critical = units(rounds.critical_bytes),
-                       .odd_tensors = odd(pass.critical) + odd(pass.body),
+                       .late = units(rounds.late_bytes),
+                       .odd_tensors = odd(pass.critical) + odd(pass.late) + odd(pass.body),
                        .odd_critical = odd(pass.critical)};
   problem.least_even = problem.least_odd = problem.pass;
   for (const BlockIndex block : pass.body) {

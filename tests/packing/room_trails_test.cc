@@ -96,6 +96,24 @@ TEST(RoomTrailsTest, GivesUpWherePassesAreSmallerThanTheRoom) {
   EXPECT_FALSE(FindTrails(problem, {.effort = 100'000}, 1).has_value());
 }
 
+TEST(RoomTrailsTest, KeepsWhatIsLateBesideACriticalPieceWhereTheRoomHasLeft) {
+  TrailProblem problem = Interleaved(100);
+  problem.late = 12;
+  const std::optional<Trails> trails = FindTrails(problem, {.effort = 2'000'000}, 1);
+  ASSERT_TRUE(trails.has_value());
+  ExpectServed(problem, *trails);
+  std::vector<std::uint32_t> length;
+  for (const TrailSegment& segment : trails->segments) length.push_back(segment.length);
+  for (std::size_t round = 0; round < trails->moves.size(); ++round) {
+    const auto [from, to] = trails->moves[round];
+    length[from] -= problem.room;
+    length[to] += problem.room;
+    // The first round's room is nobody's.
+    if (round == 0) continue;
+    ASSERT_GE(length[from], problem.late + problem.critical) << "round " << round;
+  }
+}
+
 TEST(RoomTrailsTest, EndsWhenTimeIsUp) {
   TrailProblem problem = Interleaved(126);
   problem.pass = 6;
