@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from stalloc import _autoload, _install, _process, _session
+from stalloc import _autoload, _imports, _install, _process, _session
 from stalloc._marks import NO_MARK, NoMark, check_pass
 from stalloc._version import __version__
 
@@ -99,7 +99,7 @@ def installed() -> bool:
     return session is not None and session.library is not None
 
 
-if _install.being_imported("torch"):
+if _imports.being_imported("torch"):
     _autoload.activate()
 elif _process.trains():
     _install.activate()

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc import _config, _library, _log, _process, _report, _session
+from stalloc import _config, _frameworks, _library, _log, _process, _report, _session
 from stalloc._hooks import OptimizerHooks
+from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary
 from stalloc._marks import Marker
 
@@ -57,6 +53,7 @@ def activate() -> None:
             marker = Marker(library.mark, report)
             _session.start(_session.Session(config.mode, library, marker))
             OptimizerHooks(marker).install(torch)
+        _frameworks.watch()
     finally:
         _activating = False
 
@@ -133,48 +130,3 @@ def _install_pluggable(torch: Any, obstacle: str) -> Library:
         "memory_snapshot, CUDA graphs, memory pools and CUDA IPC do not work, and out of memory is not retried"
     )
     return library
-
-
-# Later imports -------------------------------------------------------------------------------------------------------
-
-
-def being_imported(name: str) -> bool:
-    """True while the module's own code runs for the first time."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
-
-
-def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
-    """Calls back with the module: now if it is there (or its import is at its end), else once it has been imported."""
-    module = sys.modules.get(name)
-    if module is not None:
-        callback(module)
-    else:
-        sys.meta_path.insert(0, _ImportHook(name, callback))
-
-
-class _ImportHook(importlib.abc.MetaPathFinder):
-    """Runs a callback behind the first import of one module, then is gone."""
-
-    def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._callback = callback
-
-    def find_spec(
-        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        if fullname != self._name:
-            return None
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                self._callback(module)
-
-            loader.exec_module = exec_module
-        return spec

@@ -8,14 +8,18 @@ import sys
 from stalloc._config import rank_text
 
 
+def rank() -> str:
+    """This process's rank, 0 outside of a launcher."""
+    return rank_text(os.environ) or "0"
+
+
 def line(text: str) -> None:
     """Writes `[stalloc] rank R text`."""
-    rank = rank_text(os.environ) or "0"
     stream = sys.stderr
     if stream is None:
         return
     try:
-        stream.write(f"[stalloc] rank {rank} {text}\n")
+        stream.write(f"[stalloc] rank {rank()} {text}\n")
         stream.flush()
     except (OSError, ValueError):
         pass  # a closed stderr must not end a training run

@@ -81,6 +81,9 @@ class FakeProcess:
     def calls(self) -> list[str]:
         return [line.rstrip() for line in self._log.read_text().splitlines()] if self._log.exists() else []
 
+    def forget_calls(self) -> None:
+        self._log.unlink()
+
     def install_entry_point(self) -> None:
         site = write_dist_info(self.directory / "site")
         self.environment["PYTHONPATH"] += f":{site}"

@@ -1,0 +1,32 @@
+"""Which training frameworks mark themselves, and where their adapters are.
+
+An adapter is a module with `apply()`, which patches the framework's loop so that it marks what it does. It is imported
+right before the framework is, so a run without one pays nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from stalloc import _log
+from stalloc._imports import before_import
+
+# The framework's package: our adapter.
+ADAPTERS = {
+    "megatron": "stalloc.megatron",
+    "torch.distributed.pipelining": "stalloc.frameworks.pipelining",
+}
+
+
+def watch() -> None:
+    """From now on each of the frameworks is patched when it is imported; at once if it is there."""
+    for package, adapter in ADAPTERS.items():
+        before_import(package, lambda package=package, adapter=adapter: _apply(package, adapter))  # type: ignore[misc]
+
+
+def _apply(package: str, adapter: str) -> None:
+    """Whatever fails here must not end the run: it has automatic marks."""
+    try:
+        importlib.import_module(adapter).apply()
+    except Exception as error:
+        _log.warning(f"{package} is not marked, iterations are found by the optimizer's steps: {error}")

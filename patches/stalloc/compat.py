@@ -1,0 +1,32 @@
+"""The published tool's names, so that its users change one import:
+
+from memory_tools.utils.hook_model import hook_memory_model                    # before
+from memory_tools.utils.memory_patcher import add_STAlloc_patch_for_infini
+
+from stalloc.compat import add_STAlloc_patch_for_infini, hook_memory_model     # now
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import stalloc.megatron
+from stalloc import _infini, _layers
+
+__all__ = ["add_STAlloc_patch_for_infini", "hook_memory_model"]
+
+
+def hook_memory_model(model: Any, args: Any = None) -> Any:
+    """Marks the layers of `model` whose sizes depend on the data, and returns it.
+
+    Megatron's own MoE layers are marked without this. `args` is not needed; STALLOC_DYNAMIC does not have to be set.
+    """
+    stalloc.megatron.apply()
+    _layers.mark_moe_layers(model)
+    return model
+
+
+def add_STAlloc_patch_for_infini() -> None:  # noqa: N802  # the name is theirs
+    """Marks Megatron and the schedulers that megatron_infini brings along."""
+    stalloc.megatron.apply()
+    _infini.apply()

@@ -1,0 +1,44 @@
+"""Megatron's targets with the wrappers of their roles."""
+
+from __future__ import annotations
+
+import importlib
+
+from stalloc._patching import Patcher
+from stalloc.megatron import _graphs, _moe, _report, _schedule, _step
+from stalloc.megatron._loop import LOOP
+from stalloc.megatron._targets import TARGETS
+
+
+def version() -> str:
+    """megatron-core's. Read from its own file, which is there before any of the targets."""
+    try:
+        return str(importlib.import_module("megatron.core.package_info").__version__)
+    except ImportError:
+        return "of unknown version"
+
+
+PATCHER: Patcher = Patcher(
+    "megatron-core",
+    version,
+    TARGETS,
+    {
+        "iteration": lambda original: _step.iteration(original, LOOP, PATCHER.warn_of_missing_modules),
+        "evaluation": lambda original: _step.fenced(original, LOOP, "eval"),
+        "save": lambda original: _step.fenced(original, LOOP, "save"),
+        "load": _step.loading,
+        "optimizer": lambda original: _step.optimizer(original, LOOP),
+        "memory report": _report.memory_report,
+        "forward": lambda original: _schedule.forward(original, LOOP),
+        "backward": lambda original: _schedule.backward(original, LOOP),
+        "forward and backward": lambda original: _schedule.combined(original, LOOP),
+        "weight gradients": lambda original: _schedule.weight_gradients(original, LOOP),
+        "MoE layer": lambda original: _moe.layer(original, LOOP),
+        "MoE route": lambda original: _moe.step(original, LOOP, "route"),
+        "MoE dispatch": lambda original: _moe.step(original, LOOP, "dispatch"),
+        "MoE experts": lambda original: _moe.step(original, LOOP, "experts"),
+        "MoE combine": lambda original: _moe.step(original, LOOP, "combine"),
+        "graph capture": lambda original: _step.fenced(original, LOOP, "capture"),
+        "full graph": lambda original: _graphs.full_iteration(original, LOOP),
+    },
+)

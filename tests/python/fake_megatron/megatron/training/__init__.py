@@ -1,0 +1,1 @@
+from megatron.training.training import pretrain as pretrain
