@@ -1,0 +1,107 @@
+"""Megatron configurations by name; `python workloads.py NAME` prints one as arguments for pretrain_mock.py.
+
+All run on the published megatron-core wheel alone, without TransformerEngine and Apex. `h200` is the size that is
+measured; `tiny` has the same structure, for two processes on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+WITHOUT_EXTENSIONS = (
+    "--transformer-impl local --no-persist-layer-norm --no-masked-softmax-fusion --no-gradient-accumulation-fusion "
+    "--no-rope-fusion"
+)
+GPT = (
+    "--disable-bias-linear --swiglu --position-embedding-type rope --normalization RMSNorm "
+    "--untie-embeddings-and-output-weights --mock-data --tokenizer-type NullTokenizer --split 949,50,1 "
+    "--lr 1e-4 --min-lr 1e-5 --lr-decay-style cosine --log-interval 1 --num-workers 0"
+)
+DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
+MOE = (
+    "--num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type alltoall "
+    "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2"
+)
+
+SIZES = {
+    "h200": "--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
+    "--vocab-size 32000 --bf16",
+    "tiny": "--hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 "
+    "--vocab-size 512 --no-bias-swiglu-fusion --no-bias-dropout-fusion",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """`micro` is the micro-batch size, `accumulated` how many of them make a step of one replica, per size."""
+
+    layers: dict[str, int]
+    parallel: str
+    replicas: int
+    micro: dict[str, int]
+    accumulated: dict[str, int]
+    options: str = ""
+
+    def arguments(self, size: str) -> list[str]:
+        micro, batch = self.micro[size], self.micro[size] * self.accumulated[size] * self.replicas
+        shape = f"--num-layers {self.layers[size]} --micro-batch-size {micro} --global-batch-size {batch}"
+        parts = [shape, SIZES[size], self.parallel, self.options, GPT, WITHOUT_EXTENSIONS]
+        return " ".join(parts).split()
+
+
+_LAYERS = {"h200": 24, "tiny": 8}
+_MICRO = {"h200": 2, "tiny": 1}
+_VPP = "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4"
+
+WORKLOADS = {
+    # The case of the recorded traces: two pipeline ranks of four virtual stages each.
+    "pp2-vpp4": Workload(_LAYERS, _VPP, 1, _MICRO, {"h200": 16, "tiny": 4}, DISTRIBUTED_OPTIMIZER),
+    "pp2-vpp4-recompute": Workload(
+        _LAYERS,
+        _VPP,
+        1,
+        _MICRO,
+        {"h200": 16, "tiny": 4},
+        f"{DISTRIBUTED_OPTIMIZER} --recompute-granularity full --recompute-method block --recompute-num-layers 1",
+    ),
+    # Checkpoints of the distributed optimizer can be loaded only with Apex or TransformerEngine: this one does without.
+    "pp2": Workload(_LAYERS, "--pipeline-model-parallel-size 2", 1, _MICRO, {"h200": 16, "tiny": 4}),
+    "tp2": Workload(
+        _LAYERS,
+        "--tensor-model-parallel-size 2",
+        1,
+        _MICRO,
+        {"h200": 4, "tiny": 2},
+        DISTRIBUTED_OPTIMIZER,
+    ),
+    "dp2": Workload(
+        _LAYERS,
+        "",
+        2,
+        _MICRO,
+        {"h200": 4, "tiny": 2},
+        f"{DISTRIBUTED_OPTIMIZER} --overlap-grad-reduce --overlap-param-gather",
+    ),
+    "ep2-moe": Workload(
+        {"h200": 8, "tiny": 4},
+        "--expert-model-parallel-size 2",
+        2,
+        _MICRO,
+        {"h200": 4, "tiny": 2},
+        f"{DISTRIBUTED_OPTIMIZER} {MOE}",
+    ),
+    "dense": Workload(_LAYERS, "", 1, _MICRO, {"h200": 4, "tiny": 2}),  # one process
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=WORKLOADS)
+    parser.add_argument("--size", choices=SIZES, default="h200")
+    chosen = parser.parse_args()
+    print(" ".join(WORKLOADS[chosen.name].arguments(chosen.size)))
+
+
+if __name__ == "__main__":
+    main()
