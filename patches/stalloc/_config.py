@@ -41,6 +41,14 @@ class Config:
     strict: bool = False
     log_level: int = 3
     rank: str = ""
+    trace_modules: bool = False
+    nvtx: bool = False
+
+
+def _switch(variable: str, value: str) -> bool:
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{variable} must be 0 or 1: {value!r}")
+    return value == "1"
 
 
 def _log_level(value: str) -> int:
@@ -64,4 +72,6 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         strict=variables.get("STALLOC_STRICT", "") == "1",
         log_level=_log_level(variables.get("STALLOC_LOG_LEVEL") or "3"),
         rank=rank_text(variables),
+        trace_modules=_switch("STALLOC_TRACE_MODULES", variables.get("STALLOC_TRACE_MODULES", "")),
+        nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
     )

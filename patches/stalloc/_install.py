@@ -12,11 +12,12 @@ import os
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc import _config, _frameworks, _library, _log, _process, _report, _session
+from stalloc import _config, _frameworks, _library, _log, _nvtx, _process, _report, _session
 from stalloc._hooks import OptimizerHooks
 from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary
 from stalloc._marks import Marker
+from stalloc._modules import ModuleMarks
 
 TOO_LATE = (
     "CUDA is initialised already, so its allocator cannot be replaced any more. `import stalloc`, or run under "
@@ -50,9 +51,11 @@ def activate() -> None:
             torch = importlib.import_module("torch")
             library = _install_allocator(config, torch)
             report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
-            marker = Marker(library.mark, report)
+            marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, report)
             _session.start(_session.Session(config.mode, library, marker))
             OptimizerHooks(marker).install(torch)
+            if config.trace_modules and config.mode == _config.TRACE:
+                ModuleMarks(marker.module).install(torch)
         _frameworks.watch()
     finally:
         _activating = False

@@ -131,6 +131,10 @@ class Marker:
     def layer(self, name: str, kind: str) -> OpenMark:
         return self._mark(LAYER, PASSES[kind], name=name.encode())
 
+    def module(self, path: str, kind: str, begins: bool) -> None:
+        """A layer mark of the module hooks; from any thread, unlike the others."""
+        self._sink(LAYER, BEGIN if begins else END, PASSES[kind], 0, 0, path.encode(), 0)
+
     def optimizer(self) -> OpenMark:
         self._explicit_optimizer = True
         return self._mark(OPTIMIZER)

@@ -16,15 +16,17 @@ from stalloc.report.estimate import Configuration, EstimateError, estimate, pars
 
 GPT = ["--num-layers=8", "--hidden-size=1024", "--num-attention-heads=16", "--seq-length=2048", "--micro-batch-size=2"]
 PLAIN = [*GPT, "--vocab-size=50304", "--bf16"]
-LLAMA_7B = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --seq-length 4096
-    --micro-batch-size 1 --vocab-size 32000 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
+LLAMA_7B = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008
+    --seq-length 4096 --micro-batch-size 1 --vocab-size 32000 --swiglu
+    --untie-embeddings-and-output-weights --disable-bias-linear
     --normalization RMSNorm --position-embedding-type rope --bf16 --hidden-dropout 0""")
-MIXTRAL = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --seq-length 4096
-    --micro-batch-size 1 --vocab-size 32000 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
+MIXTRAL = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336
+    --seq-length 4096 --micro-batch-size 1 --vocab-size 32000 --swiglu
+    --untie-embeddings-and-output-weights --disable-bias-linear
     --normalization RMSNorm --position-embedding-type rope --bf16 --num-experts 8 --moe-router-topk 2
     --group-query-attention --num-query-groups 8""")
-GPT2_SMALL = shlex.split("""--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --micro-batch-size 1
-    --vocab-size 50257""")
+GPT2_SMALL = shlex.split("""--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024
+    --micro-batch-size 1 --vocab-size 50257""")
 
 
 def of(words: list[str], world_size: int = 1, rank: int = 0) -> Configuration:

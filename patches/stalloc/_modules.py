@@ -1,0 +1,129 @@
+"""Layer marks with the paths of torch modules (STALLOC_TRACE_MODULES=1): "Model.blocks.0.up", forward and backward.
+
+Hooks are torch's global ones, so that no model has to be known. A module that runs inside no other is a root, and its
+submodules are named by their paths in it. In the backward pass a mark begins where the gradient of a module's output
+arrives: a node of the graph calls back, so nothing is wrapped and no tensor is kept. It lasts until the next one that
+is not inside it; whoever reads the trace ends the last with the pass (LayerMap in planner/report).
+
+Outputs are looked at in tuples, lists and dictionaries. Modules that torch.compile has taken into its graph are not
+seen. Marks do not change what is allocated; a run from the plan needs none of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+_KEY = "stalloc"  # in a graph node's metadata
+
+# Path and pass ("F", "B"), and whether it begins.
+LayerSink = Callable[[str, str, bool], object]
+
+
+class ModuleMarks:
+    """Tells `sink` where modules begin and end. Threads have stacks of their own; the sink must be thread-safe."""
+
+    def __init__(self, sink: LayerSink) -> None:
+        self._sink = sink
+        self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._roots: dict[str, int] = {}
+        self._stacks = threading.local()
+        self._handles: list[Any] = []
+
+    def install(self, torch: Any) -> None:
+        module = torch.nn.modules.module
+        self._handles = [
+            module.register_module_forward_pre_hook(self._enter),
+            module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # -- Forward
+
+    def _forward_stack(self) -> list[str]:
+        if not hasattr(self._stacks, "forward"):
+            self._stacks.forward = []
+        stack: list[str] = self._stacks.forward
+        return stack
+
+    def _enter(self, module: Any, inputs: Any) -> None:
+        stack = self._forward_stack()
+        path = self._path_of(module, stack)
+        stack.append(path)
+        self._sink(path, "F", True)
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        stack = self._forward_stack()
+        path = self._paths.get(module)
+        if path not in stack:
+            return
+        while stack:  # what an exception left open ends, too
+            inner = stack.pop()
+            self._sink(inner, "F", False)
+            if inner == path:
+                break
+        for tensor in _tensors(output):
+            self._watch(getattr(tensor, "grad_fn", None), path)
+
+    def _path_of(self, module: Any, stack: list[str]) -> str:
+        known = self._paths.get(module)
+        if known is not None:
+            return known
+        if stack:  # a module that was made later, or is called without being registered
+            path = f"{stack[-1]}.{type(module).__name__}"
+            self._paths[module] = path
+            return path
+        kind = type(module).__name__
+        self._roots[kind] = self._roots.get(kind, 0) + 1
+        root = kind if self._roots[kind] == 1 else f"{kind}#{self._roots[kind]}"
+        for name, inner in module.named_modules():
+            if inner not in self._paths:
+                self._paths[inner] = f"{root}.{name}" if name else root
+        return self._paths[module]
+
+    # -- Backward
+
+    # A node is the end of its module, and of those around it whose result it is: the innermost leaves first.
+    def _watch(self, node: Optional[Any], path: str) -> None:
+        if node is None:
+            return
+        paths: Optional[list[str]] = node.metadata.get(_KEY)
+        if paths is None:
+            node.metadata[_KEY] = paths = []
+            known = paths
+            node.register_prehook(lambda gradients: self._arrive(known))
+        if path not in paths:
+            paths.append(path)
+
+    def _arrive(self, paths: list[str]) -> None:
+        if not hasattr(self._stacks, "backward"):
+            self._stacks.backward = []
+        stack: list[str] = self._stacks.backward
+        outermost = min(paths, key=len)
+        # One that is open already belongs to the pass before.
+        while stack and (outermost in stack or not _holds(stack[-1], outermost)):
+            self._sink(stack.pop(), "B", False)
+        for path in sorted(paths, key=len):
+            stack.append(path)
+            self._sink(path, "B", True)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer + ".")
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if hasattr(value, "grad_fn"):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)

@@ -1,0 +1,160 @@
+"""Module paths in a trace (STALLOC_TRACE_MODULES=1), and marks as NVTX ranges."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes import Training, run_python
+from stalloc._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
+from stalloc._modules import ModuleMarks
+from stalloc._nvtx import Ranges
+
+torch = pytest.importorskip("torch")
+
+
+class Marks:
+    """What the sink was told: "+a.b" begins, "-a.b" ends."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._modules = ModuleMarks(
+            lambda path, kind, begins: self.told.append(f"{kind}{'+' if begins else '-'}{path}")
+        )
+
+    def __enter__(self) -> Marks:
+        self._modules.install(torch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._modules.remove()
+
+    def of(self, kind: str) -> list[str]:
+        return [text[1:] for text in self.told if text[0] == kind]
+
+
+class Pair(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> dict[str, Any]:
+        return {"y": self.two(torch.relu(self.one(x)))}
+
+
+def test_paths_are_nested_in_the_forward_pass() -> None:
+    with Marks() as marks:
+        Pair()(torch.ones(2, 4))
+    assert marks.told == ["F+Pair", "F+Pair.one", "F-Pair.one", "F+Pair.two", "F-Pair.two", "F-Pair"]
+
+
+def test_the_backward_pass_goes_the_other_way() -> None:
+    model = Pair()
+    with Marks() as marks:
+        for _ in range(2):
+            model(torch.ones(2, 4))["y"].sum().backward()
+    once = ["+Pair", "+Pair.two", "-Pair.two", "+Pair.one"]
+    assert marks.of("B") == [*once, "-Pair.one", "-Pair", *once]
+
+
+def test_two_roots_of_a_kind_are_told_apart() -> None:
+    first, second = Pair(), Pair()
+    with Marks() as marks:
+        for model in (first, second, first):
+            model(torch.ones(1, 4))
+    assert [text for text in marks.of("F") if text.startswith("+") and "." not in text] == ["+Pair", "+Pair#2", "+Pair"]
+
+
+def test_an_exception_leaves_nothing_open() -> None:
+    model = Pair()
+    with Marks() as marks:
+        with pytest.raises(RuntimeError):
+            model(torch.ones(1, 5))
+        model(torch.ones(1, 4))
+    assert sum(text[0] == "+" for text in marks.of("F")) == sum(text[0] == "-" for text in marks.of("F"))
+    assert marks.of("F")[-1] == "-Pair"
+
+
+def test_gradients_are_what_they_are_without() -> None:
+    def gradient() -> Any:
+        torch.manual_seed(0)
+        model = Pair()
+        model(torch.ones(2, 4))["y"].sum().backward()
+        return model.one.weight.grad
+
+    plain = gradient()
+    with Marks():
+        assert torch.equal(gradient(), plain)
+
+
+def test_a_traced_run_knows_its_layers_and_its_plan_serves_a_run_without(training: Training) -> None:
+    plain = training.run("Trace", "--iterations", "4", STALLOC_MODEL_INFO_PATH=str(training.directory / "plain"))
+    traced = training.run("Trace", "--iterations", "4", STALLOC_TRACE_MODULES="1")
+    assert traced["losses"] == plain["losses"]
+    trace = training.info / "trace" / "rank00000.trace"
+    done = subprocess.run(
+        [str(training.build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
+    )
+    device = json.loads(done.stdout)["devices"][0]
+    table = {
+        (device["layers"][layer], which): (visits, net)
+        for layer, which, visits, net in zip(
+            *(device["layer_table"][key] for key in ("layer", "pass", "visits", "most_net"))
+        )
+    }
+    assert table["Model.blocks.2.up", "F"][0] == 2 * 4, "micro-batches x iterations"
+    assert table["Model.blocks.0.qkv", "B"][0] == 2 * 4
+    assert table["Model.blocks.1", "F"][1] > 0, "activations stay behind"
+    assert table["Model.blocks.1", "B"][1] <= 0, "and are gone after the backward pass, but for gradients of the first"
+    training.plan()
+    assert training.run("Alloc", "--iterations", "6")["losses"][:4] == plain["losses"]
+    summary = training.summary()
+    assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"]
+
+
+def test_the_switch_is_checked(tmp_path: Path) -> None:
+    done = run_python("-c", "import stalloc", environment={"STALLOC_MODE": "Torch", "STALLOC_TRACE_MODULES": "all"})
+    assert done.code != 0
+    assert "STALLOC_TRACE_MODULES must be 0 or 1: 'all'" in done.err
+
+
+# NVTX ---------------------------------------------------------------------------------------------------------------
+
+
+class Nvtx:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def range_push(self, text: str) -> None:
+        self.told.append(f"+{text}")
+
+    def range_pop(self) -> None:
+        self.told.append("-")
+
+
+def test_ranges_nest_though_marks_have_no_end() -> None:
+    nvtx = Nvtx()
+    ranges = Ranges(nvtx)
+    ranges.mark(ITERATION, BEGIN, "iteration 0")
+    ranges.mark(MICROBATCH, BEGIN, "F 0")
+    ranges.mark(LAYER, BEGIN, "mlp")
+    ranges.mark(MICROBATCH, BEGIN, "B 0")
+    ranges.mark(OPTIMIZER, BEGIN, "optimizer")
+    ranges.mark(ITERATION, BEGIN, "iteration 1")
+    assert nvtx.told == ["+iteration 0", "+F 0", "+mlp", "-", "-", "+B 0", "-", "+optimizer", "-", "-", "+iteration 1"]
+
+
+def test_an_end_closes_what_is_open_inside_and_nothing_else() -> None:
+    nvtx = Nvtx()
+    ranges = Ranges(nvtx)
+    ranges.mark(FENCE, BEGIN, "eval")
+    ranges.mark(LAYER, BEGIN, "a")
+    ranges.mark(LAYER, BEGIN, "b")
+    ranges.mark(LAYER, END, "c")
+    ranges.mark(FENCE, END, "eval")
+    ranges.mark(FENCE, END, "eval")
+    assert nvtx.told == ["+eval", "+a", "+b", "-", "-", "-"]
