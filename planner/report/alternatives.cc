@@ -3,17 +3,31 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "planner/analysis/sweep.h"
 #include "planner/report/block_tables.h"
 
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kLayers = 24;
+constexpr std::size_t kLayers = 8;
+constexpr std::size_t kPatterns = 16;
 constexpr std::size_t kSizes = 8;
 constexpr std::size_t kPeakGroups = 100000;
+
+Alternative Make(AlternativeKind kind, double keep = 0) {
+  Alternative alternative;
+  alternative.kind = kind;
+  alternative.keep = keep;
+  return alternative;
+}
 
 bool IsOptimizerPhase(const DeviceFacts& facts, const BlockFact& fact) {
   return facts.phases.spans()[fact.phase].kind == PhaseKind::kOptimizer;
@@ -22,7 +36,7 @@ bool IsOptimizerPhase(const DeviceFacts& facts, const BlockFact& fact) {
 bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes bytes, const BlockFact& fact) {
   switch (alternative.kind) {
     case AlternativeKind::kRecomputeLayer:
-      return fact.memory_class == MemoryClass::kActivations && fact.layer == alternative.layer;
+      return fact.memory_class == MemoryClass::kActivations && alternative.member[fact.layer];
     case AlternativeKind::kRecomputeAll:
       return fact.memory_class == MemoryClass::kActivations;
     case AlternativeKind::kDropActivations:
@@ -50,6 +64,65 @@ std::vector<Key> Largest(const std::map<Key, Bytes>& sums, std::size_t most) {
   return keys;
 }
 
+// "blocks.3.mlp" -> "blocks.*.mlp".
+std::string PatternOf(absl::string_view path) {
+  return absl::StrJoin(absl::StrSplit(path, '.'), ".", [](std::string* out, absl::string_view part) {
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
+    absl::StrAppend(out, number ? "*" : part);
+  });
+}
+
+// Layers, and kinds of layers, with the most activations at the peak; of each, what is inside it belongs to it.
+class LayerGroups {
+ public:
+  LayerGroups(const std::vector<std::string>& names, const std::map<std::uint32_t, Bytes>& at_peak)
+      : names_(names), known_(names.begin(), names.end()) {
+    for (const auto& [layer, bytes] : at_peak) {
+      all_ += bytes;
+      ForAncestors(layer, [&](const std::string& path) {
+        singles_[path] += bytes;
+        if (const std::string pattern = PatternOf(path); pattern != path) patterns_[pattern] += bytes;
+      });
+    }
+    // A layer that holds all others is no choice.
+    std::erase_if(singles_, [&](const auto& single) { return single.second == all_ && at_peak.size() > 1; });
+  }
+
+  void AddTo(std::vector<Alternative>* found) const {
+    for (const std::string& path : Largest(patterns_, kPatterns)) Add(path, true, found);
+    for (const std::string& path : Largest(singles_, kLayers)) Add(path, false, found);
+  }
+
+ private:
+  // Of the layers that hold `layer`, and itself.
+  template <typename Call>
+  void ForAncestors(std::uint32_t layer, const Call& call) const {
+    const std::string& name = names_[layer];
+    for (std::size_t end = name.find('.');; end = name.find('.', end + 1)) {
+      if (const std::string path = name.substr(0, end); known_.count(path) > 0) call(path);
+      if (end == std::string::npos) return;
+    }
+  }
+
+  void Add(const std::string& group, bool pattern, std::vector<Alternative>* found) const {
+    Alternative& alternative = found->emplace_back();
+    alternative.kind = AlternativeKind::kRecomputeLayer;
+    alternative.layers = group;
+    alternative.member.resize(names_.size());
+    for (std::uint32_t layer = 1; layer < names_.size(); ++layer) {
+      ForAncestors(layer, [&](const std::string& path) {
+        if ((pattern ? PatternOf(path) : path) == group) alternative.member[layer] = true;
+      });
+    }
+  }
+
+  const std::vector<std::string>& names_;
+  const std::set<std::string> known_;
+  std::map<std::string, Bytes> singles_;
+  std::map<std::string, Bytes> patterns_;
+  Bytes all_ = 0;
+};
+
 // What is live at the peak decides what is worth playing.
 std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& peak, std::uint32_t world_size) {
   std::map<std::uint32_t, Bytes> layers;
@@ -63,18 +136,18 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& pe
       scratch[{group.bytes, facts.role_of[group.fact.phase]}] += bytes;
     }
   }
-  std::vector<Alternative> found{{.kind = AlternativeKind::kRecomputeAll},
-                                 {.kind = AlternativeKind::kOffloadState},
-                                 {.kind = AlternativeKind::kNoOptimizerScratch}};
-  if (world_size > 1) found.push_back({.kind = AlternativeKind::kShardState, .keep = 1.0 / world_size});
-  for (const std::uint32_t layer : Largest(layers, kLayers)) {
-    found.push_back({.kind = AlternativeKind::kRecomputeLayer, .layer = layer});
-  }
+  std::vector<Alternative> found{Make(AlternativeKind::kRecomputeAll), Make(AlternativeKind::kOffloadState),
+                                 Make(AlternativeKind::kNoOptimizerScratch)};
+  if (world_size > 1) found.push_back(Make(AlternativeKind::kShardState, 1.0 / world_size));
+  LayerGroups(facts.layers.names(), layers).AddTo(&found);
   for (const Bytes bytes : Largest(sizes, kSizes)) {
-    found.push_back({.kind = AlternativeKind::kDropActivations, .bytes = bytes});
+    found.push_back(Make(AlternativeKind::kDropActivations));
+    found.back().bytes = bytes;
   }
   for (const auto& [bytes, role] : Largest(scratch, kSizes)) {
-    found.push_back({.kind = AlternativeKind::kChunk, .role = role, .bytes = bytes, .keep = 0.5});
+    found.push_back(Make(AlternativeKind::kChunk, 0.5));
+    found.back().role = role;
+    found.back().bytes = bytes;
   }
   return found;
 }
@@ -122,7 +195,7 @@ class Player {
   std::vector<Alternative>& alternatives_;
   std::vector<Bytes> saved_;
 };
-static_assert(4 + kLayers + 2 * kSizes <= 64, "an alternative is a bit");
+static_assert(4 + kLayers + kPatterns + 2 * kSizes <= 64, "an alternative is a bit");
 
 bool Scales(const DeviceFacts& facts, const BlockFact& fact) {
   switch (fact.memory_class) {

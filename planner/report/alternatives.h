@@ -11,11 +11,11 @@
 namespace stalloc::planner {
 
 enum class AlternativeKind : std::uint8_t {
-  kRecomputeLayer,      // activations of one layer are made again in the backward pass
-  kRecomputeAll,        // of all layers: a bound
-  kDropActivations,     // those of one size, where no layers are known
-  kOffloadState,        // optimizer state lives elsewhere
-  kShardState,          // over the ranks of the run
+  kRecomputeLayer,   // activations of one layer, or of all that are called alike, are made again in the backward pass
+  kRecomputeAll,     // of all layers: a bound
+  kDropActivations,  // those of one size, where no layers are known
+  kOffloadState,     // optimizer state lives elsewhere
+  kShardState,       // over the ranks of the run
   kNoOptimizerScratch,  // temporaries of the optimizer: a fused one has none
   kChunk,               // temporaries of one size and phase are made in two halves
 };
@@ -23,12 +23,13 @@ enum class AlternativeKind : std::uint8_t {
 
 struct Alternative {
   AlternativeKind kind = AlternativeKind::kRecomputeAll;
-  std::uint32_t layer = 0;  // kRecomputeLayer: index into LayerMap::names
-  std::uint32_t role = 0;   // kChunk: index into DeviceFacts::roles
-  Bytes bytes = 0;          // kDropActivations, kChunk: of one block
-  double keep = 0;          // share of the blocks' bytes that remains
-  Bytes at_peak = 0;        // of these blocks, at the run's peak
-  Bytes peak = 0;           // of the whole run with the alternative
+  std::string layers;      // kRecomputeLayer: "blocks.3.mlp", or "blocks.*.mlp" of all layers; with what is inside them
+  std::uint32_t role = 0;  // kChunk: index into DeviceFacts::roles
+  Bytes bytes = 0;         // kDropActivations, kChunk: of one block
+  double keep = 0;         // share of the blocks' bytes that remains
+  Bytes at_peak = 0;       // of these blocks, at the run's peak
+  Bytes peak = 0;          // of the whole run with the alternative
+  std::vector<bool> member;  // kRecomputeLayer: by index into LayerMap::names
 };
 
 // By what they save, falling; those that save nothing are left out. `world_size`: of the run; 0 or 1: none to share

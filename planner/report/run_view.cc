@@ -116,7 +116,13 @@ class ViewWriter {
     Column("spike", rows, [](const PhaseRow& row) { return row.spike(); });
     Column("requests", rows, [](const PhaseRow& row) { return row.requests; });
     Column("requested", rows, [](const PhaseRow& row) { return row.requested; });
-    json_.EndObject();
+    json_.Key("begin_by_class").BeginArray();
+    for (const PhaseRow& row : rows) {
+      json_.BeginArray();
+      for (const Bytes bytes : row.begin_by_class) json_.Value(bytes);
+      json_.EndArray();
+    }
+    json_.EndArray().EndObject();
   }
 
   void WritePeak(const PeakView& peak) {
@@ -174,7 +180,7 @@ class ViewWriter {
     const std::vector<Alternative> found = FindAlternatives(facts_, world_size);
     json_.Key("alternatives").BeginObject();
     Column("kind", found, [](const Alternative& row) { return AlternativeName(row.kind); });
-    Column("layer", found, [](const Alternative& row) { return row.layer; });
+    Column("layers", found, [](const Alternative& row) { return std::string_view(row.layers); });
     Column("role", found, [](const Alternative& row) { return row.role; });
     Column("bytes", found, [](const Alternative& row) { return row.bytes; });
     Column("keep", found, [](const Alternative& row) { return row.keep; });

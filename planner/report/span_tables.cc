@@ -95,11 +95,12 @@ class LayerTable {
 std::vector<PhaseRow> TabulatePhases(const DeviceFacts& facts) {
   std::vector<PhaseRow> rows;
   Bytes live = 0;
+  BytesByClass by_class{};
   const auto open_until = [&](std::size_t span) {
     while (rows.size() <= span) {
       if (!rows.empty()) rows.back().end_live = live;
       const std::uint64_t begin = facts.phases.spans()[rows.size()].begin_event;
-      rows.push_back({TimeOf(facts.clock, begin), live, live, live});
+      rows.push_back({TimeOf(facts.clock, begin), live, live, live, 0, 0, by_class});
     }
   };
   Sweep sweep(facts.device);
@@ -107,6 +108,8 @@ std::vector<PhaseRow> TabulatePhases(const DeviceFacts& facts) {
     open_until(step.is_free ? facts.blocks[step.allocation].free_phase : facts.blocks[step.allocation].phase);
     const Bytes bytes = facts.device.allocations[step.allocation].bytes;
     live = step.is_free ? live - bytes : live + bytes;
+    Bytes& of_class = by_class[static_cast<std::size_t>(facts.blocks[step.allocation].memory_class)];
+    of_class = step.is_free ? of_class - bytes : of_class + bytes;
     PhaseRow& row = rows.back();
     row.peak_live = std::max(row.peak_live, live);
     row.requests += !step.is_free;

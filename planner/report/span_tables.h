@@ -15,7 +15,8 @@ struct PhaseRow {  // parallel to PhaseMap::spans
   Bytes peak_live = 0;
   Bytes end_live = 0;
   std::uint64_t requests = 0;
-  Bytes requested = 0;  // sum over requests, rounded up
+  Bytes requested = 0;            // sum over requests, rounded up
+  BytesByClass begin_by_class{};  // of begin_live
 
   // Above both ends: what measurements before and after do not see.
   [[nodiscard]] Bytes spike() const { return peak_live - std::max(begin_live, end_live); }

@@ -99,6 +99,26 @@ def test_markdown_has_its_tables(run_directory: Path, capsys: pytest.CaptureFixt
         assert not line.startswith("|") or line.endswith("|")
 
 
+def test_each_rank_has_its_files(run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(run_directory, capsys, "--per-rank", "--output", str(tmp_path))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["rank00000", "rank00001"]
+    view = json.loads((tmp_path / "rank00001" / "runtime_report.json").read_text())
+    assert view["rank"]["rank"] == 1
+    assert "Rank 1" in (tmp_path / "rank00001" / "runtime_report.md").read_text()
+    log = (tmp_path / "rank00001" / "memory.log").read_text()
+    states = re.findall(r"^total_memory: ([\d.]+) MB$", log, re.M)
+    assert len(states) == len(view["devices"][0]["phases"]["name"])
+    lines = re.findall(
+        r"params_memory: ([\d.]+) MB, grads_memory: ([\d.]+) MB, os_params_memory: ([\d.]+) MB, "
+        r"os_state_memory: ([\d.]+) MB, activation_memory: ([\d.]+) MB",
+        log,
+    )
+    for total, parts in zip(states, lines):
+        assert float(total) == pytest.approx(sum(map(float, parts)), abs=0.03)
+    most = max(map(float, states)) * 2**20
+    assert most <= view["rank"]["devices"][0]["peak"]["live_bytes"] + 2**20
+
+
 def test_imbalance_is_of_the_mean() -> None:
     assert figures.imbalance([1, 3]) == {"greatest": 3, "least": 1, "mean": 2.0, "greatest_over_mean": 1.5}
     assert figures.imbalance([])["greatest_over_mean"] == 0
@@ -157,6 +177,18 @@ def test_a_browser_draws_it_without_errors(page: Path, theme: str, tmp_path: Pat
     assert f'data-theme="{theme}"' in done.stdout
     assert 'data-drawn="yes"' in done.stdout
     body = done.stdout[done.stdout.index('<div id="report">') :]
-    for section in ("timeline", "allocators", "peak", "tree", "top", "phases", "layers", "plan", "ranks", "notes"):
+    for section in (
+        "timeline",
+        "allocators",
+        "peak",
+        "tree",
+        "top",
+        "phases",
+        "layers",
+        "plan",
+        "advice",
+        "ranks",
+        "notes",
+    ):
         assert f'<section id="{section}">' in body
     assert body.count('class="main-svg"') >= 10, "five plots of two layers at least"

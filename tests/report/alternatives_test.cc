@@ -26,7 +26,7 @@ TEST(AlternativesTest, ALayerSavesAsMuchAsNoOtherPeakNeeds) {
   // The peak: 4096 + 8192 + 2048 + 1024 = 15360. Without layer one the optimizer's 4096 + 1024 + 6144 = 11264 decide.
   const auto all = FindAlternatives(*facts, 1);
   const auto one = std::find_if(all.begin(), all.end(), [&](const Alternative& candidate) {
-    return candidate.kind == AlternativeKind::kRecomputeLayer && facts->layers.names()[candidate.layer] == "one";
+    return candidate.kind == AlternativeKind::kRecomputeLayer && candidate.layers == "one";
   });
   ASSERT_NE(one, all.end());
   EXPECT_EQ(one->at_peak, 8192u);
@@ -35,6 +35,24 @@ TEST(AlternativesTest, ALayerSavesAsMuchAsNoOtherPeakNeeds) {
   EXPECT_EQ(Find(all, AlternativeKind::kNoOptimizerScratch), nullptr) << "it is not at the peak";
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),
                              [](const Alternative& a, const Alternative& b) { return a.peak < b.peak; }));
+}
+
+TEST(AlternativesTest, LayersCountWithWhatIsInsideThemAndThoseCalledAlikeTogether) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 L:m L:m.0 +a=512 L:m.0.up +b=8192 L:m.1 +c=1024 L:m.1.up +d=8192 "
+                                              "B0 -d -c -b -a ",
+                                              3));
+  const auto all = FindAlternatives(*facts, 1);
+  const auto saved = [&](const std::string& layers) -> Bytes {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Alternative& candidate) {
+      return candidate.kind == AlternativeKind::kRecomputeLayer && candidate.layers == layers;
+    });
+    return found == all.end() ? 0 : 4096 + 512 + 1024 + 2 * 8192 - found->peak;
+  };
+  EXPECT_EQ(saved("m.0"), 512u + 8192u);
+  EXPECT_EQ(saved("m.1.up"), 8192u);
+  EXPECT_EQ(saved("m.*.up"), 2u * 8192u);
+  EXPECT_EQ(saved("m.*"), 2u * 8192u + 512u + 1024u);
+  EXPECT_EQ(saved("m"), 0u) << "it holds all: that is recompute all";
 }
 
 TEST(AlternativesTest, OptimizerScratchAndStateAtThePeak) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "planner/analysis/peak.h"
 #include "tests/report/facts_fixture.h"
 
@@ -15,6 +17,8 @@ TEST(SpanTablesTest, PhasesAgreeWithTheAnalysis) {
   ASSERT_EQ(rows.size(), reports.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].begin_live, reports[i].begin_live_bytes) << reports[i].name;
+    EXPECT_EQ(std::accumulate(rows[i].begin_by_class.begin(), rows[i].begin_by_class.end(), Bytes{0}),
+              rows[i].begin_live);
     EXPECT_EQ(rows[i].peak_live, reports[i].peak_live_bytes) << reports[i].name;
     if (i + 1 < rows.size()) {
       EXPECT_EQ(rows[i].end_live, rows[i + 1].begin_live);

@@ -15,7 +15,8 @@ HELP = "show where the memory of a traced run went: an HTML file, Markdown or JS
 _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
 of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
-(one file that needs no network), the others print.
+(one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
+runtime_report.md and memory.log (totals by class where phases begin). The others print.
 """
 
 
@@ -29,6 +30,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--html", dest="form", action="store_const", const="html", help="one HTML file (default)")
     form.add_argument("--md", dest="form", action="store_const", const="md", help="Markdown")
     form.add_argument("--json", dest="form", action="store_const", const="json", help="all that the page draws")
+    form.add_argument(
+        "--per-rank",
+        dest="form",
+        action="store_const",
+        const="per-rank",
+        help="files for every rank, named as MemScope's",
+    )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
@@ -41,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.open and arguments.form != "html":
         arguments.parser.error("--open needs --html")
     try:
+        if arguments.form == "per-rank":
+            return _write_ranks(arguments.directory, arguments.output)
         text = _render(arguments.directory, arguments.form, arguments.rank, arguments.all)
         path = _output(arguments)
         if path is None:
@@ -75,7 +85,7 @@ def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str
     wanted = highest if rank is None else rank
     details = [view for view in views if every or view["rank"]["rank"] == wanted]
     for view in details:
-        view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
+        _complete(view)
     payload = {"ranks": ranks, "views": details}
     title = f"Memory of {directory.resolve().name}"
     if form == "md":
@@ -83,6 +93,32 @@ def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str
     if form == "json":
         return json.dumps(payload) + "\n"
     return page.render(payload, title)
+
+
+def _complete(view: dict[str, Any]) -> None:
+    """What every form shows beside the planner's own: figures, advice and leaks of each device."""
+    from stalloc.report import figures, findings
+
+    view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
+    view["advice"] = [findings.advice(view, index, of_device) for index, of_device in enumerate(view["figures"])]
+    view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
+
+
+def _write_ranks(directory: Path, output: Optional[Path]) -> int:
+    from stalloc.report import collect, figures, markdown, memory_log
+    from stalloc.report.files import write_whole
+
+    views = collect.views(collect.find_ranks(directory))
+    ranks = figures.rank_rows(views)
+    for view in views:
+        _complete(view)
+        folder = (output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
+        title = f"Memory of {directory.resolve().name}, rank {view['rank']['rank']}"
+        write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())
+        write_whole(folder / "runtime_report.md", markdown.render([view], ranks, title).encode())
+        write_whole(folder / "memory.log", memory_log.render(view).encode())
+        print(folder)
+    return 0
 
 
 def _listed(files: Sequence[Any]) -> str:

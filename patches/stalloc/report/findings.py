@@ -92,14 +92,14 @@ def _from_alternatives(view: dict[str, Any], drawn: dict[str, Any]) -> list[dict
     world = view["rank"]["fingerprint"]["world_size"]
     rows = []
     for i, kind in enumerate(found["kind"]):
-        layer, role, block = drawn["layers"][found["layer"][i]], drawn["roles"][found["role"][i]], found["bytes"][i]
+        layer, role, block = found["layers"][i], drawn["roles"][found["role"][i]], found["bytes"][i]
         saves, at_peak = live - found["peak"][i], size(found["at_peak"][i])
         share = 0.0
         if kind == "recompute layer":
-            share = forward.get(layer, 0.0)
+            share = sum(part for name, part in forward.items() if _called(name, layer))
             what, cost = f"recompute {layer}", f"its forward pass again, {100 * share:.1f} % of the iteration"
         elif kind == "recompute all":
-            share = sum(forward.values())
+            share = sum(part for name, part in forward.items() if not any(map(forward.__contains__, _above(name))))
             what, cost = "recompute all layers (a bound: layer inputs stay)", "every forward pass again"
             cost += f", {100 * share:.1f} % of the iteration" if share else ", about a third of the arithmetic"
         elif kind == "drop activations":
@@ -117,18 +117,24 @@ def _from_alternatives(view: dict[str, Any], drawn: dict[str, Any]) -> list[dict
     return rows
 
 
-# Of the wall time between the first and the last event, by layer; on the host, as far as the marks see it. Layers that
-# hold others count with them, so only those that hold none are given.
+# Of the wall time of the iterations, by layer with what is inside it; on the host, as far as the marks see it.
 def _forward_shares(drawn: dict[str, Any]) -> dict[str, float]:
-    table, whole = drawn["layer_table"], drawn["end_ns"]
+    table, phases = drawn["layer_table"], drawn["phases"]
+    begin = next((ns for ns, segment in zip(phases["ns"], phases["segment"]) if segment > 0), 0)
+    whole = drawn["end_ns"] - begin
     rows = zip(table["layer"], table["pass"], table["ns"])
-    names = [drawn["layers"][layer] for layer in table["layer"]]
-    leaves = {name for name in names if not any(other.startswith(name + ".") for other in names)}
-    return {
-        drawn["layers"][layer]: ns / whole
-        for layer, direction, ns in rows
-        if direction == "F" and drawn["layers"][layer] in leaves and whole
-    }
+    return {drawn["layers"][layer]: ns / whole for layer, which, ns in rows if which == "F" and whole > 0}
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _called(path: str, pattern: str) -> bool:
+    """The path is the pattern's, where * stands for a number."""
+    parts, wanted = path.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(w in (p, "*" if p.isdigit() else p) for p, w in zip(parts, wanted))
 
 
 def _from_allocators(of_device: dict[str, Any]) -> list[dict[str, Any]]:

@@ -62,8 +62,13 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
             for row in of_device["allocators"]
         ),
     )
-    lines += _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
+    lines += _advice(view, index) + _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
+
+
+def _advice(view: dict[str, Any], index: int) -> list[str]:
+    rows = ((size(row["saves_bytes"]), row["what"], row["cost"], row["how_known"]) for row in view["advice"][index])
+    return ["### What would lower it", "", *_table(["saves", "change", "cost", "known from"], rows)]
 
 
 def _largest(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:

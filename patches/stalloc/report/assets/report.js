@@ -335,6 +335,16 @@
       ], rows, { search: "search layer" }));
   };
 
+  const adviceSection = (view, index) => {
+    const rows = view.advice[index], leaks = view.leaks[index];
+    const told = leaks.groups.length
+      ? `Every iteration leaves ${size(leaks.bytes_per_iteration)} behind: ${leaks.groups.slice(0, 3).map((group) => `${group.blocks_per_iteration} × ${size(group.bytes)} (${group.class}, ${group.layer || group.phase})`).join(", ")}.`
+      : leaks.enough_iterations ? `No leak in ${leaks.judged_iterations} iterations.` : "Too few iterations to look for leaks (five are needed).";
+    return section("advice", "What would lower the peak", `Each line is the traced run played again with that change; a peak that only moves elsewhere saves nothing. Savings do not add up. ${told}`,
+      table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, value: (row) => row.what }, bytesColumn("then", (row) => row.peak_bytes),
+        { name: "cost", text: true, value: (row) => row.cost }, { name: "known from", text: true, value: (row) => row.how_known }], rows, { total: () => "" }));
+  };
+
   const mix = (from, to, part) => {
     const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
     const [a, b] = [parts(from), parts(to)];
@@ -481,7 +491,7 @@
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      phaseSection(view, device), layerSection(device), planSection(view, device), rankSection(), notesSection(view, device, state.device)];
+      phaseSection(view, device), layerSection(device), planSection(view, device), adviceSection(view, state.device), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
