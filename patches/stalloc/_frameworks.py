@@ -14,6 +14,13 @@ from stalloc._imports import before_import
 # The framework's package: our adapter.
 ADAPTERS = {
     "megatron": "stalloc.megatron",
+    "deepspeed": "stalloc.frameworks.deepspeed",
+    "transformers": "stalloc.frameworks.huggingface",
+    "accelerate": "stalloc.frameworks.huggingface",
+    "lightning": "stalloc.frameworks.lightning",
+    "pytorch_lightning": "stalloc.frameworks.lightning",
+    "torchtitan": "stalloc.frameworks.torchtitan",
+    "colossalai": "stalloc.frameworks.colossalai",
     "torch.distributed.pipelining": "stalloc.frameworks.pipelining",
 }
 

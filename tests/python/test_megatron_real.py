@@ -153,5 +153,5 @@ def test_experts_over_two_ranks_train_from_their_plans(python: str, build: Path,
 def test_the_installed_version_has_every_target(python: str) -> None:
     where = "import megatron.core as core, pathlib; print(pathlib.Path(core.__file__).parents[2], core.__version__)"
     found = run([python, "-c", where], {"PYTHONPATH": os.environ.get("STALLOC_MEGATRON_PATH", "")})
-    done = run([sys.executable, str(REAL / "check_targets.py"), *found.out.split()])
+    done = run([sys.executable, str(HERE / "check_targets.py"), *found.out.split()])
     assert (done.code, done.out) == (0, "all found\n")

@@ -1,23 +1,24 @@
-"""Looks for the targets of one version of megatron-core in its source tree, without importing it.
+"""Looks for the targets of one version of a framework in its source tree, without importing it.
 
-    python tests/python/megatron_real/check_targets.py DIRECTORY VERSION     # DIRECTORY contains megatron/
+    python tests/python/check_targets.py DIRECTORY VERSION [ADAPTER]     # DIRECTORY contains megatron/, or the like
 
-Prints what is missing; exit code 1 if anything is.
+ADAPTER is a module with TARGETS, Megatron's by default. Prints what is missing; exit code 1 if anything is.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from stalloc._patching import Target, parse_version
-from stalloc.megatron._targets import TARGETS
 
 
-def missing_targets(directory: Path, version: str) -> list[str]:
+def missing_targets(directory: Path, version: str, targets: Sequence[Target]) -> list[str]:
     """Names of the targets that the version should have, and the source does not define."""
-    wanted = [target for target in TARGETS if target.is_of(parse_version(version))]
+    wanted = [target for target in targets if target.is_of(parse_version(version))]
     return [target.name for target in wanted if not _is_defined(directory, target)]
 
 
@@ -34,6 +35,7 @@ def _is_defined(directory: Path, target: Target) -> bool:
 
 
 if __name__ == "__main__":
-    MISSING = missing_targets(Path(sys.argv[1]), sys.argv[2])
+    ADAPTER = importlib.import_module(sys.argv[3] if len(sys.argv) > 3 else "stalloc.megatron._targets")
+    MISSING = missing_targets(Path(sys.argv[1]), sys.argv[2], ADAPTER.TARGETS)
     print("\n".join(MISSING) or "all found")
     sys.exit(1 if MISSING else 0)

@@ -1,0 +1,47 @@
+"""Colossal-AI: the backward pass of a Booster, and the passes of its pipeline schedules.
+
+Iterations end with the optimizer's step.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from stalloc import _session
+from stalloc._patching import Patcher, Target
+from stalloc.frameworks._around import fenced, passes
+
+_SCHEDULES = "colossalai.pipeline.schedule"
+TARGETS = (
+    Target("backward", "colossalai.booster.booster", "Booster.backward"),
+    Target("save", "colossalai.booster.booster", "Booster.save_model"),
+    Target("save", "colossalai.booster.booster", "Booster.save_optimizer"),
+    Target("forward", f"{_SCHEDULES}.one_f_one_b", "OneForwardOneBackwardSchedule.forward_step"),
+    Target("backward", f"{_SCHEDULES}.one_f_one_b", "OneForwardOneBackwardSchedule.backward_step"),
+    Target("forward", f"{_SCHEDULES}.interleaved_pp", "InterleavedSchedule.forward_step"),
+    Target("backward", f"{_SCHEDULES}.interleaved_pp", "InterleavedSchedule.backward_step"),
+    Target("forward", f"{_SCHEDULES}.zero_bubble_pp", "ZeroBubbleVPipeScheduler.forward_step"),
+    Target("backward", f"{_SCHEDULES}.zero_bubble_pp", "ZeroBubbleVPipeScheduler.backward_b_step"),
+    Target("weight gradients", f"{_SCHEDULES}.zero_bubble_pp", "ZeroBubbleVPipeScheduler.backward_w_step"),
+)
+
+PATCHER: Patcher = Patcher(
+    "colossalai",
+    lambda: str(getattr(sys.modules.get("colossalai"), "__version__", "of unknown version")),
+    TARGETS,
+    {
+        "forward": passes("F", chunk="model_chunk_id"),
+        "backward": passes("B", chunk="model_chunk_id"),
+        "weight gradients": passes("W", chunk="model_chunk_id"),
+        "save": fenced("save"),
+    },
+)
+
+
+def apply() -> None:
+    if _session.current is not None:
+        PATCHER.apply()
+
+
+def undo() -> None:
+    PATCHER.undo()

@@ -1,0 +1,110 @@
+"""DeepSpeed: ZeRO engines and the pipeline engine.
+
+ZeRO steps its inner optimizer once for every sub-group, so optimizer hooks cannot tell iterations apart: they end where
+the engine steps at the boundary of gradient accumulation. With several engines (a policy and a critic) the first that
+steps sets the pace.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any, Optional
+
+import stalloc
+from stalloc import _session
+from stalloc._patching import Function, Patcher, Target
+from stalloc.frameworks._around import around, fenced, optimizer, passes
+
+_ENGINE = "deepspeed.runtime.engine"
+_PIPELINE = "deepspeed.runtime.pipe.engine"
+TARGETS = (
+    Target("forward", _ENGINE, "DeepSpeedEngine.forward"),
+    Target("backward", _ENGINE, "DeepSpeedEngine.backward"),
+    Target("step", _ENGINE, "DeepSpeedEngine.step"),
+    Target("save", _ENGINE, "DeepSpeedEngine.save_checkpoint"),
+    Target("iteration", _PIPELINE, "PipelineEngine.train_batch"),
+    Target("evaluation", _PIPELINE, "PipelineEngine.eval_batch"),
+    Target("pipeline forward", _PIPELINE, "PipelineEngine._exec_forward_pass"),
+    Target("pipeline backward", _PIPELINE, "PipelineEngine._exec_backward_pass"),
+    Target("pipeline optimizer", _PIPELINE, "PipelineEngine._exec_optimizer_step"),
+)
+
+_pace: Optional[weakref.ref[Any]] = None  # the engine whose steps are iterations
+
+
+def _is_pipeline(engine: Any) -> bool:
+    """Its passes are marked where its schedule runs them; it calls the plain engine's inside."""
+    return hasattr(engine, "_exec_forward_pass")
+
+
+def _sets_the_pace(engine: Any) -> bool:
+    global _pace
+    if _pace is None or _pace() is None:
+        _pace = weakref.ref(engine)
+        stalloc.iteration()  # the first one
+    return _pace() is engine
+
+
+def _forward(original: Function) -> Function:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_pipeline(self):
+            return original(self, *args, **kwargs)
+        if not self.module.training:  # eval() leaves the engine's own flag
+            with stalloc.fence("eval"):
+                return original(self, *args, **kwargs)
+        _sets_the_pace(self)
+        with stalloc.microbatch("F"):
+            return original(self, *args, **kwargs)
+
+    return forward
+
+
+def _backward(original: Function) -> Function:
+    def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_pipeline(self):
+            return original(self, *args, **kwargs)
+        with stalloc.microbatch("B"):
+            return original(self, *args, **kwargs)
+
+    return backward
+
+
+def _step(original: Function) -> Function:
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_gradient_accumulation_boundary():
+            return original(self, *args, **kwargs)
+        with stalloc.optimizer():
+            result = original(self, *args, **kwargs)
+        if _sets_the_pace(self):
+            stalloc.iteration()
+        return result
+
+    return step
+
+
+PATCHER: Patcher = Patcher(
+    "deepspeed",
+    lambda: str(getattr(sys.modules.get("deepspeed"), "__version__", "of unknown version")),
+    TARGETS,
+    {
+        "forward": _forward,
+        "backward": _backward,
+        "step": _step,
+        "save": fenced("save"),
+        "iteration": around(stalloc.iteration),
+        "evaluation": fenced("eval"),
+        "pipeline forward": passes("F"),
+        "pipeline backward": passes("B"),
+        "pipeline optimizer": optimizer(),
+    },
+)
+
+
+def apply() -> None:
+    if _session.current is not None:
+        PATCHER.apply()
+
+
+def undo() -> None:
+    PATCHER.undo()

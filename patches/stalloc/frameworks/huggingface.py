@@ -1,0 +1,90 @@
+"""transformers' Trainer and accelerate.
+
+A Trainer's step is an iteration, each of its accumulated batches a micro-batch: F until accelerate's backward, which is
+B. A loop of one's own on accelerate has B, and iterations by the steps of its optimizer.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import stalloc
+from stalloc import _session
+from stalloc._patching import Function, Patcher, Target
+from stalloc.frameworks._around import fenced, passes
+
+_TRAINER = "transformers.trainer"
+TRAINER_TARGETS = (
+    Target("iteration", "transformers.trainer_callback", "CallbackHandler.on_step_begin"),
+    Target("optimizer", "transformers.trainer_callback", "CallbackHandler.on_pre_optimizer_step"),
+    Target("forward", _TRAINER, "Trainer.training_step"),
+    Target("evaluation", _TRAINER, "Trainer.evaluate"),
+    Target("evaluation", _TRAINER, "Trainer.predict"),
+    Target("save", _TRAINER, "Trainer._save_checkpoint"),
+    Target("save", _TRAINER, "Trainer.save_model"),
+)
+ACCELERATE_TARGETS = (Target("backward", "accelerate.accelerator", "Accelerator.backward"),)
+TARGETS = (*TRAINER_TARGETS, *ACCELERATE_TARGETS)
+
+
+def _iteration(original: Function) -> Function:
+    """The trainer's own number of the step, which a resumed run continues."""
+
+    def on_step_begin(self: Any, args: Any, state: Any, *others: Any, **kwargs: Any) -> Any:
+        stalloc.iteration(getattr(state, "global_step", None))
+        return original(self, args, state, *others, **kwargs)
+
+    return on_step_begin
+
+
+def _optimizer(original: Function) -> Function:
+    """Its end is the next iteration's beginning."""
+
+    def on_pre_optimizer_step(*args: Any, **kwargs: Any) -> Any:
+        stalloc.optimizer()
+        return original(*args, **kwargs)
+
+    return on_pre_optimizer_step
+
+
+def _forward(original: Function) -> Function:
+    """training_step, backward pass included: only the beginning is marked, the backward pass has a mark of its own."""
+
+    def training_step(*args: Any, **kwargs: Any) -> Any:
+        stalloc.microbatch("F")
+        return original(*args, **kwargs)
+
+    return training_step
+
+
+def _version(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__version__", "of unknown version"))
+
+
+PATCHERS = (
+    Patcher(
+        "transformers",
+        lambda: _version("transformers"),
+        TRAINER_TARGETS,
+        {
+            "iteration": _iteration,
+            "optimizer": _optimizer,
+            "forward": _forward,
+            "evaluation": fenced("eval"),
+            "save": fenced("save"),
+        },
+    ),
+    Patcher("accelerate", lambda: _version("accelerate"), ACCELERATE_TARGETS, {"backward": passes("B")}),
+)
+
+
+def apply() -> None:
+    if _session.current is not None:
+        for patcher in PATCHERS:
+            patcher.apply()
+
+
+def undo() -> None:
+    for patcher in PATCHERS:
+        patcher.undo()

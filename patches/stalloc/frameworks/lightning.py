@@ -1,0 +1,67 @@
+"""Lightning, under both of its names.
+
+A training step runs inside the optimizer's step, as its closure; the optimizer's own part begins when the closure is
+over. Iterations end with the optimizer's step, so accumulated batches are micro-batches of one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import stalloc
+from stalloc import _session
+from stalloc._patching import Function, Patcher, Target
+from stalloc.frameworks._around import fenced, passes
+
+
+def _targets(root: str) -> tuple[Target, ...]:
+    strategy = f"{root}.strategies.strategy"
+    return (
+        Target("forward", strategy, "Strategy.training_step"),
+        Target("backward", strategy, "Strategy.backward"),
+        Target("optimizer", f"{root}.plugins.precision.precision", "Precision._after_closure"),
+        Target("evaluation", f"{root}.loops.evaluation_loop", "_EvaluationLoop.run"),
+        Target("evaluation", f"{root}.loops.prediction_loop", "_PredictionLoop.run"),
+        Target("save", f"{root}.trainer.trainer", "Trainer.save_checkpoint"),
+    )
+
+
+def _optimizer(original: Function) -> Function:
+    """Its end is the iteration's."""
+
+    def after_closure(*args: Any, **kwargs: Any) -> Any:
+        stalloc.optimizer()
+        return original(*args, **kwargs)
+
+    return after_closure
+
+
+def _patcher(package: str, root: str) -> Patcher:
+    return Patcher(
+        package,
+        lambda: str(getattr(sys.modules.get(package), "__version__", "of unknown version")),
+        _targets(root),
+        {
+            "forward": passes("F"),
+            "backward": passes("B"),
+            "optimizer": _optimizer,
+            "evaluation": fenced("eval"),
+            "save": fenced("save"),
+        },
+    )
+
+
+TARGETS = _targets("lightning.pytorch")
+PATCHERS = (_patcher("lightning", "lightning.pytorch"), _patcher("pytorch_lightning", "pytorch_lightning"))
+
+
+def apply() -> None:
+    if _session.current is not None:
+        for patcher in PATCHERS:
+            patcher.apply()
+
+
+def undo() -> None:
+    for patcher in PATCHERS:
+        patcher.undo()

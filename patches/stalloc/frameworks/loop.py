@@ -1,0 +1,80 @@
+"""Marks for a training loop of one's own, with or without DDP or FSDP around the model.
+
+    stalloc.frameworks.loop.mark_model(model)        # the outermost module, once it is wrapped
+
+Its forward passes are F. A backward pass begins when the gradient of a forward pass's output is there, so the loss's
+own belongs to F. In evaluation (`model.eval()`, or under `torch.no_grad()`) a call is fenced. Iterations end with the
+optimizer's step, as they do without this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import stalloc
+
+_HOOKED = "_stalloc_marked"
+
+
+def mark_model(model: Any) -> Any:
+    """Hooks the module, and returns it. A second time nothing."""
+    if not getattr(model, _HOOKED, False):
+        setattr(model, _HOOKED, True)
+        _Hooks().install(model)
+    return model
+
+
+class _Hooks:
+    """One model's. Calls may nest (a model that calls itself): the outermost is marked."""
+
+    def __init__(self) -> None:
+        self._marks: list[Any] = []
+
+    def install(self, model: Any) -> None:
+        model.register_forward_pre_hook(self._begins, prepend=True)
+        model.register_forward_hook(self._ends, always_call=True)
+
+    def _begins(self, module: Any, _: Any) -> None:
+        mark = None
+        if not self._marks:
+            trains = module.training and sys.modules["torch"].is_grad_enabled()
+            mark = stalloc.microbatch("F") if trains else stalloc.fence("eval")
+            mark.__enter__()
+        self._marks.append(mark)
+
+    def _ends(self, module: Any, _: Any, output: Any) -> None:
+        mark = self._marks.pop() if self._marks else None
+        if mark is None:
+            return
+        mark.__exit__(None, None, None)
+        if module.training:
+            _mark_backward(output)
+
+
+def _mark_backward(output: Any) -> None:
+    """B begins with the first of the output's gradients."""
+    begun = False
+
+    def begins(_: Any) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            stalloc.microbatch("B")
+
+    for tensor in _tensors(output):
+        if tensor.requires_grad:
+            tensor.register_hook(begins)
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    """Those in it, as deep as models nest them: tuples, lists, dicts (model outputs are)."""
+    if hasattr(output, "register_hook"):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _tensors(value)

@@ -1,0 +1,151 @@
+"""The real frameworks, trained on the CPU: trace, plan, Alloc, with the losses and weights of plain torch.
+
+Each needs its package in this Python, or in the one that STALLOC_FRAMEWORKS_PYTHON names; else it is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from processes import HERE, PACKAGE, run
+
+pytestmark = pytest.mark.timeout(900)
+SCRIPTS = HERE / "framework_scripts"
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+class Framework:
+    """Runs one script in one mode after the other on one directory."""
+
+    def __init__(self, build: Path, directory: Path, package: str, script: str, ranks: int, **environment: str) -> None:
+        self.python = os.environ.get("STALLOC_FRAMEWORKS_PYTHON", sys.executable)
+        if run([self.python, "-c", f"import torch, {package}"]).code != 0:
+            pytest.skip(f"{self.python} has no {package}; STALLOC_FRAMEWORKS_PYTHON may name one that has")
+        self.build, self.directory, self.script, self.ranks = build, directory, script, ranks
+        self.environment = environment
+
+    def train(self, mode: Optional[str], steps: int) -> list[dict[str, Any]]:
+        """What each rank left."""
+        outcome = self.directory / f"{mode}.json"
+        variables = {
+            **self.environment,
+            "STALLOC_LIB_PATH": str(self.build),
+            "STALLOC_MODEL_INFO_PATH": str(self.directory / "info"),
+            "STALLOC_DEVICE": "cpu",
+            "OMP_NUM_THREADS": "1",
+            "STEPS": str(steps),
+            "OUTCOME": str(outcome),
+            "PYTHONPATH": f"{PACKAGE}:{SCRIPTS}",
+            "MASTER_PORT": free_port(),
+        }
+        if mode is not None:
+            variables["STALLOC_MODE"] = mode
+        program = ["-m", "stalloc", "run"] if mode is not None else []
+        program = [self.python, *program, str(SCRIPTS / self.script)]
+        done = run(self._launcher() + program, variables, cwd=self.directory)
+        assert done.code == 0, done.err[-3000:]
+        assert "warning" not in "".join(line for line in done.err.splitlines() if "[stalloc]" in line), done.err
+        paths = sorted(self.directory.glob(f"{mode}.json*"))
+        assert len(paths) == self.ranks
+        return [json.loads(path.read_text()) for path in paths]
+
+    def _launcher(self) -> list[str]:
+        if self.ranks == 1:
+            return []
+        port = free_port()
+        launcher = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks)]
+        return [*launcher, "--master-port", port, "--no-python"]
+
+    def plan(self) -> None:
+        done = run([str(self.build / "stalloc-planner"), "plan", str(self.directory / "info")])
+        assert done.code == 0, done.err
+
+    def marks(self, rank: int = 0) -> list[str]:
+        trace = self.directory / "info" / "trace" / f"rank{rank:05d}.trace"
+        done = run([str(self.build / "stalloc-planner"), "dump", str(trace)])
+        assert done.code == 0, done.err
+        return [line for line in done.out.splitlines() if line[0] not in "0123#" and "-end" not in line]
+
+
+CASES = {
+    "loop": ("torch", "loop.py", 1, {}),
+    "ddp": ("torch", "loop.py", 2, {"WRAP": "ddp"}),
+    "fsdp2": ("torch", "loop.py", 2, {"WRAP": "fsdp"}),
+    "pipelining": ("torch", "pipeline.py", 2, {}),
+    "trainer": ("transformers, accelerate", "trainer.py", 1, {}),
+    "lightning": ("lightning", "lightning_fit.py", 1, {}),
+    "deepspeed-1": ("deepspeed", "deepspeed_zero.py", 1, {"STAGE": "1", "RANK": "0"}),
+    "deepspeed-3": ("deepspeed", "deepspeed_zero.py", 1, {"STAGE": "3", "RANK": "0"}),
+}
+
+# Where targets are looked for without training: those above, and what cannot train on this machine.
+TARGETS = {
+    "torch": "pipelining",
+    "transformers": "huggingface",
+    "lightning": "lightning",
+    "deepspeed": "deepspeed",
+    "torchtitan": "torchtitan",
+    "colossalai": "colossalai",
+}
+
+LOCATE = """
+import importlib.metadata, importlib.util, pathlib
+spec = importlib.util.find_spec("{package}")
+print(pathlib.Path(spec.submodule_search_locations[0]).parent, importlib.metadata.version("{package}"))
+"""
+
+ACCUMULATED = ["micro-batch : F chunk 0 index 0", "micro-batch : B chunk 0 index 0"]
+ACCUMULATED += ["micro-batch : F chunk 0 index 1", "micro-batch : B chunk 0 index 1"]
+
+
+def iteration_of(marks: list[str], number: int) -> list[str]:
+    """Without the optimizer's, which a hook may have placed, and fences."""
+    begin = next(i for i, mark in enumerate(marks) if mark.startswith(f"Iteration Index : {number}"))
+    end = next((i for i in range(begin + 1, len(marks)) if marks[i].startswith("Iteration")), len(marks))
+    return [mark for mark in marks[begin + 1 : end] if mark.startswith("micro-batch")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_framework_trains_from_its_plan_as_it_does_natively(name: str, build: Path, tmp_path: Path) -> None:
+    package, script, ranks, environment = CASES[name]
+    framework = Framework(build, tmp_path, package, script, ranks, **environment)
+    plain = framework.train(None, 8)
+    framework.train("Trace", 5)
+    marks = framework.marks()
+    if name != "pipelining":
+        assert iteration_of(marks, 2) == ACCUMULATED
+        assert any(mark.startswith("Fence eval") for mark in marks)
+    else:
+        kinds = [mark[14] for mark in iteration_of(marks, 2)]
+        assert (kinds.count("F"), kinds.count("B")) == (4, 4)
+    framework.plan()
+    for ours, theirs in zip(framework.train("Alloc", 8), plain):
+        assert ours["losses"] == theirs["losses"]
+        assert ours["weights"] == theirs["weights"]
+        device = ours["figures"]["devices"][0]
+        missed = sum(count for reason, count in device["misses"].items() if reason != "fenced")
+        assert device["planned_hits"] > 100
+        assert missed <= 0.02 * device["planned_hits"], device["misses"]
+
+
+@pytest.mark.parametrize("package", TARGETS)
+def test_the_installed_version_has_every_target(package: str) -> None:
+    python = os.environ.get("STALLOC_FRAMEWORKS_PYTHON", sys.executable)
+    found = run([python, "-c", LOCATE.format(package=package)])
+    if found.code != 0:
+        pytest.skip(f"{python} has no {package}")
+    adapter = f"stalloc.frameworks.{TARGETS[package]}"
+    done = run([sys.executable, str(HERE / "check_targets.py"), *found.out.split(), adapter])
+    assert (done.code, done.out) == (0, "all found\n"), done.err
