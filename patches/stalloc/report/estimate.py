@@ -42,6 +42,7 @@ class Configuration:
     attention_dropout: float = 0.1
     fused_attention: bool = True
     learned_positions: int = 0  # rows of the table of position embeddings
+    rotary: bool = False
     tensor_model_parallel_size: int = 1
     pipeline_model_parallel_size: int = 1
     virtual_stages: int = 1
@@ -179,6 +180,8 @@ def _whole_layer(config: Configuration) -> float:
     # What is whole on every rank unless the sequence is spread: inputs of both norms, their outputs, dropout masks.
     common = (4 * 2 * hidden + masks) / spread
     attention = (2 * (heads + 2 * groups) * channels + 2 * heads * channels) / tensor
+    if config.rotary:  # rotated queries and keys, beside the projection that values are a view of
+        attention += 2 * (heads + groups) * channels / tensor
     if config.fused_attention:
         attention += 4 * heads / tensor  # one fp32 statistic a row
     else:  # scores, and with dropout their mask and what is left of them
@@ -244,6 +247,7 @@ def parse(arguments: Sequence[str], world_size: int, rank: int) -> Configuration
     values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
     values["fused_attention"] = known.attention_backend != "unfused"
     learned = known.position_embedding_type == "learned_absolute"
+    values["rotary"] = known.position_embedding_type == "rope"
     values["learned_positions"] = (known.max_position_embeddings or known.seq_length) if learned else 0
     values["mixed_precision"] = known.bf16 or known.fp16
     values["fp32_gradients"] = known.bf16 or known.accumulate_allreduce_grads_in_fp32
