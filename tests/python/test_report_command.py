@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stalloc import cli
-from stalloc.report import figures
+from stalloc.report import estimate, figures
 
 RANKS = 2
 
@@ -117,6 +117,18 @@ def test_each_rank_has_its_files(run_directory: Path, tmp_path: Path, capsys: py
         assert float(total) == pytest.approx(sum(map(float, parts)), abs=0.03)
     most = max(map(float, states)) * 2**20
     assert most <= view["rank"]["devices"][0]["peak"]["live_bytes"] + 2**20
+
+
+def test_the_estimate_needs_megatron_s_arguments(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view = payload(run_directory, capsys)["views"][0]
+    assert view["estimate"] is None
+    words = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --vocab-size 99"
+    )
+    view["rank"]["fingerprint"]["command_line"] = ["pretrain.py", *words.split()]
+    rows = {row["name"]: row for row in estimate.of_view(view) or []}
+    assert rows["peak"]["measured"] == view["rank"]["devices"][0]["peak"]["live_bytes"]
+    assert rows["peak"]["estimate"] > 0
 
 
 def test_imbalance_is_of_the_mean() -> None:

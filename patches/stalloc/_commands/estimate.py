@@ -30,7 +30,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import collect, select
-    from stalloc.report.estimate import EstimateError, estimate, parse
+    from stalloc.report.estimate import EstimateError, compare, estimate, parse
 
     try:
         view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (collect.CollectError, EstimateError) as error:
         print(f"stalloc estimate: {error}", file=sys.stderr)
         return 1
-    rows = _rows(result, view)
+    rows = compare(result, view)
     if arguments.json:
         told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
         print(json.dumps(told))
@@ -55,30 +55,6 @@ def _source(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> tu
     fingerprint = view["rank"]["fingerprint"]
     words = [*fingerprint["command_line"], *arguments.program]
     return words, arguments.world_size or max(1, fingerprint["world_size"]), fingerprint["rank"]
-
-
-def _rows(result: Any, view: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Classes that the trace cannot tell apart are compared together: buffers made at set-up are weights to it."""
-    state = {
-        "weights": result.weights,
-        "gradients": result.gradients,
-        "optimizer state": result.optimizer_state,
-    }
-    rest = {"activations": result.activations, "logits": result.logits}
-    rows: list[dict[str, Any]] = [{"name": name, "estimate": count, "measured": None} for name, count in state.items()]
-    rows += [{"name": name, "estimate": count, "measured": None} for name, count in rest.items()]
-    measured: dict[str, Optional[int]] = {"state": None, "rest": None, "total": None}
-    if view is not None:
-        peak = view["rank"]["devices"][0]["peak"]
-        measured["state"] = sum(peak["by_class"][name] for name in state)
-        measured["rest"] = peak["live_bytes"] - measured["state"]
-        measured["total"] = peak["live_bytes"]
-    rows += [
-        {"name": "weights, gradients and state", "estimate": sum(state.values()), "measured": measured["state"]},
-        {"name": "activations and temporaries", "estimate": sum(rest.values()), "measured": measured["rest"]},
-        {"name": "peak", "estimate": result.total, "measured": measured["total"]},
-    ]
-    return rows
 
 
 def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:

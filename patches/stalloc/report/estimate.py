@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, Optional
 
 _WEIGHT, _MASTER, _MOMENTS = 2, 4, 8  # bytes a parameter: bf16 or fp16; fp32 copy; two fp32 moments
 
@@ -217,6 +218,46 @@ def _logits(config: Configuration) -> int:
         return 0
     columns = _padded_vocabulary(config) // config.tensor_model_parallel_size
     return _tokens(config) * columns * (2 + 4)  # as computed, and in fp32 for the loss
+
+
+# -- Beside a trace
+
+
+def compare(result: Estimate, view: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The estimate beside what was traced (`measured` is None where there is no trace).
+
+    Classes that the trace cannot tell apart are compared together: buffers made at set-up are weights to it.
+    """
+    state = {
+        "weights": result.weights,
+        "gradients": result.gradients,
+        "optimizer state": result.optimizer_state,
+    }
+    rest = {"activations": result.activations, "logits": result.logits}
+    rows: list[dict[str, Any]] = [{"name": name, "estimate": count, "measured": None} for name, count in state.items()]
+    rows += [{"name": name, "estimate": count, "measured": None} for name, count in rest.items()]
+    measured: dict[str, Optional[int]] = {"state": None, "rest": None, "total": None}
+    if view is not None:
+        peak = view["rank"]["devices"][0]["peak"]
+        measured["state"] = sum(peak["by_class"][name] for name in state)
+        measured["rest"] = peak["live_bytes"] - measured["state"]
+        measured["total"] = peak["live_bytes"]
+    rows += [
+        {"name": "weights, gradients and state", "estimate": sum(state.values()), "measured": measured["state"]},
+        {"name": "activations and temporaries", "estimate": sum(rest.values()), "measured": measured["rest"]},
+        {"name": "peak", "estimate": result.total, "measured": measured["total"]},
+    ]
+    return rows
+
+
+def of_view(view: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
+    """The comparison for the command line that a trace was recorded with; None where that is not Megatron-LM's."""
+    fingerprint = view["rank"]["fingerprint"]
+    try:
+        config = parse(fingerprint["command_line"], max(1, fingerprint["world_size"]), fingerprint["rank"])
+    except EstimateError:
+        return None
+    return compare(estimate(config), view)
 
 
 # -- From a command line

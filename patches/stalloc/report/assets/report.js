@@ -428,6 +428,17 @@
         { name: "how it is known", text: true, value: (row) => row.how }], rows, { sort: null, best: (row) => row.held_bytes === least, total: () => "" }), box);
   };
 
+  const estimateSection = (view) => {
+    if (view.estimate === null) {
+      return section("estimate", "Estimate", "The command line of the traced run is not one of Megatron-LM's, or lacks the vocabulary: stalloc estimate takes the missing options.");
+    }
+    const off = (row) => row.estimate - row.measured;
+    return section("estimate", "Estimate against measured", "What the configuration should need, by formulas (stalloc estimate), beside the peak of this trace. Buffers made at set-up are weights to a trace, so state is compared as a whole.",
+      table([{ name: "", text: true, value: (row) => row.name }, bytesColumn("estimate", (row) => row.estimate), bytesColumn("measured", (row) => row.measured),
+        { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * off(row)) / row.measured).toFixed(1)} %)` : ""}`) },
+      ], view.estimate, { sort: null, total: () => "" }));
+  };
+
   const rankSection = () => {
     const rows = data.ranks, peaks = rows.map((row) => row.peak_live_bytes);
     const mean = peaks.reduce((sum, value) => sum + value, 0) / peaks.length;
@@ -491,13 +502,14 @@
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      phaseSection(view, device), layerSection(device), planSection(view, device), adviceSection(view, state.device), rankSection(), notesSection(view, device, state.device)];
+      phaseSection(view, device), layerSection(device), planSection(view, device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
       cards(device, figures), ...sections);
     later.forEach((action) => action());
     document.documentElement.dataset.drawn = "yes";
+    document.documentElement.dataset.drawnAfterMs = Math.round(performance.now());
   };
 
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
