@@ -147,6 +147,12 @@ void ReadRanks(Reader& reader, Config* config) {
   }
 }
 
+void ReadPlanRank(Reader& reader, Config* config) {
+  if (!reader.IsSet("STALLOC_PLAN_RANK")) return;
+  config->plan_rank = 0;
+  reader.Integer<std::uint32_t>("STALLOC_PLAN_RANK", 0, (1u << 31) - 1, "a number from 0 on", &*config->plan_rank);
+}
+
 void RequireDirectory(Reader& reader, const Config& config) {
   if (config.mode == Mode::kTorch || !config.model_info_path.empty()) return;
   const std::string allowed = std::string("the run's directory when STALLOC_MODE is ").append(ModeName(config.mode));
@@ -154,12 +160,12 @@ void RequireDirectory(Reader& reader, const Config& config) {
 }
 
 // <directory>/<folder>/rank00000<suffix>
-std::string RankPath(const Config& config, std::string_view folder, std::string_view suffix) {
-  std::array<char, 32> rank{};
-  std::snprintf(rank.data(), rank.size(), "/rank%05u", config.rank);
+std::string RankPath(const Config& config, std::uint32_t rank, std::string_view folder, std::string_view suffix) {
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), "/rank%05u", rank);
   std::string path = config.model_info_path;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path.append(folder).append(rank.data()).append(suffix);
+  return path.append(folder).append(name.data()).append(suffix);
 }
 
 }  // namespace
@@ -176,10 +182,10 @@ const char* ModeName(Mode mode) noexcept {
   return "?";
 }
 
-std::string Config::TracePath() const { return RankPath(*this, "/trace", ".trace"); }
-std::string Config::PlanPath() const { return RankPath(*this, "/output/plan", ".plan"); }
-std::string Config::ObservedPath() const { return RankPath(*this, "/output/observed", ".observed"); }
-std::string Config::SummaryPath() const { return RankPath(*this, "/log_output", ".summary.json"); }
+std::string Config::TracePath() const { return RankPath(*this, rank, "/trace", ".trace"); }
+std::string Config::PlanPath() const { return RankPath(*this, plan_rank.value_or(rank), "/output/plan", ".plan"); }
+std::string Config::ObservedPath() const { return RankPath(*this, rank, "/output/observed", ".observed"); }
+std::string Config::SummaryPath() const { return RankPath(*this, rank, "/log_output", ".summary.json"); }
 
 Result<Config> ReadConfig(EnvironmentReader environment) {
   Reader reader(environment);
@@ -195,6 +201,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_STATIC_FALLBACK", &config.static_fallback);
   reader.Text("STALLOC_LIB_PATH", &config.lib_path);
   ReadRanks(reader, &config);
+  ReadPlanRank(reader, &config);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

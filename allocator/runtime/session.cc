@@ -65,6 +65,7 @@ struct Session::Impl {
   OpenMarks open_marks;
 
   Status OpenTrace();
+  [[nodiscard]] Fingerprint OfPlan() const;
   Status LoadPlan();
   void OpenReports();
   [[nodiscard]] std::string PlanTrouble(DeviceIndex device) const;
@@ -88,10 +89,17 @@ Status Session::Impl::OpenTrace() {
   return Ok{};
 }
 
+// What the plan's fingerprint should say: this run's, with the number of the rank whose plan it is.
+Fingerprint Session::Impl::OfPlan() const {
+  Fingerprint expected = fingerprint;
+  expected.rank = config.plan_rank.value_or(config.rank);
+  return expected;
+}
+
 Status Session::Impl::LoadPlan() {
   Result<Plan> read = ReadPlan(config.PlanPath());
   if (!read.ok()) return Error{"no usable plan: " + read.error()};
-  const std::vector<std::string> differences = Differences(read.value().fingerprint, fingerprint);
+  const std::vector<std::string> differences = Differences(read.value().fingerprint, OfPlan());
   if (!differences.empty()) {
     return Error{"the plan " + config.PlanPath() + " was made for another run: " + Join(differences)};
   }
@@ -153,7 +161,7 @@ void Session::Impl::Degrade(const std::string& why, bool logged) {
 
 // Why the plan does not fit this device; empty: it does. REQUIRES: mutex is held, there is a plan.
 std::string Session::Impl::PlanTrouble(DeviceIndex device) const {
-  std::vector<std::string> differences = Differences(plan->fingerprint, fingerprint);
+  std::vector<std::string> differences = Differences(plan->fingerprint, OfPlan());
   const std::string other = DeviceDifference(*plan, device);
   if (!other.empty()) differences.push_back(other);
   if (differences.empty()) return {};

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc import _config, _frameworks, _library, _log, _nvtx, _process, _report, _session
+from stalloc import _config, _coordinates, _frameworks, _library, _log, _nvtx, _process, _report, _session
 from stalloc._hooks import OptimizerHooks
 from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary
@@ -49,6 +50,8 @@ def activate() -> None:
             when_imported("torch", OptimizerHooks(marker).install)
         else:
             torch = importlib.import_module("torch")
+            if config.mode == _config.ALLOC:
+                _find_plan(config.rank)
             library = _install_allocator(config, torch)
             report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
             marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, report)
@@ -66,6 +69,18 @@ def _ignore(*_: object) -> None:
 
 
 # The allocator -------------------------------------------------------------------------------------------------------
+
+
+def _find_plan(rank: str) -> None:
+    """Where this rank has no plan, that of a rank at the same place of the parallel run."""
+    try:
+        chosen = _coordinates.choose_plan(sys.argv[1:], os.environ, rank)
+    except (OSError, ValueError) as error:
+        _log.warning(f"no other rank's plan was looked for: {error}")
+        return
+    if chosen is not None:
+        os.environ[_coordinates.PLAN_RANK] = str(chosen)
+        _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
 
 
 def _install_allocator(config: _config.Config, torch: Any) -> Library:

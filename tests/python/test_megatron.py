@@ -344,6 +344,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_trace_modules": None,
         "stalloc_nvtx": None,
         "stalloc_dynamic": None,
+        "stalloc_plan_rank": None,
         "stalloc_static_fallback": None,
         "stalloc_log_level": None,
         "stalloc_strict": None,

@@ -156,5 +156,13 @@ TEST(ConfigTest, PathsCarryTheRank) {
   EXPECT_EQ(config.SummaryPath(), "/data/run1/log_output/rank00012.summary.json");
 }
 
+TEST(ConfigTest, ThePlanMayBeAnotherRanks) {
+  Result<Config> config = Read({{"RANK", "5"}, {"STALLOC_PLAN_RANK", "1"}});
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_THAT(config.value().PlanPath(), HasSubstr("rank00001.plan"));
+  EXPECT_THAT(config.value().TracePath(), HasSubstr("rank00005.trace"));
+  EXPECT_THAT(ErrorOf({{"STALLOC_PLAN_RANK", "one"}}), HasSubstr("STALLOC_PLAN_RANK must be"));
+}
+
 }  // namespace
 }  // namespace stalloc

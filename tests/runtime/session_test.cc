@@ -229,6 +229,19 @@ TEST_F(SessionTest, APlanOfAnotherRankIsRefused) {
                 HasSubstr("made for another run: rank: plan 1, this run 0; world size: plan 2, this run 1"));
 }
 
+TEST_F(SessionTest, APlanOfAnotherRankServesARankThatAsksForIt) {
+  Plan plan = SmallPlan();
+  plan.fingerprint.rank = 0;
+  plan.fingerprint.world_size = 2;
+  Write(plan);
+  Config config = ConfigFor(Mode::kAlloc);
+  config.rank = 1;
+  config.world_size = 2;
+  config.plan_rank = 0;
+  const std::unique_ptr<Session> session = MustOpen(config);
+  EXPECT_THAT(SummaryOfThreeIterations(*session, config, *AddCpu(*session)), HasSubstr("\"rank\": 1"));
+}
+
 TEST_F(SessionTest, APlanOfAnotherTorchIsRefused) {
   Plan plan = SmallPlan();
   plan.fingerprint.torch_version = "2.7.1";

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from stalloc._patching import Patcher
-from stalloc.megatron import _graphs, _moe, _report, _schedule, _step
+from stalloc.megatron import _graphs, _moe, _ranks, _report, _schedule, _step
 from stalloc.megatron._loop import LOOP
 from stalloc.megatron._targets import TARGETS
 
@@ -18,12 +18,17 @@ def version() -> str:
         return "of unknown version"
 
 
+def before_first_step() -> None:
+    PATCHER.warn_of_missing_modules()
+    _ranks.note_coordinates()
+
+
 PATCHER: Patcher = Patcher(
     "megatron-core",
     version,
     TARGETS,
     {
-        "iteration": lambda original: _step.iteration(original, LOOP, PATCHER.warn_of_missing_modules),
+        "iteration": lambda original: _step.iteration(original, LOOP, before_first_step),
         "evaluation": lambda original: _step.fenced(original, LOOP, "eval"),
         "save": lambda original: _step.fenced(original, LOOP, "save"),
         "load": _step.loading,

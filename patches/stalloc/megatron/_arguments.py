@@ -23,6 +23,7 @@ _VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_TRACE_MODULES": (_SWITCH, "traces name the module of each block"),
     "STALLOC_NVTX": (_SWITCH, "marks are NVTX ranges, too"),
     "STALLOC_DYNAMIC": (("0", "1", "auto"), "whether what has no slot is served from the arena"),
+    "STALLOC_PLAN_RANK": (None, "whose plan this rank is served from, if not its own"),
     "STALLOC_STATIC_FALLBACK": (_SWITCH, "accepted; falling back is always on"),
     "STALLOC_LOG_LEVEL": (("0", "1", "2", "3"), "smaller is more"),
     "STALLOC_STRICT": (_SWITCH, "a missing or foreign plan is an error"),
