@@ -95,6 +95,15 @@ size_t stalloc_stats_json(char* buffer, size_t capacity) {
   return needed;
 }
 
+int stalloc_stop_trace(void) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr) return 0;
+  return Guarded([&]() -> stalloc::Status {
+    session->StopTrace();
+    return session->WriteSummary();
+  });
+}
+
 int stalloc_flush(void) {
   stalloc::Session* const session = GlobalSession();
   if (session == nullptr) return 0;

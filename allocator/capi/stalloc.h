@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 1
+#define STALLOC_ABI_VERSION 2
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -58,6 +58,10 @@ STALLOC_API size_t stalloc_stats_json(char* buffer, size_t capacity);
 
 /* Events to the file, summary to its file. 0: fine. */
 STALLOC_API int stalloc_flush(void);
+
+/* Since ABI 2. Ends the trace in order, so that a run that goes on is not recorded to its end; the summary is written
+ * as by stalloc_flush. 0: fine, also where nothing is traced. */
+STALLOC_API int stalloc_stop_trace(void);
 
 #ifdef __cplusplus
 }

@@ -235,6 +235,11 @@ void Session::Flush() {
   impl_->recorder->Flush();
 }
 
+void Session::StopTrace() {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
+  impl_->recorder->Close();  // other threads may go on calling it
+}
+
 std::string Session::StatsJson() const {
   const Impl& self = *impl_;
   SessionFigures figures;

@@ -47,6 +47,9 @@ class Session {
 
   // Trace events so far to the file.
   void Flush();
+  // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do
+  // nothing, nor does it without a trace.
+  void StopTrace();
   // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: stats_json.h has the keys.
   [[nodiscard]] std::string StatsJson() const;
   // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.

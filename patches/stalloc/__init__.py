@@ -33,6 +33,7 @@ __all__ = [
     "mode",
     "optimizer",
     "stats",
+    "stop",
 ]
 
 
@@ -85,6 +86,13 @@ def flush() -> None:
     session = _session.current
     if session is not None:
         session.flush()
+
+
+def stop() -> None:
+    """Ends the trace in order; the run goes on and is not recorded any more. Nothing where there is no trace."""
+    session = _session.current
+    if session is not None:
+        session.stop()
 
 
 def mode() -> Optional[str]:

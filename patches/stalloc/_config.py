@@ -42,7 +42,16 @@ class Config:
     log_level: int = 3
     rank: str = ""
     trace_modules: bool = False
+    trace_steps: int = 0  # the trace ends after so many iterations; 0: with the run
     nvtx: bool = False
+
+
+def _steps(value: str) -> int:
+    if not value:
+        return 0
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"STALLOC_TRACE_STEPS must be a number of iterations, 1 or more: {value!r}")
+    return int(value)
 
 
 def _switch(variable: str, value: str) -> bool:
@@ -73,5 +82,6 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         log_level=_log_level(variables.get("STALLOC_LOG_LEVEL") or "3"),
         rank=rank_text(variables),
         trace_modules=_switch("STALLOC_TRACE_MODULES", variables.get("STALLOC_TRACE_MODULES", "")),
+        trace_steps=_steps(variables.get("STALLOC_TRACE_STEPS", "")),
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
     )

@@ -54,6 +54,8 @@ def activate() -> None:
                 _find_plan(config.rank)
             library = _install_allocator(config, torch)
             report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
+            if config.mode == _config.TRACE and config.trace_steps:
+                report = _stopping(report, library, config.trace_steps)
             marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, report)
             _session.start(_session.Session(config.mode, library, marker))
             OptimizerHooks(marker).install(torch)
@@ -66,6 +68,21 @@ def activate() -> None:
 
 def _ignore(*_: object) -> None:
     """For marks and reports that nobody asked for."""
+
+
+def _stopping(report: Callable[[int], None], library: Library, steps: int) -> Callable[[int], None]:
+    """The report, which ends the trace behind so many iterations, whatever numbers the loop gives them."""
+    seen = 0
+
+    def counted(iteration: int) -> None:
+        nonlocal seen
+        report(iteration)
+        seen += 1
+        if seen == steps:
+            library.stop_trace()
+            _log.line(f"iteration {iteration}: the trace is complete after {steps} iterations; the run goes on")
+
+    return counted
 
 
 # The allocator -------------------------------------------------------------------------------------------------------

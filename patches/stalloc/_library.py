@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"
 PLANNER_NAME = "stalloc-planner"
@@ -50,6 +50,7 @@ class Library:
         self.mark = self._function("stalloc_mark", None, number, number, number, number, number, text, number)
         self._function("stalloc_stats_json", size, text, size)
         self._function("stalloc_flush", number)
+        self._function("stalloc_stop_trace", number)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._dll, name)
@@ -88,6 +89,10 @@ class Library:
     def flush(self) -> None:
         """Events and summary to their files. RuntimeError with the library's words when that fails."""
         self._raise_unless_zero(self._dll.stalloc_flush())
+
+    def stop_trace(self) -> None:
+        """Ends the trace in order; the run goes on. RuntimeError with the library's words when that fails."""
+        self._raise_unless_zero(self._dll.stalloc_stop_trace())
 
     def address_of(self, name: str) -> int:
         """The address of an exported function, for torch's setters."""

@@ -23,6 +23,10 @@ class Session:
         if self.library is not None:
             self.library.flush()
 
+    def stop(self) -> None:
+        if self.library is not None:
+            self.library.stop_trace()
+
     def stats(self) -> dict[str, Any]:
         if self.library is None:
             return {"mode": self.mode, "degraded": None, "devices": []}

@@ -25,6 +25,7 @@ TEST(StallocLibraryTest, VersionsAreThereBeforeAnythingIsOpened) {
     if (STALLOC_FIND(library, stalloc_abi_version)() != STALLOC_ABI_VERSION) return "abi";
     if (STALLOC_FIND(library, stalloc_stats_json)(json, sizeof(json)) != 2) return "stats";
     if (STALLOC_FIND(library, stalloc_flush)() != 0) return "flush";
+    if (STALLOC_FIND(library, stalloc_stop_trace)() != 0) return "stop";
     if (*STALLOC_FIND(library, stalloc_last_error)() != '\0') return "error";
     STALLOC_FIND(library, stalloc_mark)(2, 1, 0, 0, 0, nullptr, 0);
     return std::string(STALLOC_FIND(library, stalloc_version)()) + json;

@@ -28,7 +28,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "1")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "2")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -47,6 +47,7 @@ API size_t stalloc_stats_json(char* buffer, size_t capacity) {
   return strlen(text);
 }
 API int stalloc_flush(void) { return Outcome("flush", ""); }
+API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
 
 API const char* stalloc_torch_built_for(void) { return Env("FAKE_BUILT_FOR", "2.11.0"); }
 API int stalloc_torch_has_cuda(void) { return atoi(Env("FAKE_HAS_CUDA", "1")); }

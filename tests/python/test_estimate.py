@@ -109,9 +109,10 @@ def test_logits_are_the_last_stage_s() -> None:
 
 # The recorded runs of bench/corpus: the workloads of bench/megatron, with the inner width that their blocks have
 # (44 MiB of bf16 for both halves of a gated unit of 2048 inputs). GiB.
-RECORDED = """--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --vocab-size 32000
-    --bf16 --ffn-hidden-size 5632 --use-distributed-optimizer --disable-bias-linear --swiglu --position-embedding-type rope
-    --normalization RMSNorm --untie-embeddings-and-output-weights --attention-backend unfused"""
+RECORDED = """--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --vocab-size
+    32000 --bf16 --ffn-hidden-size 5632 --use-distributed-optimizer --disable-bias-linear --swiglu
+    --position-embedding-type rope --normalization RMSNorm --untie-embeddings-and-output-weights
+    --attention-backend unfused"""
 PIPELINE = (
     "--num-layers 24 --global-batch-size 32 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4"
 )

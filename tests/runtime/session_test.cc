@@ -73,6 +73,28 @@ TEST_F(SessionTest, ADeviceThatComesInAnIterationIsToldWhereTheRunIs) {
   EXPECT_EQ(device->Stats().iterations, 2u);
 }
 
+TEST_F(SessionTest, AStoppedTraceIsCompleteAndTheRunGoesOn) {
+  const Config config = ConfigFor(Mode::kTrace);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  session->Mark(IterationMark(0));
+  void* const kept = device->Allocate(5000, 0, Origin::kProgram);
+  session->StopTrace();
+  session->StopTrace();
+  const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_TRUE(trace->complete);
+  EXPECT_EQ(trace->allocations, 1u);
+
+  session->Mark(IterationMark(1));
+  device->Free(device->Allocate(7000, 0, Origin::kProgram));
+  device->Free(kept);
+  session->Flush();
+  session->Finish();
+  EXPECT_EQ(ReadTrace(config.TracePath())->events.size(), trace->events.size()) << "nothing more is recorded";
+  EXPECT_THAT(ReadFile(config.SummaryPath()), HasSubstr("\"iterations\": 2"));
+}
+
 TEST_F(SessionTest, ATraceBelowAFileIsRefused) {
   std::ofstream(directory_.path() + "/file") << "x";
   Config config = ConfigFor(Mode::kTrace);

@@ -17,6 +17,7 @@ ABI = {
     "stalloc_mark",
     "stalloc_stats_json",
     "stalloc_flush",
+    "stalloc_stop_trace",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
     "stalloc_torch_install_cuda",
