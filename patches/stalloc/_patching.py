@@ -92,7 +92,7 @@ class Patcher:
         for owner, name, original, wrapper in reversed(self._patched):
             if vars(owner).get(name) is wrapper:
                 setattr(owner, name, original)
-            _replace_copies(wrapper, original)
+            self._replace_copies(owner, wrapper, original)
         self._patched.clear()
 
     def warn_of_missing_modules(self) -> None:
@@ -122,8 +122,13 @@ class Patcher:
         wrapper = self._wrapped(target.role, original)
         setattr(owner, name, wrapper)
         self._patched.append((owner, name, original, wrapper))
-        if owner is module:
-            _replace_copies(original, wrapper)
+        self._replace_copies(owner, original, wrapper)
+
+    def _replace_copies(self, owner: Any, old: Function, new: Function) -> None:
+        if isinstance(owner, type):
+            _replace_in_tables(owner, old, new)
+        else:
+            _replace_copies(old, new)
 
     def _wrapped(self, role: str, original: Function) -> Function:
         marked = self._wrappers[role](original)
@@ -160,3 +165,10 @@ def _replace_copies(old: Function, new: Function) -> None:
         for name, value in list(namespace.items()):
             if value is old:
                 namespace[name] = new
+
+
+def _replace_in_tables(owner: type, old: Function, new: Function) -> None:
+    """In dicts of the class: what it dispatches by (DeepSpeed's pipeline instructions)."""
+    for table in vars(owner).values():
+        if isinstance(table, dict):
+            table.update({key: new for key, value in table.items() if value is old})
