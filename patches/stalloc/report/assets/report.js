@@ -94,7 +94,7 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const layout = (more) => ({
     modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--text"), size: 13 },
-    margin: { l: 76, r: 20, t: 30, b: 52 }, hoverlabel: { font: { size: 13 } },
+    margin: { l: 76, r: 20, t: 60, b: 52 }, hoverlabel: { font: { size: 13 } },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 13 } },
     ...more,
     xaxis: { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), ...more.xaxis },
@@ -412,7 +412,7 @@
   };
 
   const allocatorSection = (view, device, figures) => {
-    const rows = figures.allocators, box = plotBox(70 + 44 * rows.length);
+    const rows = figures.allocators, box = plotBox(104 + 44 * rows.length);
     const least = Math.min(...rows.map((row) => row.held_bytes));
     later.push(() => {
       const unit = unitOf(figures.peak_live_bytes), names = rows.map((row) => row.name);
@@ -420,7 +420,7 @@
         { type: "bar", orientation: "h", y: names, x: rows.map((row) => Math.min(row.held_bytes, figures.peak_live_bytes) / unit.bytes), name: "live at the peak", marker: { color: COLOURS.weights }, hoverinfo: "none" },
         { type: "bar", orientation: "h", y: names, x: rows.map((row) => Math.max(0, row.held_bytes - figures.peak_live_bytes) / unit.bytes), name: "held beyond it", marker: { color: COLOURS.temporaries },
           text: rows.map((row) => `${size(row.held_bytes)}, E ${share(row.efficiency)}`), textposition: "outside", cliponaxis: false, hoverinfo: "none" },
-      ], { barmode: "stack", margin: { l: 190, r: 170, t: 30, b: 44 }, xaxis: { title: { text: `held on the device (${unit.name})` } }, yaxis: { autorange: "reversed", gridcolor: "rgba(0,0,0,0)" } });
+      ], { barmode: "stack", margin: { l: 190, r: 170, t: 60, b: 44 }, xaxis: { title: { text: `held on the device (${unit.name})` } }, yaxis: { autorange: "reversed", gridcolor: "rgba(0,0,0,0)" } });
     });
     return section("allocators", "What allocators hold for this run", "E is the peak of live bytes over the peak of bytes held on the device.",
       table([{ name: "allocator", text: true, value: (row) => row.name }, bytesColumn("holds", (row) => row.held_bytes),
