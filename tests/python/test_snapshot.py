@@ -125,6 +125,21 @@ def test_blocks_from_before_the_history_count_as_set_up() -> None:
     assert {event.time_us for event in first} == {0}
 
 
+def test_times_that_step_back_do_not_change_the_order() -> None:
+    history = History()
+    history.alloc(1, 512)
+    history.free(1)
+    history.alloc(1, 1024)
+    for entry, time_us in zip(history.entries, (50, 49, 48, 47)):
+        entry["time_us"] = time_us
+    events = [event for event in parse(history.snapshot()).events if event.kind != "held"]
+    assert [(event.kind, event.size, event.time_us) for event in events] == [
+        ("alloc", 512, 50),
+        ("free", 0, 50),
+        ("alloc", 1024, 50),
+    ]
+
+
 def test_without_stacks_there_are_iterations_only() -> None:
     history = training(3)
     for entry in history.entries:

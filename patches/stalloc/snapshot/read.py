@@ -102,8 +102,10 @@ class _Reader:
         held = self._held_before(device, history)
         events.append(Event("held", device, begin, size=held))
         live = set(earlier)
+        time_us = begin
         for entry in history:
-            action, time_us = entry["action"], _time(entry)
+            # The order of the entries is the truth: PyTorch's times are converted from ticks and may step back.
+            action, time_us = entry["action"], max(time_us, _time(entry))
             if action == "alloc":
                 if entry["addr"] in live:
                     raise ValueError(f"address {entry['addr']:#x} is allocated twice")
