@@ -20,6 +20,7 @@ _VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_MODEL_INFO_PATH": (None, "directory of traces and plans"),
     "STALLOC_LIB_PATH": (None, "directory of the libraries"),
     "STALLOC_TRACE_FAST_MODE": (_SWITCH, "trace over PyTorch's allocator, at full speed"),
+    "STALLOC_TRACE_STEPS": (None, "iterations after which the trace ends"),
     "STALLOC_TRACE_MODULES": (_SWITCH, "traces name the module of each block"),
     "STALLOC_NVTX": (_SWITCH, "marks are NVTX ranges, too"),
     "STALLOC_DYNAMIC": (("0", "1", "auto"), "whether what has no slot is served from the arena"),
