@@ -12,6 +12,8 @@
 //                 |#####| [ d1 ][d2]|#######|
 //       0         ===========================
 //
+// Before it grows, a block may lie in the way of slots whose owners will find room elsewhere (idle_gaps.h, open gaps).
+//
 // Of all room that an entry's gaps leave, the tightest is taken: measured on recorded runs with experts, ends of the
 // arena for short and for long lives hold 0.1 to 0.4 % more. Extents (extents.h) tell where such blocks are; that
 // nothing else is there, against the plan, is seen in the occupancy.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace stalloc {
@@ -15,8 +16,11 @@ constexpr Position kNever = std::numeric_limits<Position>::max();
 // Of more gaps than these the larger ones will do: where there are so many, there is slack.
 constexpr std::size_t kMostGaps = 64;
 
-// How far an entry's neighbourhood goes, in entries to either side: about a layer's experts.
-constexpr std::size_t kNeighbourhood = 24;
+// How far an entry's neighbourhood goes, in entries to either side: about a layer.
+constexpr std::size_t kNeighbourhood = 256;
+
+// A slot's owner finds room elsewhere when so many times as much is idle as it asks for.
+constexpr std::uint64_t kEasilyPlaced = 16;
 
 // When each address is used next. Ascending ranges that cover [0, limit).
 class NextUses {
@@ -83,7 +87,9 @@ bool Later(const Occurrence& a, const Occurrence& b) { return a.at > b.at; }
 // The sweep.
 class GapFinder {
  public:
-  GapFinder(const DevicePlan& plan, std::uint32_t limit) : plan_(plan), uses_(limit) {
+  // `regarded`: by request, whether its slot is in the way of others.
+  GapFinder(const DevicePlan& plan, std::uint32_t limit, const std::vector<bool>& regarded)
+      : plan_(plan), regarded_(regarded), uses_(limit) {
     AddRequests(plan.prologue, false);
     const std::size_t prologue = requests_.size();
     AddRequests(plan.cycle, true);
@@ -134,7 +140,7 @@ class GapFinder {
 
   // What stays for good takes its slot in the first round only, and has it ever after.
   [[nodiscard]] bool TakesSlot(const Occurrence& begin) const {
-    return entry(begin.request).slot != kNoSlot && (begin.round == 0 || entry(begin.request).expected_life != 0);
+    return regarded_[begin.request] && (begin.round == 0 || entry(begin.request).expected_life != 0);
   }
 
   void Assign(const Occurrence& occurrence, Position use) {
@@ -143,12 +149,67 @@ class GapFinder {
   }
 
   const DevicePlan& plan_;
+  const std::vector<bool>& regarded_;
   NextUses uses_;
   std::vector<Request> requests_;
   Position length_ = 0;  // of the cycle
   std::vector<Occurrence> begins_;
   std::vector<Occurrence> ends_;  // last positions of slots that are in use over more than one
 };
+
+std::vector<const Entry*> EntriesOf(const std::vector<Script>& scripts) {
+  std::vector<const Entry*> entries;
+  for (const Script& script : scripts) {
+    for (const Entry& entry : script.entries) entries.push_back(&entry);
+  }
+  return entries;
+}
+
+// How much of the arena is idle at each request if all goes by the plan: of the prologue, and then of the cycle in its
+// second round, with what the first one left.
+std::vector<Bytes> IdleBytes(const DevicePlan& plan, const std::vector<const Entry*>& entries, std::size_t prologue) {
+  const std::size_t length = entries.size() - prologue;
+  const std::size_t axis = entries.size() + length;
+  std::vector<std::int64_t> change(axis + 1, 0);
+  const auto add = [&](std::size_t begin, const Entry& entry) {
+    const std::uint64_t life = entry.expected_life == 0 ? axis : entry.expected_life;
+    change[begin] += static_cast<std::int64_t>(entry.bytes);
+    change[std::min<std::uint64_t>(begin + life, axis)] -= static_cast<std::int64_t>(entry.bytes);
+  };
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    add(i, *entries[i]);
+    if (i >= prologue && entries[i]->expected_life != 0) add(i + length, *entries[i]);
+  }
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  const std::int64_t all =
+      std::max(*std::max_element(change.begin(), change.end()), static_cast<std::int64_t>(plan.arena_bytes));
+  std::vector<Bytes> idle(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    idle[i] = static_cast<Bytes>(all - change[i < prologue ? i : i + length]);
+  }
+  return idle;
+}
+
+// Which requests have slots, and which have slots that others should not be in the way of.
+struct Regarded {
+  std::vector<bool> all;
+  std::vector<bool> tight;
+};
+
+Regarded RegardSlots(const DevicePlan& plan) {
+  std::vector<const Entry*> entries = EntriesOf(plan.prologue);
+  const std::size_t prologue = entries.size();
+  const std::vector<const Entry*> cycle = EntriesOf(plan.cycle);
+  entries.insert(entries.end(), cycle.begin(), cycle.end());
+  const std::vector<Bytes> idle = IdleBytes(plan, entries, prologue);
+  Regarded regarded{std::vector<bool>(entries.size()), std::vector<bool>(entries.size())};
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i]->slot == kNoSlot) continue;
+    regarded.all[i] = true;
+    regarded.tight[i] = idle[i] / kEasilyPlaced < plan.slots[entries[i]->slot].capacity;
+  }
+  return regarded;
+}
 
 // The longest of [first, end), in the order they were in.
 void KeepLongest(std::vector<IdleGaps::Gap>& gaps, std::size_t first, std::size_t count) {
@@ -173,23 +234,10 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   }
   script_begins_.push_back(entries);
   above_ = {ToGranule(plan.arena_bytes), limit};
-  GapFinder finder(plan, limit);
   spans_.resize(entries);
-  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
-    const Entry& entry = finder.entry(request);
-    spans_[request].begin = begin;
-    spans_[request].end = end;
-    if (ToGranule(std::max(entry.max_bytes, entry.bytes)) < least) return;
-    // A smaller block than was seen may come: it then does without the smallest gaps.
-    const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
-    Span& span = spans_[request];
-    span.first = gaps_.size();
-    uses.ForEachIdle(end, [&](std::uint32_t lo, std::uint32_t hi) {
-      if (hi - lo >= worth || hi == limit) gaps_.push_back({lo, hi});
-    });
-    KeepLongest(gaps_, span.first, kMostGaps);
-    span.count = static_cast<std::uint32_t>(gaps_.size() - span.first);
-  });
+  const Regarded regarded = RegardSlots(plan);
+  idle_ = FindGaps(plan, limit, least, regarded.all);
+  open_ = FindGaps(plan, limit, least, regarded.tight);
 
   around_.assign(entries, kNone);
   std::size_t script = 0;
@@ -199,13 +247,34 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   SortBySize(plan);
 }
 
+IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least,
+                                   const std::vector<bool>& regarded) {
+  Lists found;
+  found.lists.resize(spans_.size());
+  GapFinder finder(plan, limit, regarded);
+  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
+    const Entry& entry = finder.entry(request);
+    spans_[request] = {begin, end};
+    if (ToGranule(std::max(entry.max_bytes, entry.bytes)) < least) return;
+    // A smaller block than was seen may come: it then does without the smallest gaps.
+    const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
+    const std::size_t first = found.gaps.size();
+    uses.ForEachIdle(end, [&](std::uint32_t lo, std::uint32_t hi) {
+      if (hi - lo >= worth || hi == limit) found.gaps.push_back({lo, hi});
+    });
+    KeepLongest(found.gaps, first, kMostGaps);
+    found.lists[request] = {first, static_cast<std::uint32_t>(found.gaps.size() - first)};
+  });
+  return found;
+}
+
 void IdleGaps::SortBySize(const DevicePlan& plan) {
   std::uint32_t at = 0;
   for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
     for (const Script& script : *scripts) {
       for (const Entry& entry : script.entries) {
         const bool has_one_size = entry.entry_class != EntryClass::kDynamic;
-        if (has_one_size && spans_[at].count > 0) by_size_.push_back({ToGranule(entry.bytes), at});
+        if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({ToGranule(entry.bytes), at});
         ++at;
       }
     }
@@ -232,8 +301,7 @@ void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {
   };
   const auto varies = [&](std::size_t at) {
     const EntryClass entry_class = script.entries[at].entry_class;
-    return (entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional) &&
-           spans_[begin + at].count > 0;
+    return (entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional) && !idle_.IsEmpty(begin + at);
   };
   for (std::size_t at = 0; at < script.entries.size(); ++at) {
     std::size_t& longest = around_[begin + at];

@@ -20,6 +20,11 @@
 // gradient, say, that is put where an activation would go is in the way of everything that comes by until the
 // optimizer.
 //
+// Room besides that: *open* gaps leave those slots out whose owners come at times when so much of the arena is idle
+// that they find room elsewhere, far more than they ask for. Where no gap is left, a block there costs its owner a
+// search; growth of the arena would cost memory for good. Slots of the plan's peak, and large ones at most times, never
+// count as room.
+//
 // What is live beyond the plan is not known here: the caller checks (allocator/engine/dynamic_space.h).
 //
 // Built when a plan is loaded, O(entries x address ranges); read-only and thread-safe afterwards. Offsets and lengths
@@ -46,29 +51,35 @@ class IdleGaps {
   };
   // Ascending; the last one ends at the limit.
   using Window = std::span<const Gap>;
+  // Where a block may go that is expected to be freed when some entry's is. Empty: not known.
+  struct Room {
+    Window idle;  // in nobody's way
+    Window open;  // in the way of those only who find room elsewhere
+    [[nodiscard]] bool empty() const noexcept { return idle.empty(); }
+  };
 
   // The arena's addresses end at `limit`. Entries of fewer than `least` granules have no gaps.
   IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
 
   // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.
-  [[nodiscard]] Window Of(std::uint32_t script, std::int32_t entry) const noexcept {
-    return WindowOf(script_begins_[script] + static_cast<std::size_t>(entry));
+  [[nodiscard]] Room Of(std::uint32_t script, std::int32_t entry) const noexcept {
+    return RoomOf(script_begins_[script] + static_cast<std::size_t>(entry));
   }
   // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
   // if none varies.
-  [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
-    return VariesAround(script, entry) ? WindowOf(around_[AtOrLast(script, entry)]) : Above();
+  [[nodiscard]] Room Around(std::uint32_t script, std::int32_t entry) const noexcept {
+    return VariesAround(script, entry) ? RoomOf(around_[AtOrLast(script, entry)]) : Above();
   }
   [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
     return !IsEmpty(script) && around_[AtOrLast(script, entry)] != kNone;
   }
   // The room above all slots.
-  [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
+  [[nodiscard]] Room Above() const noexcept { return {{&above_, 1}, {}}; }
 
   // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
-  [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
+  [[nodiscard]] Room OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
-    return longest == kNone ? Window{} : WindowOf(longest);
+    return longest == kNone ? Room{} : RoomOf(longest);
   }
 
   // Requests from an entry to its block's free; the greatest number if it stays for good.
@@ -103,16 +114,27 @@ class IdleGaps {
   }
 
   // Of an entry that may be another: its own, or that of those around it, whichever lasts longer.
-  [[nodiscard]] Window OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
+  [[nodiscard]] Room OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
     const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
-    const bool longer = around_[at] != kNone && (spans_[at].count == 0 || spans_[around_[at]].end > spans_[at].end);
-    return WindowOf(longer ? around_[at] : at);
+    const bool longer = around_[at] != kNone && (idle_.IsEmpty(at) || spans_[around_[at]].end > spans_[at].end);
+    return RoomOf(longer ? around_[at] : at);
   }
 
  private:
+  // The gaps of all entries, those of each in a row.
+  struct Lists {
+    struct List {
+      std::size_t first = 0;
+      std::uint32_t count = 0;
+    };
+    std::vector<List> lists;  // by entry
+    std::vector<Gap> gaps;
+    [[nodiscard]] bool IsEmpty(std::size_t entry) const noexcept { return lists[entry].count == 0; }
+    [[nodiscard]] Window Of(std::size_t entry) const noexcept {
+      return {gaps.data() + lists[entry].first, lists[entry].count};
+    }
+  };
   struct Span {
-    std::size_t first = 0;
-    std::uint32_t count = 0;
     std::uint64_t begin = 0;  // on the axis, as the end
     std::uint64_t end = 0;
     [[nodiscard]] std::uint64_t life() const noexcept { return end == kForever ? kForever : end - begin; }
@@ -127,9 +149,7 @@ class IdleGaps {
 
   static constexpr std::size_t kNone = ~std::size_t{0};
 
-  [[nodiscard]] Window WindowOf(std::size_t entry) const noexcept {
-    return {gaps_.data() + spans_[entry].first, spans_[entry].count};
-  }
+  [[nodiscard]] Room RoomOf(std::size_t entry) const noexcept { return {idle_.Of(entry), open_.Of(entry)}; }
   struct Sized {
     std::uint32_t granules = 0;
     std::uint32_t entry = 0;  // counted through prologue and cycle
@@ -147,6 +167,8 @@ class IdleGaps {
   [[nodiscard]] std::size_t AtOrLast(std::uint32_t script, std::int32_t entry) const noexcept {
     return std::min(script_begins_[script] + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
   }
+  [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least,
+                               const std::vector<bool>& regarded);
   void FindNeighbours(const Script& script, std::size_t begin);
   void SortBySize(const DevicePlan& plan);
   [[nodiscard]] SizedIterator FirstOfSize(std::uint32_t script, std::int32_t entry,
@@ -167,7 +189,8 @@ class IdleGaps {
   std::vector<Span> spans_;                 // by entry
   std::vector<std::size_t> around_;         // by entry
   std::vector<Sized> by_size_;              // ascending; those of one size that have gaps
-  std::vector<Gap> gaps_;
+  Lists idle_;
+  Lists open_;
   Gap above_;
 };
 

@@ -42,6 +42,10 @@ class LoadedScript {
   // First phase with this key after `after`, else the first before it; kNoPhase if there is neither.
   [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
   [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
+  // One past its last entry.
+  [[nodiscard]] std::int32_t EndOf(std::int32_t phase) const noexcept {
+    return phase + 1 < phases() ? FirstEntry(phase + 1) : index_.size();
+  }
 
  private:
   struct PhaseStart {

@@ -14,6 +14,7 @@ void Matcher::Follow(const ScriptIndex* script, std::int32_t cursor) noexcept {
   away_unknown_sizes_ = 0;
   GainSync(cursor);
   in_sync_ = script != nullptr;
+  Expect(0, in_sync_ ? script->size() : 0);
 }
 
 void Matcher::GainSync(std::int32_t cursor) noexcept {
@@ -125,7 +126,16 @@ Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) c
   const std::int32_t expected = resized ? home_ + static_cast<std::int32_t>(away_ - std::min(away_, common)) : home_;
   const bool home = std::abs(from - home_) <= kHomeSlack;
   const std::int32_t distance = from >= expected ? from - expected : script_->size() + expected - from;
-  return {common + (home ? kHomeBonus : 0), distance, script_->AnchorPosition(last_anchor) + 1, home};
+  const std::int32_t merit = static_cast<std::int32_t>(common) + (home ? kHomeBonus : 0) - kFarther * FarAway(from);
+  return {merit, distance, script_->AnchorPosition(last_anchor) + 1, home};
+}
+
+// Doublings beyond what is near, from wherever the run may have come to: home, so many entries behind it as there were
+// requests, or the best hypothesis.
+std::int32_t Matcher::FarAway(std::int32_t position) const noexcept {
+  const auto to = [&](std::int32_t place) { return std::abs(position - place); };
+  const std::int32_t nearest = std::min({to(home_), to(home_ + static_cast<std::int32_t>(away_)), to(cursor_)});
+  return std::bit_width(static_cast<std::uint32_t>(nearest / kNear));
 }
 
 // Looks the latest anchors up, and goes on at the best of the places where they occur. False if they occur nowhere.
@@ -135,12 +145,14 @@ bool Matcher::GoToAnchors() noexcept {
   const std::uint64_t hash = ScriptIndex::HashGram([&] { return anchors_[at++ % kAnchorHistory]; });
   Place best;
   for (const ScriptIndex::Gram& gram : script_->FindGram(hash)) {
+    const std::int32_t last = script_->AnchorPosition(gram.last_anchor);
+    if (last < expected_begin_ || last >= expected_end_) continue;
     const std::uint32_t common = CommonHistory(gram.last_anchor);
     if (common < ScriptIndex::kGram) continue;  // a hash collision
     const Place place = Judge(gram.last_anchor, common);
     if (place.BetterThan(best)) best = place;
   }
-  if (best.merit == 0) return false;
+  if (best.cursor < 0) return false;
   ++times_reanchored_;
   excursion_left_ = best.home ? 0 : kExcursion;
   GainSync(best.cursor);

@@ -22,10 +22,12 @@
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
 // no history of exact matches is needed. Of weak ones it is: they are replayed into the alignment when sync is lost.
 //
-// No place is final. Where the anchors occur more than once, the longest common history decides; then coming back to
-// *home*, the place where a long time in sync ended; then the nearest after it. A place that was found this way is an
-// excursion for its first 512 entries: home stays where it was, so that an interlude that resembles another part of the
-// script ends where it began.
+// No place is final. Where the anchors occur more than once, the longest common history decides, less the more the
+// further away they are: a model's layers are alike, and where experts lack tokens their histories are chance. Coming
+// back to *home*, the place where a long time in sync ended, counts more; of equals the nearest after it is taken.
+// Where marks tell the phase, places outside it are none. A place that was found this way is an excursion for its first
+// 512 entries: home stays where it was, so that an interlude that resembles another part of the script ends where it
+// began.
 //
 // Not thread-safe; noexcept; no heap. O(1) in sync, 64 cells a request otherwise, and the occurrences of the last 8
 // anchors when these are looked up.
@@ -33,6 +35,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "allocator/engine/alignment.h"
 #include "allocator/engine/script_index.h"
@@ -54,6 +57,11 @@ class Matcher {
 
   // Follows `script` from `cursor` on, in sync. `script` outlives the matcher's use of it; null: nothing matches.
   void Follow(const ScriptIndex* script, std::int32_t cursor) noexcept;
+  // From now on anchors are looked for in [begin, end). Follow asks for all of the script again.
+  void Expect(std::int32_t begin, std::int32_t end) noexcept {
+    expected_begin_ = begin;
+    expected_end_ = end;
+  }
 
   // The next request. Advances.
   [[nodiscard]] Match Next(Granules granules) noexcept {
@@ -79,16 +87,18 @@ class Matcher {
   static constexpr int kBad = 8;                       // ... of which so few are explained when the place is lost
   static constexpr std::int32_t kExcursion = 512;      // entries after which a place found by its anchors becomes home
   static constexpr std::int32_t kHomeSlack = 3;        // entries that the last disturbance may have eaten
-  static constexpr std::uint32_t kHomeBonus = 6;       // anchors of common history that coming home is worth
+  static constexpr std::int32_t kHomeBonus = 6;        // anchors of common history that coming home is worth
+  static constexpr std::int32_t kNear = 64;            // entries; each doubling of the distance beyond them ...
+  static constexpr std::int32_t kFarther = 12;         // ... takes so many anchors of common history to make up for
 
   struct Doubtful {  // a request in sync that matched weakly or not at all
     Granules granules;
     std::int32_t cursor;  // before it
   };
   struct Place {  // a candidate for going on
-    std::uint32_t merit = 0;
+    std::int32_t merit = std::numeric_limits<std::int32_t>::min();
     std::int32_t distance = 0;
-    std::int32_t cursor = 0;
+    std::int32_t cursor = -1;
     bool home = false;
     [[nodiscard]] bool BetterThan(const Place& other) const noexcept {
       return merit != other.merit ? merit > other.merit : distance < other.distance;
@@ -105,10 +115,13 @@ class Matcher {
   bool GoToAnchors() noexcept;
   [[nodiscard]] std::uint32_t CommonHistory(std::uint32_t last_anchor) const noexcept;
   [[nodiscard]] Place Judge(std::uint32_t last_anchor, std::uint32_t common) const noexcept;
+  [[nodiscard]] std::int32_t FarAway(std::int32_t position) const noexcept;
 
   const ScriptIndex* script_ = nullptr;
   std::int32_t cursor_ = 0;
   bool in_sync_ = false;
+  std::int32_t expected_begin_ = 0;
+  std::int32_t expected_end_ = 0;
   std::uint64_t times_lost_ = 0;
   std::uint64_t times_reanchored_ = 0;
 

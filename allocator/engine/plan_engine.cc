@@ -103,10 +103,11 @@ struct PlanEngine::Impl {
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
-  [[nodiscard]] IdleGaps::Window WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
+  [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
-  [[nodiscard]] std::uint32_t FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, Lock& lock) noexcept;
+  [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
                                          Observations::Stamp stamp, Lock& lock) noexcept;
@@ -212,14 +213,11 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
       }
     }
     DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
-    request.window = WindowOf(entry, granules, reason);
+    const IdleGaps::Room room = RoomFor(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
-    std::uint32_t granule = FindRoom(request, lock);
-    if (granule == DynamicSpace::kNone && !request.window.empty()) {
-      // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-      request.window = {};
-      granule = FindRoom(request, lock);
-    }
+    std::uint32_t granule = FindRoom(request, room, lock);
+    // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
+    if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, lock);
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
       observations.Watch(*occupancy.Find(granule), stamp);
       return {base + Offset{granule} * kBlockAlignment, reason};
@@ -237,13 +235,13 @@ bool PlanEngine::Impl::Disordered() const noexcept {
 }
 
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
-IdleGaps::Window PlanEngine::Impl::WindowOf(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
+IdleGaps::Room PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
   if (entry >= 0) return matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
   if (!Disordered()) return gaps.Above();
-  const IdleGaps::Window of_size = gaps.OfSize(script, matcher.cursor(), granules);
+  const IdleGaps::Room of_size = gaps.OfSize(script, matcher.cursor(), granules);
   return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
 }
 
@@ -279,16 +277,27 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
   return true;
 }
 
+// Without a driver call.
+std::uint32_t PlanEngine::Impl::FindMapped(const DynamicSpace::Request& request) const noexcept {
+  const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
+  return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
+}
+
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-std::uint32_t PlanEngine::Impl::FindRoom(const DynamicSpace::Request& request, Lock& lock) noexcept {
-  using Cost = DynamicSpace::Cost;
+std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room,
+                                         Lock& lock) noexcept {
   if (request.stream == kNoStream) return DynamicSpace::kNone;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   for (int tries = 0; tries < kTries; ++tries) {
-    for (const Cost cost : {Cost::kNothing, Cost::kWaiting}) {
-      if (const std::uint32_t granule = dynamic.Find(request, cost); granule != DynamicSpace::kNone) return granule;
+    for (const IdleGaps::Window window : {room.idle, room.open}) {
+      request.window = window;
+      const std::uint32_t granule = FindMapped(request);
+      if (granule != DynamicSpace::kNone) return granule;
+      if (room.open.empty()) break;
     }
-    std::uint32_t granule = withdrawn.empty() ? DynamicSpace::kNone : dynamic.Find(request, Cost::kMapping);
+    request.window = room.idle;
+    std::uint32_t granule = DynamicSpace::kNone;
+    if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
     lock.unlock();
@@ -546,6 +555,8 @@ void PlanEngine::ReclaimPending() noexcept {
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Lock lock(impl_->mutex);
   if (impl_->cursor.OnMark(mark)) impl_->Follow();
+  const auto [begin, end] = impl_->cursor.Expected();
+  impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
   if (mark.kind != MarkKind::kLayer && impl_->active.load(std::memory_order_relaxed)) impl_->freed.Sweep(lock);
 }

@@ -27,16 +27,24 @@ bool ScriptCursor::OnMark(const Mark& mark) noexcept {
 bool ScriptCursor::BeginIteration(std::uint64_t key) noexcept {
   script_ = ScriptOfIteration(iterations_++);
   phase_ = LoadedScript::kNoPhase;
+  in_phase_ = false;
   entry_ = 0;
   if (script_ != nullptr) GoTo(script_->FindPhase(key, phase_));
   return true;
 }
 
 bool ScriptCursor::GoTo(std::int32_t phase) noexcept {
-  if (phase == LoadedScript::kNoPhase) return false;
+  in_phase_ = phase != LoadedScript::kNoPhase;
+  if (!in_phase_) return false;
   phase_ = phase;
   entry_ = script_->FirstEntry(phase);
   return true;
+}
+
+std::pair<std::int32_t, std::int32_t> ScriptCursor::Expected() const noexcept {
+  if (script_ == nullptr) return {0, 0};
+  return in_phase_ ? std::pair(script_->FirstEntry(phase_), script_->EndOf(phase_))
+                   : std::pair(0, script_->index().size());
 }
 
 bool ScriptCursor::Overruled(const Mark& mark) noexcept {

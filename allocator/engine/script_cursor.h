@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "allocator/engine/loaded_script.h"
@@ -40,6 +41,9 @@ class ScriptCursor {
     return script_ != nullptr ? static_cast<std::uint32_t>(script_ - scripts_.data()) : 0;
   }
   [[nodiscard]] std::int32_t phase() const noexcept { return phase_; }
+  // The entries that can come before the next mark: [first, second). Of the whole script after a mark that it does not
+  // have.
+  [[nodiscard]] std::pair<std::int32_t, std::int32_t> Expected() const noexcept;
   [[nodiscard]] bool fenced() const noexcept { return fence_depth_ > 0; }
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
 
@@ -53,7 +57,8 @@ class ScriptCursor {
   std::vector<LoadedScript> scripts_;  // prologue, then cycle
   std::size_t prologue_;
   const LoadedScript* script_ = nullptr;
-  std::int32_t phase_ = LoadedScript::kNoPhase;
+  std::int32_t phase_ = LoadedScript::kNoPhase;  // of the last mark that the script has
+  bool in_phase_ = false;                        // that was the last mark
   std::int32_t entry_ = 0;
   std::uint64_t iterations_ = 0;
   std::uint32_t fence_depth_ = 0;

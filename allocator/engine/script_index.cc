@@ -94,8 +94,7 @@ void ScriptIndex::FillColumns(const Script& script) {
 void ScriptIndex::FillVarying(const Entry& entry, std::size_t at) {
   const Granules low = ToGranules(std::min(entry.min_bytes, entry.bytes));
   const Granules high = std::max(ToGranules(std::max(entry.max_bytes, entry.bytes)), low);
-  weak_low_[at] = std::max<Granules>(low / 4, 1);
-  weak_span_[at] = static_cast<Granules>(std::min<std::uint64_t>(std::uint64_t{high} * 4, kNever - 1)) - weak_low_[at];
+  MatchWeakly(at, low, high);
   blur_[at] = Points(1 + std::log2(1.0 + 2.0 * (high - low)));
 }
 
@@ -103,9 +102,15 @@ void ScriptIndex::FillFixed(const Entry& entry, std::size_t at) {
   const Granules granules = ToGranules(entry.bytes);
   sizes_[at] = granules != 0 ? granules : kNever;
   if (granules == 0 || IsAnchorSize(granules)) return;
-  weak_low_[at] = granules - granules / 4;
-  weak_span_[at] = granules / 2;
-  blur_[at] = Points(2 + std::log2(1.0 + granules / 2));
+  MatchWeakly(at, granules, granules);
+  blur_[at] = Points(2 + std::log2(1.0 + granules));
+}
+
+void ScriptIndex::MatchWeakly(std::size_t at, Granules low, Granules high) {
+  constexpr Granules kMargin = 4;
+  weak_low_[at] = std::max<Granules>(low / kMargin, 1);
+  weak_span_[at] =
+      static_cast<Granules>(std::min<std::uint64_t>(std::uint64_t{high} * kMargin, kNever - 1)) - weak_low_[at];
 }
 
 void ScriptIndex::FillGrams() {

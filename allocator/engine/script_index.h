@@ -6,7 +6,7 @@
 // An entry that varies (EntryClass::kDynamic) matches any size within a factor of four of what was seen, *weakly*:
 // worth the less, the wider its range. The classes come from a few traced iterations, so an entry may be called static
 // only because its size was the same twice by chance (a routed expert's token count, say). Therefore a size that some
-// varying entry could well have, too, is no *anchor*: an entry of that size also matches its neighbourhood weakly.
+// varying entry could well have, too, is no *anchor*: an entry of that size also matches weakly, as far around it.
 // Anchors match exactly or not at all, and rows of them name places in the script. Where nothing varies, every size is
 // an anchor.
 #pragma once
@@ -113,6 +113,8 @@ class ScriptIndex {
   void FillColumns(const Script& script);
   void FillVarying(const Entry& entry, std::size_t at);
   void FillFixed(const Entry& entry, std::size_t at);
+  // Sizes from a quarter of `low` to four times `high`.
+  void MatchWeakly(std::size_t at, Granules low, Granules high);
   void FillGrams();
 
   std::int32_t size_;

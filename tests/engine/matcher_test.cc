@@ -137,6 +137,41 @@ TEST(MatcherTest, AnInterludeThatResemblesAnotherPartOfTheScriptEndsWhereItBegan
   for (std::size_t i = 40; i < entries.size(); ++i) ASSERT_EQ(entries[i], static_cast<int>(10 + 2 * 20 + i)) << i;
 }
 
+std::string RandomLetters(std::mt19937* random, std::size_t count) {
+  std::string letters;
+  for (std::size_t i = 0; i < count; ++i) letters += static_cast<char>('A' + (*random)() % 26);
+  return letters;
+}
+
+TEST(MatcherTest, APlaceOutsideThePhaseThatMarksTellIsNone) {
+  std::mt19937 random(5);
+  const std::string before = RandomLetters(&random, 40);
+  const std::string phase = RandomLetters(&random, 120);
+  const Script script = ScriptOfLetters(before + phase + phase);
+  for (const int begin : {40, 160}) {
+    Follower follower(script);
+    follower.Run(before);
+    follower.matcher.Expect(begin, begin + 120);
+    const Entries entries = follower.Run(phase.substr(60));
+    for (std::size_t i = 30; i < entries.size(); ++i) ASSERT_EQ(entries[i], begin + 60 + static_cast<int>(i)) << i;
+  }
+}
+
+TEST(MatcherTest, ALongerHistoryFarAwayIsNoBetterThanAShorterOneNearby) {
+  std::mt19937 random(6);
+  const std::string before = RandomLetters(&random, 40);
+  const std::string chance = RandomLetters(&random, 4);
+  const std::string common = RandomLetters(&random, 12);
+  const std::string after = RandomLetters(&random, 40);
+  std::string script = before + RandomLetters(&random, 60) + common;
+  const std::size_t near = script.size();
+  script += after + RandomLetters(&random, 400) + chance + common + RandomLetters(&random, 60);
+  Follower follower(ScriptOfLetters(script));
+  follower.Run(before + chance + common);
+  const Entries entries = follower.Run(after);
+  for (std::size_t i = 0; i < entries.size(); ++i) ASSERT_EQ(entries[i], static_cast<int>(near + i)) << i;
+}
+
 TEST(MatcherTest, AVaryingEntryMatchesOtherSizesAndKeepsTheTrack) {
   Script script = ScriptOfLetters(kAlphabet);
   Varying(script, 3, 'h', 'p');
