@@ -154,7 +154,7 @@ void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, O
     counts.Withheld(requested, allocation.reason);
   } else {
     allocation = space->engine().Allocate(requested, stream);
-    counts.Planned(requested, allocation.reason, allocation.pointer != nullptr);
+    counts.Planned(requested, allocation.reason, allocation.pointer != nullptr || space->IsTooSmall(requested));
   }
   *reason = allocation.reason;
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));

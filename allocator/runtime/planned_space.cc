@@ -86,8 +86,9 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
     return nullptr;
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
-  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence,
-                                                dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{});
+  const DynamicSpaceOptions options = dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
+  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
+  if (dynamic) space->least_dynamic_ = options.least_bytes;
   space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_);
   return space;
 }

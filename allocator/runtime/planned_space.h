@@ -27,6 +27,8 @@ class PlannedSpace {
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
+  // Has no place beside the slots by its size alone.
+  [[nodiscard]] bool IsTooSmall(Bytes requested) const noexcept { return requested < least_dynamic_; }
   DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
 
   // At each iteration's begin: gives the plan up when the run does not resemble it (one warning). True when it did so
@@ -54,6 +56,7 @@ class PlannedSpace {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
   std::unique_ptr<IdleChunks> chunks_;
+  Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;
   Resemblance resemblance_;  // guarded by mutex_

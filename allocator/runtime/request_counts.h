@@ -19,14 +19,14 @@ class RequestCounts {
   void Request(Bytes requested) noexcept { Bump(IsLarge(requested) ? large_ : small_); }
 
   // What the engine answered. A size that the plan has, but not here, is no sign of another model as long as the arena
-  // has room for it: experts come in another order each time.
-  void Planned(Bytes requested, MissReason reason, bool served) noexcept {
+  // has room for it, or does not take its like: experts come in another order each time.
+  void Planned(Bytes requested, MissReason reason, bool well_served) noexcept {
     if (!IsLarge(requested)) return;
     const bool out_of_order = reason == MissReason::kUnmatched || reason == MissReason::kOccupied;
     if (reason == MissReason::kNone) {
       Bump(large_hits_);
     } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced || reason == MissReason::kUnbacked ||
-               (served && out_of_order)) {
+               (well_served && out_of_order)) {
       Bump(large_not_for_plan_);
     }
   }

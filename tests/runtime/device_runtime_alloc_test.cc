@@ -34,11 +34,17 @@ std::uint64_t Misses(const RuntimeStats& stats, MissReason reason) {
 
 class AllocTest : public ::testing::Test {
  protected:
-  void Start(const DevicePlan& plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr) {
+  void Start(const DevicePlan& plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
+             bool dynamic = false) {
+    runtime_ = nullptr;
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
     ASSERT_NE(driver_, nullptr);
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
-        .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .fence = fence, .plan = &plan});
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = driver_.get(),
+                                                                    .fence = fence,
+                                                                    .plan = &plan,
+                                                                    .dynamic = dynamic});
   }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
   // `count` requests of `bytes` and their frees.
@@ -206,6 +212,24 @@ TEST_F(AllocTest, ThreePoorIterationsInARowGiveThePlanUp) {
     Iteration();
   }
   EXPECT_TRUE(runtime_->Stats().gave_up);
+}
+
+// Experts' small blocks come in another order each time, and the arena has no place beside its slots for small ones.
+TEST_F(AllocTest, SmallRequestsOutOfOrderDoNotCountAgainstAPlanWithDynamicSpace) {
+  for (const bool dynamic : {false, true}) {
+    PlanBuilder plan;
+    plan.Each(4 * kGiB);
+    for (int i = 0; i < 30; ++i) plan.Each((8 + static_cast<Bytes>(i)) * kKiB);
+    Start(plan.Build(), /*capacity=*/0, /*granularity=*/2 * kMiB, nullptr, dynamic);
+    Iteration();
+    for (int i = 0; i < 4; ++i) {
+      Churn(1, 4 * kGiB);
+      for (int k = 29; k >= 0; --k) Churn(1, (8 + static_cast<Bytes>(k)) * kKiB);
+      Iteration();
+    }
+    EXPECT_EQ(runtime_->Stats().gave_up, !dynamic);
+    EXPECT_GE(Misses(runtime_->Stats(), MissReason::kUnmatched), dynamic ? 60u : 20u);
+  }
 }
 
 TEST_F(AllocTest, FencedCapturedAndDeliberatelyUnplannedRequestsDoNotCountAgainstThePlan) {
