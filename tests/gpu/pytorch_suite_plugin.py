@@ -112,6 +112,7 @@ def _clear() -> None:
         return
     with contextlib.suppress(RuntimeError):  # an allocator that cannot do it
         torch.cuda.empty_cache()
+        torch.empty(1, device="cuda")  # its segment stays: tests tell new pools by what the default one has before
         for device in range(torch.cuda.device_count()):
             torch.cuda.reset_peak_memory_stats(device)
 
