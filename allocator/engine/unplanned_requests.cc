@@ -1,0 +1,140 @@
+// Requests that have no slot, or cannot have theirs: from the room that the plan leaves idle.
+#include "allocator/engine/plan_engine_impl.h"
+
+namespace stalloc {
+
+// From the room beside the slots. `entry`: of the present script, whose request it is; -1: nobody knows.
+[[gnu::noinline]] PlanEngine::Allocation PlanEngine::Impl::ServeUnplanned(Bytes requested, StreamHandle stream,
+                                                                          std::int32_t entry, Observations::Stamp stamp,
+                                                                          MissReason reason, Lock& lock) noexcept {
+  const Granules granules = ToGranules(requested);
+  // The lock may have been open since the entry was found, and the script another by now.
+  if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
+  // Before the loop (and with no plan) nothing is known of the time to come.
+  if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
+    if (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered())) {
+      const Place lent = FindLentSlot(entry, granules, stream);
+      if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
+        observations.Watch(*occupancy.Find(lent.granule), stamp);
+        return {base + Offset{lent.granule} * kBlockAlignment, reason};
+      }
+    }
+    DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
+    const IdleGaps::Room room = RoomFor(entry, granules, reason);
+    request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
+    std::uint32_t granule = FindRoom(request, room, lock);
+    // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
+    if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, lock);
+    if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
+      observations.Watch(*occupancy.Find(granule), stamp);
+      return {base + Offset{granule} * kBlockAlignment, reason};
+    }
+  }
+  observations.Missed(stamp, granules);
+  ++stats.misses[static_cast<std::size_t>(reason)];
+  return {nullptr, reason};
+}
+
+// Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
+// Else it is one that the traced run did not have, and nothing is known of it.
+bool PlanEngine::Impl::Disordered() const noexcept {
+  return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
+}
+
+// When the block will go, as far as the plan tells: nothing of requests outside the loop.
+IdleGaps::Room PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
+  if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
+  const IdleGaps& gaps = dynamic.gaps();
+  const std::uint32_t script = cursor.script_number();
+  if (entry >= 0) return matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+  if (!Disordered()) return gaps.Above();
+  const IdleGaps::Room of_size = gaps.OfSize(script, matcher.cursor(), granules);
+  return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
+}
+
+// Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
+// its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
+// expected to. Of several the one that goes first.
+PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules,
+                                                       StreamHandle stream) const noexcept {
+  const IdleGaps& gaps = dynamic.gaps();
+  const std::uint32_t script = cursor.script_number();
+  const std::int32_t at = entry >= 0 ? entry : matcher.cursor();
+  const std::uint64_t life = entry >= 0 ? gaps.LifeOf(script, entry) : gaps.LifeOfSize(script, at, granules);
+  const std::uint64_t least = life - life / 8;
+  std::uint64_t best_life = ~std::uint64_t{0};
+  Place best;
+  gaps.ForEachOfSize(script, at, granules, [&](std::int32_t other) {
+    const std::uint64_t left = gaps.LifeLeft(script, other, at);
+    if (other >= at || left < least || (best.granules > 0 && left >= best_life)) return;
+    const Place& place = cursor.script()->PlaceOf(other);
+    const bool fits = place.granules >= granules && bindings[place.stream].handle() == stream;
+    if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules)) return;
+    best = place;
+    best_life = left;
+  });
+  return best;
+}
+
+bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
+  const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  if (!withdrawn.empty() && withdrawn.Touches(place.granule, place.granule + granules)) return false;
+  if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
+  --stats.planned_hits;
+  ++stats.dynamic_hits;
+  return true;
+}
+
+// Without a driver call.
+std::uint32_t PlanEngine::Impl::FindMapped(const DynamicSpace::Request& request) const noexcept {
+  const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
+  return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
+}
+
+// Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
+std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room,
+                                         Lock& lock) noexcept {
+  if (request.stream == kNoStream) return DynamicSpace::kNone;
+  constexpr int kTries = 4;  // other threads may take what was mapped for this one
+  for (int tries = 0; tries < kTries; ++tries) {
+    for (const IdleGaps::Window window : {room.idle, room.open}) {
+      request.window = window;
+      const std::uint32_t granule = FindMapped(request);
+      if (granule != DynamicSpace::kNone) return granule;
+      if (room.open.empty()) break;
+    }
+    request.window = room.idle;
+    std::uint32_t granule = DynamicSpace::kNone;
+    if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
+    if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
+    if (granule == DynamicSpace::kNone || backing == nullptr) break;
+    lock.unlock();
+    const bool backed = backing->Back(Offset{granule} * kBlockAlignment, Bytes{request.granules} * kBlockAlignment);
+    lock.lock();
+    if (!backed || !active.load(std::memory_order_relaxed)) break;
+  }
+  return DynamicSpace::kNone;
+}
+
+// A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where
+// the main stream's slots are, blocks may have been freed without one (slot_streams.h).
+bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept {
+  const std::uint32_t end = granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  StreamBinding& main = bindings[main_stream];
+  const bool at_home = main.settled() && main.home() == stream;
+  StreamNeeds needs;
+  if (!freed.Gather(granule, end, stream, needs)) return false;
+  if (!at_home && !main.unbound() && main.home() != stream &&
+      !needs.Add(main.home(), main.settled() ? clocks.NewStamp() : main.until())) {
+    return false;
+  }
+  if (!needs.empty() && !clocks.can_order()) return false;
+  freed.Take(granule, end);
+  const std::uint16_t privacy = at_home && bindings.size() == 1 ? LiveRecord::kPrivate : 0;
+  Occupy(granule, requested, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside));
+  dynamic.Take(granule, end - granule);
+  ++stats.dynamic_hits;
+  return needs.empty() || OrderOrPutBack(granule, stream, needs, stats.dynamic_hits, lock);
+}
+
+}  // namespace stalloc
