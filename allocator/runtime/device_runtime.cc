@@ -1,23 +1,11 @@
 #include "allocator/runtime/device_runtime.h"
 
-#include <algorithm>
-#include <atomic>
-#include <mutex>
+#include <exception>
 
-#include "allocator/base/clock.h"
-#include "allocator/base/log.h"
-#include "allocator/runtime/held_meter.h"
+#include "allocator/runtime/device_runtime_impl.h"
 #include "allocator/runtime/human_bytes.h"
-#include "allocator/runtime/ledger.h"
-#include "allocator/runtime/oom_report.h"
-#include "allocator/runtime/out_of_memory.h"
-#include "allocator/runtime/plan_entries.h"
-#include "allocator/runtime/planned_space.h"
-#include "allocator/runtime/recent_events.h"
-#include "allocator/runtime/request_counts.h"
 
 namespace stalloc {
-
 namespace {
 
 std::uint32_t FlagsOf(Origin origin) noexcept {
@@ -33,57 +21,6 @@ std::uint32_t FlagsOf(Origin origin) noexcept {
 }
 
 }  // namespace
-
-struct DeviceRuntime::Impl : ArenaListener {
-  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
-    if (parts.reports != nullptr) events = std::make_unique<RecentEvents>();
-  }
-
-  const Parts parts;
-  std::string degraded;
-  std::unique_ptr<PlannedSpace> space;
-  std::unique_ptr<PageHeap> heap;
-  std::atomic<bool> inert{false};
-  std::atomic<ArenaListener*> listener{nullptr};
-  std::atomic<Bytes> held_limit{0};
-  Recorder* const recorder;              // null: nothing is recorded
-  std::unique_ptr<RecentEvents> events;  // null: none are kept
-  std::unique_ptr<PlanEntries> entries;  // where reports are written
-  RequestCounts counts;
-  Ledger ledger;
-  LogThrottle unknown_frees{1};
-  LogThrottle heap_full{1};
-
-  mutable std::mutex cold;  // guards the two below
-  mutable HeldMeter meter;
-  mutable Bytes run_arena_bytes = 0;
-
-  void SetUpPlan();
-  void SetUpHeap();
-  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
-  void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
-  void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
-  Bytes Reclaim(Origin origin) noexcept;
-  void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
-  void Note(const RecentEvent& event) noexcept;
-  void NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream, MissReason reason) noexcept;
-  void NoteFreed(const void* pointer, Bytes bytes) noexcept;
-  [[nodiscard]] OutOfMemoryFacts FactsOf(Bytes requested, StreamHandle stream) const;
-  void UnknownFree(const void* pointer) noexcept;
-  // What is held is sampled on either side of a change: see held_meter.h.
-  void BeforeArenaChange() noexcept override;
-  void AfterArenaChange() noexcept override;
-  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override;
-  void OnIteration();
-  [[nodiscard]] bool Owns(const void* pointer) const noexcept {
-    return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
-  }
-  Upstream::Held Sample() const;
-  [[nodiscard]] Bytes OwnBytes() const noexcept {
-    return (space != nullptr ? space->arena().mapped_bytes() : 0) +
-           (heap != nullptr ? heap->GetStats().physical_bytes : 0);
-  }
-};
 
 // Set-up --------------------------------------------------------------------------------------------------------------
 
@@ -272,59 +209,6 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
   }
 }
 
-// Out of memory -------------------------------------------------------------------------------------------------------
-
-void DeviceRuntime::Impl::Note(const RecentEvent& event) noexcept {
-  RecentEvent timed = event;
-  timed.time_ns = MonotonicNanoseconds();
-  events->Add(timed);
-}
-
-void DeviceRuntime::Impl::NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream,
-                                        MissReason reason) noexcept {
-  BlockSource source = BlockSource::kUpstream;
-  if (Owns(pointer)) source = space != nullptr ? BlockSource::kArena : BlockSource::kHeap;
-  Note({.address = reinterpret_cast<Address>(pointer),
-        .bytes = requested,
-        .stream = stream,
-        .kind = RecentEvent::Kind::kAllocated,
-        .detail = static_cast<std::uint32_t>(source) << 8 | static_cast<std::uint32_t>(reason)});
-}
-
-void DeviceRuntime::Impl::NoteFreed(const void* pointer, Bytes bytes) noexcept {
-  Note({.address = reinterpret_cast<Address>(pointer), .bytes = bytes, .kind = RecentEvent::Kind::kFreed});
-}
-
-std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, StreamHandle stream) {
-  Impl& self = *impl_;
-  if (self.inert.load(std::memory_order_relaxed)) return {};
-  OutOfMemoryFacts facts = self.FactsOf(requested, stream);
-  facts.stats = Stats();
-  const char* report = "";
-  if (self.parts.reports != nullptr) {
-    self.Note({.bytes = requested, .stream = stream, .kind = RecentEvent::Kind::kOutOfMemory});
-    report = self.parts.reports->Write(facts);
-  }
-  return stalloc::ExplainOutOfMemory(facts, report);
-}
-
-OutOfMemoryFacts DeviceRuntime::Impl::FactsOf(Bytes requested, StreamHandle stream) const {
-  OutOfMemoryFacts facts;
-  facts.device = parts.device;
-  facts.requested = requested;
-  facts.stream = stream;
-  if (parts.driver == nullptr || !parts.driver->GetMemoryInfo(&facts.memory).ok()) facts.memory = {};
-  facts.ledger = &ledger;
-  facts.events = events.get();
-  if (space == nullptr) return facts;
-  facts.plan = &space->plan();
-  facts.engine = &space->engine();
-  facts.arena = &space->arena();
-  facts.entries = entries.get();
-  facts.position = space->engine().Position();
-  return facts;
-}
-
 // Marks ---------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::OnMark(const Mark& mark) {
@@ -367,62 +251,7 @@ bool DeviceRuntime::Impl::MayHold(Bytes arena_bytes) noexcept {
   return limit == 0 || arena_bytes + parts.upstream->HeldBytes().current <= limit;
 }
 
-// Figures -------------------------------------------------------------------------------------------------------------
-
-Upstream::Held DeviceRuntime::Impl::Sample() const {
-  const Upstream::Held held = parts.upstream->HeldBytes();
-  const Bytes own = OwnBytes();
-  const std::lock_guard lock(cold);
-  meter.Sample(own, held.current, held.peak);
-  if (space != nullptr) run_arena_bytes = std::max(run_arena_bytes, space->arena().mapped_bytes());
-  return held;
-}
-
-RuntimeStats DeviceRuntime::Stats() const {
-  const Impl& self = *impl_;
-  RuntimeStats stats;
-  if (self.space != nullptr) stats.engine = self.space->engine().Stats();
-  self.counts.AddTo(&stats);
-  stats.planned_hits = stats.engine.planned_hits;
-  stats.dynamic_hits = stats.engine.dynamic_hits;
-  stats.unknown_frees = self.unknown_frees.count();
-  stats.gave_up = self.space != nullptr && self.space->gave_up();
-  stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
-  stats.arena_live_bytes = stats.engine.live_bytes;
-  if (self.space != nullptr) stats.lent = self.space->chunks().GetCounts();
-  const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
-  stats.heap_bytes = heap.physical_bytes;
-  stats.live_bytes = self.ledger.live_bytes();
-  stats.peak_live_bytes = self.ledger.peak_bytes();
-  const Upstream::Held held = self.Sample();
-  stats.upstream_reserved_bytes = held.current;
-  stats.upstream_reserved_peak_bytes = held.peak;
-  stats.run.live_bytes = self.ledger.run_peak_bytes();
-  {
-    const std::lock_guard lock(self.cold);
-    stats.held_peak_bytes = self.meter.peak();
-    stats.run.held_bytes = std::max(self.meter.run_peak(), heap.peak_physical_bytes);
-    stats.run.upstream_bytes = self.meter.run_upstream_peak();
-    stats.run.arena_bytes = self.run_arena_bytes;
-  }
-  const auto ratio = [](Bytes live, Bytes all) {
-    return all == 0 ? 0.0 : static_cast<double>(live) / static_cast<double>(all);
-  };
-  stats.efficiency = ratio(stats.peak_live_bytes, stats.held_peak_bytes);
-  stats.run.efficiency = ratio(stats.run.live_bytes, stats.run.held_bytes);
-  return stats;
-}
-
-void DeviceRuntime::ResetPeaks() noexcept {
-  Impl& self = *impl_;
-  if (self.inert.load(std::memory_order_relaxed)) return;
-  const Upstream::Held held = self.Sample();
-  self.ledger.ResetPeak();
-  if (self.space != nullptr) self.space->engine().ResetPeak();
-  const Bytes own = self.OwnBytes();
-  const std::lock_guard lock(self.cold);
-  self.meter.ResetPeak(own, held.current);
-}
+// The rest ------------------------------------------------------------------------------------------------------------
 
 bool DeviceRuntime::Owns(const void* pointer) const noexcept { return impl_->Owns(pointer); }
 Bytes DeviceRuntime::UpstreamBlockBytes(const void* pointer) const noexcept {

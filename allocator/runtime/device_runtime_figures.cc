@@ -1,0 +1,69 @@
+// What a device holds and has served, and the peaks of it.
+#include <algorithm>
+#include <mutex>
+
+#include "allocator/runtime/device_runtime_impl.h"
+
+namespace stalloc {
+
+Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
+  return (space != nullptr ? space->arena().mapped_bytes() : 0) +
+         (heap != nullptr ? heap->GetStats().physical_bytes : 0);
+}
+
+Upstream::Held DeviceRuntime::Impl::Sample() const {
+  const Upstream::Held held = parts.upstream->HeldBytes();
+  const Bytes own = OwnBytes();
+  const std::lock_guard lock(cold);
+  meter.Sample(own, held.current, held.peak);
+  if (space != nullptr) run_arena_bytes = std::max(run_arena_bytes, space->arena().mapped_bytes());
+  return held;
+}
+
+RuntimeStats DeviceRuntime::Stats() const {
+  const Impl& self = *impl_;
+  RuntimeStats stats;
+  if (self.space != nullptr) stats.engine = self.space->engine().Stats();
+  self.counts.AddTo(&stats);
+  stats.planned_hits = stats.engine.planned_hits;
+  stats.dynamic_hits = stats.engine.dynamic_hits;
+  stats.unknown_frees = self.unknown_frees.count();
+  stats.gave_up = self.space != nullptr && self.space->gave_up();
+  stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
+  stats.arena_live_bytes = stats.engine.live_bytes;
+  if (self.space != nullptr) stats.lent = self.space->chunks().GetCounts();
+  const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
+  stats.heap_bytes = heap.physical_bytes;
+  stats.live_bytes = self.ledger.live_bytes();
+  stats.peak_live_bytes = self.ledger.peak_bytes();
+  const Upstream::Held held = self.Sample();
+  stats.upstream_reserved_bytes = held.current;
+  stats.upstream_reserved_peak_bytes = held.peak;
+  stats.run.live_bytes = self.ledger.run_peak_bytes();
+  {
+    const std::lock_guard lock(self.cold);
+    stats.held_peak_bytes = self.meter.peak();
+    stats.run.held_bytes = std::max(self.meter.run_peak(), heap.peak_physical_bytes);
+    stats.run.upstream_bytes = self.meter.run_upstream_peak();
+    stats.run.arena_bytes = self.run_arena_bytes;
+  }
+  const auto ratio = [](Bytes live, Bytes all) {
+    return all == 0 ? 0.0 : static_cast<double>(live) / static_cast<double>(all);
+  };
+  stats.efficiency = ratio(stats.peak_live_bytes, stats.held_peak_bytes);
+  stats.run.efficiency = ratio(stats.run.live_bytes, stats.run.held_bytes);
+  return stats;
+}
+
+void DeviceRuntime::ResetPeaks() noexcept {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return;
+  const Upstream::Held held = self.Sample();
+  self.ledger.ResetPeak();
+  if (self.space != nullptr) self.space->engine().ResetPeak();
+  const Bytes own = self.OwnBytes();
+  const std::lock_guard lock(self.cold);
+  self.meter.ResetPeak(own, held.current);
+}
+
+}  // namespace stalloc

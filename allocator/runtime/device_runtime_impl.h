@@ -1,0 +1,75 @@
+// What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_oom.cc (what is said
+// of a lack of memory), device_runtime_figures.cc (what is held and was served).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/held_meter.h"
+#include "allocator/runtime/ledger.h"
+#include "allocator/runtime/out_of_memory.h"
+#include "allocator/runtime/plan_entries.h"
+#include "allocator/runtime/planned_space.h"
+#include "allocator/runtime/recent_events.h"
+#include "allocator/runtime/request_counts.h"
+
+namespace stalloc {
+
+struct DeviceRuntime::Impl : ArenaListener {
+  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
+    if (parts.reports != nullptr) events = std::make_unique<RecentEvents>();
+  }
+
+  const Parts parts;
+  std::string degraded;
+  std::unique_ptr<PlannedSpace> space;
+  std::unique_ptr<PageHeap> heap;
+  std::atomic<bool> inert{false};
+  std::atomic<ArenaListener*> listener{nullptr};
+  std::atomic<Bytes> held_limit{0};
+  Recorder* const recorder;              // null: nothing is recorded
+  std::unique_ptr<RecentEvents> events;  // null: none are kept
+  std::unique_ptr<PlanEntries> entries;  // where reports are written
+  RequestCounts counts;
+  Ledger ledger;
+  LogThrottle unknown_frees{1};
+  LogThrottle heap_full{1};
+
+  mutable std::mutex cold;  // guards the two below
+  mutable HeldMeter meter;
+  mutable Bytes run_arena_bytes = 0;
+
+  // device_runtime.cc
+  void SetUpPlan();
+  void SetUpHeap();
+  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
+  void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
+  void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
+  Bytes Reclaim(Origin origin) noexcept;
+  void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  void UnknownFree(const void* pointer) noexcept;
+  void OnIteration();
+  // What is held is sampled on either side of a change: see held_meter.h.
+  void BeforeArenaChange() noexcept override;
+  void AfterArenaChange() noexcept override;
+  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override;
+  [[nodiscard]] bool Owns(const void* pointer) const noexcept {
+    return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
+  }
+
+  // device_runtime_oom.cc
+  void Note(const RecentEvent& event) noexcept;
+  void NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream, MissReason reason) noexcept;
+  void NoteFreed(const void* pointer, Bytes bytes) noexcept;
+  [[nodiscard]] OutOfMemoryFacts FactsOf(Bytes requested, StreamHandle stream) const;
+
+  // device_runtime_figures.cc
+  Upstream::Held Sample() const;
+  [[nodiscard]] Bytes OwnBytes() const noexcept;
+};
+
+}  // namespace stalloc

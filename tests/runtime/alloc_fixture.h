@@ -1,0 +1,66 @@
+// AllocTest: a DeviceRuntime in Alloc, over the host driver, real bytes and a hand-made plan.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+
+#include "allocator/driver/host_driver.h"
+#include "allocator/runtime/device_runtime.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/plan_builder.h"
+
+namespace stalloc {
+
+inline constexpr Bytes kKiB = 1024;
+inline constexpr Bytes kMiB = kKiB * kKiB;
+inline constexpr Bytes kGiB = kKiB * kMiB;
+inline constexpr Bytes kPage = 64 * kKiB;
+
+inline std::uint64_t Misses(const RuntimeStats& stats, MissReason reason) {
+  return stats.engine.misses[static_cast<std::size_t>(reason)];
+}
+
+class AllocTest : public ::testing::Test {
+ protected:
+  void Start(const DevicePlan& plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
+             bool dynamic = false) {
+    runtime_ = nullptr;
+    driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
+    ASSERT_NE(driver_, nullptr);
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = driver_.get(),
+                                                                    .fence = fence,
+                                                                    .plan = &plan,
+                                                                    .dynamic = dynamic});
+  }
+  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
+  // `count` requests of `bytes` and their frees.
+  void Churn(int count, Bytes bytes) {
+    for (int i = 0; i < count; ++i) runtime_->Free(Allocate(bytes));
+  }
+  void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
+
+  LogCapture log_;
+  FakeUpstream upstream_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  int iteration_ = 0;
+};
+
+// A fence whose events are never done.
+class NeverFence final : public StreamFence {
+ public:
+  Event Record(StreamHandle) noexcept override { return ++events_; }
+  bool Wait(StreamHandle, Event) noexcept override { return true; }
+  bool Done(Event) noexcept override { return false; }
+  void Recycle(Event) noexcept override {}
+
+ private:
+  std::atomic<Event> events_{0};
+};
+
+}  // namespace stalloc
