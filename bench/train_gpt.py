@@ -2,6 +2,7 @@
 
     python bench/train_gpt.py --preset toy --iterations 10 --json out.json
     STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=run1 stalloc run bench/train_gpt.py --preset dense-1b --iterations 3
+    python bench/train_gpt.py --preset toy --iterations 4 --memory-history run1.pickle      # for stalloc import
 
 Every size can be overridden by a flag. `--json` writes what bench/compare_modes.py reads.
 """
@@ -80,6 +81,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--extra-tensor-from", type=int, help="from this iteration on, one more tensor a step")
     parser.add_argument("--extra-tensor-bytes", type=int, default=1 << 20)
     parser.add_argument("--micro-batch-from", type=int, nargs=2, metavar=("ITERATION", "SIZE"), help="change the batch")
+    parser.add_argument("--memory-history", type=Path, metavar="FILE", help="dump PyTorch's history of the memory")
     parser.add_argument("--json", type=Path, help="write the result here")
     return parser.parse_args()
 
@@ -154,6 +156,8 @@ class Training:
             torch.cuda.set_device(self.device)
             if arguments.memory_fraction is not None:
                 torch.cuda.set_per_process_memory_fraction(arguments.memory_fraction, self.device)
+            if arguments.memory_history is not None:
+                torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
         torch.manual_seed(arguments.seed)
         if arguments.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -214,6 +218,8 @@ class Training:
             if iteration == self.arguments.eval_at:
                 evaluations.append(self.evaluate())
         memory = self.memory()  # before the digest
+        if self.arguments.memory_history is not None and self.device.type == "cuda":
+            torch.cuda.memory._dump_snapshot(str(self.arguments.memory_history))
         return {
             "config": dataclasses.asdict(self.config),
             "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
@@ -233,8 +239,12 @@ class Training:
         if self.device.type == "cpu":
             return {"held_peak": max_resident_bytes() - self.resident_at_start}
         self.peaks.end()
-        retries = torch.cuda.memory_stats(self.device)["num_alloc_retries"]
-        return {"held_peak": self.peaks.held_peak, "alloc_retries": retries}
+        stats = torch.cuda.memory_stats(self.device)
+        return {
+            "held_peak": self.peaks.held_peak,
+            "alloc_retries": stats["num_alloc_retries"],
+            "allocations": stats["allocation.all.allocated"],
+        }
 
 
 def main() -> int:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 import pickle
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lifetimes import lifetimes, most_requested
 from stalloc import cli
 from stalloc._commands.export import dump_lines
 from stalloc.snapshot import iterations
 from stalloc.snapshot.phases import find_marks
 from stalloc.snapshot.read import SnapshotError, parse, read_snapshot
 
+DATA = Path(__file__).resolve().parent / "data"
 BASE = 0x7000_0000_0000
 MIB = 1 << 20
 FORWARD = [{"filename": "/model.py", "name": "forward", "line": 3}]
@@ -195,6 +199,18 @@ def test_what_is_no_snapshot_is_refused(content: bytes, told: str, tmp_path: Pat
     assert captured.out == ""
 
 
+# A history that PyTorch wrote on a GPU: tests/gpu/python/test_snapshot_cuda.py keeps it, and what PyTorch counted.
+def test_a_real_history_is_read_as_pytorch_counted(tmp_path: Path, capsys: Any) -> None:
+    packed = DATA / "toy_history.pickle.xz"
+    if not packed.exists():
+        pytest.skip(f"no {packed.name} in {DATA.name}: STALLOC_KEEP_SNAPSHOT of the tests on a GPU writes one")
+    counted = json.loads((DATA / "toy_history.json").read_text())
+    found = imported(pickle.loads(lzma.decompress(packed.read_bytes())), tmp_path, capsys)
+    assert (found["allocations"], found["earlier_blocks"]) == (counted["memory"]["allocations"], 0)
+    assert counted["iterations"] - 1 <= found["iterations"] <= counted["iterations"]
+    assert most_requested(lifetimes(Path(found["trace"]))) == counted["most_requested"]
+
+
 # Export -------------------------------------------------------------------------------------------------------------
 
 
@@ -220,18 +236,6 @@ def exported(trace: Path, form: str, directory: Path) -> Path:
     return file
 
 
-def lifetimes(trace: Path) -> list[tuple[int, int, int]]:
-    """Size, and when allocated and freed, counted in allocations and frees."""
-    now, rows = 0, {}
-    for line in dump_lines(trace):
-        if line["event"] == "alloc":
-            rows[line["id"]] = [line["bytes"], now, -1]
-        elif line["event"] == "free":
-            rows[line["id"]][2] = now
-        now += line["event"] in ("alloc", "free")
-    return [(row[0], row[1], row[2]) for row in rows.values()]
-
-
 def test_a_snapshot_exported_and_imported_has_the_same_lifetimes(trace: Path, tmp_path: Path, capsys: Any) -> None:
     file = exported(trace, "snapshot", tmp_path)
     again = tmp_path / "again"
@@ -251,6 +255,22 @@ def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -
             del live[entry["addr"]]
     blocks = snapshot["segments"][0]["blocks"]
     assert {b["address"] for b in blocks if b["state"] == "active_allocated"} == set(live)
+
+
+# PyTorch's own readers of snapshots: what they refuse, its page would not draw either.
+def test_pytorch_s_viewer_takes_what_is_exported(trace: Path, tmp_path: Path) -> None:
+    viz = pytest.importorskip("torch.cuda._memory_viz")
+    snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
+    blocks = lifetimes(trace)
+    assert "segments: 1\n" in viz.segsum(snapshot), "its sums are checked there"
+    requests = re.findall(r"^\w+ = (?!MEM)\w+\[\d+:.*\]$", viz.trace(snapshot), re.M)
+    assert len(requests) == len(blocks), "all of them inside the segment"
+    for table in (viz.segments, viz.memory):
+        assert "inactive" in table(snapshot, format_flamegraph=str)
+    for page in (viz.trace_plot(snapshot), viz.trace_plot(snapshot, plot_segments=True), viz.segment_plot(snapshot)):
+        assert "snapshot.pickle" in page
+    still_live = viz.filter_alloc_free_pairs(snapshot)["device_traces"][0]
+    assert sum(entry["action"] == "alloc" for entry in still_live) == sum(end < 0 for _, _, end in blocks)
 
 
 def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Path) -> None:
