@@ -23,7 +23,13 @@ pytestmark = pytest.mark.gpu
 
 TRAIN = Path(__file__).resolve().parents[3] / "bench" / "train_gpt.py"
 ITERATIONS, MICRO_BATCHES = 4, 2
-SIZES = ["--preset=toy", "--layers=2", "--deterministic", f"--accumulation={MICRO_BATCHES}", f"--iterations={ITERATIONS}"]
+SIZES = [
+    "--preset=toy",
+    "--layers=2",
+    "--deterministic",
+    f"--accumulation={MICRO_BATCHES}",
+    f"--iterations={ITERATIONS}",
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,6 +83,8 @@ def idle() -> dict[str, Any]:
         "oom_entries": actions.count("oom"),
         "segment_free": actions.count("segment_free"),
         "ooms": ooms,
+        "dynamic": after["dynamic_hits"],
+        "reserved_after": torch.cuda.memory_reserved(),
         "lent_after": after["arena_lent_bytes"],
         "hits_after": after["planned_hits"] - hits,
         "unbacked": after["misses"]["unbacked"],
