@@ -104,7 +104,7 @@ class PlanEngine {
 
   // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go back to the device
   // once all work given to it so far is done. False, and nothing changes, while a block lives or is pending there.
-  // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment; ranges are restored as they were withdrawn.
+  // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
   void Restore(Offset offset, Bytes bytes) noexcept;
   // The arena is now mapped up to `mapped_bytes`, a multiple of kBlockAlignment.

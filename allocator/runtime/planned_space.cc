@@ -28,11 +28,12 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
 }
 
 // Note [Chunks of a plan's arena]
-// A chunk goes back to the device when no block lives in it, and not before. What a plan that was given up holds beyond
-// its live blocks is therefore about a chunk for each row of blocks that stay: the weights at the arena's bottom are
-// one row. Chunks of at most an arena's 128th part (a power of two) keep that below two percent of what the run needs;
-// from 128 GiB on they are as large as chunks get. 256 handles still are few to map and to register.
-constexpr Bytes kLeastChunks = 128;
+// A chunk goes back to the device when no block lives in it, and not before: a handle cannot be split once it is mapped.
+// What a plan that was given up holds beyond its live blocks is therefore up to a chunk for each row of blocks that
+// stay: the weights at the arena's bottom are one row, blocks that the plan did not know may each be one. Chunks of at
+// most an arena's 1024th part (a power of two) keep twenty such rows below two percent of what the run needs. They
+// are still larger than expandable_segments' of 20 MiB from 20 GiB on, and as few to map.
+constexpr Bytes kLeastChunks = 1024;
 
 Bytes ChunkBytesOf(Bytes arena_bytes) {
   return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);

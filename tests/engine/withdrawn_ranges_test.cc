@@ -31,23 +31,32 @@ TEST(WithdrawnRangesTest, AgreesWithOneFlagAGranule) {
   constexpr std::uint32_t kSize = 200;
   std::mt19937 random(5);
   WithdrawnRanges ranges;
-  std::vector<std::uint32_t> naive(kSize, 0);  // 0, or 1 + where its range starts
+  std::vector<bool> naive(kSize, false);
   for (int step = 0; step < 20000; ++step) {
     const std::uint32_t lo = random() % kSize;
     const std::uint32_t hi = lo + 1 + random() % std::min(kSize - lo, 20u);
-    bool touches = false;
-    for (std::uint32_t at = lo; at < hi; ++at) touches = touches || naive[at] != 0;
+    const auto begin = naive.begin() + lo;
+    const auto end = naive.begin() + hi;
+    const bool touches = std::find(begin, end, true) != end;
     ASSERT_EQ(ranges.Touches(lo, hi), touches);
     if (random() % 2 == 0) {
       ASSERT_EQ(ranges.Add(lo, hi), !touches);
-      for (std::uint32_t at = lo; at < hi && !touches; ++at) naive[at] = lo + 1;
-    } else if (naive[lo] != 0) {
-      const std::uint32_t start = naive[lo];
-      std::uint32_t end = lo;
-      while (end < kSize && naive[end] == start) ++end;
-      for (std::uint32_t at = start - 1; at < end; ++at) naive[at] = 0;
-      ranges.Remove(start - 1, end);
+      if (!touches) std::fill(begin, end, true);
+    } else {
+      ranges.Remove(lo, hi);
+      std::fill(begin, end, false);
     }
+    // The last range in [lo, hi), as far as it goes on both sides.
+    const WithdrawnRanges::Range* const found = ranges.LastIn(lo, hi);
+    std::uint32_t last = hi;
+    while (last > lo && !naive[last - 1]) --last;
+    ASSERT_EQ(found != nullptr, last > lo);
+    if (found == nullptr) continue;
+    std::uint32_t first = last;
+    while (first > 0 && naive[first - 1]) --first;
+    while (last < kSize && naive[last]) ++last;
+    ASSERT_EQ(found->lo, first);
+    ASSERT_EQ(found->hi, last);
   }
 }
 
@@ -55,6 +64,16 @@ TEST(WithdrawnRangesTest, IsFullAtSomePoint) {
   WithdrawnRanges ranges;
   for (std::uint32_t i = 0; i < WithdrawnRanges::kMost; ++i) ASSERT_TRUE(ranges.Add(2 * i, 2 * i + 1));
   EXPECT_FALSE(ranges.Add(1u << 30, (1u << 30) + 1));
+  EXPECT_TRUE(ranges.Add(1, 2)) << "joins two";
+  ranges.Remove(1, 2);
+  EXPECT_TRUE(ranges.Add(2 * WithdrawnRanges::kMost - 1, 2 * WithdrawnRanges::kMost + 8)) << "joins one";
+  const std::uint32_t inside = 2 * WithdrawnRanges::kMost;
+  ranges.Remove(inside, inside + 1);
+  EXPECT_TRUE(ranges.Touches(inside, inside + 1)) << "no room for its two halves: it stays";
+  ranges.Remove(0, 1);
+  ranges.Remove(inside, inside + 1);
+  EXPECT_FALSE(ranges.Touches(inside, inside + 1));
+  EXPECT_TRUE(ranges.Touches(inside + 1, inside + 2));
 }
 
 // The engine ----------------------------------------------------------------------------------------------------------

@@ -24,10 +24,22 @@ constexpr int kWeights = 40;   // blocks of 1 MiB that the set-up allocates and 
 constexpr int kPlanned = 200;  // requests of 512 KiB in each planned iteration
 constexpr double kMostExtra = 1.02;
 
-DevicePlan ThePlan() {
+// A program: `planned` iterations as planned, then others until the plan is given up and ten more. Every so many blocks
+// of the first iteration, or of those until the plan is given up, stay for ever.
+struct Program {
+  int planned = 0;
+  int stride = 0;
+  int other_stride = 0;
+  Bytes staying_bytes = 512 * kKiB;  // of the first iteration's
+
+  [[nodiscard]] bool Stays(int request) const { return stride != 0 && request % stride == stride / 2; }
+  [[nodiscard]] Bytes PlannedBytes(int request) const { return Stays(request) ? staying_bytes : 512 * kKiB; }
+};
+
+DevicePlan PlanOf(const Program& program) {
   PlanBuilder plan;
   for (int i = 0; i < kWeights; ++i) plan.Persistent(kMiB);
-  for (int i = 0; i < kPlanned; ++i) plan.Each(512 * kKiB);
+  for (int i = 0; i < kPlanned; ++i) plan.Each(program.PlannedBytes(i));
   return plan.Build();
 }
 
@@ -65,13 +77,13 @@ class Process {
   void SetUp() {
     for (int i = 0; i < kWeights; ++i) Keep(Allocate(kMiB), kMiB);
   }
-  // An iteration as planned; every `stride`-th block stays for ever, if any.
-  void PlannedIteration(int stride = 0) {
-    RunIteration(stride, [] { return 512 * kKiB; });
+  // An iteration as planned.
+  void PlannedIteration(const Program& program, bool first) {
+    RunIteration(first ? program.stride : 0, [&](int request) { return program.PlannedBytes(request); });
   }
-  // An iteration of another model: other sizes, as much memory.
+  // An iteration of another model: other sizes, as much memory. Every `stride`-th block stays for ever, if any.
   void OtherIteration(std::mt19937_64& random, int stride = 0) {
-    RunIteration(stride, [&] { return 400 * kKiB + random() % (200 * kKiB); });
+    RunIteration(stride, [&](int /*request*/) { return 400 * kKiB + random() % (200 * kKiB); });
   }
 
   [[nodiscard]] bool gave_up() const { return runtime_->Stats().gave_up; }
@@ -85,8 +97,8 @@ class Process {
     Bytes bytes;
     std::uint8_t key;
   };
-  template <typename NextSize>
-  void RunIteration(int stride, NextSize&& next_size) {
+  template <typename SizeOf>
+  void RunIteration(int stride, SizeOf&& size_of) {
     Iteration();
     struct Block {
       void* pointer;
@@ -94,7 +106,7 @@ class Process {
     };
     std::vector<Block> blocks;
     for (int i = 0; i < kPlanned; ++i) {
-      const Bytes bytes = next_size();
+      const Bytes bytes = size_of(i);
       blocks.push_back({Allocate(bytes), bytes});
     }
     for (int i = 0; i < kPlanned; ++i) {
@@ -119,24 +131,17 @@ class Process {
   int iteration_ = 0;
 };
 
-// A program: `planned` iterations as planned, then others until the plan is given up and ten more. Every so many blocks
-// of the first iteration, or of those until the plan is given up, stay for ever. Returns the most that was held in the
-// last ten.
-struct Program {
-  int planned = 0;
-  int stride = 0;
-  int other_stride = 0;
-};
 struct Outcome {
   Bytes held = 0;
   Bytes arena = 0;
   bool gave_up = false;
 };
+// The most that is held in the last ten iterations.
 Outcome Train(const DevicePlan* plan, bool dynamic, const Program& program) {
   std::mt19937_64 random(7);
   Process process(plan, dynamic);
   process.SetUp();
-  for (int i = 0; i < program.planned; ++i) process.PlannedIteration(i == 0 ? program.stride : 0);
+  for (int i = 0; i < program.planned; ++i) process.PlannedIteration(program, i == 0);
   for (int i = 0; i < 4; ++i) process.OtherIteration(random, program.other_stride);
   const bool gave_up = process.gave_up();
   process.ForgetPeak();
@@ -149,7 +154,7 @@ class GiveUpTest : public ::testing::TestWithParam<bool> {
   static void ExpectLittleMoreThanWithoutAPlan(const Program& program) {
     SCOPED_TRACE("planned iterations " + std::to_string(program.planned) + ", of so many blocks one kept " +
                  std::to_string(program.stride) + ", later " + std::to_string(program.other_stride));
-    const DevicePlan plan = ThePlan();
+    const DevicePlan plan = PlanOf(program);
     const Outcome with = Train(&plan, GetParam(), program);
     const Outcome without = Train(nullptr, false, program);
     ASSERT_TRUE(with.gave_up);
@@ -168,20 +173,25 @@ TEST_P(GiveUpTest, ARunThatTurnsIntoAnotherHoldsNoMoreThanItWouldHave) {
   ExpectLittleMoreThanWithoutAPlan({.planned = 5});
 }
 
+// One to 24 of them, each in a chunk of its own.
 TEST_P(GiveUpTest, BlocksThatStayForEverInTheMiddleOfTheArenaHoldTheirChunksOnly) {
-  for (const int stride : {200, 100, 70}) ExpectLittleMoreThanWithoutAPlan({.planned = 5, .stride = stride});
+  for (const Bytes bytes : {512 * kKiB, 64 * kKiB}) {
+    for (const int stride : {200, 50, 25, 16, 8}) {
+      ExpectLittleMoreThanWithoutAPlan({.planned = 5, .stride = stride, .staying_bytes = bytes});
+    }
+  }
 }
 
-// Four, or eight of them, each in a chunk of its own at worst: twelve would hold 2.9 percent more.
+// 4, 8, 12 and 24 of them in the iterations before the plan is given up, wherever room was.
 TEST_P(GiveUpTest, BlocksThatThePlanDidNotKnowAndThatStayHoldTheirChunksOnly) {
-  for (const int stride : {200, 100}) {
+  for (const int stride : {200, 100, 66, 50, 25}) {
     ExpectLittleMoreThanWithoutAPlan({.planned = 5, .other_stride = stride});
     ExpectLittleMoreThanWithoutAPlan({.other_stride = stride});
   }
 }
 
 TEST_P(GiveUpTest, AnArenaNobodyLivesInGoesBackWhole) {
-  const DevicePlan plan = ThePlan();
+  const DevicePlan plan = PlanOf({});
   std::mt19937_64 random(8);
   Process process(&plan, GetParam());
   for (int i = 0; i < 3; ++i) process.OtherIteration(random);
