@@ -28,11 +28,11 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
 }
 
 // Note [Chunks of a plan's arena]
-// A chunk goes back to the device when no block lives in it, and not before: a handle cannot be split once it is mapped.
-// What a plan that was given up holds beyond its live blocks is therefore up to a chunk for each row of blocks that
-// stay: the weights at the arena's bottom are one row, blocks that the plan did not know may each be one. Chunks of at
-// most an arena's 1024th part (a power of two) keep twenty such rows below two percent of what the run needs. They
-// are still larger than expandable_segments' of 20 MiB from 20 GiB on, and as few to map.
+// A chunk goes back to the device when no block lives in it, and not before: a handle cannot be split once it is
+// mapped. What a plan that was given up holds beyond its live blocks is therefore up to a chunk for each row of blocks
+// that stay: the weights at the arena's bottom are one row, blocks that the plan did not know may each be one. Chunks
+// of at most an arena's 1024th part (a power of two) keep twenty such rows below two percent of what the run needs.
+// They are still larger than expandable_segments' of 20 MiB from 20 GiB on, and as few to map.
 constexpr Bytes kLeastChunks = 1024;
 
 Bytes ChunkBytesOf(Bytes arena_bytes) {
