@@ -72,11 +72,7 @@ void* StallocCudaAllocator::getBaseAllocation(void* pointer, std::size_t* bytes)
 }
 
 c10::cuda::CUDACachingAllocator::ShareableHandle StallocCudaAllocator::shareIpcHandle(void* pointer) {
-  TORCH_CHECK(
-      devices_.Server(pointer) == nullptr,
-      "stalloc: a tensor in the planned arena (or an exact trace's heap) cannot be shared with another process yet. "
-      "Allocate tensors to share inside `with torch.cuda.use_mem_pool(torch.cuda.MemPool()):`, which PyTorch's own "
-      "allocator serves, or run with STALLOC_MODE=Torch.");
+  if (const CudaDevice* server = devices_.Server(pointer); server != nullptr) server->CheckShareable(pointer);
   return native_->shareIpcHandle(pointer);
 }
 

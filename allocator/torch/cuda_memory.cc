@@ -4,6 +4,7 @@
 #include "allocator/base/log.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/torch/cuda_device.h"
+#include "allocator/torch/cuda_ipc.h"
 #include "allocator/torch/cuda_snapshot.h"
 
 namespace stalloc {
@@ -184,6 +185,8 @@ void CudaDevice::EnablePeer(c10::DeviceIndex peer) noexcept {
         status.native);
   }
 }
+
+void CudaDevice::CheckShareable(const void* pointer) const { stalloc::CheckShareable(*runtime_, index_, pointer); }
 
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
   if (const Arena* arena = runtime_->arena(); arena != nullptr) {
