@@ -7,7 +7,8 @@
 Each model is traced and planned once, undisturbed. Then each case (bench/divergence_cases.py) trains from the plan in a
 process of its own. Its losses and weights must be those of the same case without stalloc, to the last bit, and every
 guarded tensor must keep its bytes. Hits are shares of the requests that the plan was to serve (not those that it leaves
-to upstream, nor those in a fence): of the rest of the disturbed iteration, of the next one, and of the last two.
+to upstream, nor those in a fence) and that got a slot, and in brackets of those that got a slot or idle room of the
+arena: of the rest of the disturbed iteration, of the next one, and of the last two.
 With --check the exit code is 1 where losses differ or a floor is not reached.
 """
 

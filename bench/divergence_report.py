@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from divergence_cases import AT, CASES
+from divergence_case import AT
+from divergence_cases import CASES
 
 LAST = 2  # iterations at the end of a run that show where it settles
 SETTLED = 0.99  # of an iteration after a disturbance that is over
@@ -16,17 +17,27 @@ NOT_FOR_PLAN = ("unplanned", "fenced", "parallel", "capturing")
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """Requests that the plan was to serve, and those of them that it served."""
+    """Requests that the plan was to serve, those of them that got a slot, and those served from the arena's idle room.
+
+    Requests that the plan has no slots for count as expected, too, where idle room served them: what is left to others
+    is known of those alone that went there.
+    """
 
     expected: int
     served: int
+    beside: int
 
     @property
     def share(self) -> float:
         return self.served / self.expected if self.expected else 1.0
 
+    @property
+    def arena_share(self) -> float:
+        return (self.served + self.beside) / self.expected if self.expected else 1.0
+
     def text(self) -> str:
-        return f"{100 * self.share:.2f}"
+        slots, arena = f"{100 * self.share:.2f}", f"{100 * self.arena_share:.2f}"
+        return slots if slots == arena else f"{slots} ({arena})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +64,7 @@ class Row:
         fields = dataclasses.asdict(self)
         for key in ("before", "rest", "following", "last"):
             fields[key]["share"] = round(getattr(self, key).share, 6)
+            fields[key]["arena_share"] = round(getattr(self, key).arena_share, 6)
         return fields
 
 
@@ -60,9 +72,11 @@ def _between(first: dict[str, Any], last: dict[str, Any]) -> Share:
     def missed(reason: str) -> int:
         return int(last["misses"][reason]) - int(first["misses"][reason])
 
-    requests = int(last["requests"]) - int(first["requests"])
-    served = int(last["planned_hits"]) - int(first["planned_hits"])
-    return Share(requests - sum(missed(reason) for reason in NOT_FOR_PLAN), served)
+    def counted(key: str) -> int:
+        return int(last[key]) - int(first[key])
+
+    left_out = sum(missed(reason) for reason in NOT_FOR_PLAN)
+    return Share(counted("requests") - left_out, counted("planned_hits"), counted("dynamic_hits"))
 
 
 def row_of(model: str, case: str, run: dict[str, Any], plain: dict[str, Any]) -> Row:
@@ -115,7 +129,10 @@ def failures(rows: list[Row]) -> list[str]:
 
 
 def markdown(rows: list[Row]) -> str:
-    """One line a case; for each model the hits of the rest of its iteration, of the next and of the last ones."""
+    """One line a case; for each model the hits of the rest of its iteration, of the next and of the last ones.
+
+    In brackets: with those that the arena served beside the slots.
+    """
     models = list(dict.fromkeys(row.model for row in rows))
     by_name = {(row.model, row.case): row for row in rows}
     head = ["case", *(f"{model}: rest / next / last %" for model in models), "losses and weights equal"]

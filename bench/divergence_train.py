@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from divergence_cases import CASES, Case, InterruptionError, Place
+from divergence_case import Case, InterruptionError, Place
+from divergence_cases import CASES
 from torch import Tensor, nn
 from train_gpt import Marks, digest_of
 from workload import PRESETS, Gpt, MasterWeightAdamW, token_batches
@@ -29,6 +30,7 @@ CPU = torch.device("cpu")
 # As many requests as the preset's, over less arithmetic.
 SMALL = {"hidden": 64, "ffn": 176, "vocab": 256, "sequence": 48}
 GUARD = 0x5A  # what every byte of a guarded tensor is
+COUNTED = ("requests", "planned_hits", "dynamic_hits", "misses", "gave_up", "unknown_frees", "arena_bytes")
 
 
 class Counts:
@@ -47,8 +49,7 @@ class Counts:
             return
         stats = self._stats()
         device = stats["devices"][0]
-        keys = ("requests", "planned_hits", "misses", "gave_up", "unknown_frees", "live_bytes", "arena_bytes")
-        point: dict[str, Any] = {key: device[key] for key in keys}
+        point: dict[str, Any] = {key: device[key] for key in COUNTED}
         self.points.append({"event": event, "iteration": iteration, **point})
 
 
