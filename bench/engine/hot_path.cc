@@ -3,8 +3,7 @@
 //
 //   ReplayIteration   allocate + free, served from the plan: time of an iteration over its pairs (to be <= 120 ns)
 //   ReplayStreams     the same, one request in 32 on a side stream that shares bytes with the main one, over a fence
-//   that
-//                     costs nothing: what keeping order costs besides the driver's calls
+//                     that costs nothing: what keeping order costs besides the driver's calls
 //   TimePairs         the same, each call timed: median, 99th and 99.9th percentile of a pair's two calls
 //   OutOfSync         requests that keep the matcher aligning: time a request
 //   MatcherInSync     the matcher alone
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/plan_engine.h"
 #include "tests/engine/corpus.h"
@@ -72,24 +72,13 @@ void ReplayIteration(benchmark::State& state, const std::string& name) {
 BENCHMARK_CAPTURE(ReplayIteration, gpt_dense, "gpt_dense")->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(ReplayIteration, megatron_vpp, "megatron_vpp_rank0")->Unit(benchmark::kMicrosecond);
 
-class FreeFence final : public StreamFence {
- public:
-  Event Record(StreamHandle) noexcept override { return ++last_; }
-  bool Wait(StreamHandle, Event) noexcept override { return true; }
-  bool Done(Event) noexcept override { return true; }
-  void Recycle(Event) noexcept override {}
-
- private:
-  Event last_ = 0;
-};
-
 void ReplayStreams(benchmark::State& state, const std::string& name) {
   constexpr std::uint32_t kEvery = 32;
   const Recorded& run = Run(name);
   DevicePlan plan = run.plan;
   std::vector<Entry>& entries = plan.cycle[0].entries;
   for (std::uint32_t i = 0; i < entries.size(); i += kEvery) entries[i].stream = 1;
-  FreeFence fence;
+  InstantFence fence;
   PlanEngine engine(plan, kBase, &fence);
   std::vector<void*> blocks(run.requests.size());
   for (auto _ : state) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/driver/host_driver.h"
+#include "allocator/engine/instant_fence.h"
 #include "allocator/runtime/device_runtime.h"
 #include "bench/replay/expandable_upstream.h"
 #include "bench/replay/live_ranges.h"
@@ -16,18 +17,6 @@ namespace {
 
 // More than any recorded run holds; the host driver only counts it.
 constexpr Bytes kDeviceBytes = Bytes{512} << 30;
-
-// Streams that have done everything as soon as it is asked for: what they cost is not measured here.
-class InstantFence final : public StreamFence {
- public:
-  Event Record(StreamHandle /*stream*/) noexcept override { return ++last_; }
-  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
-  bool Done(Event /*event*/) noexcept override { return true; }
-  void Recycle(Event /*event*/) noexcept override {}
-
- private:
-  Event last_ = 0;
-};
 
 // A device with a runtime on it, and the run's blocks there.
 class Bed {

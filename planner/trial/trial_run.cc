@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "allocator/engine/dynamic_space_options.h"
+#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/engine/stream_fence.h"
 #include "planner/analysis/held_bytes.h"
 #include "planner/analysis/sweep.h"
 
@@ -36,18 +36,6 @@ class Growth final : public ArenaBacking {
  private:
   PlanEngine* engine_ = nullptr;
   Bytes mapped_;
-};
-
-// Streams that have done everything as soon as it is asked for.
-class InstantFence final : public StreamFence {
- public:
-  Event Record(StreamHandle /*stream*/) noexcept override { return ++last_; }
-  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
-  bool Done(Event /*event*/) noexcept override { return true; }
-  void Recycle(Event /*event*/) noexcept override {}
-
- private:
-  Event last_ = 0;
 };
 
 struct TimedMark {
