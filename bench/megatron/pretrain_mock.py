@@ -138,26 +138,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def result() -> dict[str, Any]:
-    digest = hashlib.sha256()
-    for model in MODELS:
-        for parameter in model.parameters():
-            digest.update(parameter.detach().float().cpu().numpy().tobytes())
-    figures: dict[str, Any] = {
-        "megatron": megatron_version,
-        "torch": torch.__version__,
-        "weights_sha256": digest.hexdigest(),
-        "mode": stalloc.mode(),
-    }
+    """Memory first: the digest is not to be in it."""
+    figures: dict[str, Any] = {"megatron": megatron_version, "torch": torch.__version__, "mode": stalloc.mode()}
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats()
         figures |= {
             "device": torch.cuda.get_device_name(),
+            "device_bytes": torch.cuda.get_device_properties().total_memory,
             "held_peak_bytes": stats["reserved_bytes.all.peak"],
             "allocated_peak_bytes": stats["allocated_bytes.all.peak"],
             "alloc_retries": stats["num_alloc_retries"],
         }
     if stalloc.installed():
         figures["stalloc"] = stalloc.stats()
+    digest = hashlib.sha256()
+    for model in MODELS:
+        for parameter in model.parameters():
+            digest.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy())
+    figures["weights_sha256"] = digest.hexdigest()
     return figures
 
 

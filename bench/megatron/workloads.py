@@ -1,7 +1,8 @@
 """Megatron configurations by name; `python workloads.py NAME` prints one as arguments for pretrain_mock.py.
 
-All run on the published megatron-core wheel alone, without TransformerEngine and Apex. `h200` is the size that is
-measured; `tiny` has the same structure, for two processes on a CPU.
+All run on the published megatron-core wheel alone, without TransformerEngine and Apex. Sizes: `h200` is a model of
+1.7 billion parameters (experts: 3.5); `h200-short` fills as much memory in a fraction of the time, with narrower layers
+and fewer micro-batches, for machines lent by the minute; `tiny` has the same structure, for two processes on a CPU.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MOE = (
 SIZES = {
     "h200": "--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
     "--vocab-size 32000 --bf16",
+    "h200-short": "--hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
+    "--vocab-size 32000 --bf16",
     "tiny": "--hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 "
     "--vocab-size 512 --no-bias-swiglu-fusion --no-bias-dropout-fusion",
 }
@@ -34,7 +37,7 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """`micro` is the micro-batch size, `accumulated` how many of them make a step of one replica, per size."""
+    """`micro` is the micro-batch size, `accumulated` how many of them make a step of one replica; per size."""
 
     layers: dict[str, int]
     parallel: str
@@ -42,37 +45,41 @@ class Workload:
     micro: dict[str, int]
     accumulated: dict[str, int]
     options: str = ""
+    of_size: dict[str, str] = dataclasses.field(default_factory=dict)  # further options
 
     def arguments(self, size: str) -> list[str]:
         micro, batch = self.micro[size], self.micro[size] * self.accumulated[size] * self.replicas
         shape = f"--num-layers {self.layers[size]} --micro-batch-size {micro} --global-batch-size {batch}"
-        parts = [shape, SIZES[size], self.parallel, self.options, GPT, WITHOUT_EXTENSIONS]
+        parts = [shape, SIZES[size], self.parallel, self.options, self.of_size.get(size, ""), GPT, WITHOUT_EXTENSIONS]
         return " ".join(parts).split()
 
 
-_LAYERS = {"h200": 24, "tiny": 8}
-_MICRO = {"h200": 2, "tiny": 1}
+_LAYERS = {"h200": 24, "h200-short": 24, "tiny": 8}
+_MICRO = {"h200": 2, "h200-short": 2, "tiny": 1}
+_DOUBLE_MICRO = {**_MICRO, "h200-short": 4}
+_PIPELINED = {"h200": 16, "h200-short": 4, "tiny": 4}
+_ACCUMULATED = {"h200": 4, "h200-short": 2, "tiny": 2}
 _VPP = "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4"
 
 WORKLOADS = {
     # The case of the recorded traces: two pipeline ranks of four virtual stages each.
-    "pp2-vpp4": Workload(_LAYERS, _VPP, 1, _MICRO, {"h200": 16, "tiny": 4}, DISTRIBUTED_OPTIMIZER),
+    "pp2-vpp4": Workload(_LAYERS, _VPP, 1, _MICRO, _PIPELINED, DISTRIBUTED_OPTIMIZER),
+    # Checkpoints of the distributed optimizer are loaded only with Apex or TransformerEngine: the next two do without.
     "pp2-vpp4-recompute": Workload(
         _LAYERS,
         _VPP,
         1,
         _MICRO,
-        {"h200": 16, "tiny": 4},
-        f"{DISTRIBUTED_OPTIMIZER} --recompute-granularity full --recompute-method block --recompute-num-layers 1",
+        _PIPELINED,
+        "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
     ),
-    # Checkpoints of the distributed optimizer can be loaded only with Apex or TransformerEngine: this one does without.
-    "pp2": Workload(_LAYERS, "--pipeline-model-parallel-size 2", 1, _MICRO, {"h200": 16, "tiny": 4}),
+    "pp2": Workload(_LAYERS, "--pipeline-model-parallel-size 2", 1, _MICRO, _PIPELINED),
     "tp2": Workload(
         _LAYERS,
         "--tensor-model-parallel-size 2",
         1,
-        _MICRO,
-        {"h200": 4, "tiny": 2},
+        _DOUBLE_MICRO,
+        _ACCUMULATED,
         DISTRIBUTED_OPTIMIZER,
     ),
     "dp2": Workload(
@@ -80,18 +87,19 @@ WORKLOADS = {
         "",
         2,
         _MICRO,
-        {"h200": 4, "tiny": 2},
+        _ACCUMULATED,
         f"{DISTRIBUTED_OPTIMIZER} --overlap-grad-reduce --overlap-param-gather",
     ),
     "ep2-moe": Workload(
-        {"h200": 8, "tiny": 4},
+        {"h200": 8, "h200-short": 12, "tiny": 4},
         "--expert-model-parallel-size 2",
         2,
-        _MICRO,
-        {"h200": 4, "tiny": 2},
+        _DOUBLE_MICRO,
+        _ACCUMULATED,
         f"{DISTRIBUTED_OPTIMIZER} {MOE}",
+        {"h200-short": "--moe-ffn-hidden-size 2048"},
     ),
-    "dense": Workload(_LAYERS, "", 1, _MICRO, {"h200": 4, "tiny": 2}),  # one process
+    "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED),  # one process
 }
 
 

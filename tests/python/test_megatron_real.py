@@ -72,10 +72,11 @@ def compare(python: str, build: Path, directory: Path, *arguments: str) -> Compa
         "STALLOC_DEVICE": "cpu",
         "STALLOC_ROOT": str(ROOT),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{PACKAGE}:{os.environ.get('STALLOC_MEGATRON_PATH', '')}",
+        "PYTHONPATH": f"{PACKAGE}:{REAL}:{os.environ.get('STALLOC_MEGATRON_PATH', '')}",
     }
     command = [python, str(ROOT / "bench" / "megatron" / "compare.py"), "--size", "tiny", "--backend", "gloo"]
     command += ["--entry", str(REAL / "pretrain_on_cpu.py"), "--output", str(directory), "--port", str(port)]
+    command += ["--import-first", "cuda_on_cpu", "megatron.training"]
     done = run([*command, *arguments], environment)
     assert done.code == 0, done.err[-4000:]
     return Compared(directory)

@@ -5,7 +5,11 @@ For Megatron, which asks for device "cuda" everywhere. Import it first. Covers w
 
 from __future__ import annotations
 
-import contextlib
+import os
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling dozens of small functions for the CPU takes minutes
+
+import contextlib  # isort: skip
 import types
 from typing import Any
 

@@ -1,9 +1,7 @@
 """bench/megatron/pretrain_mock.py on a machine without a GPU."""
 
-import os
-
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling dozens of small functions for the CPU takes minutes
 import cuda_on_cpu  # isort: skip
+import os
 import runpy
 import sys
 from pathlib import Path

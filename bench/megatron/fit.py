@@ -1,0 +1,188 @@
+"""A memory cap between what Alloc holds and what expandable segments hold: who trains under it, and how fast.
+
+    python bench/megatron/fit.py --round DIR --output DIR2 --size h200-short --report OUT     # behind round.py
+
+The workload is the one of --round (round.py's --output) whose peers hold most beyond Alloc, and its plans are used;
+where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
+--margin: `torch.cuda.set_per_process_memory_fraction` in all modes. Each mode trains --iterations under it. A mode that
+runs out of memory then recomputes more and more layers of each model chunk until it trains; throughput is tokens per
+second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compare import Comparison, add_arguments, write_json
+from figures import GIB, Result, quiet_step_ms
+from workloads import WORKLOADS
+
+MODES = ("alloc", "native", "expandable")
+_MARGIN = 64 << 20  # bytes; what PyTorch's allocator takes at a time is at most 20 MiB for small blocks
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--round", type=Path, help="what round.py has left")
+    parser.add_argument("--workload", choices=WORKLOADS, default="pp2-vpp4", help="where there is no round")
+    parser.add_argument("--margin", type=int, default=_MARGIN, help="bytes beside what Alloc held")
+    parser.add_argument("--fraction", type=float, help="the cap, as a part of the device's memory")
+    parser.add_argument("--most-recomputed", type=int, default=3, help="layers of a chunk")
+    parser.add_argument("--report", type=Path, required=True)
+    add_arguments(parser)
+    return parser.parse_args()
+
+
+def held_by_mode(document: dict[str, Any]) -> dict[str, int]:
+    """The most that a rank held, per mode that ended well."""
+    held: dict[str, int] = {}
+    for row in document["rows"]:
+        if row["held_bytes"] and document["results"][row["mode"]]["exit_code"] == 0:
+            held[row["mode"]] = max(held.get(row["mode"], 0), row["held_bytes"])
+    return held
+
+
+def rounds_documents(directory: Path | None) -> dict[str, dict[str, Any]]:
+    """Of the workloads that can serve: measured, and not already recomputed."""
+    paths = sorted(directory.glob("*/results.json")) if directory is not None else []
+    documents = {path.parent.name: json.loads(path.read_text()) for path in paths}
+    return {
+        name: document
+        for name, document in documents.items()
+        if {"alloc", "expandable"} <= held_by_mode(document).keys() and "--recompute-method" not in document["workload"]
+    }
+
+
+def waste(document: dict[str, Any]) -> float:
+    held = held_by_mode(document)
+    return held["expandable"] / held["alloc"]
+
+
+class Fit:
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self.chosen = chosen
+        self.runs: list[dict[str, Any]] = []
+        self.environment: dict[str, str] = {}
+        documents = rounds_documents(chosen.round)
+        if documents:
+            self.workload = max(documents, key=lambda name: waste(documents[name]))
+            self.measured = documents[self.workload]
+            self.plan = chosen.round / self.workload / "plan"
+            self.environment = self.measured["environment"]
+        else:
+            self.workload = chosen.workload
+            self.measured = self._measure()
+            self.plan = chosen.output / "measured" / "plan"
+
+    def run(self) -> bool:
+        """True where Alloc trained under the cap."""
+        held = held_by_mode(self.measured)
+        total = next(rank["device_bytes"] for rank in self.measured["results"]["alloc"]["ranks"])
+        self.fraction = self.chosen.fraction or (held["alloc"] + self.chosen.margin) / total
+        self.cap_bytes = int(self.fraction * total)
+        self.held = held
+        for mode in MODES:
+            for layers in range(self.chosen.most_recomputed + 1):
+                if self._train(mode, layers)["exit_code"] == 0:
+                    break
+        return any(run["mode"] == "alloc" and run["trained"] for run in self.runs)
+
+    def _measure(self) -> dict[str, Any]:
+        modes = ["trace", "alloc", "expandable"]
+        comparison = Comparison(self.chosen, self.workload, modes, output=self.chosen.output / "measured")
+        for mode in _running(comparison):
+            comparison.run(mode)
+        return comparison.document()
+
+    def _train(self, mode: str, layers: int) -> Result:
+        """Under the cap; with `layers` of each chunk recomputed, which needs a trace of its own for Alloc."""
+        output = self.chosen.output / f"{mode}-recompute{layers}"
+        recompute = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}".split()
+        extra = [*(recompute if layers else []), "--memory-fraction", repr(self.fraction)]
+        modes = ["trace", "alloc"] if mode == "alloc" and layers else [mode]
+        if mode == "alloc" and not layers:
+            shutil.copytree(self.plan, output / "plan", dirs_exist_ok=True)
+        comparison = Comparison(
+            self.chosen, self.workload, modes, output=output, extra=extra, environment=self.environment
+        )
+        for each in _running(comparison):
+            comparison.run(each)
+        result = comparison.results[mode]
+        self._add(mode, layers, comparison)
+        return result
+
+    def _add(self, mode: str, layers: int, comparison: Comparison) -> None:
+        result = comparison.results[mode]
+        step = quiet_step_ms(result)
+        arguments = WORKLOADS[self.workload].arguments(self.chosen.size)
+        tokens = _number(arguments, "--global-batch-size") * _number(arguments, "--seq-length")
+        rows = comparison.document()["rows"]
+        self.runs.append(
+            {
+                "mode": mode,
+                "recomputed_layers_of_a_chunk": layers,
+                "trained": result["exit_code"] == 0,
+                "out_of_memory": result["out_of_memory"],
+                "step_ms": step,
+                "tokens_per_second": tokens / step * 1e3 if step and result["exit_code"] == 0 else None,
+                "held_bytes": [row["held_bytes"] for row in rows if row["mode"] == mode],
+                "losses": result["losses"],
+                "alloc_retries": [rank.get("alloc_retries") for rank in result["ranks"]],
+                "wall_seconds": result["wall_seconds"],
+            }
+        )
+        self._write()
+
+    def _write(self) -> None:
+        self.chosen.report.mkdir(parents=True, exist_ok=True)
+        document = {
+            "workload": self.workload,
+            "arguments": WORKLOADS[self.workload].arguments(self.chosen.size),
+            "held_uncapped_bytes": self.held,
+            "fraction": self.fraction,
+            "cap_bytes": self.cap_bytes,
+            "runs": self.runs,
+        }
+        write_json(self.chosen.report / "fit.json", document)
+        (self.chosen.report / "fit.txt").write_text(self._table())
+        print(self._table().splitlines()[-1], flush=True)
+
+    def _table(self) -> str:
+        uncapped = ", ".join(f"{mode} {held / GIB:.3f}" for mode, held in self.held.items())
+        lines = [
+            f"{self.workload}: cap {self.cap_bytes / GIB:.3f} GiB (fraction {self.fraction:.5f}); without: {uncapped}",
+            f"{'mode':12}{'recomputed':>11}{'held GiB, per rank':>24}{'step ms':>10}{'tokens/s':>10}  outcome",
+        ]
+        for run in self.runs:
+            held = ", ".join(f"{count / GIB:.3f}" for count in run["held_bytes"] if count)
+            speed = f"{run['tokens_per_second']:.0f}" if run["tokens_per_second"] else "-"
+            step = f"{run['step_ms']:.1f}" if run["trained"] and run["step_ms"] else "-"
+            failure = "out of memory" if run["out_of_memory"] else "failed"
+            outcome = "trains" if run["trained"] else f"{failure} after {len(run['losses'])} iterations"
+            lines.append(
+                f"{run['mode']:12}{run['recomputed_layers_of_a_chunk']:11}{held:>24}{step:>10}{speed:>10}  {outcome}"
+            )
+        return "\n".join([*lines, ""])
+
+
+def _running(comparison: Comparison) -> Iterator[str]:
+    """Its modes, with their processes; those end with the loop."""
+    comparison.prepare()
+    try:
+        yield from comparison.modes
+    finally:
+        comparison.end()
+
+
+def _number(arguments: list[str], name: str) -> int:
+    return int(arguments[arguments.index(name) + 1])
+
+
+if __name__ == "__main__":
+    sys.exit(not Fit(parse_arguments()).run())
