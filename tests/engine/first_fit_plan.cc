@@ -37,19 +37,22 @@ std::vector<ReplayStep> StepsOf(const std::vector<CorpusAllocation>& requests) {
 DevicePlan FirstFitPlan(const std::vector<CorpusAllocation>& requests) {
   DevicePlan plan;
   plan.slots.resize(requests.size());
+  Script script = ScriptOf(requests);
   std::map<Offset, Bytes> live;
+  std::uint32_t position = 0;  // of the last request
   for (const ReplayStep& step : StepsOf(requests)) {
     Slot& slot = plan.slots[step.request];
     if (!step.allocate) {
       live.erase(slot.offset);
+      script.entries[step.request].expected_life = position + 1 - step.request;
       continue;
     }
+    position = step.request;
     slot.capacity = BlockBytes(requests[step.request].bytes);
     slot.offset = LowestGap(live, slot.capacity);
     live[slot.offset] = slot.capacity;
     plan.arena_bytes = std::max(plan.arena_bytes, slot.offset + slot.capacity);
   }
-  Script script = ScriptOf(requests);
   for (std::uint32_t i = 0; i < requests.size(); ++i) script.entries[i].slot = i;
   script.phases.push_back({Mark{MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}, 0});
   plan.streams.push_back({});

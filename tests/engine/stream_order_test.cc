@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -60,15 +61,48 @@ DevicePlan PlanOnStreams(const std::vector<CorpusAllocation>& program, const Str
   return plan;
 }
 
+// Who is served: what has a slot, or also what has none, from idle room and above the plan's height.
+enum class Served : std::uint8_t { kSlots, kEverything };
+
+// Maps whatever the engine asks for.
+class Growth final : public ArenaBacking {
+ public:
+  explicit Growth(Bytes mapped) : mapped_(mapped) {}
+  void Feed(PlanEngine* engine) {
+    engine_ = engine;
+    engine->SetBacking(this);
+  }
+  bool Back(Offset offset, Bytes bytes) noexcept override {
+    const std::lock_guard lock(mutex_);
+    mapped_ = std::max(mapped_, offset + bytes);
+    engine_->Extend(mapped_);
+    return true;
+  }
+
+ private:
+  PlanEngine* engine_ = nullptr;
+  std::mutex mutex_;
+  Bytes mapped_;
+};
+
 class OrderRun {
  public:
-  OrderRun(std::uint64_t seed, std::size_t requests, const Streams& streams, SimulatedDevice::Habits habits)
+  OrderRun(std::uint64_t seed, std::size_t requests, const Streams& streams, SimulatedDevice::Habits habits,
+           Served served = Served::kSlots)
       : random_(seed),
         streams_(streams),
         program_(RandomProgram(requests, 16 << 10, random_)),
         plan_(PlanOnStreams(program_, streams, random_)),
-        device_(static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment), seed, habits),
-        engine_(plan_, kBase, &device_) {}
+        dynamic_(served == Served::kEverything ? DynamicSpaceOptions{.limit_bytes = 2 * plan_.arena_bytes,
+                                                                     .mapped_bytes = plan_.arena_bytes,
+                                                                     .least_bytes = 1}
+                                               : DynamicSpaceOptions{}),
+        device_(static_cast<std::uint32_t>(std::max(plan_.arena_bytes, dynamic_.limit_bytes) / kBlockAlignment), seed,
+                habits),
+        growth_(plan_.arena_bytes),
+        engine_(plan_, kBase, &device_, dynamic_) {
+    growth_.Feed(&engine_);
+  }
 
   void RunIteration(const Divergence& divergence, int threads) {
     iteration_ = Diverge(program_, divergence, random_);
@@ -79,6 +113,7 @@ class OrderRun {
       blocks_[i].stream = HandleOf(plan_.cycle[0].entries[std::min(i, program_.size() - 1)].stream);
       if (Happens(streams_.strayed)) blocks_[i].stream = random_() % 12;
       if (Happens(streams_.recorded)) blocks_[i].also = 1 + random_() % 14;
+      blocks_[i].parallel = dynamic_.limit_bytes > 0 && Happens(0.02);
     }
     engine_.OnMark(MarkOf(MarkKind::kIteration));
     ++iterations_;
@@ -106,12 +141,17 @@ class OrderRun {
     const EngineStats stats = engine_.Stats();
     return static_cast<double>(stats.planned_hits) / static_cast<double>(stats.requests);
   }
+  [[nodiscard]] double ShareBeside() const {
+    const EngineStats stats = engine_.Stats();
+    return static_cast<double>(stats.dynamic_hits) / static_cast<double>(stats.requests);
+  }
 
  private:
   struct Block {
     void* pointer = nullptr;
     StreamHandle stream = 0;
     StreamHandle also = 0;  // 0: no other stream
+    bool parallel = false;  // asked for from a parallel region
     std::uint32_t lo = 0;
     std::uint32_t hi = 0;
   };
@@ -140,7 +180,8 @@ class OrderRun {
   }
 
   void Allocate(Block& block, Bytes bytes) {
-    block.pointer = engine_.Allocate(bytes, block.stream).pointer;
+    block.pointer = block.parallel ? engine_.AllocateUnexpected(bytes, block.stream, MissReason::kParallel).pointer
+                                   : engine_.Allocate(bytes, block.stream).pointer;
     if (block.pointer == nullptr) return;
     block.lo = static_cast<std::uint32_t>((static_cast<std::byte*>(block.pointer) - kBase) / kBlockAlignment);
     block.hi = block.lo + static_cast<std::uint32_t>(BlockBytes(bytes) / kBlockAlignment);
@@ -173,7 +214,9 @@ class OrderRun {
   const Streams streams_;
   const std::vector<CorpusAllocation> program_;
   const DevicePlan plan_;
+  const DynamicSpaceOptions dynamic_;
   SimulatedDevice device_;
+  Growth growth_;
   PlanEngine engine_;
   StressIteration iteration_;
   std::vector<Block> blocks_;
@@ -267,6 +310,46 @@ TEST_P(StreamOrderTest, EventsAreGivenBack) {
   EXPECT_TRUE(run.engine().LiveBlocks().empty());
 }
 
+TEST_P(StreamOrderTest, BlocksBesideTheSlotsStayInOrder) {
+  OrderRun run(GetParam(), 600, {.recorded = 0.1, .strayed = 0.05, .rotate = GetParam() % 2 == 0}, {.refuses = 0.05},
+               Served::kEverything);
+  for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 1);
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_GT(run.HitRate(), 0.1);
+  EXPECT_GT(run.ShareBeside(), 0.1);
+  run.Finish();
+}
+
+TEST_P(StreamOrderTest, BlocksBesideTheSlotsOfAPlanOfOneStreamStayInOrder) {
+  OrderRun run(GetParam(), 500, {.planned = 1, .recorded = 0.02, .strayed = 0.1}, {}, Served::kEverything);
+  for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 1);
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_GT(run.ShareBeside(), 0.1);
+  run.Finish();
+  OrderRun faithful(GetParam(), 500, {.planned = 1, .recorded = 0}, {}, Served::kEverything);
+  for (int i = 0; i < 4; ++i) faithful.RunIteration(kMuch, 1);
+  EXPECT_EQ(faithful.engine().Stats().stream_events, 0u) << "one stream needs no events";
+}
+
+TEST_P(StreamOrderTest, ThreadsThatDivergeBesideTheSlotsStayInOrder) {
+  OrderRun run(GetParam(), 800, {.planned = 4, .recorded = 0.1, .strayed = 0.05, .per_thread = true}, {.refuses = 0.02},
+               Served::kEverything);
+  std::atomic<bool> stop{false};
+  std::thread observer([&] {
+    while (!stop) {
+      const std::string broken = run.engine().CheckInvariants();
+      EXPECT_EQ(broken, "");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (int i = 0; i < 8; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 4);
+  stop = true;
+  observer.join();
+  EXPECT_EQ(run.device().violations(), 0u);
+  EXPECT_GT(run.ShareBeside(), 0.1);
+  run.Finish();
+}
+
 // The simulation itself: a device that does not do what it says is found out.
 TEST_P(StreamOrderTest, ADeviceThatDoesNotOrderIsFoundOut) {
   for (const SimulatedDevice::Habits& habits :
@@ -275,6 +358,9 @@ TEST_P(StreamOrderTest, ADeviceThatDoesNotOrderIsFoundOut) {
     OrderRun run(GetParam(), 600, {}, habits);
     for (int i = 0; i < 4; ++i) run.RunIteration(kNone, 1);
     EXPECT_GT(run.device().violations(), 0u);
+    OrderRun beside(GetParam(), 600, {}, habits, Served::kEverything);
+    for (int i = 0; i < 4; ++i) beside.RunIteration(kMuch, 1);
+    EXPECT_GT(beside.device().violations(), 0u);
   }
 }
 
