@@ -18,6 +18,7 @@
 
 #include "allocator/engine/plan_engine.h"
 #include "tests/engine/stress_program.h"
+#include "tests/engine/stress_seeds.h"
 
 namespace stalloc {
 namespace {
@@ -342,7 +343,7 @@ TEST_P(EngineStressTest, MarksFencesAndDeactivationMayComeAtAnyTime) {
   EXPECT_EQ(run.engine().Stats().live_blocks, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EngineStressTest, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineStressTest, StressSeeds(4));
 
 }  // namespace
 }  // namespace stalloc

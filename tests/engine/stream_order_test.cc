@@ -14,6 +14,7 @@
 #include "allocator/engine/plan_engine.h"
 #include "tests/engine/simulated_device.h"
 #include "tests/engine/stress_program.h"
+#include "tests/engine/stress_seeds.h"
 
 namespace stalloc {
 namespace {
@@ -364,7 +365,7 @@ TEST_P(StreamOrderTest, ADeviceThatDoesNotOrderIsFoundOut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, StreamOrderTest, testing::Range<std::uint64_t>(1, 9));
+INSTANTIATE_TEST_SUITE_P(Seeds, StreamOrderTest, StressSeeds(8));
 
 }  // namespace
 }  // namespace stalloc

@@ -1,13 +1,16 @@
 // The engine over operations that a byte string spells: a small plan, then allocations of expected, known and unknown
-// sizes, frees of live and of dead addresses, marks of every kind, streams recorded, ranges withdrawn, the plan given
-// up. After every operation the engine's own invariants hold, and those of a model that knows where each block lies:
-// no two share a byte, none leaves the arena, frees return what was allocated.
+// sizes, from parallel regions, too, frees of live and of dead addresses, marks of every kind, streams recorded, chunks
+// withdrawn and mapped again, the plan given up; with slots alone or with room beside them, with a fence or without.
+// The engine's own invariants hold, and those of a model that knows where each block lies: no two share a byte, none
+// leaves what is mapped, frees return what was allocated.
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/plan_engine.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -17,6 +20,9 @@ namespace {
 constexpr std::size_t kMostOperations = 2000;
 constexpr std::size_t kCheckEvery = 16;  // operations between two walks over everything
 constexpr std::uint32_t kArenaGranules = 4096;
+constexpr std::uint32_t kMostGranules = 6144;  // where it may grow
+constexpr std::uint32_t kChunkGranules = 256;
+constexpr std::uint32_t kChunks = kArenaGranules / kChunkGranules;
 
 // Two of CUDA's handles (1 and 2) mean default streams; these are streams of their own.
 constexpr StreamHandle kStreams[] = {0, 0x1000, 0x2000};
@@ -59,6 +65,8 @@ Script ReadScript(Bytestream& input, DevicePlan& plan) {
     entry.entry_class = static_cast<EntryClass>(1 + input.Below(4));
     entry.bytes = entry.min_bytes = entry.max_bytes = (1 + Bytes{input.Below(24)}) * kBlockAlignment;
     if (entry.entry_class == EntryClass::kDynamic) entry.max_bytes += Bytes{input.Below(8)} * kBlockAlignment;
+    entry.expected_life = input.Below(80);
+    entry.stream = input.Below(8) == 0 ? 1 : 0;
     if (input.Below(8) != 0) {
       const auto granules = static_cast<std::uint32_t>(entry.max_bytes / kBlockAlignment);
       entry.slot = static_cast<std::uint32_t>(plan.slots.size());
@@ -75,30 +83,73 @@ Script ReadScript(Bytestream& input, DevicePlan& plan) {
 DevicePlan ReadPlan(Bytestream& input) {
   DevicePlan plan;
   plan.arena_bytes = Bytes{kArenaGranules} * kBlockAlignment;
-  plan.streams.push_back({});
+  plan.streams.resize(2);
   for (std::uint32_t count = input.Below(3); count > 0; --count) plan.prologue.push_back(ReadScript(input, plan));
   for (std::uint32_t count = 1 + input.Below(2); count > 0; --count) plan.cycle.push_back(ReadScript(input, plan));
   return plan;
 }
 
+// Who owns the arena: what is mapped of it.
+class Mapping final : public ArenaBacking {
+ public:
+  bool Back(Offset offset, Bytes bytes) noexcept override {
+    if (full_) return false;
+    for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      if (BeginOf(chunk) < offset + bytes && offset < BeginOf(chunk + 1)) Restore(chunk);
+    }
+    if (offset + bytes > end_) engine_->Extend(end_ = offset + bytes);
+    return true;
+  }
+
+  void Feed(PlanEngine* engine) {
+    engine_ = engine;
+    engine->SetBacking(this);
+  }
+  bool Withdraw(std::uint32_t chunk) {
+    const bool withdrawn = engine_->Withdraw(BeginOf(chunk), BeginOf(1));
+    Require(!withdrawn || !withdrawn_[chunk], "what is withdrawn cannot be withdrawn again");
+    withdrawn_[chunk] = withdrawn_[chunk] || withdrawn;
+    return withdrawn;
+  }
+  void Restore(std::uint32_t chunk) noexcept {
+    if (withdrawn_[chunk]) engine_->Restore(BeginOf(chunk), BeginOf(1));
+    withdrawn_[chunk] = false;
+  }
+  // From now on, or no longer.
+  void SetFull(bool full) { full_ = full; }
+
+  [[nodiscard]] static Offset BeginOf(std::uint32_t chunk) { return Bytes{chunk} * kChunkGranules * kBlockAlignment; }
+  [[nodiscard]] bool IsWithdrawn(std::uint32_t chunk) const { return withdrawn_[chunk]; }
+  [[nodiscard]] bool IsMapped(Offset offset, Bytes bytes) const {
+    for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      if (withdrawn_[chunk] && BeginOf(chunk) < offset + bytes && offset < BeginOf(chunk + 1)) return false;
+    }
+    return offset + bytes <= end_;
+  }
+
+ private:
+  PlanEngine* engine_ = nullptr;
+  bool withdrawn_[kChunks] = {};
+  bool full_ = false;
+  Offset end_ = Bytes{kArenaGranules} * kBlockAlignment;
+};
+
+struct Kind {
+  bool beside = false;  // requests without a slot are served, too
+  bool fence = false;
+};
+
 // The engine and what must be true of it.
 class Checked {
  public:
-  explicit Checked(const DevicePlan& plan) : engine_(plan, kBase, nullptr), arena_bytes_(plan.arena_bytes) {}
+  Checked(const DevicePlan& plan, Kind kind)
+      : kind_(kind), engine_(plan, kBase, kind.fence ? &fence_ : nullptr, OptionsOf(kind)) {
+    mapping_.Feed(&engine_);
+  }
 
-  void Allocate(Bytes requested, StreamHandle stream) {
-    const PlanEngine::Allocation allocation = engine_.Allocate(requested, stream);
-    Require((allocation.pointer == nullptr) == (allocation.reason != MissReason::kNone), "a miss has a reason");
-    if (allocation.pointer == nullptr) return;
-    const auto offset = static_cast<Offset>(static_cast<std::byte*>(allocation.pointer) - kBase);
-    const Bytes bytes = BlockBytes(requested);
-    Require(offset % kBlockAlignment == 0 && offset + bytes <= arena_bytes_, "a block lies in the arena");
-    const auto next = occupied_.lower_bound(offset);
-    Require(next == occupied_.end() || offset + bytes <= next->first, "no block runs into the next one");
-    Require(next == occupied_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
-            "no block begins in another one");
-    Require(!given_up_, "a plan that was given up serves nothing");
-    occupied_[offset] = {bytes, stream, true, false};
+  void Allocate(Bytes requested, StreamHandle stream) { Enter(engine_.Allocate(requested, stream), requested, stream); }
+  void AllocateUnexpected(Bytes requested, StreamHandle stream) {
+    Enter(engine_.AllocateUnexpected(requested, stream, MissReason::kParallel), requested, stream);
   }
 
   void FreeLive(std::uint32_t choice) {
@@ -123,7 +174,7 @@ class Checked {
     const auto block = Live(choice);
     if (block == occupied_.end()) return;
     engine_.RecordStream(kBase + block->first, stream);
-    block->second.retained = block->second.retained || stream != block->second.stream;
+    block->second.retained = block->second.retained || (!kind_.fence && stream != block->second.stream);
   }
 
   void Look(Offset offset) const {
@@ -150,6 +201,19 @@ class Checked {
     given_up_ = true;
   }
 
+  // Without a fence the model knows all that can be in the way.
+  void Withdraw(std::uint32_t chunk) {
+    const auto [begin, end] = std::pair(Mapping::BeginOf(chunk), Mapping::BeginOf(chunk + 1));
+    const bool in_the_way = std::any_of(occupied_.begin(), occupied_.end(), [&](const auto& block) {
+      return block.first < end && begin < block.first + block.second.bytes;
+    });
+    const bool possible = !in_the_way && !mapping_.IsWithdrawn(chunk);
+    const bool withdrawn = mapping_.Withdraw(chunk);
+    Require(kind_.fence ? possible || !withdrawn : possible == withdrawn, "what is idle, and no more, is withdrawn");
+  }
+  void Restore(std::uint32_t chunk) { mapping_.Restore(chunk); }
+  void SetFull(bool full) { mapping_.SetFull(full); }
+
  private:
   struct Known {
     Bytes bytes;
@@ -159,14 +223,38 @@ class Checked {
   };
   using Blocks = std::map<Offset, Known>;
 
+  static DynamicSpaceOptions OptionsOf(Kind kind) {
+    if (!kind.beside) return {};
+    return {.limit_bytes = Bytes{kMostGranules} * kBlockAlignment,
+            .mapped_bytes = Bytes{kArenaGranules} * kBlockAlignment,
+            .least_bytes = 2 * kBlockAlignment};
+  }
+
+  void Enter(const PlanEngine::Allocation& allocation, Bytes requested, StreamHandle stream) {
+    Require(allocation.pointer != nullptr || allocation.reason != MissReason::kNone, "a miss has a reason");
+    if (allocation.pointer == nullptr) return;
+    Require(kind_.beside || allocation.reason == MissReason::kNone, "only slots are served");
+    const auto offset = static_cast<Offset>(static_cast<std::byte*>(allocation.pointer) - kBase);
+    const Bytes bytes = BlockBytes(requested);
+    Require(offset % kBlockAlignment == 0 && mapping_.IsMapped(offset, bytes), "a block lies where memory is");
+    const auto next = occupied_.lower_bound(offset);
+    Require(next == occupied_.end() || offset + bytes <= next->first, "no block runs into the next one");
+    Require(next == occupied_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
+            "no block begins in another one");
+    Require(!given_up_, "a plan that was given up serves nothing");
+    occupied_[offset] = {bytes, stream, true, false};
+  }
+
   [[nodiscard]] Blocks::iterator Live(std::uint32_t choice) {
     if (occupied_.empty()) return occupied_.end();
     const auto block = std::next(occupied_.begin(), choice % static_cast<std::uint32_t>(occupied_.size()));
     return block->second.live ? block : occupied_.end();
   }
 
+  const Kind kind_;
+  InstantFence fence_;
+  Mapping mapping_;
   PlanEngine engine_;
-  const Bytes arena_bytes_;
   Blocks occupied_;
   std::uint64_t unknown_frees_ = 0;
   bool given_up_ = false;
@@ -192,7 +280,7 @@ class Expected {
 };
 
 void Operate(Bytestream& input, Checked& engine, Expected& expected) {
-  switch (input.Next() % 16) {
+  switch (input.Next() % 20) {
     case 0:
       return engine.Allocate((1 + Bytes{input.Below(24)}) * kBlockAlignment, 0);
     case 1:
@@ -204,9 +292,9 @@ void Operate(Bytestream& input, Checked& engine, Expected& expected) {
     case 4:
       return engine.RecordStream(input.Below(64), kStreams[input.Below(3)]);
     case 5:
-      return engine.FreeAnything(Bytes{input.Below(kArenaGranules)} * kBlockAlignment);
+      return engine.FreeAnything(Bytes{input.Below(kMostGranules)} * kBlockAlignment);
     case 6:
-      return engine.Look(input.Below(kArenaGranules) * kBlockAlignment + input.Next());
+      return engine.Look(input.Below(kMostGranules) * kBlockAlignment + input.Next());
     case 7:
       return engine.Mark(ReadMark(input));
     case 8:
@@ -215,8 +303,16 @@ void Operate(Bytestream& input, Checked& engine, Expected& expected) {
     case 10:
     case 11:
       return engine.FreeLive(input.Below(4096));
+    case 12:
+      return engine.AllocateUnexpected(1 + Bytes{input.Below(20'000)}, kStreams[input.Below(3)]);
+    case 13:
+      return engine.Withdraw(input.Below(kChunks));
+    case 14:
+      return engine.Restore(input.Below(kChunks));
+    case 15:
+      return engine.SetFull(input.Below(2) == 0);
     default:
-      return engine.Allocate(expected.Next() - input.Next() % 2, 0);
+      return engine.Allocate(expected.Next() - input.Next() % 2, kStreams[input.Below(8) == 0 ? 1 : 0]);
   }
 }
 
@@ -238,9 +334,10 @@ std::vector<std::string> Seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace stalloc::fuzz;  // NOLINT
   Bytestream input(data, size);
+  const std::uint8_t kind = input.Next();
   const stalloc::DevicePlan plan = ReadPlan(input);
   Expected expected(plan);
-  Checked engine(plan);
+  Checked engine(plan, {.beside = (kind & 1) != 0, .fence = (kind & 2) != 0});
   for (std::size_t operation = 0; operation < kMostOperations && !input.empty(); ++operation) {
     Operate(input, engine, expected);
     if (operation % kCheckEvery == 0) engine.Check();
