@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allocator/base/log.h"
+#include "allocator/runtime/device_plans.h"
 #include "allocator/runtime/files.h"
 #include "allocator/runtime/fingerprint_check.h"
 #include "allocator/runtime/oom_report.h"
@@ -51,7 +52,7 @@ struct Session::Impl {
 
   mutable std::mutex mutex;  // guards all below
   Fingerprint fingerprint;
-  std::optional<Plan> plan;  // Alloc
+  std::optional<DevicePlans> plans;  // Alloc
   std::string degraded;
   std::string failure;
   struct Device {
@@ -68,7 +69,7 @@ struct Session::Impl {
   [[nodiscard]] Fingerprint OfPlan() const;
   Status LoadPlan();
   void OpenReports();
-  [[nodiscard]] std::string PlanTrouble(DeviceIndex device) const;
+  [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
   void Degrade(const std::string& why, bool logged);
   void WriteObserved();
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence);
@@ -108,7 +109,7 @@ Status Session::Impl::LoadPlan() {
     Log(LogSeverity::kWarning, "the plan was traced with another program (%s); it is used all the same",
         script.c_str());
   }
-  plan = std::move(read).value();
+  plans.emplace(std::move(read).value(), config.plan_rank.value_or(config.rank) != config.rank);
   return Ok{};
 }
 
@@ -159,13 +160,22 @@ void Session::Impl::Degrade(const std::string& why, bool logged) {
 
 // Devices -------------------------------------------------------------------------------------------------------------
 
-// Why the plan does not fit this device; empty: it does. REQUIRES: mutex is held, there is a plan.
-std::string Session::Impl::PlanTrouble(DeviceIndex device) const {
-  std::vector<std::string> differences = Differences(plan->fingerprint, OfPlan());
-  const std::string other = DeviceDifference(*plan, device);
+// The plan's part for this device; null, and it is said why, where there is none or it does not fit. REQUIRES: mutex is
+// held, there is a plan.
+const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
+  const std::string other = DeviceDifference(plans->plan(), device);
+  if (plans->taken() && !other.empty()) {
+    Log(LogSeverity::kWarning, "the plan %s serves another device; what is allocated on this one is not planned (%s)",
+        config.PlanPath().c_str(), other.c_str());
+    return nullptr;
+  }
+  std::vector<std::string> differences = Differences(plans->plan().fingerprint, OfPlan());
+  if (differences.empty()) {
+    if (const DevicePlan* const found = plans->Take(device); found != nullptr) return found;
+  }
   if (!other.empty()) differences.push_back(other);
-  if (differences.empty()) return {};
-  return "the plan " + config.PlanPath() + " was made for another device: " + Join(differences);
+  Degrade("the plan " + config.PlanPath() + " was made for another device: " + Join(differences), /*logged=*/false);
+  return nullptr;
 }
 
 // REQUIRES: mutex is held.
@@ -180,15 +190,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .exact = !config.trace_fast,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get()};
-  if (plan.has_value()) {
-    if (const std::string trouble = PlanTrouble(device); !trouble.empty()) {
-      Degrade(trouble, /*logged=*/false);
-    } else {
-      for (const DevicePlan& one : plan->devices) {
-        if (one.device == device) parts.plan = &one;
-      }
-    }
-  }
+  if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);

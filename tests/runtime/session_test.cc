@@ -328,6 +328,67 @@ TEST_F(DevicePolicyTest, AGpusPlanIsRefusedOnTheCpu) {
   ExpectDeviceRefused(kCpuDevice, Cpu(), HasSubstr("device: plan cuda:0, this run cpu"));
 }
 
+// A program that also computes on a device which the plan does not have.
+TEST_F(DevicePolicyTest, AnotherDeviceThanThePlansIsSaidToBeUnplannedAndThePlanIsServed) {
+  Write(SmallPlan());
+  Config config = ConfigFor(Mode::kAlloc);
+  config.strict = true;
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const planned = AddCpu(*session);
+  ASSERT_NE(planned, nullptr);
+  Fingerprint gpu;
+  gpu.device_name = "NVIDIA T4";
+  DeviceRuntime* const other = session->AddDevice(1, &upstream_, driver_.get(), nullptr, gpu);
+  ASSERT_NE(other, nullptr) << session->failure();
+  EXPECT_THAT(log_.text(), AllOf(HasSubstr("serves another device"), HasSubstr("not planned"),
+                                 HasSubstr("device: plan cpu, this run cuda:1"), Not(HasSubstr("the run goes on"))));
+  EXPECT_EQ(log_.lines(), 1u);
+  EXPECT_EQ(session->degraded(), "");
+  session->Mark(IterationMark(0));
+  void* const here = planned->Allocate(100 * kKiB, 0, Origin::kProgram);
+  void* const there = other->Allocate(100 * kKiB, 0, Origin::kProgram);
+  EXPECT_TRUE(planned->Owns(here));
+  EXPECT_FALSE(other->Owns(there));
+  planned->Free(here);
+  other->Free(there);
+}
+
+// A replica's plan was traced on the replica's GPU; this rank has another one of the same node.
+TEST_F(DevicePolicyTest, AReplicasPlanOfOneGpuServesTheFirstGpuOfThisRank) {
+  Plan plan = PlanFor(PlanBuilder(0).Each(100 * kKiB).Build());
+  plan.fingerprint.world_size = 4;
+  plan.fingerprint.device_name = "NVIDIA H200";
+  Write(plan);
+  Fingerprint gpu;
+  gpu.device_name = "NVIDIA H200";
+  Config config = ConfigFor(Mode::kAlloc);
+  config.rank = 3;
+  config.world_size = 4;
+  config.plan_rank = 0;
+  config.strict = true;
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const first = session->AddDevice(3, &upstream_, driver_.get(), nullptr, gpu);
+  ASSERT_NE(first, nullptr) << session->failure();
+  EXPECT_EQ(log_.text(), "");
+  session->Mark(IterationMark(0));
+  void* const planned = first->Allocate(100 * kKiB, 0, Origin::kProgram);
+  EXPECT_TRUE(first->Owns(planned));
+  first->Free(planned);
+  DeviceRuntime* const second = session->AddDevice(0, &upstream_, driver_.get(), nullptr, gpu);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->arena(), nullptr) << "one plan, one device";
+  EXPECT_THAT(log_.text(), HasSubstr("device: plan cuda:3, this run cuda:0"));
+}
+
+TEST_F(DevicePolicyTest, ARanksOwnPlanServesTheGpuThatItNamesAlone) {
+  Plan plan = PlanFor(PlanBuilder(0).Each(100 * kKiB).Build());
+  plan.fingerprint.device_name = "NVIDIA H200";
+  Write(plan);
+  Fingerprint gpu;
+  gpu.device_name = "NVIDIA H200";
+  ExpectDeviceRefused(3, gpu, HasSubstr("device: plan cuda:0, this run cuda:3"));
+}
+
 TEST_F(DevicePolicyTest, AnArenaThatDoesNotFitIsRefused) {
   Write(PlanFor(PlanBuilder().Each(100 * kMiB).Build()));
   driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
