@@ -12,12 +12,32 @@ std::string Human(Bytes bytes) { return HumanBytes(bytes).text; }
 
 Bytes LessOrZero(Bytes from, Bytes part) { return from - std::min(from, part); }
 
+// The largest room between the blocks (ascending) that is mapped in one piece.
+Bytes LargestIdle(const std::vector<Arena::Range>& chunks, const std::vector<LiveBlock>& blocks) {
+  Bytes largest = 0;
+  Offset from = 0;  // nothing lies between here and `end`
+  Offset end = 0;
+  auto block = blocks.begin();
+  for (const Arena::Range& chunk : chunks) {
+    if (chunk.offset != end) from = chunk.offset;
+    end = chunk.offset + chunk.bytes;
+    for (; block != blocks.end() && block->offset < end; ++block) {
+      if (block->offset > from) largest = std::max(largest, block->offset - from);
+      from = block->offset + block->bytes;
+    }
+    if (end > from) largest = std::max(largest, end - from);
+  }
+  return largest;
+}
+
 std::string ArenaLine(const OutOfMemoryFacts& facts) {
   const RuntimeStats& stats = facts.stats;
   const Bytes idle = LessOrZero(stats.arena_bytes, stats.arena_live_bytes + stats.engine.pending_bytes);
   std::string line = "stalloc: the plan's arena holds " + Human(stats.arena_bytes) +
                      " of this device, not part of PyTorch's figures above: " + Human(stats.arena_live_bytes) + " in " +
-                     std::to_string(stats.engine.live_blocks) + " live blocks, " + Human(idle) + " idle between them";
+                     std::to_string(stats.engine.live_blocks) + " live blocks, " + Human(idle) +
+                     " idle between them (" + Human(LargestIdle(facts.arena->Chunks(), facts.engine->LiveBlocks())) +
+                     " in one piece)";
   if (stats.engine.pending_bytes > 0) {
     line += ", " + Human(stats.engine.pending_bytes) + " freed but in use by other streams";
   }

@@ -162,7 +162,7 @@ TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
   runtime_->Free(planned);
   const std::string text = Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 9));
   EXPECT_THAT(text, HasSubstr("the plan's arena holds 4.00 MiB"));
-  EXPECT_THAT(text, HasSubstr("1.00 MiB in 1 live blocks, 3.00 MiB idle"));
+  EXPECT_THAT(text, HasSubstr("1.00 MiB in 1 live blocks, 3.00 MiB idle between them (3.00 MiB in one piece)"));
   EXPECT_THAT(text, HasSubstr("asked for 77.00 MiB, the plan expects 1.00 MiB next (request 2 of 2)"));
   EXPECT_THAT(text, HasSubstr("2 of 3 requests were served from the plan, 1 were not (unknown_size 1)"));
   EXPECT_THAT(text, HasSubstr("Report: " + ReportPath(1)));
@@ -180,6 +180,24 @@ TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
             HasSubstr("\"event\": \"freed\""), HasSubstr("\"event\": \"out_of_memory\"")));
   runtime_->Free(weights);
   runtime_->Free(other);
+}
+
+TEST_F(OomReportTest, SaysWhatWouldFitBetweenTheBlocks) {
+  Start(PlanBuilder().Each(kMiB).Each(kMiB).Each(kMiB).Each(kMiB).Build());
+  runtime_->OnMark(IterationMark(0));
+  void* blocks[4];
+  for (void*& block : blocks) block = Allocate(kMiB);
+  const auto told = [this] { return Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 0)); };
+  EXPECT_THAT(told(), HasSubstr("in 4 live blocks, 0 B idle between them (0 B in one piece)"));
+  runtime_->Free(blocks[1]);
+  runtime_->Free(blocks[3]);
+  EXPECT_THAT(told(), HasSubstr("2.00 MiB idle between them (1.00 MiB in one piece)"));
+  runtime_->Free(blocks[2]);
+  EXPECT_THAT(told(), HasSubstr("3.00 MiB idle between them (3.00 MiB in one piece)"));
+  runtime_->EmptyCache();
+  EXPECT_THAT(told(), HasSubstr("holds 1.00 MiB of this device")) << "what went back is no room between blocks";
+  EXPECT_THAT(told(), HasSubstr("0 B idle between them (0 B in one piece)"));
+  runtime_->Free(blocks[0]);
 }
 
 TEST_F(OomReportTest, TakesNoHeapMemory) {

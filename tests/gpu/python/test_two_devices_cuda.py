@@ -38,3 +38,18 @@ def test_bytes_go_between_heaps_of_an_exact_trace(two_gpus: Adapter) -> None:
     traced = two_gpus.run("two_device_cases.py", "copies", "--install", **MODES["exact"], **DETERMINISTIC).result
     assert all(device["heap_hits"] > 0 for device in traced["stats"]["devices"])
     assert traced["stats"]["unknown_frees"] == 0
+
+
+def test_a_replicas_plan_serves_the_gpu_of_this_rank_and_no_other(two_gpus: Adapter) -> None:
+    """Rank 0 traces on the first GPU; rank 1 is served from its plan on the second, and also uses the first."""
+    two_gpus.run("replica_case.py", "0", **MODES["fast"], RANK="0", WORLD_SIZE="2", LOCAL_RANK="0")
+    two_gpus.plan()
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "STALLOC_PLAN_RANK": "0", "STALLOC_STRICT": "1"}
+    run = two_gpus.run("replica_case.py", "1", "0", **MODES["alloc"], **ranks)
+    by_device = {device["device"]: device for device in run.result["devices"]}
+    assert by_device[1]["arena_bytes"] > 0
+    assert by_device[1]["planned_hits"] >= 15, by_device[1]["misses"]
+    assert by_device[0]["arena_bytes"] == 0
+    assert run.result["degraded"] is None
+    assert "serves another device; what is allocated on this one is not planned" in run.err
+    assert "device: plan cuda:1, this run cuda:0" in run.err
