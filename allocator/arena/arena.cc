@@ -132,8 +132,9 @@ DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added)
     }
     return status;
   }
-  chunks_.insert(chunks_.end(), added.begin(), added.end());
-  std::sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
+  const auto middle = chunks_.insert(chunks_.end(), added.begin(), added.end());
+  std::inplace_merge(chunks_.begin(), middle, chunks_.end(),
+                     [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
   UpdateTotals();
   return status;
 }

@@ -1,6 +1,7 @@
 // Arena and PageHeap on device memory: bytes, the last gigabyte, and what the calls cost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -59,6 +60,28 @@ TEST_F(CudaArenaTest, MostOfTheDeviceMapsAndGoesBack) {
   EXPECT_EQ(arena->ShrinkTo(kGiB), bytes - kGiB);
   arena.reset();
   EXPECT_EQ(Memory().free, free_before);
+}
+
+// What finer chunks cost: a plan's arena has 1024 or more (runtime/planned_space.cc).
+TEST_F(CudaArenaTest, ManyChunksMapAndGoBack) {
+  const Bytes bytes = std::min(RoundUp(Memory().free / 2, kGiB), 32 * kGiB);
+  for (const Bytes parts : {32, 128, 1024}) {
+    const Bytes chunk = bytes / parts;
+    DriverStatus status;
+    auto arena = Arena::Create(*device_.driver, bytes, &status, chunk);
+    ASSERT_NE(arena, nullptr);
+    const double mapped = Microseconds([&] { ASSERT_TRUE(arena->GrowTo(bytes).ok()); });
+    device_.WriteWord(arena->base() + bytes - 8, 2);
+    EXPECT_EQ(device_.ReadWord(arena->base() + bytes - 8), 2u);
+    const std::vector<Arena::Range> all{{0, bytes}};
+    const double released = Microseconds([&] { ASSERT_EQ(arena->ReleaseIdle(all), bytes); });
+    const double again = Microseconds([&] {
+      for (Offset at = 0; at < bytes; at += chunk) ASSERT_TRUE(arena->EnsureMapped(at, chunk).ok());
+    });
+    std::cout << "  " << bytes / kGiB << " GiB in " << parts << " chunks: mapped in " << mapped << " us, given back in "
+              << released << " us, mapped again one by one in " << again << " us\n";
+    EXPECT_EQ(arena->mapped_bytes(), bytes);
+  }
 }
 
 TEST_F(CudaArenaTest, BlocksOfAPageHeapKeepTheirBytesAtTwoPercentAboveTheLivePeak) {
