@@ -51,13 +51,15 @@ MemoryClassifier::MemoryClassifier(const DeviceTrace& device, const SteadyModel*
 }
 
 MemoryClass MemoryClassifier::Classify(const Allocation& allocation) const {
+  const bool transient = !allocation.outside && !IsPersistent(device_, allocation);
+  return transient && Varies(allocation) ? MemoryClass::kDynamic : ClassifyByLifetime(allocation);
+}
+
+MemoryClass MemoryClassifier::ClassifyByLifetime(const Allocation& allocation) const {
   if (allocation.outside) {
     return MemoryClass::kOther;
   }
-  if (IsPersistent(device_, allocation)) {
-    return ClassOfPersistent(allocation);
-  }
-  return Varies(allocation) ? MemoryClass::kDynamic : ClassOfTransient(allocation);
+  return IsPersistent(device_, allocation) ? ClassOfPersistent(allocation) : ClassOfTransient(allocation);
 }
 
 std::uint64_t MemoryClassifier::LifeInRequests(const Allocation& allocation) const {

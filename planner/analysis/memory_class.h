@@ -42,6 +42,8 @@ class MemoryClassifier {
   MemoryClassifier(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases);
 
   [[nodiscard]] MemoryClass Classify(const Allocation& allocation) const;
+  // What it would be if it did not vary: never kDynamic.
+  [[nodiscard]] MemoryClass ClassifyByLifetime(const Allocation& allocation) const;
   // Requests from the block's own up to its free, or to the end of the trace; 0 for what is in no script.
   [[nodiscard]] std::uint64_t LifeInRequests(const Allocation& allocation) const;
 

@@ -40,22 +40,6 @@ PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const All
   return PeakClass::kStatic;
 }
 
-// The allocation that makes the peak; first of equals.
-std::uint32_t RequestAtPeak(const DeviceTrace& device, Bytes* peak) {
-  Bytes live = 0;
-  std::uint32_t at = 0;
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
-    if (live > *peak) {
-      *peak = live;
-      at = step.allocation;
-    }
-  }
-  return at;
-}
-
 PeakBlock Describe(const Allocation& allocation, const MemoryClassifier& classifier, const PhaseMap& phases) {
   PeakBlock block;
   block.bytes = allocation.bytes;
@@ -126,12 +110,26 @@ const char* PeakClassName(PeakClass peak_class) {
   return "?";
 }
 
+PeakMoment FindPeakMoment(const DeviceTrace& device) {
+  PeakMoment peak;
+  Bytes live = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    if (live > peak.live_bytes) peak = {live, step.event, step.allocation};
+  }
+  return peak;
+}
+
 PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases) {
   PeakReport peak;
   if (device.allocations.empty()) {
     return peak;
   }
-  const Allocation& last = device.allocations[RequestAtPeak(device, &peak.live_bytes)];
+  const PeakMoment moment = FindPeakMoment(device);
+  peak.live_bytes = moment.live_bytes;
+  const Allocation& last = device.allocations[moment.allocation];
   peak.segment = last.segment;
   peak.fenced = last.fenced;
   peak.ordinal = last.outside ? 0 : last.ordinal;

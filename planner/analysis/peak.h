@@ -1,6 +1,7 @@
 // The peak of a traced run, and what is live at it. One sweep over the device's events. Pure.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "planner/analysis/lifetimes.h"
@@ -8,6 +9,14 @@
 #include "planner/analysis/rank_report.h"
 
 namespace stalloc::planner {
+
+// The allocation after which most is live; the first of equals. All zero for a device without allocations.
+struct PeakMoment {
+  Bytes live_bytes = 0;
+  std::uint32_t event = 0;
+  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
+};
+[[nodiscard]] PeakMoment FindPeakMoment(const DeviceTrace& device);
 
 // Classes come from `model`; without one every block is kUnmatched, fenced or persistent, and none is dynamic.
 [[nodiscard]] PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases);

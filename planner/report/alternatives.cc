@@ -1,18 +1,16 @@
 #include "planner/report/alternatives.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <map>
-#include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
+#include "absl/container/flat_hash_map.h"
 #include "planner/analysis/sweep.h"
 #include "planner/report/block_tables.h"
+#include "planner/report/largest_keys.h"
+#include "planner/report/layer_groups.h"
 
 namespace stalloc::planner {
 namespace {
@@ -21,6 +19,7 @@ constexpr std::size_t kLayers = 8;
 constexpr std::size_t kPatterns = 16;
 constexpr std::size_t kSizes = 8;
 constexpr std::size_t kPeakGroups = 100000;
+constexpr double kLossParts = 4;
 
 Alternative Make(AlternativeKind kind, double keep = 0) {
   Alternative alternative;
@@ -29,192 +28,192 @@ Alternative Make(AlternativeKind kind, double keep = 0) {
   return alternative;
 }
 
-bool IsOptimizerPhase(const DeviceFacts& facts, const BlockFact& fact) {
-  return facts.phases.spans()[fact.phase].kind == PhaseKind::kOptimizer;
-}
-
+// Whether the block is there less, or not at all; those of kFreeLate are there, for less long. What varies counts as
+// what its lifetime says.
 bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes bytes, const BlockFact& fact) {
+  const MemoryClass kind = fact.by_lifetime;
   switch (alternative.kind) {
     case AlternativeKind::kRecomputeLayer:
-      return fact.memory_class == MemoryClass::kActivations && alternative.member[fact.layer];
+      return kind == MemoryClass::kActivations && alternative.member[fact.layer];
     case AlternativeKind::kRecomputeAll:
-      return fact.memory_class == MemoryClass::kActivations;
+      return kind == MemoryClass::kActivations;
     case AlternativeKind::kDropActivations:
-      return fact.memory_class == MemoryClass::kActivations && bytes == alternative.bytes;
+      return kind == MemoryClass::kActivations && bytes == alternative.bytes;
+    case AlternativeKind::kShardAll:
+      if (kind == MemoryClass::kWeights) return true;
+      [[fallthrough]];
+    case AlternativeKind::kShardGradients:
+      if (kind == MemoryClass::kGradients) return true;
+      [[fallthrough]];
     case AlternativeKind::kOffloadState:
     case AlternativeKind::kShardState:
-      return fact.memory_class == MemoryClass::kOptimizerState;
+      return kind == MemoryClass::kOptimizerState;
     case AlternativeKind::kNoOptimizerScratch:
-      return fact.memory_class == MemoryClass::kTemporaries && IsOptimizerPhase(facts, fact);
+      return kind == MemoryClass::kTemporaries && facts.InOptimizer(fact);
     case AlternativeKind::kChunk:
-      return fact.memory_class == MemoryClass::kTemporaries && bytes == alternative.bytes &&
+      return kind == MemoryClass::kTemporaries && bytes == alternative.bytes &&
              facts.role_of[fact.phase] == alternative.role;
+    case AlternativeKind::kChunkLoss:
+      return alternative.places.contains({fact.phase, bytes});
+    case AlternativeKind::kFreeLate:
+      return false;
   }
   return false;
 }
 
-// The `most` keys with most bytes.
-template <typename Key>
-std::vector<Key> Largest(const std::map<Key, Bytes>& sums, std::size_t most) {
-  std::vector<std::pair<Bytes, Key>> order;
-  for (const auto& [key, bytes] : sums) order.push_back({bytes, key});
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<Key> keys;
-  for (std::size_t i = 0; i < std::min(most, order.size()); ++i) keys.push_back(order[i].second);
-  return keys;
+void AddShards(std::uint32_t ranks, std::vector<Alternative>* found) {
+  if (ranks < 2) return;
+  for (const AlternativeKind kind :
+       {AlternativeKind::kShardState, AlternativeKind::kShardGradients, AlternativeKind::kShardAll}) {
+    found->push_back(Make(kind, 1.0 / ranks));
+  }
 }
-
-// "blocks.3.mlp" -> "blocks.*.mlp".
-std::string PatternOf(absl::string_view path) {
-  return absl::StrJoin(absl::StrSplit(path, '.'), ".", [](std::string* out, absl::string_view part) {
-    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
-    absl::StrAppend(out, number ? "*" : part);
-  });
-}
-
-// Layers, and kinds of layers, with the most activations at the peak; of each, what is inside it belongs to it.
-class LayerGroups {
- public:
-  LayerGroups(const std::vector<std::string>& names, const std::map<std::uint32_t, Bytes>& at_peak)
-      : names_(names), known_(names.begin(), names.end()) {
-    for (const auto& [layer, bytes] : at_peak) {
-      all_ += bytes;
-      ForAncestors(layer, [&](const std::string& path) {
-        singles_[path] += bytes;
-        if (const std::string pattern = PatternOf(path); pattern != path) patterns_[pattern] += bytes;
-      });
-    }
-    // A layer that holds all others is no choice.
-    std::erase_if(singles_, [&](const auto& single) { return single.second == all_ && at_peak.size() > 1; });
-  }
-
-  void AddTo(std::vector<Alternative>* found) const {
-    for (const std::string& path : Largest(patterns_, kPatterns)) Add(path, true, found);
-    for (const std::string& path : Largest(singles_, kLayers)) Add(path, false, found);
-  }
-
- private:
-  // Of the layers that hold `layer`, and itself.
-  template <typename Call>
-  void ForAncestors(std::uint32_t layer, const Call& call) const {
-    const std::string& name = names_[layer];
-    for (std::size_t end = name.find('.');; end = name.find('.', end + 1)) {
-      if (const std::string path = name.substr(0, end); known_.count(path) > 0) call(path);
-      if (end == std::string::npos) return;
-    }
-  }
-
-  void Add(const std::string& group, bool pattern, std::vector<Alternative>* found) const {
-    Alternative& alternative = found->emplace_back();
-    alternative.kind = AlternativeKind::kRecomputeLayer;
-    alternative.layers = group;
-    alternative.member.resize(names_.size());
-    for (std::uint32_t layer = 1; layer < names_.size(); ++layer) {
-      ForAncestors(layer, [&](const std::string& path) {
-        if ((pattern ? PatternOf(path) : path) == group) alternative.member[layer] = true;
-      });
-    }
-  }
-
-  const std::vector<std::string>& names_;
-  const std::set<std::string> known_;
-  std::map<std::string, Bytes> singles_;
-  std::map<std::string, Bytes> patterns_;
-  Bytes all_ = 0;
-};
 
 // What is live at the peak decides what is worth playing.
-std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& peak, std::uint32_t world_size) {
+std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& peak, std::uint32_t ranks) {
   std::map<std::uint32_t, Bytes> layers;
   std::map<Bytes, Bytes> sizes;
   std::map<std::pair<Bytes, std::uint32_t>, Bytes> scratch;
   for (const PeakGroup& group : peak.groups) {
     const Bytes bytes = group.bytes * group.count;
-    if (group.fact.memory_class == MemoryClass::kActivations) {
+    if (group.fact.by_lifetime == MemoryClass::kActivations) {
       (group.fact.layer == 0 ? sizes[group.bytes] : layers[group.fact.layer]) += bytes;
-    } else if (group.fact.memory_class == MemoryClass::kTemporaries && !IsOptimizerPhase(facts, group.fact)) {
+    } else if (group.fact.by_lifetime == MemoryClass::kTemporaries && !facts.InOptimizer(group.fact)) {
       scratch[{group.bytes, facts.role_of[group.fact.phase]}] += bytes;
     }
   }
   std::vector<Alternative> found{Make(AlternativeKind::kRecomputeAll), Make(AlternativeKind::kOffloadState),
                                  Make(AlternativeKind::kNoOptimizerScratch)};
-  if (world_size > 1) found.push_back(Make(AlternativeKind::kShardState, 1.0 / world_size));
-  LayerGroups(facts.layers.names(), layers).AddTo(&found);
-  for (const Bytes bytes : Largest(sizes, kSizes)) {
+  AddShards(ranks, &found);
+  found.push_back(Make(AlternativeKind::kChunkLoss, 1 / kLossParts));
+  found.back().places = FindTurnSizes(facts);
+  for (LayerGroup& group : FindLayerGroups(facts.layers.names(), layers, kPatterns, kLayers)) {
+    found.push_back(Make(AlternativeKind::kRecomputeLayer));
+    found.back().layers = std::move(group.layers);
+    found.back().member = std::move(group.member);
+  }
+  for (const Bytes bytes : LargestKeys(sizes, kSizes)) {
     found.push_back(Make(AlternativeKind::kDropActivations));
     found.back().bytes = bytes;
   }
-  for (const auto& [bytes, role] : Largest(scratch, kSizes)) {
+  for (const auto& [bytes, role] : LargestKeys(scratch, kSizes)) {
     found.push_back(Make(AlternativeKind::kChunk, 0.5));
     found.back().role = role;
     found.back().bytes = bytes;
   }
+  for (const LateKind late : {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer}) {
+    found.push_back(Make(AlternativeKind::kFreeLate));
+    found.back().late = late;
+  }
   return found;
+}
+static_assert(7 + kLayers + kPatterns + 2 * kSizes + 3 <= 64, "an alternative is a bit");
+
+void MeasureAtPeak(const DeviceFacts& facts, const PeakView& peak, Alternative* alternative) {
+  for (const PeakGroup& group : peak.groups) {
+    if (!Belongs(facts, *alternative, group.bytes, group.fact)) continue;
+    alternative->at_peak += group.bytes * group.count;
+    if (alternative->kind == AlternativeKind::kChunkLoss) {
+      alternative->bytes = std::max(alternative->bytes, group.bytes);
+    }
+  }
+}
+
+// The same of blocks that are freed late: those that would be gone at the peak. The phase with most of them is told.
+void MeasureLateAtPeak(const DeviceFacts& facts, const std::vector<LateFree>& late, std::uint64_t peak_event,
+                       Alternative* alternative) {
+  std::map<std::uint32_t, Bytes> roles;
+  for (const LateFree& entry : late) {
+    const Allocation& allocation = facts.device.allocations[entry.block];
+    if (entry.kind != alternative->late || entry.early_event > peak_event || allocation.free_event < peak_event) {
+      continue;
+    }
+    alternative->at_peak += allocation.bytes;
+    alternative->bytes = std::max(alternative->bytes, allocation.bytes);
+    roles[facts.role_of[facts.blocks[entry.block].phase]] += allocation.bytes;
+  }
+  if (!roles.empty()) alternative->role = LargestKeys(roles, 1).front();
 }
 
 // Plays all alternatives in one sweep.
 class Player {
  public:
-  Player(const DeviceFacts& facts, std::vector<Alternative>* alternatives)
-      : facts_(facts), alternatives_(*alternatives), saved_(alternatives->size()) {}
+  Player(const DeviceFacts& facts, const std::vector<LateFree>& late, std::uint32_t peak_segment,
+         std::vector<Alternative>* alternatives)
+      : facts_(facts),
+        late_(late),
+        peak_segment_(peak_segment),
+        alternatives_(*alternatives),
+        saved_(alternatives->size()) {
+    for (std::size_t i = 0; i < alternatives->size(); ++i) {
+      if (alternatives_[i].kind == AlternativeKind::kFreeLate) {
+        player_of_late_[static_cast<std::size_t>(alternatives_[i].late)] = i;
+      }
+    }
+  }
 
   void Play() {
     Bytes live = 0;
     Sweep sweep(facts_.device);
     for (SweepStep step; sweep.Next(&step);) {
+      FreeEarly(step.event);
       const Bytes bytes = facts_.device.allocations[step.allocation].bytes;
-      const std::uint64_t members = MembersOf(step.allocation);
       live = step.is_free ? live - bytes : live + bytes;
+      TakeStep(step, bytes);
       for (std::size_t i = 0; i < saved_.size(); ++i) {
-        if ((members >> i & 1) != 0) {
-          const auto saving = static_cast<Bytes>(static_cast<double>(bytes) * (1 - alternatives_[i].keep));
-          saved_[i] = step.is_free ? saved_[i] - saving : saved_[i] + saving;
-        }
         alternatives_[i].peak = std::max(alternatives_[i].peak, live - saved_[i]);
       }
     }
   }
 
  private:
-  // A bit for each alternative that the block belongs to; blocks that are alike share the answer.
-  std::uint64_t MembersOf(std::uint32_t block) {
-    const BlockFact& fact = facts_.blocks[block];
-    const Bytes bytes = facts_.device.allocations[block].bytes;
-    if (fact.memory_class != MemoryClass::kActivations && fact.memory_class != MemoryClass::kTemporaries &&
-        fact.memory_class != MemoryClass::kOptimizerState) {
-      return 0;
+  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+  void TakeStep(const SweepStep& step, Bytes bytes) {
+    const std::uint64_t members = MembersOf(step.allocation);
+    const bool moves = !step.is_free && facts_.device.allocations[step.allocation].segment == peak_segment_;
+    for (std::size_t i = 0; i < saved_.size(); ++i) {
+      if ((members >> i & 1) == 0) continue;
+      const auto saving = static_cast<Bytes>(static_cast<double>(bytes) * (1 - alternatives_[i].keep));
+      saved_[i] = step.is_free ? saved_[i] - saving : saved_[i] + saving;
+      if (moves) alternatives_[i].moved += bytes;
     }
+    if (const auto early = early_.find(step.allocation); step.is_free && early != early_.end()) {
+      saved_[early->second] -= bytes;
+      early_.erase(early);
+    }
+  }
+
+  // Blocks that could have been freed before the event.
+  void FreeEarly(std::uint64_t event) {
+    for (; next_late_ < late_.size() && late_[next_late_].early_event <= event; ++next_late_) {
+      const std::size_t player = player_of_late_[static_cast<std::size_t>(late_[next_late_].kind)];
+      if (player == kNobody) continue;
+      saved_[player] += facts_.device.allocations[late_[next_late_].block].bytes;
+      early_.emplace(late_[next_late_].block, player);
+    }
+  }
+
+  // A bit for each alternative that the block belongs to.
+  std::uint64_t MembersOf(std::uint32_t block) {
     std::uint64_t members = 0;
     for (std::size_t i = 0; i < alternatives_.size(); ++i) {
-      members |= std::uint64_t{Belongs(facts_, alternatives_[i], bytes, fact)} << i;
+      const bool belongs =
+          Belongs(facts_, alternatives_[i], facts_.device.allocations[block].bytes, facts_.blocks[block]);
+      members |= std::uint64_t{belongs} << i;
     }
     return members;
   }
 
   const DeviceFacts& facts_;
+  const std::vector<LateFree>& late_;
+  const std::uint32_t peak_segment_;
   std::vector<Alternative>& alternatives_;
   std::vector<Bytes> saved_;
+  std::array<std::size_t, kLateKinds> player_of_late_{kNobody, kNobody, kNobody};  // index into alternatives_
+  std::size_t next_late_ = 0;
+  absl::flat_hash_map<std::uint32_t, std::size_t> early_;  // blocks that count as freed, and for which alternative
 };
-static_assert(4 + kLayers + kPatterns + 2 * kSizes <= 64, "an alternative is a bit");
-
-bool Scales(const DeviceFacts& facts, const BlockFact& fact) {
-  switch (fact.memory_class) {
-    case MemoryClass::kActivations:
-    case MemoryClass::kDynamic:
-      return true;
-    case MemoryClass::kTemporaries:
-      return !IsOptimizerPhase(facts, fact);
-    default:
-      return false;
-  }
-}
-
-// Twice the area of the triangle, positive where `c` lies left of the way from `a` to `b`.
-double Turn(const ScalingPoint& a, const ScalingPoint& b, const ScalingPoint& c) {
-  const auto difference = [](Bytes from, Bytes to) { return static_cast<double>(to) - static_cast<double>(from); };
-  return difference(a.scaling, b.scaling) * difference(a.fixed, c.fixed) -
-         difference(a.fixed, b.fixed) * difference(a.scaling, c.scaling);
-}
 
 }  // namespace
 
@@ -230,54 +229,40 @@ const char* AlternativeName(AlternativeKind kind) {
       return "offload state";
     case AlternativeKind::kShardState:
       return "shard state";
+    case AlternativeKind::kShardGradients:
+      return "shard gradients";
+    case AlternativeKind::kShardAll:
+      return "shard all";
     case AlternativeKind::kNoOptimizerScratch:
       return "no optimizer scratch";
     case AlternativeKind::kChunk:
       return "chunk";
+    case AlternativeKind::kChunkLoss:
+      return "chunk loss";
+    case AlternativeKind::kFreeLate:
+      return "free late";
   }
   return "?";
 }
 
-std::vector<Alternative> FindAlternatives(const DeviceFacts& facts, std::uint32_t world_size) {
+std::vector<Alternative> FindAlternatives(const DeviceFacts& facts, std::uint32_t ranks) {
   const PeakView peak = GroupPeak(facts, kPeakGroups);
-  std::vector<Alternative> found = Candidates(facts, peak, world_size);
+  const std::vector<LateFree> late = FindLateFrees(facts);
+  std::vector<Alternative> found = Candidates(facts, peak, ranks);
   for (Alternative& alternative : found) {
-    for (const PeakGroup& group : peak.groups) {
-      if (Belongs(facts, alternative, group.bytes, group.fact)) alternative.at_peak += group.bytes * group.count;
+    if (alternative.kind == AlternativeKind::kFreeLate) {
+      MeasureLateAtPeak(facts, late, peak.event, &alternative);
+    } else {
+      MeasureAtPeak(facts, peak, &alternative);
     }
   }
   std::erase_if(found, [](const Alternative& alternative) { return alternative.at_peak == 0; });
-  Player(facts, &found).Play();
+  const std::uint32_t segment = facts.phases.spans()[facts.phases.At(peak.event)].segment;
+  Player(facts, late, segment, &found).Play();
   std::erase_if(found, [&](const Alternative& alternative) { return alternative.peak >= peak.live_bytes; });
   std::stable_sort(found.begin(), found.end(),
                    [](const Alternative& a, const Alternative& b) { return a.peak < b.peak; });
   return found;
-}
-
-std::vector<ScalingPoint> FindScaling(const DeviceFacts& facts) {
-  std::map<Bytes, Bytes> highest;  // fixed, by scaling
-  ScalingPoint now;
-  Sweep sweep(facts.device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = facts.device.allocations[step.allocation].bytes;
-    Bytes& part = Scales(facts, facts.blocks[step.allocation]) ? now.scaling : now.fixed;
-    part = step.is_free ? part - bytes : part + bytes;
-    Bytes& fixed = highest[now.scaling];
-    fixed = std::max(fixed, now.fixed);
-  }
-  std::vector<ScalingPoint> hull;
-  for (const auto& [scaling, fixed] : highest) {
-    const ScalingPoint point{fixed, scaling};
-    while (hull.size() >= 2 && Turn(hull[hull.size() - 2], hull.back(), point) >= 0) hull.pop_back();
-    hull.push_back(point);
-  }
-  // Only scaling that grows matters: where more scales and more is fixed, the lesser point is never the maximum.
-  std::vector<ScalingPoint> corners;
-  for (const ScalingPoint& point : hull) {
-    while (!corners.empty() && corners.back().fixed <= point.fixed) corners.pop_back();
-    corners.push_back(point);
-  }
-  return corners;
 }
 
 }  // namespace stalloc::planner

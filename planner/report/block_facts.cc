@@ -48,7 +48,8 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
   const MemoryClassifier classifier(device, model.has_value() ? &*model : nullptr, phases);
   blocks.reserve(device.allocations.size());
   for (const Allocation& allocation : device.allocations) {
-    blocks.push_back({classifier.Classify(allocation), static_cast<std::uint32_t>(phases.At(allocation.event)),
+    blocks.push_back({classifier.Classify(allocation), classifier.ClassifyByLifetime(allocation),
+                      static_cast<std::uint32_t>(phases.At(allocation.event)),
                       allocation.freed() ? static_cast<std::uint32_t>(phases.At(allocation.free_event)) : kNone,
                       layers.At(allocation.event)});
   }

@@ -30,14 +30,20 @@ struct TraceClock {
 
 struct BlockFact {
   MemoryClass memory_class = MemoryClass::kOther;
-  std::uint32_t phase = 0;           // index into PhaseMap::spans, of the allocation
-  std::uint32_t free_phase = kNone;  // kNone: never freed
-  std::uint32_t layer = 0;           // index into LayerMap::names
+  MemoryClass by_lifetime = MemoryClass::kOther;  // what it would be if it did not vary: never kDynamic
+  std::uint32_t phase = 0;                        // index into PhaseMap::spans, of the allocation
+  std::uint32_t free_phase = kNone;               // kNone: never freed
+  std::uint32_t layer = 0;                        // index into LayerMap::names
 };
 
 // All that reports of one device are made from. What it refers to must outlive it.
 struct DeviceFacts {
   DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_device, const TraceClock& trace_clock);
+
+  // Whether the block was allocated in an optimizer's part.
+  [[nodiscard]] bool InOptimizer(const BlockFact& block) const {
+    return phases.spans()[block.phase].kind == PhaseKind::kOptimizer;
+  }
 
   const DeviceTrace& device;
   const TraceClock& clock;

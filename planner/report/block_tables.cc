@@ -5,26 +5,10 @@
 #include <tuple>
 
 #include "absl/container/flat_hash_map.h"
-#include "planner/analysis/sweep.h"
+#include "planner/analysis/peak.h"
 
 namespace stalloc::planner {
 namespace {
-
-// The first event at which most is live.
-std::uint64_t PeakEvent(const DeviceTrace& device, Bytes* peak) {
-  Bytes live = 0;
-  std::uint64_t at = 0;
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
-    if (live > *peak) {
-      *peak = live;
-      at = step.event;
-    }
-  }
-  return at;
-}
 
 // Of the indices of `chosen`, sets the first `most` by `before`.
 template <typename Before>
@@ -40,7 +24,9 @@ void ChooseFirst(std::size_t most, const Before& before, std::vector<bool>* chos
 
 PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups) {
   PeakView view;
-  view.event = PeakEvent(facts.device, &view.live_bytes);
+  const PeakMoment moment = FindPeakMoment(facts.device);
+  view.event = moment.event;
+  view.live_bytes = moment.live_bytes;
   using Key = std::tuple<Bytes, MemoryClass, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
   absl::flat_hash_map<Key, std::size_t> known;
   for (std::size_t i = 0; i < facts.blocks.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "planner/report/live_series.h"
 #include "planner/report/plan_map.h"
 #include "planner/report/rank_json.h"
+#include "planner/report/scaling.h"
 #include "planner/report/span_tables.h"
 
 namespace stalloc::planner {
@@ -181,13 +182,16 @@ class ViewWriter {
     json_.Key("alternatives").BeginObject();
     Column("kind", found, [](const Alternative& row) { return AlternativeName(row.kind); });
     Column("layers", found, [](const Alternative& row) { return std::string_view(row.layers); });
+    Column("late", found,
+           [](const Alternative& row) { return row.kind == AlternativeKind::kFreeLate ? LateKindName(row.late) : ""; });
     Column("role", found, [](const Alternative& row) { return row.role; });
     Column("bytes", found, [](const Alternative& row) { return row.bytes; });
     Column("keep", found, [](const Alternative& row) { return row.keep; });
     Column("at_peak", found, [](const Alternative& row) { return row.at_peak; });
+    Column("moved", found, [](const Alternative& row) { return row.moved; });
     Column("peak", found, [](const Alternative& row) { return row.peak; });
     json_.EndObject();
-    const std::vector<ScalingPoint> points = FindScaling(facts_);
+    const std::vector<ScalingPoint> points = FindScaling(facts_, PartsByClass(facts_));
     json_.Key("scaling").BeginObject();
     Column("fixed", points, [](const ScalingPoint& point) { return point.fixed; });
     Column("scaling", points, [](const ScalingPoint& point) { return point.scaling; });

@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
-#include "absl/strings/str_cat.h"
-#include "planner/analysis/sweep.h"
 #include "tests/report/facts_fixture.h"
 
 namespace stalloc::planner {
@@ -74,43 +71,53 @@ TEST(AlternativesTest, WithoutLayersSizesAreTold) {
   EXPECT_EQ(Find(all, AlternativeKind::kChunk)->peak, 4096u + 8192u + 2048u + 2048u);
 }
 
-TEST(ScalingTest, CornersGiveThePeakAtEveryScale) {
-  std::mt19937 random(7);
-  for (int round = 0; round < 20; ++round) {
-    std::string script = "+w=4096 ";
-    for (int iteration = 0; iteration < 3; ++iteration) {
-      absl::StrAppend(&script, "I F0 ");
-      for (int i = 0; i < 4; ++i) absl::StrAppend(&script, "+a", i, "=", 512 * (1 + random() % 20), " ");
-      absl::StrAppend(&script, "B0 ");
-      for (int i = 0; i < 4; ++i) {
-        absl::StrAppend(&script, "+g", i, "=", 512 * (1 + random() % 20), " -a", i, " ");
-      }
-      absl::StrAppend(&script, "O +t=", 512 * (1 + random() % 40), " -t -g0 -g1 -g2 -g3 ");
-    }
-    const ScriptFacts facts(script);
-    const auto corners = FindScaling(*facts);
-    for (const double scale : {0.0, 0.5, 1.0, 3.0, 10.0}) {
-      double expected = 0;
-      double fixed = 0;
-      double scaling = 0;
-      Sweep sweep(facts->device);
-      for (SweepStep step; sweep.Next(&step);) {
-        const auto bytes = static_cast<double>(facts->device.allocations[step.allocation].bytes);
-        const BlockFact& fact = facts->blocks[step.allocation];
-        const bool optimizer = facts->phases.spans()[fact.phase].kind == PhaseKind::kOptimizer;
-        const bool scales = fact.memory_class == MemoryClass::kActivations ||
-                            fact.memory_class == MemoryClass::kDynamic ||
-                            (fact.memory_class == MemoryClass::kTemporaries && !optimizer);
-        (scales ? scaling : fixed) += step.is_free ? -bytes : bytes;
-        expected = std::max(expected, fixed + scale * scaling);
-      }
-      double found = 0;
-      for (const ScalingPoint& corner : corners) {
-        found = std::max(found, static_cast<double>(corner.fixed) + scale * static_cast<double>(corner.scaling));
-      }
-      EXPECT_DOUBLE_EQ(found, expected) << script << "x " << scale;
-    }
-  }
+TEST(AlternativesTest, ActivationsThatVaryAreActivations) {
+  const ScriptFacts facts(
+      "+w=4096 "
+      "I F0 +a=2048 B0 -a I F0 +a=2560 B0 -a I F0 +a=4096 B0 -a I F0 +a=3072 B0 -a "
+      "I F0 +a=3584 B0 -a ");
+  ASSERT_EQ(facts->blocks.back().memory_class, MemoryClass::kDynamic);
+  const auto all = FindAlternatives(*facts, 1);
+  ASSERT_NE(Find(all, AlternativeKind::kRecomputeAll), nullptr);
+  EXPECT_EQ(Find(all, AlternativeKind::kRecomputeAll)->at_peak, 4096u);
+  EXPECT_EQ(Find(all, AlternativeKind::kRecomputeAll)->peak, 4096u);
+}
+
+TEST(AlternativesTest, MoreIsSharedMoreIsSaved) {
+  const ScriptFacts facts("+w=4096 I F0 +a=512 B0 +g=1024 -a O +s=8192 -g " +
+                          Repeat("I F0 +a=512 B0 +g=1024 -a O -g ", 3));
+  const auto all = FindAlternatives(*facts, 2);
+  EXPECT_EQ(Find(all, AlternativeKind::kShardState)->peak, 4096u + 512u + 1024u + 4096u);
+  EXPECT_EQ(Find(all, AlternativeKind::kShardGradients)->peak, 4096u + 512u + 512u + 4096u);
+  EXPECT_EQ(Find(all, AlternativeKind::kShardAll)->peak, 2048u + 512u + 512u + 4096u);
+}
+
+TEST(AlternativesTest, TheLossInPartsKeepsLayers) {
+  // Two blocks of logits at the turn, in four parts; the layers' blocks of 1024 stay.
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=1024 +b=1024 +x=1024 +y=1024 +z=1024 +l=8192 B0 +d=8192 -d -l "
+                                              "-z -y -x +c=1024 -c -b -a ",
+                                              3));
+  const auto all = FindAlternatives(*facts, 1);
+  const Alternative* loss = Find(all, AlternativeKind::kChunkLoss);
+  ASSERT_NE(loss, nullptr);
+  EXPECT_EQ(loss->bytes, 8192u);
+  EXPECT_EQ(loss->at_peak, 2u * 8192u);
+  EXPECT_EQ(loss->peak, 4096u + 5u * 1024u + 2u * 8192u / 4u);
+  EXPECT_EQ(loss->moved, 2u * 8192u) << "of one iteration";
+}
+
+TEST(AlternativesTest, WhatIsFreedLateIsPlayedAsFreedInTime) {
+  // A variable of the program keeps the logits until the next forward pass has others.
+  const ScriptFacts facts("+w=4096 I F0 +a=2048 +l=8192 B0 -a O " +
+                          Repeat("I F0 +a=2048 +m=8192 -l B0 -a O I F0 +a=2048 +l=8192 -m B0 -a O +t=512 -t ", 3));
+  const auto all = FindAlternatives(*facts, 1);
+  const Alternative* late = Find(all, AlternativeKind::kFreeLate);
+  ASSERT_NE(late, nullptr);
+  EXPECT_EQ(late->late, LateKind::kAfterBackward);
+  EXPECT_EQ(late->at_peak, 8192u);
+  EXPECT_EQ(late->bytes, 8192u);
+  EXPECT_EQ(facts->roles[late->role], "F 0");
+  EXPECT_EQ(late->peak, 4096u + 2048u + 8192u);
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+#include "planner/report/late_frees.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace stalloc::planner {
+namespace {
+
+// By phase, the ends of later phases that a block of it should not outlive. kNever: there is none.
+class PhaseEnds {
+ public:
+  explicit PhaseEnds(const DeviceFacts& facts) : spans_(facts.phases.spans()), events_(facts.events) {
+    backward_.resize(spans_.size(), kNever);
+    optimizer_.resize(spans_.size(), kNever);
+    // From the back: what is found first ends last.
+    absl::flat_hash_map<std::string, std::uint64_t> backward_end;
+    std::uint64_t optimizer_end = kNever;
+    for (std::size_t i = spans_.size(); i-- > 0;) {
+      if (i + 1 < spans_.size() && spans_[i].segment != spans_[i + 1].segment) {
+        backward_end.clear();
+        optimizer_end = kNever;
+      }
+      const PhaseSpan& span = spans_[i];
+      if (span.kind == PhaseKind::kBackward) backward_end.try_emplace(WithoutPass(span.name), EndOf(i));
+      if (span.kind == PhaseKind::kOptimizer && optimizer_end == kNever) optimizer_end = EndOf(i);
+      optimizer_[i] = optimizer_end;
+      if (span.kind == PhaseKind::kForward) {
+        const auto found = backward_end.find(WithoutPass(span.name));
+        if (found != backward_end.end()) backward_[i] = found->second;
+      }
+    }
+  }
+
+  // Of the backward pass of the forward pass's micro-batch and chunk.
+  [[nodiscard]] std::uint64_t OwnBackward(std::uint32_t phase) const { return backward_[phase]; }
+  // Of the last optimizer's part in the phase's iteration.
+  [[nodiscard]] std::uint64_t Optimizer(std::uint32_t phase) const { return optimizer_[phase]; }
+
+ private:
+  // "iter 3, F 0 chunk 1" -> "iter 3,  0 chunk 1"; W is a half of B, and the later one ends it.
+  static std::string WithoutPass(const std::string& name) {
+    const std::size_t comma = name.find(", ");
+    if (comma == std::string::npos) return name;
+    const std::size_t blank = name.find(' ', comma + 2);
+    return blank == std::string::npos ? name : name.substr(0, comma + 2) + name.substr(blank);
+  }
+
+  [[nodiscard]] std::uint64_t EndOf(std::size_t span) const {
+    return span + 1 < spans_.size() ? spans_[span + 1].begin_event : events_;
+  }
+
+  const std::vector<PhaseSpan>& spans_;
+  const std::uint64_t events_;
+  std::vector<std::uint64_t> backward_;
+  std::vector<std::uint64_t> optimizer_;
+};
+
+// Where the backward visits of each layer end, ascending.
+std::vector<std::vector<std::uint64_t>> BackwardVisits(const LayerMap& layers) {
+  std::vector<std::vector<std::uint64_t>> ends(layers.names().size());
+  for (const LayerEdge& edge : layers.edges()) {
+    if (!edge.begin && edge.pass == Pass::kBackward) ends[edge.name].push_back(edge.event);
+  }
+  return ends;
+}
+
+// The first visit that ends after the block's pass; the micro-batch's own, if passes of a layer come in turn.
+std::uint64_t VisitAfter(const std::vector<std::uint64_t>& ends, std::uint64_t begin, std::uint64_t end) {
+  const auto found = std::upper_bound(ends.begin(), ends.end(), begin);
+  return found == ends.end() || *found > end ? kNever : *found;
+}
+
+bool IsTransient(const DeviceFacts& facts, const Allocation& allocation) {
+  return allocation.freed() && !allocation.outside && !IsPersistent(facts.device, allocation);
+}
+
+}  // namespace
+
+const char* LateKindName(LateKind kind) {
+  switch (kind) {
+    case LateKind::kAfterBackward:
+      return "after the backward";
+    case LateKind::kAfterLayer:
+      return "after the layer";
+    case LateKind::kAfterOptimizer:
+      return "after the optimizer";
+  }
+  return "?";
+}
+
+std::vector<LateFree> FindLateFrees(const DeviceFacts& facts) {
+  const PhaseEnds ends(facts);
+  const std::vector<std::vector<std::uint64_t>> visits = BackwardVisits(facts.layers);
+  std::vector<LateFree> late;
+  for (std::uint32_t i = 0; i < facts.blocks.size(); ++i) {
+    const Allocation& allocation = facts.device.allocations[i];
+    const BlockFact& fact = facts.blocks[i];
+    if (!IsTransient(facts, allocation)) continue;
+    LateFree found{i, LateKind::kAfterBackward, kNever};
+    const auto consider = [&](LateKind kind, std::uint64_t event) {
+      if (event < allocation.free_event && event < found.early_event) found = {i, kind, event};
+    };
+    if (facts.phases.spans()[fact.phase].kind == PhaseKind::kForward) {
+      const std::uint64_t backward = ends.OwnBackward(fact.phase);
+      consider(LateKind::kAfterBackward, backward);
+      if (fact.layer != 0 && backward != kNever) {
+        consider(LateKind::kAfterLayer, VisitAfter(visits[fact.layer], allocation.event, backward));
+      }
+    } else if (fact.by_lifetime == MemoryClass::kGradients) {
+      consider(LateKind::kAfterOptimizer, ends.Optimizer(fact.phase));
+    }
+    if (found.early_event != kNever) late.push_back(found);
+  }
+  std::stable_sort(late.begin(), late.end(),
+                   [](const LateFree& a, const LateFree& b) { return a.early_event < b.early_event; });
+  return late;
+}
+
+}  // namespace stalloc::planner

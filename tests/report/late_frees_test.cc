@@ -1,0 +1,55 @@
+#include "planner/report/late_frees.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/report/facts_fixture.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Bytes of the blocks, and why.
+std::vector<std::pair<Bytes, std::string>> Late(const ScriptFacts& facts) {
+  std::vector<std::pair<Bytes, std::string>> found;
+  for (const LateFree& late : FindLateFrees(*facts)) {
+    EXPECT_LT(late.early_event, facts->device.allocations[late.block].free_event);
+    EXPECT_GT(late.early_event, facts->device.allocations[late.block].event);
+    found.push_back({facts->device.allocations[late.block].bytes, LateKindName(late.kind)});
+  }
+  return found;
+}
+using Found = std::vector<std::pair<Bytes, std::string>>;
+
+TEST(LateFreesTest, WhatIsFreedInItsBackwardOrBeforeTheOptimizerEndsIsInTime) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 F1 +b=1024 B0 +g=2048 -a B1 -b O -g ", 4));
+  EXPECT_EQ(Late(facts), Found{});
+}
+
+TEST(LateFreesTest, OutlivesItsOwnBackwardNotThatOfAnother) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 F1 +b=1024 B1 -b B0 -a F2 +c=1536 B2 O -c ", 1));
+  EXPECT_EQ(Late(facts), (Found{{1536, "after the backward"}}));
+}
+
+TEST(LateFreesTest, GradientsUntilTheNextBackward) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 B0 -a +g=2048 O I F0 +a=512 B0 -g -a +h=2048 O -h ", 2));
+  EXPECT_EQ(Late(facts), (Found{{2048, "after the optimizer"}, {2048, "after the optimizer"}}));
+}
+
+TEST(LateFreesTest, WhatTheNextForwardReplaces) {
+  const ScriptFacts facts("+w=4096 I F0 +l=1024 B0 O " +
+                          Repeat("I F0 +m=1536 -l B0 O I F0 +l=2048 -m B0 O +t=512 -t ", 2));
+  EXPECT_EQ(Late(facts), (Found{{1024, "after the backward"},
+                                {1536, "after the backward"},
+                                {2048, "after the backward"},
+                                {1536, "after the backward"}}));
+}
+
+TEST(LateFreesTest, StateIsNotLate) {
+  const ScriptFacts facts("+w=4096 I F0 +s=512 B0 O " + Repeat("I F0 +a=512 B0 -a O ", 4));
+  EXPECT_EQ(Late(facts), Found{});
+}
+
+}  // namespace
+}  // namespace stalloc::planner

@@ -1,0 +1,55 @@
+#include "planner/report/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "planner/analysis/sweep.h"
+#include "tests/report/facts_fixture.h"
+
+namespace stalloc::planner {
+namespace {
+
+TEST(ScalingTest, CornersGiveThePeakAtEveryScale) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    std::string script = "+w=4096 ";
+    for (int iteration = 0; iteration < 3; ++iteration) {
+      absl::StrAppend(&script, "I F0 ");
+      for (int i = 0; i < 4; ++i) absl::StrAppend(&script, "+a", i, "=", 512 * (1 + random() % 20), " ");
+      absl::StrAppend(&script, "B0 ");
+      for (int i = 0; i < 4; ++i) {
+        absl::StrAppend(&script, "+g", i, "=", 512 * (1 + random() % 20), " -a", i, " ");
+      }
+      absl::StrAppend(&script, "O +t=", 512 * (1 + random() % 40), " -t -g0 -g1 -g2 -g3 ");
+    }
+    const ScriptFacts facts(script);
+    const auto corners = FindScaling(*facts, PartsByClass(*facts));
+    for (const double scale : {0.0, 0.5, 1.0, 3.0, 10.0}) {
+      double expected = 0;
+      double fixed = 0;
+      double scaling = 0;
+      Sweep sweep(facts->device);
+      for (SweepStep step; sweep.Next(&step);) {
+        const auto bytes = static_cast<double>(facts->device.allocations[step.allocation].bytes);
+        const BlockFact& fact = facts->blocks[step.allocation];
+        const bool optimizer = facts->phases.spans()[fact.phase].kind == PhaseKind::kOptimizer;
+        const bool scales = fact.memory_class == MemoryClass::kActivations ||
+                            fact.memory_class == MemoryClass::kDynamic ||
+                            (fact.memory_class == MemoryClass::kTemporaries && !optimizer);
+        (scales ? scaling : fixed) += step.is_free ? -bytes : bytes;
+        expected = std::max(expected, fixed + scale * scaling);
+      }
+      double found = 0;
+      for (const ScalingPoint& corner : corners) {
+        found = std::max(found, static_cast<double>(corner.fixed) + scale * static_cast<double>(corner.scaling));
+      }
+      EXPECT_DOUBLE_EQ(found, expected) << script << "x " << scale;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stalloc::planner
