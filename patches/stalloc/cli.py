@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 bad input or infeasible, 2 usage. `run` ends with the code
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
@@ -95,4 +96,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     arguments = _build_parser().parse_args(words)
     arguments.program = program
-    return COMMANDS[arguments.command].run(arguments)
+    if arguments.command == "run":
+        return run.run(arguments)
+    try:
+        return COMMANDS[arguments.command].run(arguments)
+    except BrokenPipeError:  # a reader as `head` that has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

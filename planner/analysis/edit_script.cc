@@ -7,13 +7,14 @@ namespace stalloc::planner {
 namespace {
 
 // Furthest-reaching paths. After d edits diagonal k (= x - y, in [-d, d], of d's parity) reaches x = At(d, k).
+template <typename Equal>
 class EditGraph {
  public:
-  EditGraph(std::span<const RequestKey> left, std::span<const RequestKey> right)
-      : left_(left), right_(right), n_(static_cast<int>(left.size())), m_(static_cast<int>(right.size())) {}
+  EditGraph(std::size_t left, std::size_t right, const Equal& equal)
+      : equal_(equal), n_(static_cast<int>(left)), m_(static_cast<int>(right)) {}
 
   std::optional<Matches> Search(std::uint32_t max_edits) {
-    const int limit = static_cast<int>(std::min<std::uint64_t>(max_edits, left_.size() + right_.size()));
+    const int limit = std::min<int>(static_cast<int>(max_edits), n_ + m_);
     for (int edits = 0; edits <= limit; ++edits) {
       rows_.emplace_back(static_cast<std::size_t>(edits) + 1);
       for (int diagonal = -edits; diagonal <= edits; diagonal += 2) {
@@ -46,7 +47,7 @@ class EditGraph {
 
   int Slide(int x, int diagonal) const {
     while (x < n_ && x - diagonal < m_ && x - diagonal >= 0 &&
-           left_[static_cast<std::size_t>(x)] == right_[static_cast<std::size_t>(x - diagonal)]) {
+           equal_(static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(x - diagonal))) {
       ++x;
     }
     return x;
@@ -67,22 +68,33 @@ class EditGraph {
     return matches;
   }
 
-  std::span<const RequestKey> left_;
-  std::span<const RequestKey> right_;
+  const Equal& equal_;
   int n_;
   int m_;
   std::vector<std::vector<int>> rows_;
 };
 
+template <typename Equal>
+std::optional<Matches> Search(std::size_t left, std::size_t right, const Equal& equal, std::uint32_t max_edits) {
+  const std::size_t difference = left > right ? left - right : right - left;
+  if (difference > max_edits) {
+    return std::nullopt;
+  }
+  return EditGraph(left, right, equal).Search(max_edits);
+}
+
 }  // namespace
 
 std::optional<Matches> LongestCommonSubsequence(std::span<const RequestKey> left, std::span<const RequestKey> right,
                                                 std::uint32_t max_edits) {
-  const std::size_t difference = left.size() > right.size() ? left.size() - right.size() : right.size() - left.size();
-  if (difference > max_edits) {
-    return std::nullopt;
-  }
-  return EditGraph(left, right).Search(max_edits);
+  const auto equal = [&](std::uint32_t x, std::uint32_t y) { return left[x] == right[y]; };
+  return Search(left.size(), right.size(), equal, max_edits);
+}
+
+std::optional<Matches> LongestCommonSubsequence(std::uint32_t left, std::uint32_t right,
+                                                absl::FunctionRef<bool(std::uint32_t, std::uint32_t)> equal,
+                                                std::uint32_t max_edits) {
+  return Search(left, right, equal, max_edits);
 }
 
 }  // namespace stalloc::planner

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+
 namespace stalloc::planner {
 
 // What a request looks like to the alignment: rounded size and stream.
@@ -22,5 +24,11 @@ using Matches = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 [[nodiscard]] std::optional<Matches> LongestCommonSubsequence(std::span<const RequestKey> left,
                                                               std::span<const RequestKey> right,
                                                               std::uint32_t max_edits);
+
+// The same for sequences of `left` and `right` elements that are compared by `equal` (positions in each), which need
+// not be transitive.
+[[nodiscard]] std::optional<Matches> LongestCommonSubsequence(
+    std::uint32_t left, std::uint32_t right, absl::FunctionRef<bool(std::uint32_t, std::uint32_t)> equal,
+    std::uint32_t max_edits);
 
 }  // namespace stalloc::planner

@@ -1,7 +1,9 @@
 // `stalloc-planner report`.
-#include <filesystem>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -13,6 +15,11 @@
 #include "planner/report/rank_text.h"
 #include "planner/report/run_view.h"
 #include "proto/codec/plan_reader.h"
+
+ABSL_FLAG(std::uint32_t, ranks, 0, "Share state among so many ranks in what would lower the peak; 0: as traced.");
+ABSL_FLAG(std::string, beside, "",
+          "A second trace of the program, with another micro-batch: sizes are fitted to both.");
+ABSL_FLAG(double, ratio, 0, "The second trace's micro-batch over the first's.");
 
 namespace stalloc::planner {
 namespace {
@@ -32,35 +39,92 @@ absl::StatusOr<std::optional<Plan>> ReadPlanOf(const std::vector<std::string>& p
   return std::move(plan.value());
 }
 
+// A trace and when its events happened.
+struct TimedTrace {
+  TracedRank traced;
+  TraceClock clock;
+};
+
+absl::StatusOr<TimedTrace> ReadTimedTrace(const std::string& path) {
+  TimedTrace timed;
+  absl::StatusOr<TracedRank> traced = ReadTracedRank(path, {}, [&](const Trace& chunk) { timed.clock.Take(chunk); });
+  if (!traced.ok()) {
+    return traced.status();
+  }
+  timed.traced = *std::move(traced);
+  return timed;
+}
+
+// Nullopt where --beside is not given.
+absl::StatusOr<std::optional<TimedTrace>> ReadBeside() {
+  const std::string path = absl::GetFlag(FLAGS_beside);
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  absl::StatusOr<TimedTrace> timed = ReadTimedTrace(path);
+  if (!timed.ok()) {
+    return timed.status();
+  }
+  return std::optional<TimedTrace>(*std::move(timed));
+}
+
+absl::StatusOr<RankReport> Analyse(const std::string& path, const TracedRank& traced) {
+  RankPlannerOptions options;
+  options.plan = false;
+  RankPlanner planner(traced, options);
+  if (absl::Status status = planner.Analyse(); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+  absl::StatusOr<RankResult> result = planner.Finish({});
+  if (!result.ok()) {
+    return result.status();
+  }
+  return std::move(result->report);
+}
+
+absl::StatusOr<std::string> Render(const std::vector<std::string>& positional) {
+  const absl::StatusOr<TimedTrace> timed = ReadTimedTrace(positional[0]);
+  if (!timed.ok()) {
+    return timed.status();
+  }
+  const absl::StatusOr<std::optional<Plan>> plan = ReadPlanOf(positional, timed->traced.head.fingerprint);
+  if (!plan.ok()) {
+    return plan.status();
+  }
+  const absl::StatusOr<std::optional<TimedTrace>> beside = ReadBeside();
+  if (!beside.ok()) {
+    return beside.status();
+  }
+  const absl::StatusOr<RankReport> report = Analyse(positional[0], timed->traced);
+  if (!report.ok()) {
+    return report.status();
+  }
+  if (!absl::GetFlag(FLAGS_json)) {
+    return RankText(*report);
+  }
+  RunViewOptions options;
+  options.plan = plan->has_value() ? &**plan : nullptr;
+  options.ranks = absl::GetFlag(FLAGS_ranks);
+  if (beside->has_value()) {
+    options.other = OtherRun{&(*beside)->traced, &(*beside)->clock, absl::GetFlag(FLAGS_ratio)};
+  }
+  return RunViewJson(*report, timed->traced, timed->clock, options);
+}
+
 int RunReport(const std::vector<std::string>& positional, Streams streams) {
   if (positional.empty() || positional.size() > 2) {
     return FailUsage(
         "report", absl::StrCat("expected TRACE and at most one PLAN, found arguments: ", positional.size()), streams);
   }
-  TraceClock clock;
-  const absl::StatusOr<TracedRank> traced =
-      ReadTracedRank(positional[0], {}, [&](const Trace& chunk) { clock.Take(chunk); });
-  if (!traced.ok()) {
-    return FailInput("report", traced.status(), streams);
+  const double ratio = absl::GetFlag(FLAGS_ratio);
+  if (!absl::GetFlag(FLAGS_beside).empty() && (!(ratio > 0) || ratio == 1)) {
+    return FailUsage("report", absl::StrCat("--beside needs a --ratio above 0 other than 1, found: ", ratio), streams);
   }
-  const absl::StatusOr<std::optional<Plan>> plan = ReadPlanOf(positional, traced->head.fingerprint);
-  if (!plan.ok()) {
-    return FailInput("report", plan.status(), streams);
+  const absl::StatusOr<std::string> text = Render(positional);
+  if (!text.ok()) {
+    return FailInput("report", text.status(), streams);
   }
-  RankPlannerOptions options;
-  options.plan = false;
-  RankPlanner planner(*traced, options);
-  if (absl::Status status = planner.Analyse(); !status.ok()) {
-    return FailInput("report", absl::Status(status.code(), absl::StrCat(positional[0], ": ", status.message())),
-                     streams);
-  }
-  const absl::StatusOr<RankResult> result = planner.Finish({});
-  if (!result.ok()) {
-    return FailInput("report", result.status(), streams);
-  }
-  streams.out << (absl::GetFlag(FLAGS_json)
-                      ? RunViewJson(result->report, *traced, clock, plan->has_value() ? &**plan : nullptr)
-                      : RankText(result->report));
+  streams.out << *text;
   return kExitOk;
 }
 
@@ -74,7 +138,7 @@ const Command& ReportCommand() {
        "The JSON is one line whose size does not grow with the trace: curves of live bytes by class, the blocks at the "
        "peak,\n"
        "the blocks that cost most, phases, layers, and the plan as a map. planner/README.md has its keys.\n",
-       {"json"}},
+       {"json", "ranks", "beside", "ratio"}},
       RunReport};
   return command;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "planner/report/alternatives.h"
@@ -9,6 +10,7 @@
 #include "planner/report/growth.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/live_series.h"
+#include "planner/report/micro_batch_fit.h"
 #include "planner/report/plan_map.h"
 #include "planner/report/rank_json.h"
 #include "planner/report/scaling.h"
@@ -29,7 +31,8 @@ class ViewWriter {
  public:
   ViewWriter(const DeviceFacts& facts, JsonWriter* json) : facts_(facts), json_(*json) {}
 
-  void Write(const TracedRank& traced, const DevicePlan* plan) {
+  // `fit` and `plan` may be null.
+  void Write(const TracedRank& traced, std::uint32_t ranks, const MicroBatchFit* fit, const DevicePlan* plan) {
     json_.BeginObject().Key("device").Value(facts_.device.device);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
     json_.Key("roles").BeginArray();
@@ -47,7 +50,8 @@ class ViewWriter {
     WritePeak(peak);
     WriteTop();
     WriteLayers();
-    WriteAlternatives(traced.head.fingerprint.world_size);
+    WriteAlternatives(ranks);
+    WriteScaling(fit);
     WriteGrowth(traced.segmentation);
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
@@ -177,8 +181,8 @@ class ViewWriter {
     json_.EndObject();
   }
 
-  void WriteAlternatives(std::uint32_t world_size) {
-    const std::vector<Alternative> found = FindAlternatives(facts_, world_size);
+  void WriteAlternatives(std::uint32_t ranks) {
+    const std::vector<Alternative> found = FindAlternatives(facts_, ranks);
     json_.Key("alternatives").BeginObject();
     Column("kind", found, [](const Alternative& row) { return AlternativeName(row.kind); });
     Column("layers", found, [](const Alternative& row) { return std::string_view(row.layers); });
@@ -191,10 +195,21 @@ class ViewWriter {
     Column("moved", found, [](const Alternative& row) { return row.moved; });
     Column("peak", found, [](const Alternative& row) { return row.peak; });
     json_.EndObject();
-    const std::vector<ScalingPoint> points = FindScaling(facts_, PartsByClass(facts_));
+  }
+
+  void WriteScaling(const MicroBatchFit* fit) {
+    const std::vector<ScalingPoint> points = FindScaling(facts_, fit == nullptr ? PartsByClass(facts_) : fit->parts);
     json_.Key("scaling").BeginObject();
     Column("fixed", points, [](const ScalingPoint& point) { return point.fixed; });
     Column("scaling", points, [](const ScalingPoint& point) { return point.scaling; });
+    json_.EndObject().Key("fit");
+    if (fit == nullptr) {
+      json_.Null();
+      return;
+    }
+    json_.BeginObject().Key("unpaired_bytes").Value(fit->unpaired_bytes);
+    json_.Key("fixed_bytes").Value(fit->fixed_bytes).Key("proportional_bytes").Value(fit->proportional_bytes);
+    json_.Key("affine_bytes").Value(fit->affine_bytes).Key("other_peak_bytes").Value(fit->other_peak_bytes);
     json_.EndObject();
   }
 
@@ -246,9 +261,19 @@ const DevicePlan* PlanOf(const Plan* plan, DeviceIndex device) {
   return found == plan->devices.end() ? nullptr : &*found;
 }
 
+std::optional<MicroBatchFit> FitTo(const DeviceFacts& facts, const std::optional<OtherRun>& other) {
+  if (!other.has_value()) return std::nullopt;
+  for (const DeviceTrace& device : other->traced->devices) {
+    if (device.device != facts.device.device) continue;
+    return FitMicroBatch(facts, DeviceFacts(*other->traced, device, *other->clock), other->ratio);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock, const Plan* plan) {
+std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
+                        const RunViewOptions& options) {
   JsonWriter json(JsonWriter::Style::kLine);
   json.BeginObject().Key("rank");
   WriteRankJson(report, &json);
@@ -257,7 +282,9 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
   json.EndArray().Key("devices").BeginArray();
   for (const DeviceTrace& device : traced.devices) {
     const DeviceFacts facts(traced, device, clock);
-    ViewWriter(facts, &json).Write(traced, PlanOf(plan, device.device));
+    const std::optional<MicroBatchFit> fit = FitTo(facts, options.other);
+    const std::uint32_t ranks = options.ranks == 0 ? traced.head.fingerprint.world_size : options.ranks;
+    ViewWriter(facts, &json).Write(traced, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device));
   }
   json.EndArray().EndObject();
   return json.Take();

@@ -3,6 +3,8 @@
 // with the trace.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "planner/analysis/rank_report.h"
@@ -11,10 +13,22 @@
 
 namespace stalloc::planner {
 
+// Of the same program with another micro-batch.
+struct OtherRun {
+  const TracedRank* traced = nullptr;
+  const TraceClock* clock = nullptr;
+  double ratio = 1;  // its micro-batch over this run's; not 1
+};
+
+struct RunViewOptions {
+  const Plan* plan = nullptr;  // of the rank; may be null
+  std::uint32_t ranks = 0;     // to share state among, in alternatives; 0: those of the run
+  std::optional<OtherRun> other;
+};
+
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
-// "peak_timeline",
-//  "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "growth", "plan"}]}. `plan` may be null.
+// "peak_timeline", "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "fit", "growth", "plan"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
-                                      const Plan* plan);
+                                      const RunViewOptions& options);
 
 }  // namespace stalloc::planner

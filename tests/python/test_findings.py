@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from processes import PACKAGE
 from stalloc import cli
 from stalloc.report import findings
 
@@ -111,16 +114,82 @@ def test_advice_is_ranked_and_played(tmp_path: Path, build: Path, capsys: Any) -
     rows = answer(capsys, "advise", trace)["devices"][0]["advice"]
     by_what = {row["what"]: row for row in rows}
     # The peak is 4 + 8 + 2 x 4 + 1 = 21 MiB; without the state 13, which a layer's 4 MiB cannot reach.
-    assert by_what["keep the optimizer state elsewhere (offload)"]["saves_bytes"] == 8 * MIB
-    assert by_what["share the optimizer state among 4 ranks"]["saves_bytes"] == 6 * MIB
-    layer = by_what["recompute layers.0"]
+    assert by_what["offload the optimizer state"]["saves_bytes"] == 8 * MIB
+    assert by_what["share the optimizer state among 4 ranks (ZeRO 1, distributed optimizer)"]["saves_bytes"] == 6 * MIB
+    layer = by_what["recompute one of layers.* (2 of them save as much each)"]
     assert (layer["saves_bytes"], layer["peak_bytes"]) == (4 * MIB, 17 * MIB)
     assert 0 < layer["cost_share"] < 0.2
     # Without any activations the optimizer's 4 + 8 + 1 + 2 = 15 MiB are the peak.
     assert by_what["recompute all layers (a bound: layer inputs stay)"]["saves_bytes"] == 6 * MIB
     saved = [row["saves_bytes"] for row in rows]
     assert saved == sorted(saved, reverse=True)
-    assert "recompute layers.1" in text(capsys, "advise", trace)
+    assert "recompute layers.*" in text(capsys, "advise", trace)
+
+
+def test_offloading_costs_its_time_on_the_bus(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace"))
+    rows = answer(capsys, "advise", trace, "--bus", "4")["devices"][0]["advice"]
+    offload = next(row for row in rows if row["what"] == "offload the activations of layers.*")
+    # An event a millisecond, 16 in an iteration; 8 MiB go out and come back.
+    assert offload["cost_share"] == pytest.approx(2 * 8 * MIB / 4e9 / 16e-3)
+
+
+def test_more_gpus_share_more(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(run(build, tmp_path / "a.trace"))
+    rows = answer(capsys, "advise", trace, "--gpus", "8")["devices"][0]["advice"]
+    saved = {row["what"]: row["saves_bytes"] for row in rows}
+    assert saved["share the optimizer state among 8 ranks (ZeRO 1, distributed optimizer)"] == 7 * MIB
+    assert saved["share weights, gradients and state among 8 ranks (FSDP, ZeRO 3; a bound)"] == 13 * MIB * 7 // 8
+    with pytest.raises(SystemExit):
+        cli.main(["advise", trace, "--gpus", "0"])
+
+
+def test_what_a_variable_keeps_is_freed_late(tmp_path: Path, build: Path, capsys: Any) -> None:
+    writer = Writer()
+    writer.alloc(4 * MIB)
+    kept = None
+    for iteration in range(6):
+        writer.mark("iteration", index=iteration)
+        writer.mark("microbatch", "F")
+        blocks = [writer.alloc(MIB) for _ in range(20)]
+        logits = writer.alloc(16 * MIB)
+        if kept is not None:
+            writer.free(kept)  # the variable has a new value
+        writer.mark("microbatch", "B")
+        for block in reversed(blocks):
+            writer.free(writer.alloc(512))
+            writer.free(block)
+        kept = logits
+        writer.mark("optimizer")
+        writer.free(writer.alloc(2 * MIB))
+    rows = answer(capsys, "advise", str(writer.trace(tmp_path / "a.trace", build)))["devices"][0]["advice"]
+    late = next(row for row in rows if row["what"].startswith("free what outlives the backward pass"))
+    # 4 + 20 + 2 x 16 are live at the peak, one of the two from the last iteration; then a block of the backward is.
+    assert (late["saves_bytes"], late["peak_bytes"], late["cost"]) == (16 * MIB - 512, 40 * MIB + 512, "none")
+    assert "up to 16.00 MiB, most from F 0" in late["what"]
+
+
+def test_logits_in_parts(tmp_path: Path, build: Path, capsys: Any) -> None:
+    writer = Writer()
+    writer.alloc(4 * MIB)
+    for iteration in range(5):
+        writer.mark("iteration", index=iteration)
+        writer.mark("microbatch", "F")
+        blocks = [writer.alloc(MIB) for _ in range(20)]
+        logits = writer.alloc(16 * MIB)
+        writer.mark("microbatch", "B")
+        gradient = writer.alloc(16 * MIB)
+        writer.free(logits)
+        writer.free(gradient)
+        for block in reversed(blocks):
+            writer.free(writer.alloc(512))
+            writer.free(block)
+        writer.mark("optimizer")
+        writer.free(writer.alloc(2 * MIB))
+    rows = answer(capsys, "advise", str(writer.trace(tmp_path / "a.trace", build)))["devices"][0]["advice"]
+    (loss,) = (row for row in rows if row["what"].startswith("compute logits and loss in 4 parts"))
+    assert loss["saves_bytes"] == 24 * MIB
+    assert "blocks of up to 16.00 MiB" in loss["what"]
 
 
 def test_a_leak_is_advice(tmp_path: Path, build: Path, capsys: Any) -> None:
@@ -149,6 +218,70 @@ def test_extrapolation_is_what_a_larger_run_has(tmp_path: Path, build: Path, cap
     peak = answer(capsys, "whatif", twice, "--memory", "64M")["devices"][0]["peak_live_bytes"]
     once = str(run(build, tmp_path / "a.trace"))
     assert answer(capsys, "whatif", once, "--memory", "64M")["devices"][0]["peak_of_twice"] == peak
+
+
+def of_micro_batch(build: Path, path: Path, count: int, micro_batches: int = 3) -> Path:
+    """A workspace of 3 MiB that activations of 2 MiB a sequence come with, and scratch with 1 MiB of padding."""
+    writer = Writer()
+    writer.alloc(4 * MIB)
+    for iteration in range(5):
+        writer.mark("iteration", index=iteration)
+        for number in range(micro_batches):
+            writer.mark("microbatch", "F", number)
+            blocks = [writer.alloc(3 * MIB), writer.alloc(2 * MIB * count), writer.alloc(MIB + 512 * 3 * count)]
+            if count > 2:
+                writer.free(writer.alloc(512))  # another kernel's
+            writer.mark("microbatch", "B", number)
+            writer.free(writer.alloc(MIB * count))
+            for block in blocks:
+                writer.free(block)
+        writer.mark("optimizer")
+        writer.free(writer.alloc(5 * MIB))
+    return writer.trace(path, build)
+
+
+def test_two_traces_tell_what_does_not_grow(tmp_path: Path, build: Path, capsys: Any) -> None:
+    paths = {count: str(of_micro_batch(build, tmp_path / f"{count}.trace", count)) for count in (2, 4, 16)}
+    peaks = {
+        count: answer(capsys, "whatif", path, "--memory=1G")["devices"][0]["peak_live_bytes"]
+        for count, path in paths.items()
+    }
+    assert peaks == {count: 8 * MIB + 512 * 3 * count + 3 * MIB * count for count in paths}
+    words = ["whatif", paths[2], "--memory", "56.5M", "--micro-batch", "2"]
+    device = answer(capsys, *words, "--beside", paths[4], "4")["devices"][0]
+    fit = device["fit"]
+    assert (fit["fixed_bytes"], fit["unpaired_bytes"]) == (7 * MIB, 0)
+    assert (fit["proportional_bytes"], fit["affine_bytes"]) == (6 * MIB, MIB + 512 * 6)
+    assert fit["fitted_peak_bytes"] == fit["other_peak_bytes"] == peaks[4]
+    assert device["peak_of_twice"] == peaks[4]
+    # One trace alone takes workspace and padding for what grows.
+    assert answer(capsys, *words)["devices"][0]["peak_of_twice"] > peaks[4]
+    native = device["allocators"][0]
+    room = 56.5 * MIB * device["peak_live_bytes"] / native["held_bytes"]
+    assert native["largest_micro_batch"] == int((room - 8 * MIB) / (3 * MIB + 512 * 3))
+    # Eight times the first trace's micro-batch, which neither has.
+    eight = answer(capsys, "whatif", paths[2], "--memory=1G", "--micro-batch=2", "--beside", paths[16], "16")
+    assert eight["devices"][0]["fit"]["fitted_peak_bytes"] == peaks[16]
+    shown = text(capsys, *words, "--beside", paths[4], "4")
+    assert "7.00 MiB of the peak do not grow" in shown
+    assert "traced (+0.00 %)" in shown
+
+
+def test_fewer_micro_batches_are_paired_with_the_last(tmp_path: Path, build: Path, capsys: Any) -> None:
+    one, other = of_micro_batch(build, tmp_path / "2.trace", 2), of_micro_batch(build, tmp_path / "4.trace", 4, 1)
+    words = ["whatif", str(one), "--memory=1G", "--micro-batch=2", "--beside", str(other), "4"]
+    fit = answer(capsys, *words)["devices"][0]["fit"]
+    assert fit["unpaired_bytes"] == 0
+    assert fit["fitted_peak_bytes"] == fit["other_peak_bytes"]
+
+
+def test_the_second_trace_needs_another_micro_batch(tmp_path: Path, build: Path, capsys: Any) -> None:
+    trace = str(of_micro_batch(build, tmp_path / "2.trace", 2))
+    for count in ("2", "0", "x"):
+        assert cli.main(["whatif", trace, "--memory=1G", "--micro-batch=2", "--beside", trace, count]) == 1
+        assert f"other than --micro-batch 2: {count}" in capsys.readouterr().err
+    assert cli.main(["whatif", trace, "--memory=1G", "--beside", str(tmp_path / "no.trace"), "4"]) == 1
+    assert "no.trace" in capsys.readouterr().err
 
 
 def test_sizes_are_read_as_people_write_them(tmp_path: Path, capsys: Any) -> None:
@@ -180,6 +313,17 @@ def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
     same = answer(capsys, "diff", before, before)
     assert same["blocks"] == []
     assert all(row["change"] == 0 for row in same["by_class"])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) -> None:
+    trace = run(build, tmp_path / "a.trace")
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "stalloc", "advise", str(trace)]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, env=environment, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("command", [["leaks"], ["advise"], ["whatif", "--memory=1G"]])

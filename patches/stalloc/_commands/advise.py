@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from pathlib import Path
+from typing import Any, Optional
+
+from stalloc._commands import viewed
 
 HELP = "what would lower the peak of a traced run, by how much, and at what cost"
 
 _EPILOG = """
-Each line is the traced run played again with that change, so a peak that only moves elsewhere saves nothing. Savings do
-not add up. Costs in time are of the host, as far as layer marks see them.
+Each line is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
+a Megatron-LM model are estimated (stalloc estimate). Savings do not add up. Costs in time are of the host, as far as
+marks see them. Late is what outlives a mark that ends its use: a trace knows of no uses.
 """
+_MOST = 20
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path)
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    viewed.add_arguments(parser)
+    parser.add_argument("--gpus", type=_positive, metavar="N", help="to split the model over (default: as traced)")
+    parser.add_argument("--bus", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
+    parser.add_argument("--all", action="store_true", help=f"more than the {_MOST} that save most")
+
+
+def _positive(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1: {text}")
+    return count
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import collect, figures, findings, select, text
+    from stalloc.report import advice, figures
+
+    def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        device = figures.device_figures(view, index)
+        rows = advice.advise(view, index, device, arguments.gpus, arguments.bus * 1e9)
+        return {
+            "device": device["device"],
+            "peak_live_bytes": device["peak_live_bytes"],
+            "peak_phase": device["peak_phase"],
+            "advice": rows,
+        }
+
+    def show(device: dict[str, Any]) -> None:
+        _show(device, None if arguments.all else _MOST)
+
+    options = [] if arguments.gpus is None else [f"--ranks={arguments.gpus}"]
+    return viewed.answer("advise", arguments, of_device, show, options)
+
+
+def _show(device: dict[str, Any], most: Optional[int]) -> None:
+    from stalloc.report import text
     from stalloc.report.figures import size
 
-    try:
-        view = select.view_of(arguments.path, arguments.rank)
-    except collect.CollectError as error:
-        print(f"stalloc advise: {error}", file=sys.stderr)
-        return 1
-    devices = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
-    found = [findings.advice(view, index, device) for index, device in enumerate(devices)]
-    if arguments.json:
-        told = [{"device": device["device"], "advice": advice} for device, advice in zip(devices, found)]
-        print(json.dumps({"rank": view["rank"]["rank"], "devices": told}))
-        return 0
-    for device, advice in zip(devices, found):
-        print(f"device {device['device']}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
-        rows = [(f"-{size(row['saves_bytes'])}", row["what"], row["cost"], row["how_known"]) for row in advice]
-        print(text.table(("saves", "change", "cost", "known from"), rows, text_columns=(1, 2, 3)), end="")
-    return 0
+    print(f"device {device['device']}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
+    found = device["advice"]
+    rows = [(f"-{size(row['saves_bytes'])}", row["what"], row["cost"], row["how_known"]) for row in found[:most]]
+    print(text.table(("saves", "change", "cost", "known from"), rows, text_columns=(1, 2, 3)), end="")
+    if len(rows) < len(found):
+        print(f"and {len(found) - len(rows)} that save less (--all)")

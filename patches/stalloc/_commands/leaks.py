@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from pathlib import Path
 from typing import Any
+
+from stalloc._commands import viewed
 
 HELP = "find what every iteration leaves behind: blocks that outlive the iteration after their own, again and again"
 
@@ -18,26 +17,13 @@ The last two iterations of a trace cannot be judged, so trace six or more. Exit 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path)
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    viewed.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import collect, findings, select
+    from stalloc.report import findings
 
-    try:
-        view = select.view_of(arguments.path, arguments.rank)
-    except collect.CollectError as error:
-        print(f"stalloc leaks: {error}", file=sys.stderr)
-        return 1
-    found = [findings.leaks(view, index) for index in range(len(view["devices"]))]
-    if arguments.json:
-        print(json.dumps({"rank": view["rank"]["rank"], "devices": found}))
-        return 0
-    for device in found:
-        _show(device)
-    return 0
+    return viewed.answer("leaks", arguments, findings.leaks, _show)
 
 
 def _show(device: dict[str, Any]) -> None:

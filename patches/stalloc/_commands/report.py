@@ -97,11 +97,11 @@ def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str
 
 def _complete(view: dict[str, Any]) -> None:
     """What every form shows beside the planner's own: figures, advice and leaks of each device."""
-    from stalloc.report import estimate, figures, findings
+    from stalloc.report import advice, estimate, figures, findings
 
     view["estimate"] = estimate.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
-    view["advice"] = [findings.advice(view, index, of_device) for index, of_device in enumerate(view["figures"])]
+    view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
     view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
 
 

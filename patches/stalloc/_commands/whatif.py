@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
+
+from stalloc._commands import viewed
 
 HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
 
 _EPILOG = """
 The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
-scales: activations, what varies, and temporaries of forward and backward passes. What an allocator holds beyond what is
-live is taken in proportion. Sizes that grow with the square of the sequence, or not at all, are not told apart.
+scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
+--beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
+buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
+what is live is taken in proportion.
 """
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path)
+    viewed.add_arguments(parser)
     parser.add_argument("--memory", type=_bytes, required=True, metavar="80G", help="of the device, binary units")
     parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="as it was traced (default 1)")
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
+    )
 
 
 def _bytes(text: str) -> int:
@@ -36,20 +40,30 @@ def _bytes(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import collect, select
+    def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        return {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+
+    def show(device: dict[str, Any]) -> None:
+        _show(device, arguments)
 
     try:
-        view = select.view_of(arguments.path, arguments.rank)
-        found = [_answer(view, index, arguments) for index in range(len(view["devices"]))]
-    except (collect.CollectError, ValueError) as error:
+        options = _beside(arguments)
+    except ValueError as error:
         print(f"stalloc whatif: {error}", file=sys.stderr)
         return 1
-    if arguments.json:
-        print(json.dumps({"rank": view["rank"]["rank"], "memory_bytes": arguments.memory, "devices": found}))
-        return 0
-    for device in found:
-        _show(device, arguments)
-    return 0
+    return viewed.answer("whatif", arguments, of_device, show, options)
+
+
+def _beside(arguments: argparse.Namespace) -> list[str]:
+    """For the planner. ValueError where the second trace cannot tell more than the first."""
+    if arguments.beside is None:
+        return []
+    path, count = Path(arguments.beside[0]), arguments.beside[1]
+    if not count.isdigit() or int(count) in (0, arguments.micro_batch):
+        raise ValueError(f"--beside needs a micro-batch other than --micro-batch {arguments.micro_batch}: {count}")
+    if path.is_dir():
+        path = path / "trace" / f"rank{arguments.rank or 0:05d}.trace"
+    return [f"--beside={path}", f"--ratio={int(count) / arguments.micro_batch!r}"]
 
 
 def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -74,8 +88,21 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
         "device": of_device["device"],
         "peak_live_bytes": of_device["peak_live_bytes"],
         "peak_of_twice": findings.peak_at_scale(points, 2),
+        "fit": _fit(view["devices"][index]["fit"], points, arguments),
         "allocators": rows,
     }
+
+
+def _fit(
+    fit: Optional[dict[str, int]], points: dict[str, Any], arguments: argparse.Namespace
+) -> Optional[dict[str, int]]:
+    """What is live at the first trace's peak, by how it grows, and the second's peak from the fit and as it was."""
+    from stalloc.report import findings
+
+    if fit is None:
+        return None
+    ratio = int(arguments.beside[1]) / arguments.micro_batch
+    return {**fit, "micro_batch": int(arguments.beside[1]), "fitted_peak_bytes": findings.peak_at_scale(points, ratio)}
 
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
@@ -84,8 +111,19 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
 
     print(
         f"device {device['device']}: {size(device['peak_live_bytes'])} live at the peak, "
-        f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}\n"
+        f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}"
     )
+    fit = device["fit"]
+    if fit is not None:
+        off = fit["fitted_peak_bytes"] / fit["other_peak_bytes"] - 1
+        print(
+            f"sizes from both traces: {size(fit['fixed_bytes'])} of the peak do not grow, "
+            f"{size(fit['proportional_bytes'])} grow with the micro-batch, {size(fit['affine_bytes'])} in another way, "
+            f"{size(fit['unpaired_bytes'])} are in one trace alone\n"
+            f"with a micro-batch of {fit['micro_batch']}: {size(fit['fitted_peak_bytes'])} from the fit, "
+            f"{size(fit['other_peak_bytes'])} traced ({100 * off:+.2f} %)"
+        )
+    print()
     rows = [
         (
             row["name"],

@@ -48,23 +48,25 @@ def find_ranks(directory: Path) -> list[RankFiles]:
     return found
 
 
-def view(files: RankFiles) -> dict[str, Any]:
+def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     """All that a report shows of one rank (keys: planner/README.md). `summary` is what the last run left, or None.
+
+    `options`: for `stalloc-planner report`.
 
     Raises:
         CollectError: the planner is missing or refuses a file; the text has its words.
     """
     result: dict[str, Any] = run_planner(
-        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json"]
+        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *options]
     )
     result["summary"] = _read_summary(files.summary)
     return result
 
 
-def views(ranks: Sequence[RankFiles]) -> list[dict[str, Any]]:
+def views(ranks: Sequence[RankFiles], options: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The same for many, in parallel."""
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(view, ranks))
+        return list(pool.map(lambda files: view(files, options), ranks))
 
 
 def run_planner(arguments: Sequence[str]) -> Any:

@@ -250,14 +250,19 @@ def compare(result: Estimate, view: Optional[dict[str, Any]]) -> list[dict[str, 
     return rows
 
 
-def of_view(view: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
-    """The comparison for the command line that a trace was recorded with; None where that is not Megatron-LM's."""
+def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
+    """Of the command line that a trace was recorded with; None where that is not Megatron-LM's."""
     fingerprint = view["rank"]["fingerprint"]
     try:
-        config = parse(fingerprint["command_line"], max(1, fingerprint["world_size"]), fingerprint["rank"])
+        return parse(fingerprint["command_line"], max(1, fingerprint["world_size"]), fingerprint["rank"])
     except EstimateError:
         return None
-    return compare(estimate(config), view)
+
+
+def of_view(view: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
+    """The comparison for the command line that a trace was recorded with; None where that is not Megatron-LM's."""
+    config = configuration_of(view)
+    return None if config is None else compare(estimate(config), view)
 
 
 # -- From a command line

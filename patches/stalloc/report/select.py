@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.report import collect
 
 
-def view_of(path: Path, rank: Optional[int]) -> dict[str, Any]:
-    """Of a trace, or of a directory's rank: the one with the highest peak if none is named. CollectError."""
+def view_of(path: Path, rank: Optional[int], options: Sequence[str] = ()) -> dict[str, Any]:
+    """Of a trace, or of a directory's rank: the one with the highest peak if none is named. CollectError.
+
+    `options`: for `stalloc-planner report`.
+    """
     if path.is_file():
-        return collect.view(collect.RankFiles(0, path, None, None))
+        return collect.view(collect.RankFiles(0, path, None, None), options)
     files = collect.find_ranks(path)
     if rank is not None:
         chosen = [entry for entry in files if entry.rank == rank]
@@ -20,5 +24,5 @@ def view_of(path: Path, rank: Optional[int]) -> dict[str, Any]:
                 f"rank {rank} has no trace in {path}/trace; traced: {', '.join(str(e.rank) for e in files)}"
             )
         files = chosen
-    views = collect.views(files)
+    views = collect.views(files, options)
     return max(views, key=lambda view: max(device["peak"]["live_bytes"] for device in view["devices"]))

@@ -1,0 +1,51 @@
+"""What commands about one view of a run share: its path and rank, JSON or text, errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+View = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path)
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def answer(
+    name: str,
+    arguments: argparse.Namespace,
+    of_device: Callable[[View, int], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+    options: Sequence[str] = (),
+) -> int:
+    """Prints what `of_device` finds of each device of the view; returns the exit code.
+
+    Args:
+        name: of the command, for errors.
+        arguments: those of `add_arguments`.
+        of_device: takes the planner's JSON and the index of a device; ValueError tells why there is no answer.
+        show: prints it as text.
+        options: for `stalloc-planner report`.
+    """
+    from stalloc.report import collect, select
+
+    try:
+        view = select.view_of(arguments.path, arguments.rank, options)
+        found = [of_device(view, index) for index in range(len(view["devices"]))]
+    except (collect.CollectError, ValueError) as error:
+        print(f"stalloc {name}: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps({"rank": view["rank"]["rank"], "devices": found}))
+        return 0
+    for device in found:
+        show(device)
+    return 0

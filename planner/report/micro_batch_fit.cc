@@ -1,0 +1,141 @@
+#include "planner/report/micro_batch_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "planner/analysis/edit_script.h"
+#include "planner/analysis/peak.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr std::uint32_t kMaxEdits = 2000;
+
+using Blocks = std::vector<std::uint32_t>;  // indices into DeviceTrace::allocations
+
+// The requests of each phase, in order; what is in no script takes no part.
+std::vector<Blocks> RequestsByPhase(const DeviceFacts& facts) {
+  std::vector<Blocks> requests(facts.phases.spans().size());
+  for (std::uint32_t i = 0; i < facts.blocks.size(); ++i) {
+    if (!facts.device.allocations[i].outside) requests[facts.blocks[i].phase].push_back(i);
+  }
+  return requests;
+}
+
+// Finds the phase of another run that a phase of this run is like.
+class PhaseIndex {
+ public:
+  explicit PhaseIndex(const DeviceFacts& facts) {
+    const std::vector<PhaseSpan>& spans = facts.phases.spans();
+    for (std::uint32_t i = 0; i < spans.size(); ++i) {
+      by_role_.try_emplace({spans[i].segment, facts.roles[facts.role_of[i]]}, i);
+      by_kind_[{spans[i].segment, spans[i].kind}] = i;
+    }
+    last_segment_ = spans.back().segment;
+  }
+
+  // kNone: there is none.
+  [[nodiscard]] std::uint32_t Find(const PhaseSpan& span, const std::string& role) const {
+    const std::uint32_t segment = std::min(span.segment, last_segment_);
+    if (const auto found = by_role_.find({segment, role}); found != by_role_.end()) return found->second;
+    const auto found = by_kind_.find({segment, span.kind});
+    return found == by_kind_.end() ? kNone : found->second;
+  }
+
+ private:
+  absl::flat_hash_map<std::pair<std::uint32_t, std::string>, std::uint32_t> by_role_;  // the first
+  absl::flat_hash_map<std::pair<std::uint32_t, PhaseKind>, std::uint32_t> by_kind_;    // the last
+  std::uint32_t last_segment_ = 0;
+};
+
+class Fitter {
+ public:
+  Fitter(const DeviceFacts& facts, const DeviceFacts& other, double ratio)
+      : facts_(facts), other_(other), ratio_(ratio), partner_(facts.blocks.size(), kNone) {}
+
+  MicroBatchFit Run() {
+    Pair();
+    MicroBatchFit fit;
+    fit.parts = PartsByClass(facts_);
+    for (std::uint32_t i = 0; i < partner_.size(); ++i) {
+      if (partner_[i] != kNone) fit.parts[i] = PartOf(i);
+    }
+    Tell(&fit);
+    fit.other_peak_bytes = FindPeakMoment(other_.device).live_bytes;
+    return fit;
+  }
+
+ private:
+  void Pair() {
+    const std::vector<Blocks> mine = RequestsByPhase(facts_);
+    const std::vector<Blocks> theirs = RequestsByPhase(other_);
+    const PhaseIndex index(other_);
+    for (std::uint32_t phase = 0; phase < mine.size(); ++phase) {
+      const std::string& role = facts_.roles[facts_.role_of[phase]];
+      const std::uint32_t like = index.Find(facts_.phases.spans()[phase], role);
+      if (like != kNone) PairPhase(mine[phase], theirs[like]);
+    }
+  }
+
+  void PairPhase(const Blocks& mine, const Blocks& theirs) {
+    const auto comparable = [&](std::uint32_t x, std::uint32_t y) {
+      const double one = static_cast<double>(facts_.device.allocations[mine[x]].bytes);
+      const double other = static_cast<double>(other_.device.allocations[theirs[y]].bytes);
+      const double rounding = static_cast<double>(kBlockAlignment) * std::max(1.0, ratio_);
+      const double grown = one * ratio_;
+      return std::min(one, grown) - rounding <= other && other <= std::max(one, grown) + rounding;
+    };
+    const auto pairs = LongestCommonSubsequence(static_cast<std::uint32_t>(mine.size()),
+                                                static_cast<std::uint32_t>(theirs.size()), comparable, kMaxEdits);
+    if (!pairs.has_value()) return;
+    for (const auto& [x, y] : *pairs) partner_[mine[x]] = theirs[y];
+  }
+
+  [[nodiscard]] double BytesOf(std::uint32_t block) const {
+    return static_cast<double>(facts_.device.allocations[block].requested());
+  }
+  [[nodiscard]] double PartnerBytes(std::uint32_t block) const {
+    return static_cast<double>(other_.device.allocations[partner_[block]].requested());
+  }
+
+  // Rounding up to blocks stays with what is fixed.
+  [[nodiscard]] BlockPart PartOf(std::uint32_t block) const {
+    const double slope = std::max(0.0, (PartnerBytes(block) - BytesOf(block)) / (ratio_ - 1));
+    const auto scaling = static_cast<std::int64_t>(std::llround(slope));
+    return {static_cast<std::int64_t>(facts_.device.allocations[block].bytes) - scaling, scaling};
+  }
+
+  // What is live at the peak, by how it grows.
+  void Tell(MicroBatchFit* fit) const {
+    const std::uint32_t peak = FindPeakMoment(facts_.device).event;
+    for (std::uint32_t i = 0; i < partner_.size(); ++i) {
+      const Allocation& allocation = facts_.device.allocations[i];
+      if (allocation.event > peak || allocation.free_event < peak) continue;
+      Bytes& sum = partner_[i] == kNone ? fit->unpaired_bytes
+                   : fit->parts[i].scaling == 0
+                       ? fit->fixed_bytes
+                       : (std::abs(PartnerBytes(i) - ratio_ * BytesOf(i)) < static_cast<double>(kBlockAlignment)
+                              ? fit->proportional_bytes
+                              : fit->affine_bytes);
+      sum += allocation.bytes;
+    }
+  }
+
+  const DeviceFacts& facts_;
+  const DeviceFacts& other_;
+  const double ratio_;
+  std::vector<std::uint32_t> partner_;  // by allocation
+};
+
+}  // namespace
+
+MicroBatchFit FitMicroBatch(const DeviceFacts& facts, const DeviceFacts& other, double ratio) {
+  return Fitter(facts, other, ratio).Run();
+}
+
+}  // namespace stalloc::planner

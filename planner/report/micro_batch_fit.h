@@ -1,0 +1,29 @@
+// Sizes as functions of the micro-batch: a + b k, from two traces of one program with different micro-batch sizes.
+//
+// Requests are paired by phase and order (iterations and phases by number; where the second trace has fewer, its last
+// one). A pair gives a and b of its block exactly. Blocks without a partner are taken by class, as with one trace; one
+// that is smaller in the larger run counts as fixed. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/report/block_facts.h"
+#include "planner/report/scaling.h"
+
+namespace stalloc::planner {
+
+struct MicroBatchFit {
+  std::vector<BlockPart> parts;  // by allocation of the first trace
+  // Of what is live at the first trace's peak:
+  Bytes unpaired_bytes = 0;
+  Bytes fixed_bytes = 0;         // in blocks that are as large in both
+  Bytes proportional_bytes = 0;  // in blocks that grow as the micro-batch does, within 512 bytes
+  Bytes affine_bytes = 0;        // in between, or more than proportional
+  Bytes other_peak_bytes = 0;    // of the second trace
+};
+
+// `ratio`: the second trace's micro-batch over the first's. REQUIRES: positive and not 1.
+[[nodiscard]] MicroBatchFit FitMicroBatch(const DeviceFacts& facts, const DeviceFacts& other, double ratio);
+
+}  // namespace stalloc::planner
