@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +12,12 @@ import pytest
 
 from stalloc import cli
 from stalloc.report import estimate, figures
-
-RANKS = 2
+from synthetic_runs import RANKS, planned_pipeline
 
 
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
-    """Two pipeline stages, planned."""
-    directory = tmp_path_factory.mktemp("run")
-    (directory / "trace").mkdir()
-    planner = str(build / "stalloc-planner")
-    for rank in range(RANKS):
-        trace = directory / "trace" / f"rank0000{rank}.trace"
-        synth = ["synth", "--layers=4", "--stages=2", f"--stage={rank}", "--micro-batches=4", "--iterations=4"]
-        subprocess.run([planner, *synth, "--state=full", f"--output={trace}"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([planner, "plan", str(directory), "--time-limit=1"], check=True, capture_output=True)
-    return directory
+    return planned_pipeline(tmp_path_factory.mktemp("run"), build)
 
 
 @pytest.fixture(autouse=True)
@@ -153,54 +141,3 @@ def test_a_broken_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "trace" / "rank00000.trace").write_text("no trace")
     assert cli.main(["report", str(tmp_path), "--json"]) == 1
     assert "rank00000.trace" in capsys.readouterr().err
-
-
-# The page -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def page(run_directory: Path, build: Path) -> Path:
-    pytest.importorskip("plotly")
-    os.environ["STALLOC_LIB_PATH"] = str(build)
-    assert cli.main(["report", str(run_directory), "--all"]) == 0
-    return run_directory / "output" / "report" / "report.html"
-
-
-def test_the_page_is_one_file_that_needs_nothing(page: Path) -> None:
-    text = page.read_text()
-    assert len(text) < 15 << 20
-    tags = re.findall(
-        r"<(?:script|link|img|iframe)\b[^>]*>", re.sub(r"<script>.*?</script>", "<script>", text, flags=re.S)
-    )
-    assert not [tag for tag in tags if "src=" in tag or ("href=" in tag and "data:," not in tag)]
-    assert [entry.name for entry in page.parent.iterdir()] == [page.name], "no temporary file stays"
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_browser_draws_it_without_errors(page: Path, theme: str, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium")
-    dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=20000"]
-    command = [browser, *options, *dark, f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    assert f'data-theme="{theme}"' in done.stdout
-    assert 'data-drawn="yes"' in done.stdout
-    body = done.stdout[done.stdout.index('<div id="report">') :]
-    for section in (
-        "timeline",
-        "allocators",
-        "peak",
-        "tree",
-        "top",
-        "phases",
-        "layers",
-        "plan",
-        "advice",
-        "ranks",
-        "notes",
-    ):
-        assert f'<section id="{section}">' in body
-    assert body.count('class="main-svg"') >= 10, "five plots of two layers at least"

@@ -10,7 +10,7 @@
   const STACK = ["weights", "optimizer state", "gradients", "activations", "dynamic", "temporaries", "other"];
   const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
   const ROWS_SHOWN = 200;
-  const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "sunburst", segment: null };
+  const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "sunburst", segment: null, round: 0 };
 
   // -- Values as text
 
@@ -91,11 +91,15 @@
 
   // -- Plots
 
+  const narrow = () => document.documentElement.clientWidth < 720;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const layout = (more) => ({
     modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--text"), size: 13 },
-    margin: { l: 76, r: 20, t: 60, b: 52 }, hoverlabel: { font: { size: 13 } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 13 } },
+    hoverlabel: { font: { size: 13 } },
+    // Where the page is narrow, legends wrap and stand clear below the axis.
+    ...(narrow()
+      ? { margin: { l: 54, r: 8, t: 24, b: 52 }, legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 12 } } }
+      : { margin: { l: 76, r: 20, t: 60, b: 52 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 13 } } }),
     ...more,
     xaxis: { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), ...more.xaxis },
     yaxis: { gridcolor: css("--line"), zerolinecolor: css("--line"), rangemode: "tozero", ...more.yaxis },
@@ -123,13 +127,15 @@
   const boundaries = (phases, from, to, key) => {
     const shapes = [], labels = [];
     const starts = phases.segment.map((segment, i) => (i === 0 || segment !== phases.segment[i - 1] ? i : -1)).filter((i) => i >= 0);
-    const every = Math.ceil(starts.length / 24);
+    const every = Math.ceil(starts.length / (narrow() ? 5 : 24));
+    const place = (i) => (key === "event" ? phases.event[i] : phases.ns[i] / 1e9);
+    const whole = place(starts[starts.length - 1]) - place(starts[0]);
     starts.forEach((i, number) => {
       if (phases.event[i] < from || phases.event[i] > to) return;
-      const x = key === "event" ? phases.event[i] : phases.ns[i] / 1e9;
+      const x = place(i), tight = number + 1 < starts.length && place(starts[number + 1]) - x < whole * 0.03;
       shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } });
-      if (number % every === 0) {
-        labels.push({ x, yref: "paper", y: 0.995, yanchor: "top", xanchor: "left", text: phases.name[i].split(",")[0], showarrow: false,
+      if (number % every === 0 && !tight) {
+        labels.push({ x, yref: "paper", ...(narrow() ? { y: 1, yanchor: "bottom" } : { y: 0.995, yanchor: "top" }), xanchor: "left", text: phases.name[i].split(",")[0], showarrow: false,
           font: { size: 12, color: css("--soft") }, bgcolor: css("--card"), opacity: 0.85 });
       }
     });
@@ -171,7 +177,7 @@
         }));
       const from = series.event[0], to = series.event[series.event.length - 1];
       const held = device.held.event.map((event, i) => i).filter((i) => device.held.event[i] >= from && device.held.event[i] <= to);
-      if (held.length) {
+      if (held.some((i) => device.held.bytes[i] > 0)) {
         traces.push({
           x: held.map((i) => (key === "event" ? device.held.event[i] : device.held.ns[i] / 1e9)),
           y: held.map((i) => device.held.bytes[i] / unit.bytes), name: "held by the allocator while tracing", mode: "lines",
@@ -180,7 +186,7 @@
       }
       const lines = state.span === "timeline" ? boundaries(device.phases, from, to, key) : bands(device.phases, from, to, key);
       lines.labels.push({
-        x: key === "event" ? device.peak.event : device.peak.ns / 1e9, y: device.peak.live_bytes / unit.bytes, ay: -32, ax: 46,
+        x: key === "event" ? device.peak.event : device.peak.ns / 1e9, y: device.peak.live_bytes / unit.bytes, ay: narrow() ? -12 : -32, ax: 46,
         text: `peak ${size(device.peak.live_bytes)}`, font: { size: 13, color: css("--text") }, arrowcolor: css("--text"), bgcolor: css("--card"),
       });
       draw(box, traces, {
@@ -386,10 +392,10 @@
         { x, y: load(map.unplanned), name: "without a slot (expected)", stackgroup: "use", xaxis: "x", yaxis: "y2", line: { width: 0, shape: "hvh" }, fillcolor: COLOURS.dynamic, hoverinfo: "none" },
         { x: [0, map.positions], y: [top, top], name: "arena", mode: "lines", xaxis: "x", yaxis: "y2", line: { color: css("--text"), dash: "dash", width: 1.5 }, hoverinfo: "none" },
       ], {
-        xaxis: { title: { text: "request (set-up and warm-up, then one steady iteration)" }, range: [0, map.positions], anchor: "y2", showgrid: false },
-        yaxis: { title: { text: `address (${unit.name} from the arena's base)` }, domain: [0.31, 1], range: [0, top], showgrid: false },
-        yaxis2: { title: { text: `bytes in use (${unit.name})` }, domain: [0, 0.25], gridcolor: css("--line"), rangemode: "tozero" },
-        legend: { orientation: "h", x: 0, y: 0.255, yanchor: "bottom", font: { size: 12 } },
+        xaxis: { title: { text: narrow() ? "request" : "request (set-up and warm-up, then one steady iteration)" }, range: [0, map.positions], anchor: "y2", showgrid: false },
+        yaxis: { title: { text: narrow() ? `address (${unit.name})` : `address (${unit.name} from the arena's base)` }, domain: [0.31, 1], range: [0, top], showgrid: false },
+        yaxis2: { title: { text: narrow() ? "in use" : `bytes in use (${unit.name})` }, domain: [0, 0.25], gridcolor: css("--line"), rangemode: "tozero" },
+        ...(narrow() ? {} : { legend: { orientation: "h", x: 0, y: 0.252, yanchor: "bottom", font: { size: 12 } } }),
         shapes: big.map((i) => ({ type: "line", x0: map.phases.position[i], x1: map.phases.position[i], yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } })),
         annotations: big.filter((i, n) => n === big.length - 1 || map.phases.position[big[n + 1] ?? 0] - map.phases.position[i] > map.positions * 0.07)
           .map((i) => ({ x: map.phases.position[i], yref: "paper", y: 1, yanchor: "bottom", xanchor: "left", text: map.phases.name[i], showarrow: false, font: { size: 12, color: css("--soft") } })),
@@ -419,8 +425,8 @@
       draw(box, [
         { type: "bar", orientation: "h", y: names, x: rows.map((row) => Math.min(row.held_bytes, figures.peak_live_bytes) / unit.bytes), name: "live at the peak", marker: { color: COLOURS.weights }, hoverinfo: "none" },
         { type: "bar", orientation: "h", y: names, x: rows.map((row) => Math.max(0, row.held_bytes - figures.peak_live_bytes) / unit.bytes), name: "held beyond it", marker: { color: COLOURS.temporaries },
-          text: rows.map((row) => `${size(row.held_bytes)}, E ${share(row.efficiency)}`), textposition: "outside", cliponaxis: false, hoverinfo: "none" },
-      ], { barmode: "stack", margin: { l: 190, r: 170, t: 60, b: 44 }, xaxis: { title: { text: `held on the device (${unit.name})` } }, yaxis: { autorange: "reversed", gridcolor: "rgba(0,0,0,0)" } });
+          ...(narrow() ? {} : { text: rows.map((row) => `${size(row.held_bytes)}, E ${share(row.efficiency)}`), textposition: "outside", cliponaxis: false }), hoverinfo: "none" },
+      ], { barmode: "stack", ...(narrow() ? { margin: { l: 150, r: 8, t: 8, b: 44 }, legend: { orientation: "h", y: -0.55, yanchor: "top", x: 0 } } : { margin: { l: 190, r: 170, t: 60, b: 44 } }), xaxis: { title: { text: narrow() ? `held (${unit.name})` : `held on the device (${unit.name})` } }, yaxis: { autorange: "reversed", gridcolor: "rgba(0,0,0,0)" } });
     });
     return section("allocators", "What allocators hold for this run", "E is the peak of live bytes over the peak of bytes held on the device.",
       table([{ name: "allocator", text: true, value: (row) => row.name }, bytesColumn("holds", (row) => row.held_bytes),
@@ -507,9 +513,27 @@
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
       cards(device, figures), ...sections);
-    later.forEach((action) => action());
-    document.documentElement.dataset.drawn = "yes";
-    document.documentElement.dataset.drawnAfterMs = Math.round(performance.now());
+    drawAll(later);
+  };
+
+  // The first plot at once, so that the page can be read; the others one by one, between which the page answers.
+  const told = document.documentElement.dataset;
+  const drawAll = ([first, ...others]) => {
+    const round = (state.round += 1);
+    first();
+    told.drawn = "first";
+    told.drawnAfterMs = Math.round(performance.now());
+    const next = () => {
+      if (round !== state.round) return; // another rank, device or theme was chosen since
+      if (others.length) {
+        others.shift()();
+        setTimeout(next);
+      } else {
+        told.drawn = "all";
+        told.allDrawnAfterMs = Math.round(performance.now());
+      }
+    };
+    setTimeout(next);
   };
 
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";

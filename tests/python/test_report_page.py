@@ -1,0 +1,166 @@
+"""The report as a browser shows it: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc import cli
+from synthetic_runs import planned_pipeline, synthesize
+
+SECTIONS = (
+    *("timeline", "allocators", "peak", "tree", "top", "phases", "layers", "plan", "advice", "estimate", "ranks"),
+    "notes",
+)
+PLOTS = ("timeline", "allocators", "tree", "plan", "ranks")
+WIDE, NARROW = 1320, 420
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no chromium")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def report_of(directory: Path, build: Path) -> Path:
+    pytest.importorskip("plotly")
+    os.environ["STALLOC_LIB_PATH"] = str(build)
+    assert cli.main(["report", str(directory), "--all"]) == 0
+    return directory / "output" / "report" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
+    return report_of(planned_pipeline(tmp_path_factory.mktemp("run"), build), build)
+
+
+class Shown:
+    """The page, drawn; what the console said and what was asked of a network."""
+
+    def __init__(self, browser: Any, file: Path, theme: str = "light", width: int = WIDE) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        self.said: list[str] = []
+        self.requested: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.requested.append(request.url))
+        self.page.goto(file.as_uri())
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.wait_for_selector('html[data-drawn="all"]', timeout=120_000)
+
+    def boxes(self, selector: str) -> list[dict[str, float]]:
+        found = (element.bounding_box() for element in self.page.query_selector_all(selector))
+        return [box for box in found if box is not None]
+
+
+@pytest.fixture(
+    scope="module", params=[("light", WIDE), ("dark", WIDE), ("light", NARROW)], ids=["light", "dark", "narrow"]
+)
+def shown(browser: Any, report: Path, request: pytest.FixtureRequest) -> Iterator[Shown]:
+    page = Shown(browser, report, *request.param)
+    yield page
+    page.page.close()
+
+
+def test_the_file_needs_nothing_else(report: Path) -> None:
+    text = report.read_text()
+    assert len(text) < 15 << 20
+    tags = re.findall(
+        r"<(?:script|link|img|iframe)\b[^>]*>", re.sub(r"<script>.*?</script>", "<script>", text, flags=re.S)
+    )
+    assert not [tag for tag in tags if "src=" in tag or ("href=" in tag and "data:," not in tag)]
+    assert [entry.name for entry in report.parent.iterdir()] == [report.name], "no temporary file stays"
+
+
+def test_it_is_drawn_without_errors_or_a_network(shown: Shown, report: Path) -> None:
+    assert shown.said == []
+    assert shown.requested == [report.as_uri()]
+    assert [section.get_attribute("id") for section in shown.page.query_selector_all("section")] == list(SECTIONS)
+    for name in PLOTS:
+        assert shown.boxes(f"#{name} .main-svg"), f"{name} has no plot"
+
+
+def test_nothing_is_wider_than_the_page(shown: Shown) -> None:
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def _meet(one: dict[str, float], other: dict[str, float]) -> bool:
+    """By more than the padding of a legend."""
+    across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
+    down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
+    return across > 4 and down > 4
+
+
+def test_legends_stand_clear_of_their_plots(shown: Shown) -> None:
+    for name in PLOTS:
+        areas = shown.boxes(f"#{name} .cartesianlayer .gridlayer, #{name} .heatmaplayer image, #{name} .scatterlayer")
+        for legend in shown.boxes(f"#{name} .legend"):
+            for area in areas:
+                assert not _meet(legend, area), f"{name}: {legend} {area}"
+
+
+def test_plots_have_room(shown: Shown) -> None:
+    least = 0.5 * shown.page.evaluate("document.getElementById('report').clientWidth")
+    for name in ("timeline", "plan"):
+        assert min(area["width"] for area in shown.boxes(f"#{name} .nsewdrag")) >= least, name
+    assert max(bar["width"] for bar in shown.boxes("#allocators .barlayer .bars .point")) >= 80
+
+
+def test_its_controls_work(shown: Shown) -> None:
+    page = shown.page
+    for label in ("iteration of the peak", "by time", "treemap"):
+        page.get_by_role("button", name=label, exact=True).click()
+        assert page.get_by_role("button", name=label, exact=True).get_attribute("aria-pressed") == "true"
+    assert page.locator("#tree .treemaplayer .slice").count() > 1
+    rows = page.locator("#peak tbody tr")
+    before = rows.count()
+    page.get_by_label("search class, layer, phase").fill("weights")
+    assert 0 < rows.count() < before
+    assert all("weights" in text for text in rows.all_inner_texts())
+    page.locator("#top th").nth(2).click()
+    assert page.locator("#top th").nth(2).get_attribute("aria-sort") == "descending"
+    first = page.locator("h2").first.inner_text()
+    page.get_by_label("rank").select_option("0")
+    shown.settle()
+    assert "rank 0 of" in page.locator(".facts").inner_text()
+    page.get_by_role("button", name=re.compile("^(dark|light)$")).click()
+    shown.settle()
+    assert page.locator("h2").first.inner_text() == first
+    assert shown.said == []
+
+
+# A million events and more: the page has aggregates, so it opens as a small one does.
+def test_a_long_run_opens_as_fast_as_a_short_one(
+    browser: Any, report: Path, build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    synthesize(tmp_path, build, "--iterations=3", "--blocks=500000")
+    page = report_of(tmp_path, build)
+    assert page.stat().st_size < 15 << 20
+
+    def open_ms(file: Path) -> float:
+        fresh = Shown(browser, file)
+        told: float = fresh.page.evaluate("Number(document.documentElement.dataset.drawnAfterMs)")
+        assert fresh.said == []
+        events = fresh.page.locator(".facts").inner_text()
+        fresh.page.close()
+        if file is page:
+            assert int(re.search(r"([\d,]+) events", events)[1].replace(",", "")) > 1_000_000  # type: ignore[index]
+        return told
+
+    times = [(open_ms(page), open_ms(report)) for _ in range(3)]
+    long, short = min(long for long, _ in times), min(short for _, short in times)
+    assert long < max(3000, 2 * short), f"{long:.0f} ms; a small report on this machine: {short:.0f} ms"
