@@ -35,6 +35,9 @@ class Share:
     def arena_share(self) -> float:
         return (self.served + self.beside) / self.expected if self.expected else 1.0
 
+    def served_share(self, slots_alone: bool) -> float:
+        return self.share if slots_alone else self.arena_share
+
     def text(self) -> str:
         slots, arena = f"{100 * self.share:.2f}", f"{100 * self.arena_share:.2f}"
         return slots if slots == arena else f"{slots} ({arena})"
@@ -103,15 +106,18 @@ def row_of(model: str, case: str, run: dict[str, Any], plain: dict[str, Any]) ->
 def failures(rows: list[Row]) -> list[str]:
     """What must not be.
 
-    Where sizes depend on the data the plan never serves all: there the floors are shares of what the undisturbed run is
-    served from, and only cases with a floor are judged, whose data are the undisturbed run's.
+    Where an undisturbed run gets all its slots, floors are shares of slots. Where sizes depend on the data it never
+    does: there they are shares of what the arena serves the undisturbed run, in a slot or beside them, and only cases
+    with a floor are judged, whose data are the undisturbed run's.
     """
     found = []
     undisturbed = {row.model: row for row in rows if row.case == "none"}
     for row in rows:
         usual = undisturbed.get(row.model)
-        rest, following = (usual.rest.share, usual.following.share) if usual else (1.0, 1.0)
-        all_planned = following > ALL_PLANNED
+        all_planned = usual is None or usual.following.share > ALL_PLANNED
+        rest = usual.rest.served_share(all_planned) if usual else 1.0
+        following = usual.following.served_share(all_planned) if usual else 1.0
+        got_rest, got_following = row.rest.served_share(all_planned), row.following.served_share(all_planned)
         name = f"{row.model}, {row.case}"
         if not row.equal:
             found.append(f"{name}: losses or weights are not those of a run without stalloc")
@@ -119,12 +125,12 @@ def failures(rows: list[Row]) -> list[str]:
             found.append(f"{name}: {row.unknown_frees} frees of addresses that nobody gave out")
         case = CASES[row.case]()
         floor = case.floor
-        if floor is not None and row.rest.share < floor * rest:
-            expected = f"{floor * rest:.2%}"
-            found.append(f"{name}: {row.rest.share:.2%} of the rest of the iteration served, expected {expected}")
-        if case.settles and (all_planned or floor is not None) and row.following.share < SETTLED * following:
-            expected = f"{SETTLED * following:.2%}"
-            found.append(f"{name}: {row.following.share:.2%} of the next iteration served, expected {expected}")
+        if floor is not None and got_rest < floor * rest:
+            found.append(f"{name}: {got_rest:.2%} of the rest of the iteration served, expected {floor * rest:.2%}")
+        if case.settles and (all_planned or floor is not None) and got_following < SETTLED * following:
+            found.append(
+                f"{name}: {got_following:.2%} of the next iteration served, expected {SETTLED * following:.2%}"
+            )
     return found
 
 
