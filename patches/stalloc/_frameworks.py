@@ -1,6 +1,6 @@
 """Which training frameworks mark themselves, and where their adapters are.
 
-An adapter is a module with `apply()`, which patches the framework's loop so that it marks what it does. It is imported
+An adapter is a module with PATCHERS, which patch the framework's loop so that it marks what it does. It is imported
 right before the framework is, so a run without one pays nothing.
 """
 
@@ -13,7 +13,7 @@ from stalloc._imports import before_import
 
 # The framework's package: our adapter.
 ADAPTERS = {
-    "megatron": "stalloc.megatron",
+    "megatron": "stalloc.megatron._adapter",
     "deepspeed": "stalloc.frameworks.deepspeed",
     "transformers": "stalloc.frameworks.huggingface",
     "accelerate": "stalloc.frameworks.huggingface",
@@ -34,6 +34,7 @@ def watch() -> None:
 def _apply(package: str, adapter: str) -> None:
     """Whatever fails here must not end the run: it has automatic marks."""
     try:
-        importlib.import_module(adapter).apply()
+        for patcher in importlib.import_module(adapter).PATCHERS:
+            patcher.apply()
     except Exception as error:
         _log.warning(f"{package} is not marked, iterations are found by the optimizer's steps: {error}")

@@ -29,7 +29,7 @@ def apply() -> None:
     """Marks those that have been imported and are not marked yet."""
     if _session.current is None:
         return
-    patcher = Patcher(_PACKAGE, version, _find(), _WRAPPERS)
+    patcher = Patcher(_PACKAGE, _find(), _WRAPPERS, version)
     patcher.apply()
     _patchers.append(patcher)
 

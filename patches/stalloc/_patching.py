@@ -59,17 +59,20 @@ def argument(function: Function, name: str) -> Callable[[Sequence[Any], Mapping[
 
 
 class Patcher:
-    """Patches one framework's targets as their modules are imported. Not thread-safe: imports are not either."""
+    """Patches one framework's targets as their modules are imported. Not thread-safe: imports are not either.
+
+    `version` tells the framework's, once a module with targets is there; by default the package says it.
+    """
 
     def __init__(
         self,
         framework: str,
-        version: Callable[[], str],
         targets: Sequence[Target],
         wrappers: Mapping[str, Callable[[Function], Function]],
+        version: Optional[Callable[[], str]] = None,
     ) -> None:
         self._framework = framework
-        self._version = version
+        self._version = version or (lambda: _version_of(framework))
         self._targets = targets
         self._wrappers = wrappers
         self._patched: list[tuple[Any, str, Function, Function]] = []  # owner, name, original, wrapper
@@ -147,6 +150,10 @@ class Patcher:
             f"{self._framework} {self._version()} has no {target.name}: its {target.role} marks are missing, and the "
             "run goes on with the others and the automatic ones"
         )
+
+
+def _version_of(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__version__", "of unknown version"))
 
 
 def _exists(module: str) -> bool:

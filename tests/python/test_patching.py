@@ -50,7 +50,7 @@ def test_copies_in_modules_and_tables_of_classes_are_patched_and_put_back(module
     calls: list[str] = []
     targets = [Target("step", module.__name__, "step"), Target("run", module.__name__, "Engine.run")]
     wrappers = {"step": counting(calls, "step"), "run": counting(calls, "run")}
-    patcher = Patcher("test", lambda: "1.0", targets, wrappers)
+    patcher = Patcher("test", targets, wrappers, lambda: "1.0")
     before = (module.step, Engine.run, Engine.TABLE["run"], sys.modules["stalloc_test_second"].mine)
     patcher.apply()
     assert (module.step(1), sys.modules["stalloc_test_second"].mine(1)) == (6, 6)

@@ -5,9 +5,6 @@ Iterations end with the optimizer's step.
 
 from __future__ import annotations
 
-import sys
-
-from stalloc import _session
 from stalloc._patching import Patcher, Target
 from stalloc.frameworks._around import fenced, passes
 
@@ -25,23 +22,10 @@ TARGETS = (
     Target("weight gradients", f"{_SCHEDULES}.zero_bubble_pp", "ZeroBubbleVPipeScheduler.backward_w_step"),
 )
 
-PATCHER: Patcher = Patcher(
-    "colossalai",
-    lambda: str(getattr(sys.modules.get("colossalai"), "__version__", "of unknown version")),
-    TARGETS,
-    {
-        "forward": passes("F", chunk="model_chunk_id"),
-        "backward": passes("B", chunk="model_chunk_id"),
-        "weight gradients": passes("W", chunk="model_chunk_id"),
-        "save": fenced("save"),
-    },
-)
-
-
-def apply() -> None:
-    if _session.current is not None:
-        PATCHER.apply()
-
-
-def undo() -> None:
-    PATCHER.undo()
+WRAPPERS = {
+    "forward": passes("F", chunk="model_chunk_id"),
+    "backward": passes("B", chunk="model_chunk_id"),
+    "weight gradients": passes("W", chunk="model_chunk_id"),
+    "save": fenced("save"),
+}
+PATCHERS = (Patcher("colossalai", TARGETS, WRAPPERS),)

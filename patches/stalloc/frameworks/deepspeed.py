@@ -7,12 +7,10 @@ steps sets the pace.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from typing import Any, Optional
 
 import stalloc
-from stalloc import _session
 from stalloc._patching import Function, Patcher, Target
 from stalloc.frameworks._around import around, fenced, optimizer, passes
 
@@ -83,28 +81,15 @@ def _step(original: Function) -> Function:
     return step
 
 
-PATCHER: Patcher = Patcher(
-    "deepspeed",
-    lambda: str(getattr(sys.modules.get("deepspeed"), "__version__", "of unknown version")),
-    TARGETS,
-    {
-        "forward": _forward,
-        "backward": _backward,
-        "step": _step,
-        "save": fenced("save"),
-        "iteration": around(stalloc.iteration),
-        "evaluation": fenced("eval"),
-        "pipeline forward": passes("F"),
-        "pipeline backward": passes("B"),
-        "pipeline optimizer": optimizer(),
-    },
-)
-
-
-def apply() -> None:
-    if _session.current is not None:
-        PATCHER.apply()
-
-
-def undo() -> None:
-    PATCHER.undo()
+WRAPPERS = {
+    "forward": _forward,
+    "backward": _backward,
+    "step": _step,
+    "save": fenced("save"),
+    "iteration": around(stalloc.iteration),
+    "evaluation": fenced("eval"),
+    "pipeline forward": passes("F"),
+    "pipeline backward": passes("B"),
+    "pipeline optimizer": optimizer(),
+}
+PATCHERS = (Patcher("deepspeed", TARGETS, WRAPPERS),)

@@ -6,11 +6,9 @@ B. A loop of one's own on accelerate has B, and iterations by the steps of its o
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import stalloc
-from stalloc import _session
 from stalloc._patching import Function, Patcher, Target
 from stalloc.frameworks._around import fenced, passes
 
@@ -58,33 +56,15 @@ def _forward(original: Function) -> Function:
     return training_step
 
 
-def _version(package: str) -> str:
-    return str(getattr(sys.modules.get(package), "__version__", "of unknown version"))
-
-
+WRAPPERS = {
+    "iteration": _iteration,
+    "optimizer": _optimizer,
+    "forward": _forward,
+    "backward": passes("B"),
+    "evaluation": fenced("eval"),
+    "save": fenced("save"),
+}
 PATCHERS = (
-    Patcher(
-        "transformers",
-        lambda: _version("transformers"),
-        TRAINER_TARGETS,
-        {
-            "iteration": _iteration,
-            "optimizer": _optimizer,
-            "forward": _forward,
-            "evaluation": fenced("eval"),
-            "save": fenced("save"),
-        },
-    ),
-    Patcher("accelerate", lambda: _version("accelerate"), ACCELERATE_TARGETS, {"backward": passes("B")}),
+    Patcher("transformers", TRAINER_TARGETS, WRAPPERS),
+    Patcher("accelerate", ACCELERATE_TARGETS, WRAPPERS),
 )
-
-
-def apply() -> None:
-    if _session.current is not None:
-        for patcher in PATCHERS:
-            patcher.apply()
-
-
-def undo() -> None:
-    for patcher in PATCHERS:
-        patcher.undo()

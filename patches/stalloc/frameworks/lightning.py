@@ -6,11 +6,9 @@ over. Iterations end with the optimizer's step, so accumulated batches are micro
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import stalloc
-from stalloc import _session
 from stalloc._patching import Function, Patcher, Target
 from stalloc.frameworks._around import fenced, passes
 
@@ -37,31 +35,15 @@ def _optimizer(original: Function) -> Function:
     return after_closure
 
 
-def _patcher(package: str, root: str) -> Patcher:
-    return Patcher(
-        package,
-        lambda: str(getattr(sys.modules.get(package), "__version__", "of unknown version")),
-        _targets(root),
-        {
-            "forward": passes("F"),
-            "backward": passes("B"),
-            "optimizer": _optimizer,
-            "evaluation": fenced("eval"),
-            "save": fenced("save"),
-        },
-    )
-
-
+WRAPPERS = {
+    "forward": passes("F"),
+    "backward": passes("B"),
+    "optimizer": _optimizer,
+    "evaluation": fenced("eval"),
+    "save": fenced("save"),
+}
 TARGETS = _targets("lightning.pytorch")
-PATCHERS = (_patcher("lightning", "lightning.pytorch"), _patcher("pytorch_lightning", "pytorch_lightning"))
-
-
-def apply() -> None:
-    if _session.current is not None:
-        for patcher in PATCHERS:
-            patcher.apply()
-
-
-def undo() -> None:
-    for patcher in PATCHERS:
-        patcher.undo()
+PATCHERS = (
+    Patcher("lightning", TARGETS, WRAPPERS),
+    Patcher("pytorch_lightning", _targets("pytorch_lightning"), WRAPPERS),
+)

@@ -6,10 +6,8 @@ training step may run the schedule more than once.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from stalloc import _session
 from stalloc._patching import Patcher, Target
 from stalloc.frameworks._around import passes
 
@@ -26,22 +24,9 @@ def _chunk(stage: Any) -> int:
     return int(stage.stage_index) // max(int(stage.group_size), 1)
 
 
-PATCHER: Patcher = Patcher(
-    "torch",
-    lambda: str(sys.modules["torch"].__version__),
-    TARGETS,
-    {
-        "forward": passes("F", "fwd_chunk_id", _chunk),
-        "backward": passes("B", "bwd_chunk_id", _chunk),
-        "weight gradients": passes("W", "bwd_chunk_id", _chunk),
-    },
-)
-
-
-def apply() -> None:
-    if _session.current is not None:
-        PATCHER.apply()
-
-
-def undo() -> None:
-    PATCHER.undo()
+WRAPPERS = {
+    "forward": passes("F", "fwd_chunk_id", _chunk),
+    "backward": passes("B", "bwd_chunk_id", _chunk),
+    "weight gradients": passes("W", "bwd_chunk_id", _chunk),
+}
+PATCHERS = (Patcher("torch", TARGETS, WRAPPERS),)

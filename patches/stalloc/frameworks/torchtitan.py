@@ -5,10 +5,7 @@ Without a pipeline, forward and backward pass of a batch are one function, and o
 
 from __future__ import annotations
 
-import sys
-
 import stalloc
-from stalloc import _session
 from stalloc._patching import Patcher, Target
 from stalloc.frameworks._around import around, fenced, passes
 
@@ -19,23 +16,10 @@ TARGETS = (
     Target("save", "torchtitan.components.checkpointer.base", "BaseCheckpointManager.save"),
 )
 
-PATCHER: Patcher = Patcher(
-    "torchtitan",
-    lambda: str(getattr(sys.modules.get("torchtitan"), "__version__", "of unknown version")),
-    TARGETS,
-    {
-        "iteration": around(stalloc.iteration),
-        "forward and backward": passes("FB"),
-        "evaluation": fenced("eval"),
-        "save": fenced("save"),
-    },
-)
-
-
-def apply() -> None:
-    if _session.current is not None:
-        PATCHER.apply()
-
-
-def undo() -> None:
-    PATCHER.undo()
+WRAPPERS = {
+    "iteration": around(stalloc.iteration),
+    "forward and backward": passes("FB"),
+    "evaluation": fenced("eval"),
+    "save": fenced("save"),
+}
+PATCHERS = (Patcher("torchtitan", TARGETS, WRAPPERS),)

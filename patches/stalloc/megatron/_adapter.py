@@ -25,7 +25,6 @@ def before_first_step() -> None:
 
 PATCHER: Patcher = Patcher(
     "megatron-core",
-    version,
     TARGETS,
     {
         "iteration": lambda original: _step.iteration(original, LOOP, before_first_step),
@@ -46,4 +45,6 @@ PATCHER: Patcher = Patcher(
         "graph capture": lambda original: _step.fenced(original, LOOP, "capture"),
         "full graph": lambda original: _graphs.full_iteration(original, LOOP),
     },
+    version,
 )
+PATCHERS = (PATCHER,)
