@@ -21,7 +21,19 @@ bool ScriptCursor::OnMark(const Mark& mark) noexcept {
   if (fenced()) return false;
   const std::uint64_t key = MarkKey(mark);
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) return BeginIteration(key);
-  return script_ != nullptr && GoTo(script_->FindPhase(key, phase_));
+  if (script_ != nullptr && GoTo(script_->FindPhase(key, phase_))) return true;
+  const bool before_the_loop = iterations_ == 0 && mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
+  return before_the_loop && GoAhead(key);
+}
+
+// To the first iteration's script, or back from it to the set-up's.
+bool ScriptCursor::GoAhead(std::uint64_t key) noexcept {
+  const LoadedScript* const set_up = prologue_ > 0 ? scripts_.data() : nullptr;
+  const LoadedScript* const other = script_ == set_up ? ScriptOfIteration(0) : set_up;
+  const std::int32_t phase = other != nullptr ? other->FindPhase(key, LoadedScript::kNoPhase) : LoadedScript::kNoPhase;
+  if (phase == LoadedScript::kNoPhase) return false;
+  script_ = other;
+  return GoTo(phase);
 }
 
 bool ScriptCursor::BeginIteration(std::uint64_t key) noexcept {

@@ -21,6 +21,7 @@ ADAPTERS = {
     "pytorch_lightning": "stalloc.frameworks.lightning",
     "torchtitan": "stalloc.frameworks.torchtitan",
     "colossalai": "stalloc.frameworks.colossalai",
+    "torch.optim": "stalloc.frameworks.optimizer_state",
     "torch.distributed.pipelining": "stalloc.frameworks.pipelining",
 }
 

@@ -171,6 +171,35 @@ TEST(ScriptCursorTest, InsideAFenceNothingMoves) {
   EXPECT_FALSE(cursor.fenced());
 }
 
+TEST(ScriptCursorTest, WhatAResumedRunLoadsBeforeTheLoopIsInTheFirstIteration) {
+  Mark begin = Layer("optimizer_state");
+  begin.pass = Pass::kOther;
+  Mark end = begin;
+  end.edge = MarkEdge::kEnd;
+  Mark in_set_up = Layer("warm-up");
+  in_set_up.pass = Pass::kOther;
+  Mark forward = Layer("moe");
+  forward.pass = Pass::kForward;
+  DevicePlan plan;
+  plan.prologue = {ScriptOfSize(10, {{in_set_up, 4}}), ScriptOfSize(11, {{forward, 1}, {begin, 5}, {end, 9}})};
+  plan.cycle = {ScriptOfSize(20)};
+  ScriptCursor cursor(plan);
+  EXPECT_FALSE(cursor.OnMark(forward));  // a pass is part of an iteration
+  EXPECT_EQ(LiveSize(cursor), 10);
+  EXPECT_TRUE(cursor.OnMark(begin));
+  EXPECT_EQ(LiveSize(cursor), 11);
+  EXPECT_EQ(cursor.entry(), 5);
+  EXPECT_EQ(cursor.Expected(), std::pair(5, 9));
+  EXPECT_TRUE(cursor.OnMark(end));
+  EXPECT_EQ(cursor.iterations(), 0u);
+  EXPECT_TRUE(cursor.OnMark(in_set_up));
+  EXPECT_EQ(LiveSize(cursor), 10);
+  EXPECT_EQ(cursor.entry(), 4);
+  EXPECT_TRUE(cursor.OnMark(Iteration(7)));
+  EXPECT_EQ(LiveSize(cursor), 11);
+  EXPECT_EQ(cursor.iterations(), 1u);
+}
+
 TEST(ScriptCursorTest, MarksOfHooksAreIgnoredOnceTheScriptPlacesItsOwn) {
   DevicePlan plan;
   Mark layer_by_hook = Layer("a");

@@ -19,7 +19,7 @@ import os
 from megatron.training import pretrain
 from megatron.core.tensor import Tensor
 from megatron.core.transformer.moe.moe_layer import MoELayer
-from megatron.core.optimizer.optimizer import ChainedOptimizer, MixedPrecisionOptimizer
+from megatron.core.optimizer.optimizer import ChainedOptimizer, Float16OptimizerWithFloat16Params, FP32Optimizer
 
 def forward_step(data_iterator, model):
     output = Tensor()
@@ -28,7 +28,7 @@ def forward_step(data_iterator, model):
     return output
 
 DENSE, MOE, PIPELINE = [[]], [[MoELayer(3)]], [[], []]
-optimizer = ChainedOptimizer([MixedPrecisionOptimizer(), MixedPrecisionOptimizer()])
+optimizer = ChainedOptimizer([Float16OptimizerWithFloat16Params(), FP32Optimizer()])
 """
 
 
@@ -133,8 +133,20 @@ def test_evaluation_and_saving_are_fenced_and_mark_nothing_else(megatron: Megatr
 def test_a_resumed_run_keeps_megatrons_numbers_and_marks_the_loading(megatron: Megatron) -> None:
     megatron.run("pretrain(forward_step, DENSE, optimizer, 2, load=True, microbatches=1)")
     assert [mark for mark in megatron.marks() if mark[0] not in "FB"] == [
-        "load_checkpoint O", "iteration 100", "optimizer", "iteration 101", "optimizer",
+        "load_checkpoint O", "optimizer_state O", "optimizer_state O",
+        "iteration 100", "optimizer", "iteration 101", "optimizer",
     ]  # fmt: skip
+
+
+def test_a_state_that_is_to_be_saved_is_not_made_and_not_marked(megatron: Megatron) -> None:
+    megatron.run("optimizer.sharded_state_dict({})\noptimizer.sharded_state_dict({}, is_loading=False)")
+    assert megatron.marks() == []
+
+
+def test_what_an_optimizer_of_torchs_loads_or_makes_is_its_state(megatron: Megatron) -> None:
+    megatron.run("import torch\nadam = torch.optim.Adam()\nadam.load_state_dict({})\nadam.step()")
+    state = ["optimizer_state O", "/optimizer_state O"]
+    assert megatron.marks(ends=True) == [*state, *state, "optimizer automatic", "iteration 1 automatic"]
 
 
 def test_moe_layers_are_marked_forward_step_by_step_and_backward(megatron: Megatron) -> None:

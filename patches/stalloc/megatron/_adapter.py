@@ -32,6 +32,7 @@ PATCHER: Patcher = Patcher(
         "save": lambda original: _step.fenced(original, LOOP, "save"),
         "load": _step.loading,
         "optimizer": lambda original: _step.optimizer(original, LOOP),
+        "optimizer state": _step.optimizer_state,
         "memory report": _report.memory_report,
         "forward": lambda original: _schedule.forward(original, LOOP),
         "backward": lambda original: _schedule.backward(original, LOOP),

@@ -38,6 +38,9 @@ TARGETS = (
     Target("optimizer", _OPTIMIZER, "FP32Optimizer.step"),
     Target("optimizer", _OPTIMIZER, "ChainedOptimizer.step"),
     Target("optimizer", _LAYER_WISE, "LayerWiseDistributedOptimizer.step", before=(0, 18)),
+    # The distributed optimizer makes its state by a step: see frameworks/optimizer_state.py.
+    Target("optimizer state", _OPTIMIZER, "Float16OptimizerWithFloat16Params.sharded_state_dict"),
+    Target("optimizer state", _OPTIMIZER, "FP32Optimizer.sharded_state_dict"),
     Target("MoE layer", _MOE_LAYER, "MoELayer.forward"),
     Target("MoE route", _MOE_LAYER, "MoELayer.route"),
     Target("MoE dispatch", _MOE_LAYER, "MoELayer.dispatch"),

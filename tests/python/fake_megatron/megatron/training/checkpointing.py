@@ -3,4 +3,5 @@ def save_checkpoint(iteration):
 
 
 def load_checkpoint(model, optimizer, load_arg="load"):
+    optimizer.sharded_state_dict({}, is_loading=True)
     return 100

@@ -31,3 +31,6 @@ class Optimizer:
             hook(self, (), {})
         for hook in list(_post.values()):
             hook(self, (), {})
+
+    def load_state_dict(self, state_dict: object) -> None:
+        """Makes nothing."""

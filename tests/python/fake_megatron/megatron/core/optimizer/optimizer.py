@@ -12,13 +12,24 @@ class MixedPrecisionOptimizer(MegatronOptimizer):
         return True, 1.0, None
 
 
+class Float16OptimizerWithFloat16Params(MixedPrecisionOptimizer):
+    def sharded_state_dict(self, model_sharded_state_dict, is_loading=False, metadata=None):
+        return {}
+
+
 class FP32Optimizer(MegatronOptimizer):
     def step(self):
         self.optimizer.step()
         return True, 1.0, None
 
+    def sharded_state_dict(self, model_sharded_state_dict, is_loading=False, metadata=None):
+        return {}
+
 
 class ChainedOptimizer(MegatronOptimizer):
+    def sharded_state_dict(self, model_sharded_state_dict, is_loading=False, **kwargs):
+        return [one.sharded_state_dict(model_sharded_state_dict, is_loading) for one in self.chained_optimizers]
+
     def __init__(self, chained_optimizers):
         self.chained_optimizers = chained_optimizers
 
