@@ -6,12 +6,12 @@
 // Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed.
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
-// start; a mark that the script does not have, or that it is at already, moves nothing. But before the loop, layer marks
-// of no pass are looked for in the first iteration's script, too: a resumed run loads there (the optimizer's state) what a
-// run from scratch makes in its first iteration, and gets the places planned for it. Inside a fence (evaluation,
-// checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook placed are
-// ignored from the first mark of their kind on that the training script placed itself. (The planner cuts traces by
-// these rules, too: planner/analysis/segments.h.)
+// start; a mark that the script does not have, or that it is at already, moves nothing. But before the loop, layer
+// marks of no pass are looked for in the first iteration's script, too: a resumed run loads there (the optimizer's
+// state) what a run from scratch makes in its first iteration, and gets the places planned for it. Inside a fence
+// (evaluation, checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook
+// placed are ignored from the first mark of their kind on that the training script placed itself. (The planner cuts
+// traces by these rules, too: planner/analysis/segments.h.)
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory.
 #pragma once

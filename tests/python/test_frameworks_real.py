@@ -1,6 +1,7 @@
 """The real frameworks, trained on the CPU: trace, plan, Alloc, with the losses and weights of plain torch.
 
-Each needs its package in this Python, or in the one that STALLOC_FRAMEWORKS_PYTHON names; else it is skipped.
+Each needs its package in this Python, or in the one that STALLOC_FRAMEWORKS_PYTHON names; else it is skipped. A line of
+JSON for each, with versions and figures, is added to the file that STALLOC_FRAMEWORKS_RESULTS names.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Framework:
         if run([self.python, "-c", f"import torch, {package}"]).code != 0:
             pytest.skip(f"{self.python} has no {package}; STALLOC_FRAMEWORKS_PYTHON may name one that has")
         self.build, self.directory, self.script, self.ranks = build, directory, script, ranks
-        self.environment = environment
+        self.packages, self.environment = package, environment
 
     def train(self, mode: Optional[str], steps: int) -> list[dict[str, Any]]:
         """What each rank left."""
@@ -71,6 +72,20 @@ class Framework:
     def plan(self) -> None:
         done = run([str(self.build / "stalloc-planner"), "plan", str(self.directory / "info")])
         assert done.code == 0, done.err
+
+    def record(self, name: str, planned: list[dict[str, Any]]) -> None:
+        """Versions, and what of the requests the plan has served on the first rank."""
+        if "STALLOC_FRAMEWORKS_RESULTS" not in os.environ:
+            return
+        names = ["torch", *(word.strip() for word in self.packages.split(",") if word != "torch")]
+        program = "import importlib.metadata as m, sys\nfor n in sys.argv[1:]: print(n, m.version(n))"
+        versions = run([self.python, "-c", program, *names]).out.split("\n")
+        device = planned[0]["figures"]["devices"][0]
+        row = {"case": name, "ranks": self.ranks, "versions": dict(line.split() for line in versions if line)}
+        row |= {"modes": ["native", "Torch", "Trace", "Alloc"], "losses": planned[0]["losses"]}
+        row |= {key: device[key] for key in ("requests", "planned_hits", "misses")}
+        with open(os.environ["STALLOC_FRAMEWORKS_RESULTS"], "a") as file:
+            file.write(json.dumps(row) + "\n")
 
     def marks(self, rank: int = 0) -> list[str]:
         trace = self.directory / "info" / "trace" / f"rank{rank:05d}.trace"
@@ -122,7 +137,9 @@ def test_a_framework_trains_from_its_plan_as_it_does_natively(name: str, build: 
     package, script, ranks, environment = CASES[name]
     framework = Framework(build, tmp_path, package, script, ranks, **environment)
     plain = framework.train(None, 8)
-    framework.train("Trace", 5)
+    counted, traced = framework.train("Torch", 5), framework.train("Trace", 5)
+    for ours, theirs in zip(counted + traced, plain + plain):
+        assert ours["losses"] == theirs["losses"][: len(ours["losses"])]
     marks = framework.marks()
     if name != "pipelining":
         assert iteration_of(marks, 2) == ACCUMULATED
@@ -131,7 +148,9 @@ def test_a_framework_trains_from_its_plan_as_it_does_natively(name: str, build: 
         kinds = [mark[14] for mark in iteration_of(marks, 2)]
         assert (kinds.count("F"), kinds.count("B")) == (4, 4)
     framework.plan()
-    for ours, theirs in zip(framework.train("Alloc", 8), plain):
+    planned = framework.train("Alloc", 8)
+    framework.record(name, planned)
+    for ours, theirs in zip(planned, plain):
         assert ours["losses"] == theirs["losses"]
         assert ours["weights"] == theirs["weights"]
         device = ours["figures"]["devices"][0]

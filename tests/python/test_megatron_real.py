@@ -125,10 +125,6 @@ def test_a_run_resumed_from_a_checkpoint_trains_as_natively(python: str, build: 
     compared.expect_the_same_training(2, "alloc", "resumed")
     compared.expect_served_from_the_plan(0.99)
     assert sorted(compared.results["resumed"]["losses"]) == ["5", "6"]
-    # What it loads lies where the plan has it: iterations find their places.
-    for figures in compared.results["resumed"]["ranks"]:
-        ours = figures["stalloc"]
-        assert ours["misses"]["occupied"] < 0.01 * ours["planned_hits"], ours["misses"]
 
 
 def test_each_backward_pass_of_a_pipeline_has_the_place_of_a_forward_pass(pipeline: Compared, build: Path) -> None:

@@ -1,2 +1,2 @@
-from torch.optim.optimizer import Optimizer as Optimizer
 from torch.optim.adam import Adam as Adam
+from torch.optim.optimizer import Optimizer as Optimizer
