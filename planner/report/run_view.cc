@@ -8,6 +8,7 @@
 #include "planner/report/alternatives.h"
 #include "planner/report/block_tables.h"
 #include "planner/report/growth.h"
+#include "planner/report/iteration_table.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/live_series.h"
 #include "planner/report/micro_batch_fit.h"
@@ -53,6 +54,7 @@ class ViewWriter {
     WriteAlternatives(ranks);
     WriteScaling(fit);
     WriteGrowth(traced.segmentation);
+    WriteIterations(traced.segmentation);
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
     json_.EndObject();
@@ -229,6 +231,16 @@ class ViewWriter {
       json_.EndArray();
     }
     json_.EndArray().EndObject();
+  }
+
+  void WriteIterations(const Segmentation& segmentation) {
+    const std::vector<IterationRow> rows = TabulateIterations(facts_);
+    json_.Key("iterations").BeginObject();
+    Column("iteration", segmentation.segments, [](const Segment& segment) { return segment.index; });
+    Column("peak_live", rows, [](const IterationRow& row) { return row.peak_live; });
+    Column("dynamic_peak", rows, [](const IterationRow& row) { return row.dynamic_peak; });
+    Column("dynamic_requested", rows, [](const IterationRow& row) { return row.dynamic_requested; });
+    json_.EndObject();
   }
 
   void WritePlan(const DevicePlan& plan) {

@@ -27,7 +27,8 @@ struct RunViewOptions {
 };
 
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
-// "peak_timeline", "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "fit", "growth", "plan"}]}.
+// "peak_timeline", "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "fit", "growth",
+// "iterations", "plan"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                                       const RunViewOptions& options);
 

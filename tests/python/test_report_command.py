@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from processes import Training
 from stalloc import cli
 from stalloc.report import estimate, figures
 from synthetic_runs import RANKS, planned_pipeline
@@ -48,6 +49,16 @@ def test_numbers_agree(run_directory: Path, capsys: pytest.CaptureFixture[str]) 
             assert max(map(sum, zip(*drawn[series]["by_class"]))) == peak
         assert max(drawn["phases"]["peak_live"]) == peak
         assert drawn["plan"]["arena_bytes"] >= peak
+
+
+def test_the_peak_is_the_engine_s_to_the_byte(training: Training, capsys: pytest.CaptureFixture[str]) -> None:
+    training.run("Trace", "--iterations", "3")
+    counted = json.loads((training.info / "log_output" / "rank00000.summary.json").read_text())
+    (view,) = payload(training.info, capsys)["views"]
+    (device,) = view["devices"]
+    assert device["peak"]["live_bytes"] == counted["peak_live_bytes"]
+    assert view["rank"]["devices"][0]["peak"]["live_bytes"] == counted["peak_live_bytes"]
+    assert max(map(sum, zip(*device["timeline"]["by_class"]))) == counted["peak_live_bytes"]
 
 
 def test_details_are_of_the_rank_with_the_highest_peak(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from stalloc import cli
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (
-    *("timeline", "allocators", "peak", "tree", "top", "phases", "layers", "plan", "advice", "estimate", "ranks"),
-    "notes",
+    *("timeline", "allocators", "peak", "tree", "top", "phases", "layers"),
+    *("plan", "dynamic", "advice", "estimate", "ranks", "notes"),
 )
 PLOTS = ("timeline", "allocators", "tree", "plan", "ranks")
 WIDE, NARROW = 1320, 420

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import trace_event_format
 from lifetimes import lifetimes, most_requested
 from stalloc import cli
 from stalloc._commands.export import dump_lines
@@ -274,7 +275,9 @@ def test_pytorch_s_viewer_takes_what_is_exported(trace: Path, tmp_path: Path) ->
 
 
 def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Path) -> None:
-    events = json.loads(exported(trace, "perfetto", tmp_path).read_text())["traceEvents"]
+    document = json.loads(exported(trace, "perfetto", tmp_path).read_text())
+    trace_event_format.check(document)
+    events = document["traceEvents"]
     report = subprocess.run(
         [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
     )
@@ -285,6 +288,28 @@ def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Pa
     assert [event["name"] for event in slices if event["tid"] == 1] == ["set-up", "iter 0", "iter 1", "iter 2"]
     assert all(event["dur"] >= 0 for event in slices)
     assert {"F 0", "B 2", "optimizer"} <= {event["name"] for event in slices if event["tid"] == 2}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"ph": "X", "name": "late", "pid": 0, "tid": 1, "ts": 5, "dur": 10},
+        {"ph": "X", "name": "", "pid": 0, "tid": 1, "ts": 5, "dur": 1},
+        {"ph": "X", "name": "negative", "pid": 0, "tid": 1, "ts": 5, "dur": -1},
+        {"ph": "C", "name": "bytes", "pid": 0, "ts": 5, "args": {"live": "many"}},
+        {"ph": "B", "name": "unknown", "pid": 0, "tid": 1, "ts": 5},
+    ],
+    ids=["crossing", "no name", "negative", "no number", "kind"],
+)
+def test_the_check_of_the_format_finds_what_is_wrong(broken: dict[str, Any]) -> None:
+    good = [
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1, "args": {"name": "phases"}},
+        {"ph": "X", "name": "outer", "pid": 0, "tid": 1, "ts": 0, "dur": 10},
+        {"ph": "C", "name": "bytes", "pid": 0, "ts": 0, "args": {"live": 1}},
+    ]
+    trace_event_format.check({"traceEvents": good})
+    with pytest.raises(AssertionError):
+        trace_event_format.check({"traceEvents": [*good, broken]})
 
 
 def test_csv_is_an_instance_for_pack(trace: Path, tmp_path: Path, build: Path) -> None:

@@ -38,6 +38,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="files for every rank, named as MemScope's",
     )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
+    parser.add_argument(
+        "--tokens", type=Path, metavar="DIR", help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run)"
+    )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
 
@@ -50,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("--open needs --html")
     try:
         if arguments.form == "per-rank":
-            return _write_ranks(arguments.directory, arguments.output)
-        text = _render(arguments.directory, arguments.form, arguments.rank, arguments.all)
+            return _write_ranks(arguments)
+        text = _render(arguments)
         path = _output(arguments)
         if path is None:
             sys.stdout.write(text)
@@ -73,47 +76,65 @@ def _output(arguments: argparse.Namespace) -> Optional[Path]:
     return output
 
 
-def _render(directory: Path, form: str, rank: Optional[int], every: bool) -> str:
-    from stalloc.report import collect, figures, markdown, page
+def _render(arguments: argparse.Namespace) -> str:
+    from stalloc.report import collect, markdown, page
 
+    directory, rank = arguments.directory, arguments.rank
     files = collect.find_ranks(directory)
     if rank is not None and rank not in [entry.rank for entry in files]:
         raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
     views = collect.views(files)
-    ranks = figures.rank_rows(views)
+    ranks = _rank_rows(views, arguments.tokens)
     highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
     wanted = highest if rank is None else rank
-    details = [view for view in views if every or view["rank"]["rank"] == wanted]
+    details = [view for view in views if arguments.all or view["rank"]["rank"] == wanted]
     for view in details:
-        _complete(view)
+        _complete(view, arguments.tokens)
     payload = {"ranks": ranks, "views": details}
     title = f"Memory of {directory.resolve().name}"
-    if form == "md":
+    if arguments.form == "md":
         return markdown.render(details, ranks, title)
-    if form == "json":
+    if arguments.form == "json":
         return json.dumps(payload) + "\n"
     return page.render(payload, title)
 
 
-def _complete(view: dict[str, Any]) -> None:
-    """What every form shows beside the planner's own: figures, advice and leaks of each device."""
-    from stalloc.report import advice, estimate, figures, findings
+def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[dict[str, Any]]:
+    """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
+    from stalloc.report import figures
+    from stalloc.report.tokens import read_tokens
+
+    rows = figures.rank_rows(views)
+    for row in rows:
+        known = read_tokens(tokens, row["rank"]).values() if tokens is not None else ()
+        row["tokens"] = max((entry["tokens"] for entry in known), default=None)
+        row["uneven"] = max((entry["uneven"] for entry in known), default=None)
+    return rows
+
+
+def _complete(view: dict[str, Any], directory: Optional[Path]) -> None:
+    """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
+    from stalloc.report import advice, estimate, figures, findings, tokens
 
     view["estimate"] = estimate.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
+    known = tokens.read_tokens(directory, view["rank"]["rank"]) if directory is not None else {}
+    view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]
+    view["correlation"] = [tokens.correlation(rows) for rows in view["iterations"]]
     view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
 
 
-def _write_ranks(directory: Path, output: Optional[Path]) -> int:
-    from stalloc.report import collect, figures, markdown, memory_log
+def _write_ranks(arguments: argparse.Namespace) -> int:
+    from stalloc.report import collect, markdown, memory_log
     from stalloc.report.files import write_whole
 
+    directory = arguments.directory
     views = collect.views(collect.find_ranks(directory))
-    ranks = figures.rank_rows(views)
+    ranks = _rank_rows(views, arguments.tokens)
     for view in views:
-        _complete(view)
-        folder = (output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
+        _complete(view, arguments.tokens)
+        folder = (arguments.output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
         title = f"Memory of {directory.resolve().name}, rank {view['rank']['rank']}"
         write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())
         write_whole(folder / "runtime_report.md", markdown.render([view], ranks, title).encode())

@@ -102,15 +102,10 @@ def rank_rows(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "traced_bytes": held.get("as traced"),
                     "planned_bytes": held.get("stalloc, planned"),
                     "requests": max((segment["requests"] for segment in segments), default=0),
-                    "dynamic_bytes": _dynamic_bytes(view["devices"][index], view["classes"]),
+                    "dynamic_bytes": max(view["devices"][index]["iterations"]["dynamic_peak"], default=0),
                 }
             )
     return rows
-
-
-def _dynamic_bytes(drawn: dict[str, Any], classes: Sequence[str]) -> int:
-    """The most that was alive of what varies, as far as the curve's points have it."""
-    return max(drawn["timeline"]["by_class"][list(classes).index("dynamic")], default=0)
 
 
 def imbalance(values: Sequence[int]) -> dict[str, float]:

@@ -30,9 +30,13 @@ def _rank_table(ranks: Sequence[dict[str, Any]]) -> list[str]:
     def cells(row: dict[str, Any]) -> list[str]:
         held = [row["native_bytes"], row["expandable_segments_bytes"], row["planned_bytes"]]
         text = [size(value) if value else "-" for value in held]
-        return [str(row["rank"]), size(row["peak_live_bytes"]), *text, size(row["dynamic_bytes"]), row["peak_phase"]]
+        experts = [f"{row['tokens']:.0f}", f"{row['uneven']:.2f}"] if row["tokens"] is not None else ["-", "-"]
+        told = [size(row["dynamic_bytes"]), *(experts if with_tokens else []), row["peak_phase"]]
+        return [str(row["rank"]), size(row["peak_live_bytes"]), *text, *told]
 
-    header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "dynamic, most", "peak in"]
+    with_tokens = any(row["tokens"] is not None for row in ranks)
+    header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "dynamic, most"]
+    header += [*(["tokens, most", "busiest expert / mean"] if with_tokens else []), "peak in"]
     lines = _table(header, (cells(row) for row in ranks))
     if len(ranks) > 1:
         uneven = figures.imbalance([row["peak_live_bytes"] for row in ranks])
@@ -63,7 +67,26 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
         ),
     )
     lines += _advice(view, index) + _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
+    lines += _iterations(view, index)
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
+
+
+def _iterations(view: dict[str, Any], index: int) -> list[str]:
+    if not any(row["dynamic_peak"] for row in view["iterations"][index]):
+        return []
+    rows = (
+        (
+            row["iteration"],
+            *(size(row[key]) for key in ("peak_live", "dynamic_peak", "dynamic_requested")),
+            "-" if row["tokens"] is None else f"{row['tokens']:.0f}",
+            "-" if row["uneven"] is None else f"{row['uneven']:.2f}",
+        )
+        for row in view["iterations"][index]
+    )
+    header = ["iteration", "peak", "dynamic, most", "dynamic requested", "tokens in experts", "busiest expert / mean"]
+    told = view["correlation"][index]
+    tail = [] if told is None else [f"Correlation of tokens and dynamic bytes: {told:.2f}.", ""]
+    return ["### What varies, by iteration", "", *_table(header, rows), *tail]
 
 
 def _advice(view: dict[str, Any], index: int) -> list[str]:

@@ -445,6 +445,32 @@
       ], view.estimate, { sort: null, total: () => "" }));
   };
 
+  const tokenColumns = [
+    { name: "tokens in experts, most", value: (row) => row.tokens ?? -1, show: (row) => (row.tokens === null ? "–" : count(row.tokens)) },
+    { name: "busiest expert / mean", value: (row) => row.uneven ?? -1, show: (row) => (row.uneven === null ? "–" : row.uneven.toFixed(2)) },
+  ];
+
+  const dynamicSection = (view, index) => {
+    const rows = view.iterations[index], related = view.correlation[index], box = plotBox(260);
+    if (!rows.some((row) => row.dynamic_peak > 0)) {
+      return section("dynamic", "What varies", "Nothing does: every block is there in each iteration, with the same size.");
+    }
+    later.push(() => {
+      const unit = unitOf(Math.max(...rows.map((row) => row.dynamic_peak))), x = rows.map((row) => row.iteration);
+      const known = rows.filter((row) => row.tokens !== null);
+      draw(box, [
+        { type: "bar", x, y: rows.map((row) => row.dynamic_peak / unit.bytes), name: `dynamic, most (${unit.name})`, marker: { color: COLOURS.dynamic }, hoverinfo: "x+y" },
+        ...(known.length ? [{ x: known.map((row) => row.iteration), y: known.map((row) => row.tokens), name: "tokens in experts", yaxis: "y2", mode: "lines+markers",
+          line: { color: css("--text"), width: 2 }, hoverinfo: "x+y" }] : []),
+      ], { xaxis: { title: { text: "iteration" }, dtick: rows.length > 24 ? undefined : 1 }, yaxis: { title: { text: unit.name } },
+        yaxis2: { overlaying: "y", side: "right", rangemode: "tozero", showgrid: false, title: { text: "tokens" } }, ...(narrow() || !known.length ? {} : { margin: { l: 76, r: 76, t: 60, b: 52 } }) });
+    });
+    return section("dynamic", "What varies, by iteration", "Blocks whose size or presence depends on the data: experts, variable lengths. " +
+      (related === null ? "Tokens come from Megatron-LM's --save-tokens-per-expert-interval (stalloc report --tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
+      table([{ name: "iteration", value: (row) => row.iteration }, bytesColumn("peak", (row) => row.peak_live), bytesColumn("dynamic, most", (row) => row.dynamic_peak),
+        bytesColumn("dynamic requested", (row) => row.dynamic_requested), ...(rows.some((row) => row.tokens !== null) ? tokenColumns : [])], rows, { sort: null }), box);
+  };
+
   const rankSection = () => {
     const rows = data.ranks, peaks = rows.map((row) => row.peak_live_bytes);
     const mean = peaks.reduce((sum, value) => sum + value, 0) / peaks.length;
@@ -465,6 +491,7 @@
         { name: "against the mean", value: (row) => row.peak_live_bytes, show: (row) => `${row.peak_live_bytes >= mean ? "+" : "−"}${(100 * Math.abs(row.peak_live_bytes / mean - 1)).toFixed(1)} %` },
         bytesColumn("native holds", (row) => row.native_bytes), bytesColumn("expandable holds", (row) => row.expandable_segments_bytes),
         bytesColumn("held when traced", (row) => row.traced_bytes), bytesColumn("plan holds", (row) => row.planned_bytes), bytesColumn("dynamic, most", (row) => row.dynamic_bytes),
+        ...(rows.some((row) => row.tokens !== null) ? tokenColumns : []),
         { name: "requests an iteration", value: (row) => row.requests, show: (row) => count(row.requests) }, { name: "peak in", text: true, value: (row) => row.peak_phase },
       ], rows, { sort: null, total: () => "" }), rows.length > 1 ? box : null);
   };
@@ -508,7 +535,7 @@
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      phaseSection(view, device), layerSection(device), planSection(view, device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
+      phaseSection(view, device), layerSection(device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
