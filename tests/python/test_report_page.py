@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -141,6 +142,28 @@ def test_its_controls_work(shown: Shown) -> None:
     shown.settle()
     assert page.locator("h2").first.inner_text() == first
     assert shown.said == []
+
+
+def test_two_runs_lie_over_each_other(browser: Any, report: Path, tmp_path: Path, capsys: Any) -> None:
+    traces = [str(report.parents[2] / "trace" / f"rank0000{rank}.trace") for rank in range(2)]
+    file = tmp_path / "diff.html"
+    assert cli.main(["diff", *traces, "--html", str(file)]) == 0
+    assert cli.main(["diff", *traces, "--json"]) == 0
+    peak = json.loads(capsys.readouterr().out.splitlines()[-1])["peak_live_bytes"]
+    opened = Shown(browser, file)
+    assert opened.said == []
+    assert opened.requested == [file.as_uri()]
+    plot = opened.page.query_selector("#curves .js-plotly-plot")
+    curves = plot.evaluate("(plot) => plot.data.map((line) => [line.x, line.y])")
+    assert [max(live) * 2**30 for _, live in curves] == pytest.approx([peak["before"], peak["after"]])
+    for place, _ in curves:
+        assert place == sorted(place)
+        assert -1 <= place[0] < 0, "the set-up"
+        assert 3 < place[-1] <= 4, "four iterations"
+    assert opened.page.locator("#blocks tbody tr").count() > 0
+    opened.page.get_by_role("button", name="dark").click()
+    opened.settle()
+    assert opened.said == []
 
 
 # A million events and more: the page has aggregates, so it opens as a small one does.

@@ -21,19 +21,29 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", type=Path)
     parser.add_argument("after", metavar="B", type=Path)
     parser.add_argument("--rank", type=int, metavar="R", help="of directories (default: the highest peak of each)")
-    parser.add_argument("--json", action="store_true", help="as JSON, with all rows")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON, with all rows")
+    form.add_argument("--html", type=Path, metavar="FILE", help="one page with both curves, and all rows")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import collect, select
-    from stalloc.report.difference import difference
+    from stalloc.report import collect, page, select
+    from stalloc.report.difference import curve, difference
+    from stalloc.report.files import write_whole
 
+    paths = (arguments.before, arguments.after)
     try:
-        views = [select.view_of(path, arguments.rank) for path in (arguments.before, arguments.after)]
-    except collect.CollectError as error:
+        views = [select.view_of(path, arguments.rank) for path in paths]
+        found = difference(*views)
+        if arguments.html is not None:
+            found["curves"] = [curve(view, str(path)) for view, path in zip(views, paths)]
+            title = f"{arguments.before} and {arguments.after}"
+            write_whole(arguments.html, page.render({"difference": found}, title).encode())
+            print(arguments.html)
+            return 0
+    except (collect.CollectError, OSError) as error:
         print(f"stalloc diff: {error}", file=sys.stderr)
         return 1
-    found = difference(*views)
     if arguments.json:
         print(json.dumps(found))
     else:

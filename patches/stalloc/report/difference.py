@@ -26,6 +26,23 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def curve(view: dict[str, Any], name: str) -> dict[str, Any]:
+    """Live bytes of the first device over its iterations; `iteration` 2.5 is the middle of iteration 2, by events."""
+    drawn = view["devices"][0]
+    phases, series = drawn["phases"], drawn["timeline"]
+    begins: dict[int, int] = {}
+    for segment, event in zip(phases["segment"], phases["event"]):
+        begins.setdefault(segment, event)
+    starts = [*begins.values(), drawn["events"]]
+    iterations = []
+    at = 0
+    for event in series["event"]:
+        while at + 2 < len(starts) and event >= starts[at + 1]:
+            at += 1
+        iterations.append(round(at - 1 + (event - starts[at]) / max(1, starts[at + 1] - starts[at]), 4))
+    return {"name": name, "iteration": iterations, "live": [sum(point) for point in zip(*series["by_class"])]}
+
+
 def _changes(before: dict[str, int], after: dict[str, int]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys([*before, *after]))
     rows = [
