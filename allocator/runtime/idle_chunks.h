@@ -5,7 +5,8 @@
 //   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
 //              else the request is served elsewhere (never an error)
 //
-// Growth goes in steps of a 2048th of the plan's height: few handles, and at most that much held for nothing.
+// Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
+// for nothing.
 //
 // The order of GiveBack is what makes it safe: once a chunk is withdrawn nothing new is placed there, so the
 // synchronisation that follows waits for the last kernel that could touch it. After a chunk could not be mapped, no
