@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import itertools
 import json
 import shlex
 import subprocess
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from processes import ROOT
 from stalloc import cli
 from stalloc.report.estimate import Configuration, EstimateError, estimate, parse
 
@@ -134,6 +137,22 @@ EXPERTS = "--num-layers 8 --global-batch-size 16 --expert-model-parallel-size 2 
 def test_recorded_peaks_are_estimated_within_five_percent(options: str, rank: int, measured: float) -> None:
     result = estimate(of(shlex.split(f"{RECORDED} {options}"), 2, rank))
     assert result.total == pytest.approx(measured * 2**30, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("megatron_vpp_rank0", PIPELINE), ("megatron_moe_ep2_rank0", EXPERTS)],
+    ids=["vpp", "experts"],
+)
+def test_the_recordings_of_the_repository_have_these_peaks(name: str, options: str) -> None:
+    steps = []
+    with gzip.open(ROOT / "bench" / "corpus" / f"{name}.txt.gz", "rt") as file:
+        for line in file:
+            _, size, allocated, freed = map(int, line.split())
+            rounded = max(512, -(-size // 512) * 512)
+            steps += [(allocated, rounded), (freed, -rounded)] if freed >= 0 else [(allocated, rounded)]
+    live = itertools.accumulate(change for _, change in sorted(steps))
+    assert estimate(of(shlex.split(f"{RECORDED} {options}"), 2, 0)).total == pytest.approx(max(live), rel=0.05)
 
 
 def test_what_is_missing_is_named() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stalloc import cli
+from stalloc.report import page
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (
@@ -72,9 +73,9 @@ class Shown:
     scope="module", params=[("light", WIDE), ("dark", WIDE), ("light", NARROW)], ids=["light", "dark", "narrow"]
 )
 def shown(browser: Any, report: Path, request: pytest.FixtureRequest) -> Iterator[Shown]:
-    page = Shown(browser, report, *request.param)
-    yield page
-    page.page.close()
+    opened = Shown(browser, report, *request.param)
+    yield opened
+    opened.page.close()
 
 
 def test_the_file_needs_nothing_else(report: Path) -> None:
@@ -129,7 +130,7 @@ def test_its_controls_work(shown: Shown) -> None:
     assert page.locator("#tree .treemaplayer .slice").count() > 1
     rows = page.locator("#peak tbody tr")
     before = rows.count()
-    page.get_by_label("search class, layer, phase").fill("weights")
+    page.get_by_label("search class, tensor, layer, phase").fill("weights")
     assert 0 < rows.count() < before
     assert all("weights" in text for text in rows.all_inner_texts())
     page.locator("#top th").nth(2).click()
@@ -142,6 +143,23 @@ def test_its_controls_work(shown: Shown) -> None:
     shown.settle()
     assert page.locator("h2").first.inner_text() == first
     assert shown.said == []
+
+
+def test_names_of_tensors_are_shown_where_the_trace_has_them(
+    browser: Any, report: Path, tmp_path: Path, capsys: Any
+) -> None:
+    assert cli.main(["report", str(report.parents[2]), "--json"]) == 0
+    payload = json.loads(capsys.readouterr().out.splitlines()[-1])
+    peak = payload["views"][0]["devices"][0]["peak"]
+    peak["name"] = ["blocks.0.up.weight", *[""] * (len(peak["bytes"]) - 1)]
+    file = tmp_path / "named.html"
+    file.write_text(page.render(payload, "named"))
+    opened = Shown(browser, file)
+    opened.page.get_by_label("search class, tensor, layer, phase").fill("up.weight")
+    assert opened.page.locator("#peak tbody tr").count() == 1
+    opened.page.get_by_role("button", name="treemap", exact=True).click()
+    assert opened.page.locator("#tree").get_by_text("blocks.0.up.weight").count() == 1
+    assert opened.said == []
 
 
 def test_two_runs_lie_over_each_other(browser: Any, report: Path, tmp_path: Path, capsys: Any) -> None:
@@ -171,8 +189,8 @@ def test_a_long_run_opens_as_fast_as_a_short_one(
     browser: Any, report: Path, build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     synthesize(tmp_path, build, "--iterations=3", "--blocks=500000")
-    page = report_of(tmp_path, build)
-    assert page.stat().st_size < 15 << 20
+    long_report = report_of(tmp_path, build)
+    assert long_report.stat().st_size < 15 << 20
 
     def open_ms(file: Path) -> float:
         fresh = Shown(browser, file)
@@ -180,10 +198,10 @@ def test_a_long_run_opens_as_fast_as_a_short_one(
         assert fresh.said == []
         events = fresh.page.locator(".facts").inner_text()
         fresh.page.close()
-        if file is page:
+        if file is long_report:
             assert int(re.search(r"([\d,]+) events", events)[1].replace(",", "")) > 1_000_000  # type: ignore[index]
         return told
 
-    times = [(open_ms(page), open_ms(report)) for _ in range(3)]
+    times = [(open_ms(long_report), open_ms(report)) for _ in range(3)]
     long, short = min(long for long, _ in times), min(short for _, short in times)
     assert long < max(3000, 2 * short), f"{long:.0f} ms; a small report on this machine: {short:.0f} ms"

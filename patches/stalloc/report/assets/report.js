@@ -220,6 +220,7 @@
     bytes, count: device.peak.count[i], together: bytes * device.peak.count[i], class: view.classes[device.peak.class[i]],
     layer: device.layers[device.peak.layer[i]], phase: device.peak.phase[i], freed: device.peak.freed_in[i] || "never",
     role: device.roles[device.peak.role[i]], stream: device.peak.stream[i], request: device.peak.request[i],
+    tensor: device.peak.name?.[i] ?? "", // of the first named tensor inside, where the trace has names
   }));
   const classColumn = { name: "class", text: true, value: (row) => row.class, show: (row) => [dot(row.class), row.class] };
 
@@ -229,6 +230,7 @@
     const columns = [
       bytesColumn("together", (row) => row.together), bytesColumn("block", (row) => row.bytes),
       { name: "blocks", value: (row) => row.count, show: (row) => count(row.count) }, classColumn,
+      ...(rows.some((row) => row.tensor) ? [{ name: "tensor", text: true, value: (row) => row.tensor || "–" }] : []),
       ...(layered ? [{ name: "layer", text: true, value: (row) => row.layer || "–" }] : []),
       { name: "allocated in", text: true, value: (row) => row.phase }, { name: "freed in", text: true, value: (row) => row.freed },
       { name: "stream", value: (row) => row.stream }, { name: "first request", value: (row) => row.request, show: (row) => count(row.request) },
@@ -236,7 +238,7 @@
     const omitted = device.peak.omitted_bytes ? ` ${count(device.peak.omitted_blocks)} small blocks (${size(device.peak.omitted_bytes)}) are left out.` : "";
     return section("peak", `The peak: ${size(device.peak.live_bytes)} in ${device.peak.at_phase}`,
       `Everything that is live at event ${count(device.peak.event)}; blocks that are alike share a row.${omitted}`,
-      table(columns, rows, { search: "search class, layer, phase",
+      table(columns, rows, { search: "search class, tensor, layer, phase",
         total: (found) => `${count(found.length)} rows, ${count(found.reduce((sum, row) => sum + row.count, 0))} blocks, ${size(found.reduce((sum, row) => sum + row.together, 0))}` }));
   };
 
@@ -251,7 +253,9 @@
     };
     for (const row of rows) {
       const layer = row.layer ? row.layer.split(".") : [];
-      const path = ["live at the peak", row.class, ...(layer.length ? [layer.length > 3 ? layer.slice(0, 3).join(".") : row.layer] : []), row.phase, `${row.count} × ${size(row.bytes)}`];
+      const layers = layer.length ? [layer.length > 3 ? layer.slice(0, 3).join(".") : row.layer] : [];
+      const leaf = row.tensor ? [row.tensor] : [row.phase, `${row.count} × ${size(row.bytes)}`];
+      const path = ["live at the peak", row.class, ...layers, ...leaf];
       for (let depth = 1; depth <= path.length; depth += 1) add(path.slice(0, depth), row.together, depth === 1 ? css("--line") : COLOURS[row.class]);
     }
     return [...nodes.values()];
@@ -276,7 +280,7 @@
       render();
     };
     later.push(refresh);
-    return section("tree", "The peak as a tree", "Class, then layer where the trace knows it, then the phase that allocated, then size. A click opens a part.", tools, left);
+    return section("tree", "The peak as a tree", "Class, then layer where the trace knows it, then the tensor by name, else the phase that allocated and the size. A click opens a part.", tools, left);
   };
 
   const topSection = (view, device) => {
