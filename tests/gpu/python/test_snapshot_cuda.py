@@ -44,11 +44,11 @@ class Recorded:
         return max(peak["live"] for peak in self.told["iteration_peaks"])
 
 
-def train(directory: Path, library: Path, *launcher: str, **variables: str) -> Recorded:
+def train(directory: Path, library: Path, *launcher: str, marks: str = "full", **variables: str) -> Recorded:
     files = {"--memory-history": directory / "toy_history.pickle", "--json": directory / "toy_history.json"}
     options = [f"{option}={file}" for option, file in files.items()]
     environment = {"STALLOC_LIB_PATH": str(library.parent), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
-    done = run_python(*launcher, str(TRAIN), *SIZES, *options, environment=environment, cwd=directory)
+    done = run_python(*launcher, str(TRAIN), *SIZES, f"--marks={marks}", *options, environment=environment, cwd=directory)
     assert done.code == 0, f"{done.out}\n{done.err}"
     return Recorded(files["--memory-history"], json.loads(files["--json"].read_text()))
 
@@ -63,7 +63,7 @@ def imported(history: Path, directory: Path, capsys: pytest.CaptureFixture[str])
 @pytest.fixture(scope="module")
 def native(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Without stalloc."""
-    recorded = train(tmp_path_factory.mktemp("native"), library)
+    recorded = train(tmp_path_factory.mktemp("native"), library, marks="none")
     keep = os.environ.get("STALLOC_KEEP_SNAPSHOT")
     if keep:
         Path(keep).mkdir(parents=True, exist_ok=True)
