@@ -46,9 +46,9 @@ class Recorded:
 
 def train(directory: Path, library: Path, *launcher: str, marks: str = "full", **variables: str) -> Recorded:
     files = {"--memory-history": directory / "toy_history.pickle", "--json": directory / "toy_history.json"}
-    options = [f"{option}={file}" for option, file in files.items()]
+    options = [*SIZES, f"--marks={marks}", *(f"{option}={file}" for option, file in files.items())]
     environment = {"STALLOC_LIB_PATH": str(library.parent), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
-    done = run_python(*launcher, str(TRAIN), *SIZES, f"--marks={marks}", *options, environment=environment, cwd=directory)
+    done = run_python(*launcher, str(TRAIN), *options, environment=environment, cwd=directory)
     assert done.code == 0, f"{done.out}\n{done.err}"
     return Recorded(files["--memory-history"], json.loads(files["--json"].read_text()))
 
