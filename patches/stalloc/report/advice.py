@@ -141,9 +141,12 @@ class _Played:
             what = f"share the optimizer state among {self._ranks} ranks (ZeRO 1, distributed optimizer)"
             yield what, "a gather of the weights every step", 0.0
 
-    def _shard_gradients(self, _: object) -> Iterable[Told]:
-        what = f"share optimizer state and gradients among {self._ranks} ranks (ZeRO 2)"
-        yield what, "gradients are scattered in every backward pass", 0.0
+    def _shard_gradients(self, entry: dict[str, Any]) -> Iterable[Told]:
+        found = self._drawn["alternatives"]
+        state_alone = [peak for kind, peak in zip(found["kind"], found["peak"]) if kind == "shard state"]
+        if [entry["peak"]] != state_alone:  # else there are no gradients at the peak
+            what = f"share optimizer state and gradients among {self._ranks} ranks (ZeRO 2)"
+            yield what, "gradients are scattered in every backward pass", 0.0
 
     def _shard_all(self, _: object) -> Iterable[Told]:
         what = f"share weights, gradients and state among {self._ranks} ranks (FSDP, ZeRO 3; a bound)"
