@@ -170,6 +170,32 @@ def test_what_a_variable_keeps_is_freed_late(tmp_path: Path, build: Path, capsys
     assert "up to 16.00 MiB, most from F 0" in late["what"]
 
 
+def test_what_outlives_its_layer_s_backward_is_freed_late(tmp_path: Path, build: Path, capsys: Any) -> None:
+    writer = Writer()
+    writer.alloc(4 * MIB)
+    for iteration in range(5):
+        writer.mark("iteration", index=iteration)
+        writer.mark("microbatch", "F")
+        blocks = []
+        for layer in ("layers.0", "layers.1"):
+            writer.mark("layer", "F", name=layer)
+            blocks.append(writer.alloc(4 * MIB))
+            writer.mark("layer", "F", name=layer, edge="end")
+        writer.mark("microbatch", "B")
+        for layer, scratch in (("layers.1", MIB), ("layers.0", 6 * MIB)):
+            writer.mark("layer", "B", name=layer)
+            writer.free(writer.alloc(scratch))
+            writer.mark("layer", "B", name=layer, edge="end")
+        for block in blocks:
+            writer.free(block)
+        writer.mark("optimizer")
+        writer.free(writer.alloc(MIB))
+    rows = answer(capsys, "advise", str(writer.trace(tmp_path / "a.trace", build)))["devices"][0]["advice"]
+    (late,) = (row for row in rows if row["what"].startswith("free activations where the backward pass of their layer"))
+    # Without the block of layers.1, which its backward pass has left behind, the last layer's scratch meets 4 + 4 MiB.
+    assert (late["saves_bytes"], late["peak_bytes"]) == (4 * MIB, 14 * MIB)
+
+
 def test_logits_in_parts(tmp_path: Path, build: Path, capsys: Any) -> None:
     writer = Writer()
     writer.alloc(4 * MIB)
