@@ -26,9 +26,10 @@ int Guarded(Call&& call) noexcept {
   return 1;
 }
 
-stalloc::Status CheckRange(const char* what, int value, int least, int most) {
+stalloc::Status CheckRange(const char* function, const char* what, int value, int least, int most) {
   if (value >= least && value <= most) return stalloc::Ok{};
-  return stalloc::Error{std::string("stalloc_mark: ")
+  return stalloc::Error{std::string(function)
+                            .append(": ")
                             .append(what)
                             .append(" must be from ")
                             .append(std::to_string(least))
@@ -41,11 +42,13 @@ stalloc::Status CheckRange(const char* what, int value, int least, int most) {
 stalloc::Status CheckMark(int kind, int edge, int pass) {
   using stalloc::MarkEdge, stalloc::MarkKind, stalloc::Pass;
   stalloc::Status status =
-      CheckRange("kind", kind, static_cast<int>(MarkKind::kInit), static_cast<int>(MarkKind::kFence));
+      CheckRange("stalloc_mark", "kind", kind, static_cast<int>(MarkKind::kInit), static_cast<int>(MarkKind::kFence));
   if (status.ok()) {
-    status = CheckRange("edge", edge, static_cast<int>(MarkEdge::kBegin), static_cast<int>(MarkEdge::kEnd));
+    status =
+        CheckRange("stalloc_mark", "edge", edge, static_cast<int>(MarkEdge::kBegin), static_cast<int>(MarkEdge::kEnd));
   }
-  if (status.ok()) status = CheckRange("pass", pass, static_cast<int>(Pass::kNone), static_cast<int>(Pass::kOther));
+  if (status.ok())
+    status = CheckRange("stalloc_mark", "pass", pass, static_cast<int>(Pass::kNone), static_cast<int>(Pass::kOther));
   return status;
 }
 
@@ -101,6 +104,42 @@ int stalloc_stop_trace(void) {
   return Guarded([&]() -> stalloc::Status {
     session->StopTrace();
     return session->WriteSummary();
+  });
+}
+
+int stalloc_start_trace(void) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr) return 0;
+  return Guarded([&]() -> stalloc::Status {
+    session->StartTrace();
+    return stalloc::Ok{};
+  });
+}
+
+int64_t stalloc_text(const char* text) {
+  stalloc::Session* const session = GlobalSession();
+  std::int64_t number = -1;
+  if (session == nullptr || text == nullptr) return number;
+  (void)Guarded([&]() -> stalloc::Status {
+    number = session->Text(text);
+    return stalloc::Ok{};
+  });
+  return number;
+}
+
+void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr || text < 0) return;
+  (void)Guarded([&]() -> stalloc::Status {
+    stalloc::Status valid =
+        CheckRange("stalloc_name_tensor", "role", role, static_cast<int>(stalloc::TensorRole::kParameter),
+                   static_cast<int>(stalloc::TensorRole::kBuffer));
+    if (!valid.ok()) return valid;
+    session->Name(block, {.offset = offset,
+                          .bytes = bytes,
+                          .role = static_cast<stalloc::TensorRole>(role),
+                          .name = static_cast<std::uint32_t>(text)});
+    return stalloc::Ok{};
   });
 }
 

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 2
+#define STALLOC_ABI_VERSION 3
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -62,6 +62,18 @@ STALLOC_API int stalloc_flush(void);
 /* Since ABI 2. Ends the trace in order, so that a run that goes on is not recorded to its end; the summary is written
  * as by stalloc_flush. 0: fine, also where nothing is traced. */
 STALLOC_API int stalloc_stop_trace(void);
+
+/* Since ABI 3. Begins a trace that waits (STALLOC_TRACE_STEPS): blocks that are live are its first rows. 0: fine, also
+ * where it has begun or nothing is traced. */
+STALLOC_API int stalloc_start_trace(void);
+
+/* Since ABI 3. The number of a text, for stalloc_name_tensor; equal texts have one. -1 where nothing is traced, or on
+ * an error. */
+STALLOC_API int64_t stalloc_text(const char* text);
+/* Since ABI 3. A tensor of `bytes` bytes (0: not known) lies `offset` bytes behind the begin of the live block `block`;
+ * its name is the text of that number. role: the numbers of TensorRole in proto/trace.proto; others are ignored with an
+ * error. Nothing where no block begins there, or it is known already. */
+STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text);
 
 #ifdef __cplusplus
 }

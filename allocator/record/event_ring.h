@@ -29,16 +29,19 @@
 
 namespace stalloc {
 
+// Those that become rows (EventKind), and what else the writer is told in their order.
+enum class RecordedKind : std::uint8_t { kAlloc, kFree, kRecordStream, kMark, kHeld, kTensor, kBegin };
+
 // What a caller hands over. Which fields mean something depends on `kind`.
 struct RecordedEvent {
-  std::uint64_t subject;  // address; kMark: id in the mark table; kHeld: unused
+  std::uint64_t subject;  // address; kMark: id in the mark table; kHeld, kBegin: unused
   std::uint64_t value;    // bytes
-  StreamHandle stream;
-  std::int64_t time_ns;  // CLOCK_MONOTONIC
-  std::uint32_t thread;  // token of the thread, see recorder.cc
-  std::uint32_t flags;
+  StreamHandle stream;    // kTensor: offset in the block
+  std::int64_t time_ns;   // CLOCK_MONOTONIC
+  std::uint32_t thread;   // token of the thread, see recorder.cc; kTensor: number of the name
+  std::uint32_t flags;    // kTensor: role
   DeviceIndex device;
-  EventKind kind;
+  RecordedKind kind;
 };
 
 class EventRing {

@@ -7,6 +7,7 @@
 #include "allocator/record/event_ring.h"
 #include "allocator/record/fork_watch.h"
 #include "allocator/record/mark_table.h"
+#include "allocator/record/text_table.h"
 #include "allocator/record/trace_writer_thread.h"
 
 namespace stalloc {
@@ -27,7 +28,11 @@ std::uint64_t Address(const void* pointer) noexcept { return reinterpret_cast<st
 class Core final : public ForkWatch {
  public:
   explicit Core(const RecorderOptions& options)
-      : ring_(options.ring_events), writer_(&ring_, &marks_, options.chunk_events == 0 ? 1 : options.chunk_events) {}
+      : ring_(options.ring_events),
+        writer_(&ring_, &marks_, &texts_,
+                {.chunk_events = options.chunk_events == 0 ? 1 : options.chunk_events,
+                 .max_events = options.max_events,
+                 .waits = options.waits}) {}
 
   [[nodiscard]] Status Start(const RecorderOptions& options) {
     if (Status started = writer_.Start(options.path, options.fingerprint); !started.ok()) return started;
@@ -47,6 +52,7 @@ class Core final : public ForkWatch {
   [[nodiscard]] EventRing& ring() noexcept { return ring_; }
   [[nodiscard]] const EventRing& ring() const noexcept { return ring_; }
   [[nodiscard]] MarkTable& marks() noexcept { return marks_; }
+  [[nodiscard]] TextTable& texts() noexcept { return texts_; }
   [[nodiscard]] TraceWriterThread& writer() noexcept { return writer_; }
   [[nodiscard]] const TraceWriterThread& writer() const noexcept { return writer_; }
 
@@ -62,6 +68,7 @@ class Core final : public ForkWatch {
   bool in_child_ = false;
   EventRing ring_;
   MarkTable marks_;
+  TextTable texts_;
   TraceWriterThread writer_;
 };
 
@@ -76,25 +83,45 @@ class RecorderImpl final : public Recorder {
   void Allocated(DeviceIndex device, const void* pointer, Bytes requested, StreamHandle stream,
                  std::uint32_t flags) noexcept override {
     if (pointer == nullptr) return;
-    Push(EventKind::kAlloc, Address(pointer), requested, stream, flags, device);
+    Push(RecordedKind::kAlloc, Address(pointer), requested, stream, flags, device);
   }
 
   void Freed(const void* pointer) noexcept override {
     if (pointer == nullptr) return;
-    Push(EventKind::kFree, Address(pointer), 0, 0, 0, 0);
+    Push(RecordedKind::kFree, Address(pointer), 0, 0, 0, 0);
   }
 
   void StreamRecorded(const void* pointer, StreamHandle stream) noexcept override {
-    Push(EventKind::kRecordStream, Address(pointer), 0, stream, 0, 0);
+    Push(RecordedKind::kRecordStream, Address(pointer), 0, stream, 0, 0);
   }
 
   void Marked(const Mark& mark) override {
     if (!core_->active()) return;
-    Push(EventKind::kMark, core_->marks().Put(mark), 0, 0, 0, 0);
+    Push(RecordedKind::kMark, core_->marks().Put(mark), 0, 0, 0, 0);
     if (mark.kind == MarkKind::kIteration || mark.edge == MarkEdge::kEnd) core_->ring().WakeConsumer();
   }
 
-  void Held(DeviceIndex device, Bytes bytes) noexcept override { Push(EventKind::kHeld, 0, bytes, 0, 0, device); }
+  void Held(DeviceIndex device, Bytes bytes) noexcept override { Push(RecordedKind::kHeld, 0, bytes, 0, 0, device); }
+
+  [[nodiscard]] std::uint32_t Text(std::string_view text) override { return core_->texts().Number(text); }
+
+  void Named(const void* block, const TensorPlace& tensor) noexcept override {
+    Core& core = *core_;
+    if (!core.active()) return;
+    core.ring().Push({.subject = Address(block),
+                      .value = tensor.bytes,
+                      .stream = tensor.offset,
+                      .time_ns = 0,
+                      .thread = tensor.name,
+                      .flags = static_cast<std::uint32_t>(tensor.role),
+                      .device = 0,
+                      .kind = RecordedKind::kTensor});
+  }
+
+  void Begin() override {
+    Push(RecordedKind::kBegin, 0, 0, 0, 0, 0);
+    core_->ring().WakeConsumer();
+  }
 
   void UpdateFingerprint(const Fingerprint& fingerprint) override {
     if (core_->active()) core_->writer().UpdateFingerprint(fingerprint);
@@ -117,7 +144,7 @@ class RecorderImpl final : public Recorder {
   }
 
  private:
-  void Push(EventKind kind, std::uint64_t subject, std::uint64_t value, StreamHandle stream, std::uint32_t flags,
+  void Push(RecordedKind kind, std::uint64_t subject, std::uint64_t value, StreamHandle stream, std::uint32_t flags,
             DeviceIndex device) noexcept {
     Core& core = *core_;
     if (!core.active()) return;

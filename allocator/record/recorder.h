@@ -8,11 +8,15 @@
 // The file grows under its final name in whole frames (proto/FORMAT.md): the valid prefix of a killed process's file is
 // a valid trace. After fork() the child's copy is inert and owns no file; the parent's events are flushed before the
 // fork.
+//
+// A recorder may wait: until Begin it writes no row, but follows what is live, and the trace then begins with those
+// blocks, in the order of their allocation, with their sizes, streams and flags.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "proto/model/result.h"
 #include "proto/model/trace.h"
@@ -25,6 +29,18 @@ struct RecorderOptions {
   Fingerprint fingerprint;
   std::uint32_t ring_events = 1u << 16;  // a power of two
   std::uint32_t chunk_events = 1u << 14;
+  bool waits = false;  // for Begin
+  // Rows at most; 0: no limit. A trace that reaches it is cut back to its last whole iteration and ended there in
+  // order; if there is none, it ends where it is, without its last chunk.
+  std::uint64_t max_events = 0;
+};
+
+// A tensor in a block; `name` is the number of a text.
+struct TensorPlace {
+  Offset offset = 0;  // from the block's begin
+  Bytes bytes = 0;    // 0: not known
+  TensorRole role = TensorRole::kNone;
+  std::uint32_t name = 0;
 };
 
 class Recorder {
@@ -39,6 +55,14 @@ class Recorder {
   virtual void StreamRecorded(const void* pointer, StreamHandle stream) noexcept = 0;
   virtual void Marked(const Mark& mark) = 0;  // copies the name: cold path
   virtual void Held(DeviceIndex device, Bytes bytes) noexcept = 0;
+
+  // The number of a text in the trace; equal texts have one. Cold path: locks, and takes memory for a new one.
+  [[nodiscard]] virtual std::uint32_t Text(std::string_view text) = 0;
+  // What lies in the block that begins at `block`. Ignored where no such block is live, or it is known already.
+  virtual void Named(const void* block, const TensorPlace& tensor) noexcept = 0;
+
+  // Ends the waiting; nothing where there was none. In order with this thread's events.
+  virtual void Begin() = 0;
 
   // Becomes known only after CUDA init (device name, driver): written with the next chunk.
   virtual void UpdateFingerprint(const Fingerprint& fingerprint) = 0;

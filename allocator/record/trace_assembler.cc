@@ -5,24 +5,39 @@
 namespace stalloc {
 
 void TraceAssembler::Add(const RecordedEvent& event, Mark* mark) {
+  if (before_ != nullptr) {
+    event.kind == RecordedKind::kBegin ? Begin(event) : before_->Take(event);
+    return;
+  }
   switch (event.kind) {
-    case EventKind::kAlloc:
+    case RecordedKind::kAlloc:
       AddAllocation(event);
       break;
-    case EventKind::kFree:
+    case RecordedKind::kFree:
       AddFree(event);
       break;
-    case EventKind::kRecordStream:
+    case RecordedKind::kRecordStream:
       AddStreamUse(event);
       break;
-    case EventKind::kMark:
+    case RecordedKind::kMark:
       chunk_.marks.push_back(std::move(*mark));
       AppendRow(event, EventKind::kMark, marks_++, 0, 0);
       break;
-    case EventKind::kHeld:
+    case RecordedKind::kHeld:
       AppendRow(event, EventKind::kHeld, DeviceSubject(event.device), event.value, 0);
       break;
+    case RecordedKind::kTensor:
+      AddTensor(event);
+      break;
+    case RecordedKind::kBegin:
+      break;
   }
+}
+
+void TraceAssembler::Begin(const RecordedEvent& event) {
+  const std::unique_ptr<LiveBefore> before = std::move(before_);
+  before->ForEach(event.time_ns, [this](const RecordedEvent& earlier) { Add(earlier, nullptr); });
+  chunk_.live_before = allocations_;
 }
 
 void TraceAssembler::AddAllocation(const RecordedEvent& event) {
@@ -51,6 +66,18 @@ void TraceAssembler::AddStreamUse(const RecordedEvent& event) {
     return;
   }
   AppendRow(event, EventKind::kRecordStream, live->allocation, 0, StreamOrdinal(live->device, event.stream));
+}
+
+// Of another device's blocks, or from before the recorder, there is nothing to say.
+void TraceAssembler::AddTensor(const RecordedEvent& event) {
+  const Live* live = live_.Find(event.subject);
+  constexpr unsigned kNameBits = 24;
+  if (live == nullptr || !named_.insert(live->allocation << kNameBits | event.thread).second) return;
+  chunk_.tensors.push_back({.allocation = live->allocation,
+                            .offset = event.stream,
+                            .bytes = event.value,
+                            .name = event.thread,
+                            .role = static_cast<TensorRole>(event.flags)});
 }
 
 void TraceAssembler::AppendRow(const RecordedEvent& event, EventKind kind, std::uint64_t subject, std::uint64_t value,

@@ -88,6 +88,15 @@ Status TraceFile::Append(std::string_view bytes) {
   return Ok{};
 }
 
+Status TraceFile::CutBackTo(Place place) {
+  if (ftruncate(fd_, place.bytes) != 0) {
+    return Error{path_ + ": cannot cut the trace back to byte " + std::to_string(place.bytes) + ": " +
+                 std::strerror(errno)};
+  }
+  size_ = place.bytes;
+  return Ok{};
+}
+
 void TraceFile::Close() noexcept {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;

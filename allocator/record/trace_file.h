@@ -28,6 +28,15 @@ class TraceFile {
   // Appends all of `bytes` or, on an error (disk full), cuts the file back to where it was.
   [[nodiscard]] Status Append(std::string_view bytes);
 
+  // A place between two frames, to come back to.
+  struct Place {
+    std::int64_t bytes = 0;
+    bool operator==(const Place&) const = default;
+  };
+  [[nodiscard]] Place place() const noexcept { return {size_}; }
+  // Drops what was appended since.
+  [[nodiscard]] Status CutBackTo(Place place);
+
   // Gives up the lock. In a forked child: drops the child's copy only, the parent keeps file and lock.
   void Close() noexcept;
 

@@ -85,10 +85,48 @@ void TraceWriterThread::Loop() {
 
 void TraceWriterThread::Take(const RecordedEvent& event) {
   Mark mark;
-  if (event.kind == EventKind::kMark) mark = marks_.Take(event.subject);
-  const bool ends_phase = event.kind == EventKind::kMark && EndsPhase(mark);
+  if (event.kind == RecordedKind::kMark) mark = marks_.Take(event.subject);
+  if (ended_) return;
+  const bool is_mark = event.kind == RecordedKind::kMark;
+  if (is_mark && options_.max_events != 0) NoteIteration(mark);
+  const bool ends_phase = is_mark && EndsPhase(mark);
   assembler_.Add(event, &mark);
-  if (ends_phase || assembler_.chunk().rows() >= chunk_events_) WriteChunk(false);
+  const TraceChunk& chunk = assembler_.chunk();
+  if (options_.max_events != 0 && chunk.first_event + chunk.rows() >= options_.max_events) {
+    EndAtLimit();
+  } else if (ends_phase || chunk.rows() >= options_.chunk_events) {
+    WriteChunk(false);
+  }
+}
+
+// What was before the first explicit iteration is set-up; before the first automatic one, an iteration.
+void TraceWriterThread::NoteIteration(const Mark& mark) {
+  if (mark.kind != MarkKind::kIteration || mark.edge != MarkEdge::kBegin || failed_) return;
+  if (seen_iteration_ || mark.automatic) {
+    WriteChunk(false);
+    whole_ = file_.place();
+    whole_events_ = assembler_.chunk().first_event;
+  }
+  seen_iteration_ = true;
+}
+
+void TraceWriterThread::EndAtLimit() {
+  if (!failed_ && whole_ == TraceFile::Place{}) {
+    WriteChunk(false);
+  } else if (!failed_) {
+    TraceChunk last;
+    last.first_event = whole_events_;
+    last.last = true;
+    frame_.clear();
+    AppendTraceFrame(last, &frame_);
+    Status written = file_.CutBackTo(whole_);
+    if (written.ok()) written = file_.Append(frame_);
+    if (!written.ok()) Fail(written.error());
+  }
+  ended_ = true;
+  Log(LogSeverity::kWarning, "the trace has reached STALLOC_TRACE_MAX_EVENTS=%llu; it ends %s, and the run goes on",
+      static_cast<unsigned long long>(options_.max_events),
+      whole_ == TraceFile::Place{} ? "in its first iteration" : "with its last whole iteration");
 }
 
 void TraceWriterThread::WriteWhereDue(bool idle) {
@@ -114,9 +152,10 @@ void TraceWriterThread::WriteChunk(bool last) {
   }
   last_write_ns_ = MonotonicNanoseconds();
   unpaired_.store(assembler_.unpaired(), std::memory_order_relaxed);
-  if (chunk.rows() == 0 && !chunk.has_fingerprint && !last) return;
-  if (!failed_) {
-    chunk.last = last;
+  chunk.last = last;
+  if (chunk.empty()) return;
+  if (!failed_ && !ended_) {
+    texts_written_ = texts_.CopyFrom(texts_written_, &chunk.texts);
     frame_.clear();
     AppendTraceFrame(chunk, &frame_);
     if (const Status written = file_.Append(frame_); !written.ok()) Fail(written.error());

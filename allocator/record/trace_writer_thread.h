@@ -3,7 +3,8 @@
 // Writes a chunk when it is full, at the end of a phase (init, iteration, fence), when a flush asks for it, and when
 // rows have waited for a second; the last one when it is stopped. It looks at the ring every few milliseconds by
 // itself, so that callers need not wake it. After a write error it goes on emptying the ring and keeps nothing: callers
-// never wait for a full disk. Thread-safe but for Start and Stop.
+// never wait for a full disk. At a limit of rows the file is cut back to its last whole iteration and ended.
+// Thread-safe but for Start and Stop.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 
 #include "allocator/record/event_ring.h"
 #include "allocator/record/mark_table.h"
+#include "allocator/record/text_table.h"
 #include "allocator/record/trace_assembler.h"
 #include "allocator/record/trace_file.h"
 #include "proto/model/result.h"
@@ -24,9 +26,14 @@ namespace stalloc {
 
 class TraceWriterThread {
  public:
-  // `ring` and `marks` outlive this object.
-  TraceWriterThread(EventRing* ring, MarkTable* marks, std::size_t chunk_events)
-      : ring_(*ring), marks_(*marks), chunk_events_(chunk_events) {}
+  struct Options {
+    std::size_t chunk_events = 1u << 14;
+    std::uint64_t max_events = 0;  // 0: no limit
+    bool waits = false;            // rows begin at a kBegin
+  };
+  // `ring`, `marks` and `texts` outlive this object.
+  TraceWriterThread(EventRing* ring, MarkTable* marks, TextTable* texts, const Options& options)
+      : ring_(*ring), marks_(*marks), texts_(*texts), options_(options), assembler_(options.waits) {}
   TraceWriterThread(const TraceWriterThread&) = delete;
   TraceWriterThread& operator=(const TraceWriterThread&) = delete;
 
@@ -53,16 +60,25 @@ class TraceWriterThread {
   // Writes the chunk in hand, unless it says nothing new.
   void WriteChunk(bool last);
   void Fail(const std::string& error);
+  // Remembers the place between two iterations, where a trace that becomes too long can end.
+  void NoteIteration(const Mark& mark);
+  void EndAtLimit();
 
   EventRing& ring_;
   MarkTable& marks_;
-  const std::size_t chunk_events_;
+  TextTable& texts_;
+  const Options options_;
 
   // The writer thread's own.
   TraceFile file_;
   TraceAssembler assembler_;
   std::string frame_;
   std::int64_t last_write_ns_ = 0;
+  std::size_t texts_written_ = 0;
+  bool seen_iteration_ = false;
+  TraceFile::Place whole_;  // behind the last whole iteration; of byte 0: there is none
+  std::uint64_t whole_events_ = 0;
+  bool ended_ = false;  // by the limit
   bool failed_ = false;
   bool running_ = false;  // before that, errors are Start's to return
 

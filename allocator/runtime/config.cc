@@ -8,6 +8,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "allocator/runtime/trace_config.h"
+
 namespace stalloc {
 namespace {
 
@@ -153,6 +155,22 @@ void ReadPlanRank(Reader& reader, Config* config) {
   reader.Integer<std::uint32_t>("STALLOC_PLAN_RANK", 0, (1u << 31) - 1, "a number from 0 on", &*config->plan_rank);
 }
 
+// After the ranks.
+void ReadTraceWindow(Reader& reader, Config* config) {
+  if (const std::string_view value = reader.Value("STALLOC_TRACE_STEPS"); !value.empty()) {
+    const std::optional<TraceSteps> steps = ParseTraceSteps(value);
+    if (!steps.has_value()) return reader.Fail("STALLOC_TRACE_STEPS", kTraceStepsAllowed, value);
+    config->trace_waits = steps->waits();
+  }
+  if (const std::string_view value = reader.Value("STALLOC_TRACE_RANKS"); !value.empty()) {
+    const std::optional<bool> listed = ListsRank(value, config->rank);
+    if (!listed.has_value()) return reader.Fail("STALLOC_TRACE_RANKS", kTraceRanksAllowed, value);
+    if (!*listed && config->mode == Mode::kTrace) config->mode = Mode::kTorch;
+  }
+  reader.Integer<std::uint64_t>("STALLOC_TRACE_MAX_EVENTS", 1, std::numeric_limits<std::uint64_t>::max(),
+                                "a number from 1 on", &config->trace_max_events);
+}
+
 void RequireDirectory(Reader& reader, const Config& config) {
   if (config.mode == Mode::kTorch || !config.model_info_path.empty()) return;
   const std::string allowed = std::string("the run's directory when STALLOC_MODE is ").append(ModeName(config.mode));
@@ -202,6 +220,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Text("STALLOC_LIB_PATH", &config.lib_path);
   ReadRanks(reader, &config);
   ReadPlanRank(reader, &config);
+  ReadTraceWindow(reader, &config);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

@@ -17,13 +17,18 @@ enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc };
 [[nodiscard]] const char* ModeName(Mode mode) noexcept;
 
 struct Config {
-  Mode mode = Mode::kTorch;     // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error
+  // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error. Trace is Torch in a rank that
+  // STALLOC_TRACE_RANKS leaves out.
+  Mode mode = Mode::kTorch;
   std::string model_info_path;  // STALLOC_MODEL_INFO_PATH; needed by Trace and Alloc
   bool trace_fast = false;      // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
-  int log_level = 3;            // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
-  bool strict = false;          // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
-  Bytes memory_limit = 0;       // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
-                                // and the host driver; 0 none
+  // STALLOC_TRACE_STEPS: the trace waits until it is begun (stalloc_start_trace). The window's end is the package's.
+  bool trace_waits = false;
+  std::uint64_t trace_max_events = 0;  // STALLOC_TRACE_MAX_EVENTS; 0: no limit
+  int log_level = 3;                   // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
+  bool strict = false;                 // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
+  Bytes memory_limit = 0;  // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
+                           // and the host driver; 0 none
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
   // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
   std::uint32_t rank = 0;

@@ -84,7 +84,10 @@ struct Session::Impl {
 // Open ----------------------------------------------------------------------------------------------------------------
 
 Status Session::Impl::OpenTrace() {
-  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = config.TracePath(), .fingerprint = fingerprint});
+  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = config.TracePath(),
+                                                             .fingerprint = fingerprint,
+                                                             .waits = config.trace_waits,
+                                                             .max_events = config.trace_max_events});
   if (!opened.ok()) return Error{"cannot trace: " + opened.error()};
   recorder = std::move(opened).value();
   return Ok{};
@@ -230,6 +233,21 @@ void Session::Mark(const stalloc::Mark& mark) {
   const std::lock_guard lock(impl_->marks_mutex);
   impl_->open_marks.See(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
+}
+
+std::int64_t Session::Text(const std::string& text) {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return -1;
+  return impl_->recorder->Text(text);
+}
+
+void Session::Name(const void* block, const TensorPlace& tensor) noexcept {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
+  impl_->recorder->Named(block, tensor);
+}
+
+void Session::StartTrace() {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
+  impl_->recorder->Begin();
 }
 
 void Session::Flush() {

@@ -45,6 +45,13 @@ class Session {
   // To the recorder and every device; one that is added later is told of those that are still open.
   void Mark(const stalloc::Mark& mark);
 
+  // The number of a text of the trace, for Name; -1 where there is none. Takes a lock.
+  [[nodiscard]] std::int64_t Text(const std::string& text);
+  // What lies in a block: see Recorder::Named.
+  void Name(const void* block, const TensorPlace& tensor) noexcept;
+  // A trace that waits (Config::trace_waits) begins; else nothing.
+  void StartTrace();
+
   // Trace events so far to the file.
   void Flush();
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do

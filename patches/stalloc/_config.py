@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from typing import Optional
 
@@ -33,6 +34,20 @@ def rank_text(environ: Mapping[str, str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class TraceSteps:
+    """The iterations that a trace holds, counted from 0 as they come, whatever numbers the loop gives them."""
+
+    first: int = 0
+    end: Optional[int] = None  # without it; None: with the run, or when it is stopped
+    manual: bool = False  # begins when stalloc.trace.start() is called
+
+    @property
+    def waits(self) -> bool:
+        """True where there are requests before the trace."""
+        return self.manual or self.first > 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One process's settings. `mode` is None where STALLOC_MODE is unset: stalloc does nothing then."""
 
@@ -42,16 +57,44 @@ class Config:
     log_level: int = 3
     rank: str = ""
     trace_modules: bool = False
-    trace_steps: int = 0  # the trace ends after so many iterations; 0: with the run
+    trace_names: bool = True
+    trace_steps: TraceSteps = TraceSteps()
+    traced: bool = True  # this rank is in STALLOC_TRACE_RANKS
     nvtx: bool = False
 
 
-def _steps(value: str) -> int:
+# The same as in allocator/runtime/trace_config.h.
+_STEPS = re.compile(r"(?P<count>\d+)|(?P<first>\d+):(?P<end>\d*)|(?P<manual>manual)")
+_STEPS_ALLOWED = "N (the first N iterations), FIRST:END (counted from 0, without END), FIRST: or manual"
+_RANKS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+
+
+def parse_steps(value: str) -> TraceSteps:
+    """STALLOC_TRACE_STEPS; ValueError names what is allowed."""
     if not value:
-        return 0
-    if not value.isdigit() or int(value) < 1:
-        raise ValueError(f"STALLOC_TRACE_STEPS must be a number of iterations, 1 or more: {value!r}")
-    return int(value)
+        return TraceSteps()
+    match = _STEPS.fullmatch(value)
+    steps = TraceSteps()
+    if match is not None and match["count"]:
+        steps = TraceSteps(end=int(match["count"]))
+    elif match is not None:
+        end = int(match["end"]) if match["end"] else None
+        steps = TraceSteps(int(match["first"] or 0), end, manual=match["manual"] is not None)
+    if match is None or (steps.end is not None and steps.end <= steps.first):
+        raise ValueError(f"STALLOC_TRACE_STEPS must be {_STEPS_ALLOWED}: {value!r}")
+    return steps
+
+
+def lists_rank(value: str, rank: str) -> bool:
+    """STALLOC_TRACE_RANKS: whether this rank is traced; ValueError where it is no list of ranks."""
+    if not value:
+        return True
+    ranges = (
+        [tuple(int(end) for end in item.split("-")) for item in value.split(",")] if _RANKS.fullmatch(value) else []
+    )
+    if not ranges or any(item[0] > item[-1] for item in ranges):
+        raise ValueError(f"STALLOC_TRACE_RANKS must be ranks and ranges of ranks, such as 0,3,8-15: {value!r}")
+    return any(item[0] <= int(rank or 0) <= item[-1] for item in ranges)
 
 
 def _switch(variable: str, value: str) -> bool:
@@ -82,6 +125,9 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         log_level=_log_level(variables.get("STALLOC_LOG_LEVEL") or "3"),
         rank=rank_text(variables),
         trace_modules=_switch("STALLOC_TRACE_MODULES", variables.get("STALLOC_TRACE_MODULES", "")),
-        trace_steps=_steps(variables.get("STALLOC_TRACE_STEPS", "")),
+        trace_names=variables.get("STALLOC_TRACE_NAMES", "") == ""
+        or _switch("STALLOC_TRACE_NAMES", variables["STALLOC_TRACE_NAMES"]),
+        trace_steps=parse_steps(variables.get("STALLOC_TRACE_STEPS", "")),
+        traced=lists_rank(variables.get("STALLOC_TRACE_RANKS", ""), rank_text(variables)),
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
     )

@@ -11,6 +11,7 @@ import weakref
 from typing import Any, Callable, Optional
 
 from stalloc._marks import Marker
+from stalloc._names import TensorNames
 
 Hook = Callable[[Any, Any, Any], None]
 
@@ -21,8 +22,9 @@ _PATIENCE = 64
 class OptimizerHooks:
     """Marks the beginning of the optimizer's work before a step and the next iteration after it."""
 
-    def __init__(self, marker: Marker) -> None:
+    def __init__(self, marker: Marker, names: Optional[TensorNames] = None) -> None:
         self._marker = marker
+        self._names = names
         self._anchor: Optional[weakref.ref[Any]] = None
         self._foreign_steps = 0
         self._optimizer_marked = False
@@ -44,6 +46,8 @@ class OptimizerHooks:
 
     def before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         """The pre-hook."""
+        if self._names is not None:
+            self._names.before_step(optimizer)
         anchor = self._living_anchor()
         if not self._optimizer_marked and (anchor is None or anchor is optimizer):
             self._optimizer_marked = True
@@ -51,6 +55,8 @@ class OptimizerHooks:
 
     def after_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         """The post-hook."""
+        if self._names is not None:
+            self._names.after_step(optimizer)
         if not self._is_anchor(optimizer):
             return
         self._foreign_steps = 0

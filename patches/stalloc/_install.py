@@ -19,6 +19,7 @@ from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary
 from stalloc._marks import Marker
 from stalloc._modules import ModuleMarks
+from stalloc._tracing import Tracing
 
 TOO_LATE = (
     "CUDA is initialised already, so its allocator cannot be replaced any more. `import stalloc`, or run under "
@@ -41,6 +42,9 @@ def activate() -> None:
         return
     if _process.owned_by_other(os.environ, config.rank, os.getpid()):
         return
+    if config.mode == _config.TRACE and not config.traced:
+        _log.line(f"is not traced: STALLOC_TRACE_RANKS={os.environ['STALLOC_TRACE_RANKS']}")
+        return
     _process.claim(config.rank)
     _activating = True  # importing torch below comes back here through the autoload entry point
     try:
@@ -54,13 +58,13 @@ def activate() -> None:
                 _find_plan(config.rank)
             library = _install_allocator(config, torch)
             report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
-            if config.mode == _config.TRACE and config.trace_steps:
-                report = _stopping(report, library, config.trace_steps)
-            marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, report)
-            _session.start(_session.Session(config.mode, library, marker))
-            OptimizerHooks(marker).install(torch)
-            if config.trace_modules and config.mode == _config.TRACE:
-                ModuleMarks(marker.module).install(torch)
+            tracing = Tracing(config, library, torch) if config.mode == _config.TRACE else None
+            finished = report if tracing is None else _both(report, tracing.iteration_finished)
+            marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, finished)
+            _session.start(_session.Session(config.mode, library, marker, tracing))
+            OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
+            if config.trace_modules and tracing is not None:
+                ModuleMarks(marker.module, tracing.paths).install(torch)
         _frameworks.watch()
     finally:
         _activating = False
@@ -70,19 +74,12 @@ def _ignore(*_: object) -> None:
     """For marks and reports that nobody asked for."""
 
 
-def _stopping(report: Callable[[int], None], library: Library, steps: int) -> Callable[[int], None]:
-    """The report, which ends the trace behind so many iterations, whatever numbers the loop gives them."""
-    seen = 0
+def _both(first: Callable[[int], object], second: Callable[[int], object]) -> Callable[[int], None]:
+    def told(iteration: int) -> None:
+        first(iteration)
+        second(iteration)
 
-    def counted(iteration: int) -> None:
-        nonlocal seen
-        report(iteration)
-        seen += 1
-        if seen == steps:
-            library.stop_trace()
-            _log.line(f"iteration {iteration}: the trace is complete after {steps} iterations; the run goes on")
-
-    return counted
+    return told
 
 
 # The allocator -------------------------------------------------------------------------------------------------------

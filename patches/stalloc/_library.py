@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"
 PLANNER_NAME = "stalloc-planner"
@@ -51,6 +51,14 @@ class Library:
         self._function("stalloc_stats_json", size, text, size)
         self._function("stalloc_flush", number)
         self._function("stalloc_stop_trace", number)
+        self._function("stalloc_start_trace", number)
+        # The number of a text in the trace; -1 where nothing is traced.
+        self.text = self._function("stalloc_text", ctypes.c_int64, text)
+        # Block, offset in it, bytes (0: not known), TensorRole, text.
+        wide = ctypes.c_uint64
+        self.name_tensor = self._function(
+            "stalloc_name_tensor", None, ctypes.c_void_p, wide, wide, number, ctypes.c_int64
+        )
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._dll, name)
@@ -93,6 +101,10 @@ class Library:
     def stop_trace(self) -> None:
         """Ends the trace in order; the run goes on. RuntimeError with the library's words when that fails."""
         self._raise_unless_zero(self._dll.stalloc_stop_trace())
+
+    def start_trace(self) -> None:
+        """Begins a trace that waits. RuntimeError with the library's words when that fails."""
+        self._raise_unless_zero(self._dll.stalloc_start_trace())
 
     def address_of(self, name: str) -> int:
         """The address of an exported function, for torch's setters."""

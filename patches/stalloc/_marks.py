@@ -75,6 +75,7 @@ class Marker:
         self._microbatches: dict[tuple[str, int], int] = {}
         self.explicit = False  # the script marks its iterations itself
         self._explicit_optimizer = False
+        self._stepped = False  # an optimizer has ended the iteration since the last step()
 
     def _mark(
         self, kind: int, number: int = 0, chunk: int = 0, index: int = 0, name: Optional[bytes] = None
@@ -117,10 +118,23 @@ class Marker:
         """An optimizer has stepped: what ran until now was one iteration, the next begins."""
         if self.explicit:
             return
+        self._stepped = True
         if self._next_iteration == 0:
             self._next_iteration = 1  # the first one began with the process
         self._finished(self._next_iteration - 1)
         self._begin(self._next_iteration, automatic=1)
+
+    def step(self) -> None:
+        """The loop says that an iteration is over. Nothing where an optimizer has said so since the last call.
+
+        Raises:
+            RuntimeError: the script marks the beginnings of its iterations.
+        """
+        if self.explicit:
+            raise RuntimeError("iterations are marked by stalloc.iteration() already; step() would count them twice")
+        if not self._stepped:
+            self.automatic_boundary()
+        self._stepped = False
 
     def microbatch(self, kind: str, index: Optional[int], chunk: int) -> OpenMark:
         key = (kind, chunk)

@@ -12,9 +12,10 @@ seen. Marks do not change what is allocated; a run from the plan needs none of t
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
+
+from stalloc._paths import ModulePaths
 
 _KEY = "stalloc"  # in a graph node's metadata
 
@@ -25,10 +26,9 @@ LayerSink = Callable[[str, str, bool], object]
 class ModuleMarks:
     """Tells `sink` where modules begin and end. Threads have stacks of their own; the sink must be thread-safe."""
 
-    def __init__(self, sink: LayerSink) -> None:
+    def __init__(self, sink: LayerSink, paths: Optional[ModulePaths] = None) -> None:
         self._sink = sink
-        self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._roots: dict[str, int] = {}
+        self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
         self._handles: list[Any] = []
 
@@ -54,14 +54,14 @@ class ModuleMarks:
 
     def _enter(self, module: Any, inputs: Any) -> None:
         stack = self._forward_stack()
-        path = self._path_of(module, stack)
+        path = self._paths.name(module, stack[-1] if stack else None)
         stack.append(path)
         self._sink(path, "F", True)
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         stack = self._forward_stack()
-        path = self._paths.get(module)
-        if path not in stack:
+        path = self._paths[module]
+        if path is None or path not in stack:
             return
         while stack:  # what an exception left open ends, too
             inner = stack.pop()
@@ -70,22 +70,6 @@ class ModuleMarks:
                 break
         for tensor in _tensors(output):
             self._watch(getattr(tensor, "grad_fn", None), path)
-
-    def _path_of(self, module: Any, stack: list[str]) -> str:
-        known = self._paths.get(module)
-        if known is not None:
-            return known
-        if stack:  # a module that was made later, or is called without being registered
-            path = f"{stack[-1]}.{type(module).__name__}"
-            self._paths[module] = path
-            return path
-        kind = type(module).__name__
-        self._roots[kind] = self._roots.get(kind, 0) + 1
-        root = kind if self._roots[kind] == 1 else f"{kind}#{self._roots[kind]}"
-        for name, inner in module.named_modules():
-            if inner not in self._paths:
-                self._paths[inner] = f"{root}.{name}" if name else root
-        return self._paths[module]
 
     # -- Backward
 

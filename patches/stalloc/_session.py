@@ -9,23 +9,27 @@ from typing import Any, Optional
 from stalloc import _log
 from stalloc._library import Library
 from stalloc._marks import Marker
+from stalloc._tracing import Tracing
 
 
 class Session:
-    """Mode, library (None in mode Torch, where PyTorch's own allocator stays) and marker."""
+    """Mode, library (None in mode Torch, where PyTorch's own allocator stays), marker and trace."""
 
-    def __init__(self, mode: str, library: Optional[Library], marker: Marker) -> None:
+    def __init__(
+        self, mode: str, library: Optional[Library], marker: Marker, tracing: Optional[Tracing] = None
+    ) -> None:
         self.mode = mode
         self.library = library
         self.marker = marker
+        self.tracing = tracing  # None in other modes than Trace
 
     def flush(self) -> None:
         if self.library is not None:
             self.library.flush()
 
     def stop(self) -> None:
-        if self.library is not None:
-            self.library.stop_trace()
+        if self.tracing is not None:
+            self.tracing.end()
 
     def stats(self) -> dict[str, Any]:
         if self.library is None:

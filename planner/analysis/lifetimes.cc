@@ -32,11 +32,12 @@ absl::Status LifetimeBuilder::Take(const Trace& trace) {
   return absl::OkStatus();
 }
 
-LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const std::vector<StreamInfo>& streams) {
+LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const Trace& head) {
   Lifetimes result;
+  TakeTensors(head.tensors);
   result.segmentation = cutter_.Finish(events_);
   for (auto& [ordinal, device] : devices_) {
-    for (const StreamInfo& stream : streams) {
+    for (const StreamInfo& stream : head.streams) {
       if (stream.device == ordinal) {
         device.trace.streams.push_back(stream);
       }
@@ -46,6 +47,25 @@ LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const std::vector<StreamInfo>
   }
   homes_ = {};
   return result;
+}
+
+// Those of allocations that were taken: the file's tail may have been cut off.
+void LifetimeBuilder::TakeTensors(const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.allocation >= homes_.size()) continue;
+    const Home home = homes_[tensor.allocation];
+    devices_.at(home.device).trace.tensors.push_back({home.index, tensor.name, tensor.offset, tensor.role});
+  }
+  for (auto& [ordinal, device] : devices_) {
+    std::stable_sort(device.trace.tensors.begin(), device.trace.tensors.end(),
+                     [](const BlockTensor& a, const BlockTensor& b) {
+                       return a.allocation != b.allocation ? a.allocation < b.allocation : a.offset < b.offset;
+                     });
+    for (const BlockTensor& tensor : device.trace.tensors) {
+      Allocation& allocation = device.trace.allocations[tensor.allocation];
+      if (allocation.role == TensorRole::kNone) allocation.role = tensor.role;
+    }
+  }
 }
 
 absl::Status LifetimeBuilder::TakeEvent(const TraceEvent& event, const std::vector<Mark>& marks) {
@@ -89,6 +109,10 @@ absl::Status LifetimeBuilder::TakeAllocation(const TraceEvent& event, const std:
   if (!allocation.outside) {
     allocation.ordinal = static_cast<std::uint32_t>(requests.size());
     requests.push_back(position);
+  }
+  if (event.stack_plus_one != 0) {
+    device.trace.stacks.resize(position + std::size_t{1});
+    device.trace.stacks.back() = event.stack_plus_one;
   }
   homes_.push_back({event.device, position});
   device.trace.allocations.push_back(allocation);
@@ -168,7 +192,7 @@ absl::StatusOr<std::vector<DeviceTrace>> BuildLifetimes(const Trace& trace) {
   if (absl::Status status = builder.Take(trace); !status.ok()) {
     return status;
   }
-  return builder.Finish(trace.streams).devices;
+  return builder.Finish(trace).devices;
 }
 
 }  // namespace stalloc::planner

@@ -26,15 +26,16 @@ struct Allocation {
   std::uint32_t event = 0;  // index into Trace::events
   std::uint32_t free_event = kNever;
   std::uint32_t segment = 0;
-  std::uint32_t ordinal = kNone;       // among the requests of its segment; kNone if outside
-  std::uint32_t free_segment = kNone;  // kNone: never freed
-  std::uint32_t free_ordinal = 0;      // of the first request of free_segment after the free
-  std::uint32_t stream = 0;            // ordinal
-  std::uint16_t padding = 0;           // bytes - requested
-  std::uint8_t flags = 0;              // AllocFlags
-  bool foreign_stream : 1 = false;     // recorded on a stream other than its own
-  bool fenced : 1 = false;             // allocated inside a fence
-  bool outside : 1 = false;            // no part of a script: fenced, captured, or from a parallel region
+  std::uint32_t ordinal = kNone;            // among the requests of its segment; kNone if outside
+  std::uint32_t free_segment = kNone;       // kNone: never freed
+  std::uint32_t free_ordinal = 0;           // of the first request of free_segment after the free
+  std::uint32_t stream = 0;                 // ordinal
+  std::uint16_t padding = 0;                // bytes - requested
+  std::uint8_t flags = 0;                   // AllocFlags
+  bool foreign_stream : 1 = false;          // recorded on a stream other than its own
+  bool fenced : 1 = false;                  // allocated inside a fence
+  bool outside : 1 = false;                 // no part of a script: fenced, captured, or from a parallel region
+  TensorRole role : 3 = TensorRole::kNone;  // of the first named tensor inside
 
   [[nodiscard]] bool freed() const { return free_event != kNever; }
   [[nodiscard]] Bytes requested() const { return bytes - padding; }
@@ -46,11 +47,21 @@ struct SegmentRequests {
   std::vector<Phase> phases;
 };
 
+// A tensor with a name, in a block.
+struct BlockTensor {
+  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
+  std::uint32_t name = 0;        // index into Trace::texts
+  Offset offset = 0;             // from the block's begin
+  TensorRole role = TensorRole::kNone;
+};
+
 struct DeviceTrace {
   DeviceIndex device = 0;
   std::vector<Allocation> allocations;    // in order of allocation
   std::vector<SegmentRequests> segments;  // parallel to Segmentation::segments
   std::vector<StreamInfo> streams;        // of this device
+  std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
+  std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
   Bytes held_peak_bytes = 0;              // what upstream held when traced; 0: not recorded
 
   [[nodiscard]] const Allocation& Request(std::uint32_t segment, std::uint32_t ordinal) const {
@@ -76,7 +87,8 @@ class LifetimeBuilder {
     Segmentation segmentation;
     std::vector<DeviceTrace> devices;  // those that have an allocation, ascending
   };
-  [[nodiscard]] Lifetimes Finish(const std::vector<StreamInfo>& streams);
+  // Of `head` streams and named tensors are looked at.
+  [[nodiscard]] Lifetimes Finish(const Trace& head);
 
  private:
   struct Device {
@@ -95,6 +107,7 @@ class LifetimeBuilder {
   void TakeFree(Allocation& allocation, Device& device);
   [[nodiscard]] absl::Status TakeUse(const TraceEvent& event);
   [[nodiscard]] absl::Status TakeMark(const TraceEvent& event, const std::vector<Mark>& marks);
+  void TakeTensors(const std::vector<NamedTensor>& tensors);
   Device& OpenDevice(DeviceIndex device, const std::vector<Mark>& marks);
   [[nodiscard]] absl::Status BadEvent(const char* what, std::uint64_t value) const;
 

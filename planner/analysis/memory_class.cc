@@ -10,6 +10,21 @@ namespace {
 constexpr std::uint64_t kShortShare = 100;
 constexpr std::uint64_t kLeastShort = 4;
 
+MemoryClass ClassOfTensor(TensorRole role) {
+  switch (role) {
+    case TensorRole::kParameter:
+    case TensorRole::kBuffer:
+      return MemoryClass::kWeights;
+    case TensorRole::kGradient:
+      return MemoryClass::kGradients;
+    case TensorRole::kOptimizerState:
+      return MemoryClass::kOptimizerState;
+    case TensorRole::kNone:
+      break;
+  }
+  return MemoryClass::kOther;
+}
+
 }  // namespace
 
 const char* MemoryClassName(MemoryClass memory_class) {
@@ -51,11 +66,17 @@ MemoryClassifier::MemoryClassifier(const DeviceTrace& device, const SteadyModel*
 }
 
 MemoryClass MemoryClassifier::Classify(const Allocation& allocation) const {
+  if (allocation.role != TensorRole::kNone) {
+    return ClassOfTensor(allocation.role);
+  }
   const bool transient = !allocation.outside && !IsPersistent(device_, allocation);
   return transient && Varies(allocation) ? MemoryClass::kDynamic : ClassifyByLifetime(allocation);
 }
 
 MemoryClass MemoryClassifier::ClassifyByLifetime(const Allocation& allocation) const {
+  if (allocation.role != TensorRole::kNone) {
+    return ClassOfTensor(allocation.role);
+  }
   if (allocation.outside) {
     return MemoryClass::kOther;
   }

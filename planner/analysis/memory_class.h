@@ -1,4 +1,6 @@
-// What a block holds, as far as its lifetime and the marks tell. Nothing is guessed from sizes or names.
+// What a block holds. Where the trace names the tensors inside (parameters, gradients, optimizer state, buffers), they
+// decide, wherever the block was allocated: parameters and buffers are weights. Else it is what lifetime and marks
+// tell:
 //
 //   weights          persistent, from before the first micro-batch: also gradient buffers and master weights made there
 //   gradients        from a backward pass or what follows it, alive when the optimizer begins

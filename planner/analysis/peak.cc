@@ -44,6 +44,7 @@ PeakBlock Describe(const Allocation& allocation, const MemoryClassifier& classif
   PeakBlock block;
   block.bytes = allocation.bytes;
   block.memory_class = classifier.Classify(allocation);
+  block.role = allocation.role;
   block.segment = allocation.segment;
   block.ordinal = allocation.outside ? 0 : allocation.ordinal;
   block.stream = allocation.stream;

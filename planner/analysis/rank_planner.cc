@@ -38,6 +38,12 @@ void StartReport(const TracedRank& traced, RankReport* report) {
   MarkFindings findings = MissingMarks(traced.segmentation.census);
   std::move(findings.warnings.begin(), findings.warnings.end(), std::back_inserter(report->warnings));
   report->notes = std::move(findings.notes);
+  if (traced.head.live_before > 0) {
+    report->notes.push_back(
+        absl::StrCat("the trace began late: its set-up is the ", traced.head.live_before,
+                     " blocks that were live then. Peaks are right, but a plan of it does not know a run's first "
+                     "iterations; plan from a trace that begins with its run"));
+  }
 }
 
 absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {

@@ -40,8 +40,9 @@ struct PeakBlock {
   std::uint32_t segment = 0;
   std::uint32_t ordinal = 0;  // in it
   std::uint32_t stream = 0;
-  std::string allocated_in;  // phase
-  std::string freed_in;      // empty: never
+  TensorRole role = TensorRole::kNone;  // of the named tensor inside
+  std::string allocated_in;             // phase
+  std::string freed_in;                 // empty: never
   std::uint64_t life_requests = 0;
 };
 

@@ -10,7 +10,11 @@ Trace WithoutEvents(const Trace& trace) {
   head.fingerprint = trace.fingerprint;
   head.marks = trace.marks;
   head.streams = trace.streams;
+  head.texts = trace.texts;
+  head.tensors = trace.tensors;
+  head.calls = trace.calls;
   head.allocations = trace.allocations;
+  head.live_before = trace.live_before;
   head.complete = trace.complete;
   head.truncation = trace.truncation;
   return head;
@@ -23,9 +27,10 @@ TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
   traced.events = lifetimes.events();
   traced.head = std::move(head);
   traced.head.events = {};
-  LifetimeBuilder::Lifetimes finished = lifetimes.Finish(traced.head.streams);
+  LifetimeBuilder::Lifetimes finished = lifetimes.Finish(traced.head);
   traced.segmentation = std::move(finished.segmentation);
   traced.devices = std::move(finished.devices);
+  traced.head.tensors = {};
   return traced;
 }
 

@@ -34,7 +34,8 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
       clock(trace_clock),
       events(traced.events),
       phases(traced.segmentation, traced.head.marks),
-      layers(traced.segmentation, traced.head.marks) {
+      layers(traced.segmentation, traced.head.marks),
+      names(traced_device, traced.head.texts) {
   std::map<std::string, std::uint32_t> known;
   for (const PhaseSpan& span : phases.spans()) {
     const auto [found, is_new] = known.try_emplace(RoleOf(span), static_cast<std::uint32_t>(roles.size()));
@@ -48,10 +49,24 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
   const MemoryClassifier classifier(device, model.has_value() ? &*model : nullptr, phases);
   blocks.reserve(device.allocations.size());
   for (const Allocation& allocation : device.allocations) {
-    blocks.push_back({classifier.Classify(allocation), classifier.ClassifyByLifetime(allocation),
-                      static_cast<std::uint32_t>(phases.At(allocation.event)),
-                      allocation.freed() ? static_cast<std::uint32_t>(phases.At(allocation.free_event)) : kNone,
-                      layers.At(allocation.event)});
+    BlockFact& block = blocks.emplace_back();
+    block.memory_class = classifier.Classify(allocation);
+    block.by_lifetime = classifier.ClassifyByLifetime(allocation);
+    block.phase = static_cast<std::uint32_t>(phases.At(allocation.event));
+    if (allocation.freed()) block.free_phase = static_cast<std::uint32_t>(phases.At(allocation.free_event));
+    block.layer = layers.At(allocation.event);
+  }
+  NameBlocks();
+}
+
+void DeviceFacts::NameBlocks() {
+  for (std::size_t i = 0; i < device.tensors.size(); ++i) {
+    const std::uint32_t allocation = device.tensors[i].allocation;
+    if (i > 0 && device.tensors[i - 1].allocation == allocation) continue;
+    BlockFact& block = blocks[allocation];
+    block.role = device.allocations[allocation].role;
+    block.names = names.Of(allocation);
+    if (const std::string_view module = names.ModuleOf(allocation); !module.empty()) block.layer = layers.Name(module);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "planner/analysis/memory_class.h"
 #include "planner/analysis/phase_map.h"
 #include "planner/analysis/traced_rank.h"
+#include "planner/report/block_names.h"
 #include "planner/report/layer_map.h"
 
 namespace stalloc::planner {
@@ -33,7 +34,9 @@ struct BlockFact {
   MemoryClass by_lifetime = MemoryClass::kOther;  // what it would be if it did not vary: never kDynamic
   std::uint32_t phase = 0;                        // index into PhaseMap::spans, of the allocation
   std::uint32_t free_phase = kNone;               // kNone: never freed
-  std::uint32_t layer = 0;                        // index into LayerMap::names
+  std::uint32_t layer = 0;  // index into LayerMap::names: of the named tensors inside, else of the request
+  TensorRole role = TensorRole::kNone;
+  BlockNames::Row names;
 };
 
 // All that reports of one device are made from. What it refers to must outlive it.
@@ -50,9 +53,13 @@ struct DeviceFacts {
   std::uint64_t events = 0;
   PhaseMap phases;
   LayerMap layers;
+  BlockNames names;
   std::vector<std::string> roles;      // phases without their iteration: "F 0 chunk 1", "set-up"
   std::vector<std::uint32_t> role_of;  // by phase, index into roles
   std::vector<BlockFact> blocks;       // by allocation
+
+ private:
+  void NameBlocks();
 };
 
 }  // namespace stalloc::planner

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 
 namespace stalloc::planner {
 
-LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& marks) : names_{""}, spans_{{0, 0}} {
-  std::map<std::string, std::uint32_t> known;
-  const auto index_of = [&](const std::string& name) {
-    const auto [found, is_new] = known.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
-    if (is_new) names_.push_back(name);
-    return found->second;
-  };
+LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& marks)
+    : names_{""}, index_{{"", 0}}, spans_{{0, 0}} {
   for (const Segment& segment : segmentation.segments) {
     for (const SegmentMark& place : segment.marks) {
       const Mark& mark = marks[place.mark];
@@ -20,7 +14,7 @@ LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& ma
         CloseDownTo(0, place.event);
         continue;
       }
-      const std::uint32_t name = index_of(mark.name);
+      const std::uint32_t name = Name(mark.name);
       if (mark.edge == MarkEdge::kBegin) {
         Open(place.event, name, mark.pass);
         continue;
@@ -32,6 +26,14 @@ LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& ma
     }
     CloseDownTo(0, segment.end_event);
   }
+}
+
+std::uint32_t LayerMap::Name(std::string_view layer) {
+  if (const auto known = index_.find(layer); known != index_.end()) return known->second;
+  const auto name = static_cast<std::uint32_t>(names_.size());
+  names_.emplace_back(layer);
+  index_.emplace(layer, name);
+  return name;
 }
 
 std::uint32_t LayerMap::At(std::uint64_t event) const {

@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/analysis/segments.h"
@@ -28,6 +31,8 @@ class LayerMap {
   // The first is empty: outside of any layer.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   [[nodiscard]] const std::vector<LayerEdge>& edges() const { return edges_; }  // ascending
+  // Index into names(), where a name that no mark has is added.
+  [[nodiscard]] std::uint32_t Name(std::string_view layer);
   // Index into names() of the layer that holds the event.
   [[nodiscard]] std::uint32_t At(std::uint64_t event) const;
 
@@ -40,6 +45,7 @@ class LayerMap {
     std::uint32_t name = 0;
   };
   std::vector<std::string> names_;
+  std::map<std::string, std::uint32_t, std::less<>> index_;  // into names_
   std::vector<LayerEdge> edges_;
   std::vector<LayerEdge> open_;
   std::vector<Span> spans_;  // ascending, never empty

@@ -45,6 +45,7 @@ void WritePeakBlocks(const std::vector<PeakBlock>& blocks, JsonWriter* json) {
     json->BeginObject();
     json->Key("bytes").Value(block.bytes);
     json->Key("class").Value(MemoryClassName(block.memory_class));
+    json->Key("tensor").Value(TensorRoleName(block.role));
     json->Key("segment").Value(block.segment);
     json->Key("request").Value(block.ordinal);
     json->Key("stream").Value(block.stream);

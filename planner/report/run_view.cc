@@ -148,6 +148,9 @@ class ViewWriter {
     Column("freed_in", peak.groups, [&](const PeakGroup& group) { return phase(group.fact.free_phase); });
     Column("role", peak.groups, [&](const PeakGroup& group) { return facts_.role_of[group.fact.phase]; });
     Column("stream", peak.groups, [](const PeakGroup& group) { return group.stream; });
+    Column("tensor", peak.groups, [](const PeakGroup& group) { return TensorRoleName(group.fact.role); });
+    Column("name", peak.groups, [&](const PeakGroup& group) { return facts_.names.Text(group.fact.names); });
+    Column("tensors", peak.groups, [](const PeakGroup& group) { return group.fact.names.count; });
     Column("request", peak.groups, [](const PeakGroup& group) { return group.first_request; });
     json_.EndObject();
   }

@@ -25,6 +25,11 @@ enum : protozero::pbf_tag_type {
   kStreams = 12,
   kTimeOrigin = 13,
   kLast = 14,
+  kTexts = 15,
+  kTensors = 16,
+  kStack = 17,
+  kCalls = 18,
+  kLiveBefore = 19,
 };
 }  // namespace chunk_field
 
@@ -74,6 +79,30 @@ void WriteStream(const StreamInfo& stream, protozero::pbf_writer writer) {
   writer.add_uint64(3, stream.handle);
 }
 
+// One column of `tensors` at a time, as the message has them.
+void WriteTensors(const std::vector<NamedTensor>& tensors, protozero::pbf_writer writer) {
+  const auto column = [&](protozero::pbf_tag_type field, const auto& value) {
+    protozero::packed_field_uint64 packed(writer, field);
+    for (const NamedTensor& tensor : tensors) packed.add_element(value(tensor));
+  };
+  column(1, [](const NamedTensor& tensor) { return tensor.allocation; });
+  column(2, [](const NamedTensor& tensor) { return static_cast<std::uint64_t>(tensor.role); });
+  column(3, [](const NamedTensor& tensor) { return std::uint64_t{tensor.name}; });
+  column(4, [](const NamedTensor& tensor) { return tensor.offset; });
+  column(5, [](const NamedTensor& tensor) { return tensor.bytes; });
+}
+
+void WriteCalls(const std::vector<StackCall>& calls, protozero::pbf_writer writer) {
+  const auto column = [&](protozero::pbf_tag_type field, std::uint32_t StackCall::*member) {
+    protozero::packed_field_uint32 packed(writer, field);
+    for (const StackCall& call : calls) packed.add_element(call.*member);
+  };
+  column(1, &StackCall::parent_plus_one);
+  column(2, &StackCall::function);
+  column(3, &StackCall::file);
+  column(4, &StackCall::line);
+}
+
 void WriteColumns(const TraceChunk& chunk, protozero::pbf_writer* writer) {
   writer->add_packed_uint32(chunk_field::kKind, chunk.kind.begin(), chunk.kind.end());
   writer->add_packed_uint64(chunk_field::kSubject, chunk.subject.begin(), chunk.subject.end());
@@ -96,6 +125,12 @@ void TraceChunk::AppendRow(EventKind row_kind, std::uint64_t row_subject, std::u
   thread.push_back(row_thread);
   time_delta_ns.push_back(row_time_delta_ns);
   flags.push_back(row_flags);
+  if (!stack_plus_one.empty()) stack_plus_one.push_back(0);
+}
+
+void TraceChunk::SetStack(std::uint32_t row_stack_plus_one) {
+  stack_plus_one.resize(rows());
+  stack_plus_one.back() = row_stack_plus_one;
 }
 
 void TraceChunk::StartNext() {
@@ -110,6 +145,10 @@ void TraceChunk::StartNext() {
   flags.clear();
   marks.clear();
   streams.clear();
+  texts.clear();
+  tensors.clear();
+  stack_plus_one.clear();
+  calls.clear();
 }
 
 std::uint64_t DeviceSubject(DeviceIndex device) { return protozero::encode_zigzag64(device); }
@@ -129,6 +168,11 @@ void AppendTraceFrame(const TraceChunk& chunk, std::string* out) {
   }
   writer.add_uint64(chunk_field::kTimeOrigin, chunk.time_origin_ns);
   writer.add_bool(chunk_field::kLast, chunk.last);
+  if (chunk.live_before != 0) writer.add_uint64(chunk_field::kLiveBefore, chunk.live_before);
+  for (const std::string& text : chunk.texts) writer.add_string(chunk_field::kTexts, ValidUtf8(text));
+  writer.add_packed_uint32(chunk_field::kStack, chunk.stack_plus_one.begin(), chunk.stack_plus_one.end());
+  if (!chunk.calls.empty()) WriteCalls(chunk.calls, protozero::pbf_writer(writer, chunk_field::kCalls));
+  if (!chunk.tensors.empty()) WriteTensors(chunk.tensors, protozero::pbf_writer(writer, chunk_field::kTensors));
   FinishFrame(frame, out);
 }
 

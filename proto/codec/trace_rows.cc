@@ -1,5 +1,6 @@
 #include "proto/codec/trace_rows.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,10 @@ std::string TraceRows::CheckColumns(const proto::TraceChunk& chunk) const {
                  {"thread", chunk.thread_size()},
                  {"time_delta_ns", chunk.time_delta_ns_size()},
                  {"flags", chunk.flags_size()}};
+  if (chunk.stack_plus_one_size() != 0 && chunk.stack_plus_one_size() != chunk.kind_size()) {
+    return absl::StrCat("column stack: expected ", chunk.kind_size(), " values or none, found ",
+                        chunk.stack_plus_one_size());
+  }
   for (const auto& column : columns) {
     if (column.size != chunk.kind_size()) {
       return absl::StrCat("column ", column.name, ": expected ", chunk.kind_size(), " values, found ", column.size);
@@ -97,6 +102,10 @@ std::string TraceRows::TakeRow(const proto::TraceChunk& chunk, int row, TraceEve
   event->stream = chunk.stream(row);
   event->thread = chunk.thread(row);
   event->flags = chunk.flags(row);
+  if (chunk.stack_plus_one_size() != 0) event->stack_plus_one = chunk.stack_plus_one(row);
+  if (event->stack_plus_one > calls_) {
+    return absl::StrCat("call ", event->stack_plus_one - 1, " of ", calls_, " so far");
+  }
   const bool has_stream = event->kind == EventKind::kAlloc || event->kind == EventKind::kRecordStream;
   if (has_stream && event->stream >= streams_) {
     return absl::StrCat("stream ordinal ", event->stream, " of ", streams_, " so far");
@@ -106,6 +115,62 @@ std::string TraceRows::TakeRow(const proto::TraceChunk& chunk, int row, TraceEve
   time_ns_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns_) +
                                        static_cast<std::uint64_t>(chunk.time_delta_ns(row)));
   event->time_ns = time_ns_;
+  return {};
+}
+
+std::string TraceRows::TakeCalls(const proto::StackCalls& message, std::vector<StackCall>* calls) const {
+  const int count = message.parent_plus_one_size();
+  if (message.function_size() != count || message.file_size() != count || message.line_size() != count) {
+    return absl::StrCat("calls: expected columns of ", count, " values");
+  }
+  calls->reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t number = calls_ + static_cast<std::uint64_t>(i);
+    if (message.parent_plus_one(i) > number) {
+      return absl::StrCat("call ", number, ": parent ", message.parent_plus_one(i) - 1, " does not stand before it");
+    }
+    if (message.function(i) >= texts_ || message.file(i) >= texts_) {
+      return absl::StrCat("call ", number, ": expected texts below ", texts_, ", found ", message.function(i), " and ",
+                          message.file(i));
+    }
+    calls->push_back({message.parent_plus_one(i), message.function(i), message.file(i), message.line(i)});
+  }
+  return {};
+}
+
+// Of what the file's rows so far, and those of the chunk in hand, refer to.
+std::string TraceRows::TakeTensors(const proto::NamedTensors& message, std::vector<NamedTensor>* tensors) const {
+  const int count = message.allocation_size();
+  if (message.role_size() != count || message.name_size() != count || message.offset_size() != count ||
+      message.bytes_size() != count) {
+    return absl::StrCat("named tensors: expected columns of ", count, " values");
+  }
+  tensors->reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    if (message.allocation(i) >= freed_.size()) {
+      return absl::StrCat("named tensor ", i, ": allocation ", message.allocation(i), " of ", freed_.size(), " so far");
+    }
+    if (message.name(i) >= texts_) {
+      return absl::StrCat("named tensor ", i, ": text ", message.name(i), " of ", texts_, " so far");
+    }
+    if (message.role(i) == proto::TENSOR_UNSPECIFIED || !proto::TensorRole_IsValid(static_cast<int>(message.role(i)))) {
+      return absl::StrCat("named tensor ", i, ": unknown role ", message.role(i));
+    }
+    tensors->push_back({.allocation = message.allocation(i),
+                        .offset = message.offset(i),
+                        .bytes = message.bytes(i),
+                        .name = message.name(i),
+                        .role = static_cast<TensorRole>(message.role(i))});
+  }
+  return {};
+}
+
+std::string TraceRows::TakeRows(const proto::TraceChunk& chunk, Trace* trace) {
+  for (int row = 0; row < chunk.kind_size(); ++row) {
+    if (std::string problem = TakeRow(chunk, row, &trace->events.emplace_back()); !problem.empty()) {
+      return absl::StrCat("row ", row, ": ", problem);
+    }
+  }
   return {};
 }
 
@@ -119,26 +184,39 @@ std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
   const std::size_t old_rows = trace->events.size();
   const std::size_t old_allocations = freed_.size();
   const std::int64_t old_time_ns = time_ns_;
+  const auto texts = static_cast<std::uint64_t>(chunk.texts_size());
   marks_ += marks.size();
   streams_ += streams.size();
+  texts_ += texts;
+  std::vector<StackCall> calls;
+  std::string problem = TakeCalls(chunk.calls(), &calls);
+  const std::size_t new_calls = calls.size();
+  calls_ += new_calls;
+  std::vector<NamedTensor> tensors;
   newly_freed_.clear();
-  for (int row = 0; row < chunk.kind_size(); ++row) {
-    const std::string problem = TakeRow(chunk, row, &trace->events.emplace_back());
-    if (problem.empty()) continue;
+  if (problem.empty()) problem = TakeRows(chunk, trace);
+  if (problem.empty()) problem = TakeTensors(chunk.tensors(), &tensors);
+  if (!problem.empty()) {
     trace->events.resize(old_rows);
     for (const std::uint64_t allocation : newly_freed_) freed_[allocation] = false;
     freed_.resize(old_allocations);
     time_ns_ = old_time_ns;
     marks_ -= marks.size();
     streams_ -= streams.size();
-    return absl::StrCat("row ", row, ": ", problem);
+    texts_ -= texts;
+    calls_ -= new_calls;
+    return problem;
   }
   ++chunks_;
   events_ += static_cast<std::uint64_t>(chunk.kind_size());
   trace->marks.insert(trace->marks.end(), marks.begin(), marks.end());
   trace->streams.insert(trace->streams.end(), streams.begin(), streams.end());
+  trace->texts.insert(trace->texts.end(), chunk.texts().begin(), chunk.texts().end());
+  trace->calls.insert(trace->calls.end(), calls.begin(), calls.end());
+  trace->tensors.insert(trace->tensors.end(), tensors.begin(), tensors.end());
   if (chunk.has_fingerprint()) trace->fingerprint = FromMessage(chunk.fingerprint());
   trace->allocations = freed_.size();
+  trace->live_before = std::max<std::uint64_t>(trace->live_before, chunk.live_before());
   return {};
 }
 

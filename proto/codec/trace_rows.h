@@ -13,8 +13,8 @@ namespace stalloc {
 
 class TraceRows {
  public:
-  // Appends the chunk's rows, marks and streams to `trace`. Empty, or the first rule that the chunk breaks; then
-  // nothing is appended and this object's counts are as before.
+  // Appends the chunk's rows, marks, streams, texts and named tensors to `trace`. Empty, or the first rule that the
+  // chunk breaks; then nothing is appended and this object's counts are as before.
   [[nodiscard]] std::string Append(const proto::TraceChunk& chunk, Trace* trace);
 
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }
@@ -24,6 +24,9 @@ class TraceRows {
   [[nodiscard]] std::string CheckColumns(const proto::TraceChunk& chunk) const;
   [[nodiscard]] std::string TakeMarks(const proto::TraceChunk& chunk, std::vector<Mark>* marks) const;
   [[nodiscard]] std::string TakeStreams(const proto::TraceChunk& chunk, std::vector<StreamInfo>* streams) const;
+  [[nodiscard]] std::string TakeCalls(const proto::StackCalls& message, std::vector<StackCall>* calls) const;
+  [[nodiscard]] std::string TakeTensors(const proto::NamedTensors& message, std::vector<NamedTensor>* tensors) const;
+  [[nodiscard]] std::string TakeRows(const proto::TraceChunk& chunk, Trace* trace);
   [[nodiscard]] std::string TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event);
   [[nodiscard]] std::string TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event);
 
@@ -31,6 +34,8 @@ class TraceRows {
   std::uint64_t events_ = 0;
   std::uint64_t marks_ = 0;    // with those of the chunk in hand
   std::uint64_t streams_ = 0;  // the same
+  std::uint64_t texts_ = 0;    // the same
+  std::uint64_t calls_ = 0;    // the same
   std::int64_t time_ns_ = 0;
   std::vector<bool> freed_;                 // by allocation index; its size is the number of allocations
   std::vector<std::uint64_t> newly_freed_;  // by the chunk in hand

@@ -20,6 +20,9 @@ class Encoder {
   Encoder(const Trace& trace, const TraceWriteOptions& options) : trace_(trace), options_(options) {
     chunk_.has_fingerprint = true;
     chunk_.fingerprint = trace.fingerprint;
+    chunk_.live_before = trace.live_before;
+    chunk_.texts = trace.texts;
+    chunk_.calls = trace.calls;
   }
 
   std::string Run() {
@@ -29,6 +32,7 @@ class Encoder {
     }
     Introduce(trace_.marks, trace_.marks.size(), &marks_, &chunk_.marks);
     Introduce(trace_.streams, trace_.streams.size(), &streams_, &chunk_.streams);
+    chunk_.tensors = trace_.tensors;
     chunk_.last = trace_.complete;
     Emit();
     return std::move(bytes_);
@@ -60,6 +64,7 @@ class Encoder {
     const auto delta =
         static_cast<std::int64_t>(static_cast<std::uint64_t>(event.time_ns) - static_cast<std::uint64_t>(time_ns_));
     chunk_.AppendRow(event.kind, subject, value, event.stream, event.thread, delta, event.flags);
+    if (event.stack_plus_one != 0) chunk_.SetStack(event.stack_plus_one);
     time_ns_ = event.time_ns;
   }
 

@@ -77,6 +77,46 @@ struct Mark {
 inline constexpr std::uint32_t kAllocCaptured = 1;
 inline constexpr std::uint32_t kAllocParallel = 2;
 
+// What a tensor is to the model that trains: TensorRole in trace.proto.
+enum class TensorRole : std::uint8_t { kNone = 0, kParameter = 1, kGradient = 2, kOptimizerState = 3, kBuffer = 4 };
+// As texts and reports have it; of kNone it is empty.
+[[nodiscard]] constexpr const char* TensorRoleName(TensorRole role) noexcept {
+  switch (role) {
+    case TensorRole::kNone:
+      return "";
+    case TensorRole::kParameter:
+      return "parameter";
+    case TensorRole::kGradient:
+      return "gradient";
+    case TensorRole::kOptimizerState:
+      return "optimizer state";
+    case TensorRole::kBuffer:
+      return "buffer";
+  }
+  return "?";
+}
+
+// A tensor whose name is known, in the block that it lies in.
+struct NamedTensor {
+  std::uint64_t allocation = 0;
+  Offset offset = 0;       // from the block's begin
+  Bytes bytes = 0;         // 0: not known
+  std::uint32_t name = 0;  // index into Trace::texts
+  TensorRole role = TensorRole::kNone;
+
+  bool operator==(const NamedTensor&) const = default;
+};
+
+// A call of a Python stack; the stack is its chain of parents.
+struct StackCall {
+  std::uint32_t parent_plus_one = 0;  // index into Trace::calls, + 1; 0: the outermost
+  std::uint32_t function = 0;         // index into Trace::texts
+  std::uint32_t file = 0;             // the same
+  std::uint32_t line = 0;
+
+  bool operator==(const StackCall&) const = default;
+};
+
 struct StreamInfo {
   std::uint32_t ordinal = 0;
   DeviceIndex device = 0;
@@ -94,8 +134,9 @@ struct TraceEvent {
   std::uint32_t stream = 0;      // ordinal
   std::uint32_t thread = 0;      // ordinal
   std::uint32_t flags = 0;
-  std::uint32_t mark = 0;    // kMark: index into Trace::marks
-  std::int64_t time_ns = 0;  // since the file's first event
+  std::uint32_t mark = 0;            // kMark: index into Trace::marks
+  std::uint32_t stack_plus_one = 0;  // kAlloc: index into Trace::calls, + 1; 0: none
+  std::int64_t time_ns = 0;          // since the file's first event
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -105,9 +146,13 @@ struct Trace {
   std::vector<TraceEvent> events;
   std::vector<Mark> marks;
   std::vector<StreamInfo> streams;
+  std::vector<std::string> texts;
+  std::vector<NamedTensor> tensors;
+  std::vector<StackCall> calls;
   std::uint64_t allocations = 0;
-  bool complete = false;   // false: the process was killed; the events are a valid prefix
-  std::string truncation;  // when not complete: what the reader found, for the user
+  std::uint64_t live_before = 0;  // the first ones, older than a trace that began late
+  bool complete = false;          // false: the process was killed; the events are a valid prefix
+  std::string truncation;         // when not complete: what the reader found, for the user
 };
 
 }  // namespace stalloc

@@ -59,6 +59,23 @@ TEST(MemoryClassTest, WithoutAnyMarksLifetimesTellWhatTheyCan) {
       (Names{{1, "temporaries"}, {2, "activations"}, {4, "temporaries"}, {6, "optimizer state"}, {8, "weights"}}));
 }
 
+TEST(MemoryClassTest, NamesOfTensorsDecide) {
+  Trace trace = TraceFromScript("+b=512 I F0 +a=1024 B0 -a +m=2048 O I");
+  trace.texts = {"mean", "up.weight", "up.weight:main"};
+  trace.tensors = {{.allocation = 1, .name = 1, .role = TensorRole::kParameter},
+                   {.allocation = 0, .name = 0, .role = TensorRole::kBuffer},
+                   {.allocation = 2, .name = 2, .role = TensorRole::kOptimizerState},
+                   {.allocation = 2, .offset = 512, .name = 1, .role = TensorRole::kGradient}};
+  const DeviceTrace device = BuildLifetimes(trace).value()[0];
+  const PhaseMap phases(CutAtMarks(trace), trace.marks);
+  const MemoryClassifier classifier(device, nullptr, phases);
+  EXPECT_EQ(classifier.Classify(device.allocations[0]), MemoryClass::kWeights);
+  EXPECT_EQ(classifier.Classify(device.allocations[1]), MemoryClass::kWeights) << "an activation by its lifetime";
+  EXPECT_EQ(classifier.Classify(device.allocations[2]), MemoryClass::kOptimizerState) << "the first one inside";
+  ASSERT_EQ(device.tensors.size(), 4u);
+  EXPECT_EQ(device.tensors[3].offset, 512u);
+}
+
 TEST(MemoryClassTest, WhatVariesIsDynamic) {
   const Trace trace = TraceFromScript("I F0 +a=1024 B0 -a I F0 +a=2048 B0 -a I F0 +a=4096 B0 -a");
   const Segmentation cut = CutAtMarks(trace);

@@ -38,6 +38,7 @@ void CheckReferences(const Trace& trace) {
   for (const TraceEvent& event : trace.events) {
     const bool has_stream = event.kind == EventKind::kAlloc || event.kind == EventKind::kRecordStream;
     Require(!has_stream || event.stream < trace.streams.size(), "streams are listed");
+    Require(event.stack_plus_one <= trace.calls.size(), "calls are listed");
     if (event.kind == EventKind::kAlloc) {
       Require(event.allocation == freed.size(), "allocations are numbered in order");
       freed.push_back(false);
@@ -52,6 +53,15 @@ void CheckReferences(const Trace& trace) {
     Require(event.kind != EventKind::kMark || event.mark < trace.marks.size(), "marks are listed");
   }
   Require(freed.size() == trace.allocations, "allocations are counted");
+  for (const NamedTensor& tensor : trace.tensors) {
+    Require(tensor.allocation < trace.allocations && tensor.name < trace.texts.size(),
+            "named tensors refer to what is");
+  }
+  for (std::size_t i = 0; i < trace.calls.size(); ++i) {
+    const StackCall& call = trace.calls[i];
+    Require(call.parent_plus_one <= i && call.function < trace.texts.size() && call.file < trace.texts.size(),
+            "calls refer to what is before them");
+  }
 }
 
 void CheckComesBack(const Trace& trace) {
@@ -62,6 +72,8 @@ void CheckComesBack(const Trace& trace) {
     Require(again->fingerprint == trace.fingerprint && again->marks == trace.marks && again->streams == trace.streams,
             "fingerprint, marks and streams come back equal");
     Require(again->events == trace.events && again->allocations == trace.allocations, "events come back equal");
+    Require(again->texts == trace.texts && again->tensors == trace.tensors && again->calls == trace.calls,
+            "texts, named tensors and calls come back equal");
     Require(again->complete == trace.complete, "a trace without an end comes back without one");
   }
 }

@@ -89,8 +89,11 @@ class RandomFormats {
     Trace trace;
     trace.fingerprint = MakeFingerprint();
     trace.complete = true;
+    trace.live_before = Below(3);
     std::vector<std::uint64_t> live;
+    AddCalls(&trace, events / 4);
     for (std::size_t i = 0; i < events; ++i) trace.events.push_back(MakeEvent(&trace, &live));
+    for (std::size_t i = 0; trace.allocations > 0 && i < events / 3; ++i) trace.tensors.push_back(MakeTensor(trace));
     return trace;
   }
 
@@ -105,6 +108,24 @@ class RandomFormats {
   }
 
  private:
+  void AddCalls(Trace* trace, std::size_t count) {
+    trace->texts = {Word(), "model.py", "größe"};
+    for (std::size_t i = 0; i < count; ++i) {
+      trace->calls.push_back({.parent_plus_one = static_cast<std::uint32_t>(Below(i + 1)),
+                              .function = static_cast<std::uint32_t>(Below(3)),
+                              .file = static_cast<std::uint32_t>(Below(3)),
+                              .line = static_cast<std::uint32_t>(Number())});
+    }
+  }
+
+  NamedTensor MakeTensor(const Trace& trace) {
+    return {.allocation = Below(trace.allocations),
+            .offset = Number(),
+            .bytes = Number(),
+            .name = static_cast<std::uint32_t>(Below(trace.texts.size())),
+            .role = static_cast<TensorRole>(1 + Below(4))};
+  }
+
   TraceEvent MakeEvent(Trace* trace, std::vector<std::uint64_t>* live) {
     TraceEvent event;
     event.kind = static_cast<EventKind>(1 + Below(5));
@@ -122,6 +143,7 @@ class RandomFormats {
         event.bytes = Number();
         event.allocation = trace->allocations++;
         event.stream = MakeStream(trace);
+        event.stack_plus_one = static_cast<std::uint32_t>(Below(trace->calls.size() + 1));
         live->push_back(event.allocation);
         break;
       case EventKind::kFree:

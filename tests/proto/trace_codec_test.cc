@@ -44,6 +44,10 @@ void ExpectEqual(const Trace& read, const Trace& written) {
   EXPECT_EQ(read.events, written.events);
   EXPECT_EQ(read.marks, written.marks);
   EXPECT_EQ(read.streams, written.streams);
+  EXPECT_EQ(read.texts, written.texts);
+  EXPECT_EQ(read.tensors, written.tensors);
+  EXPECT_EQ(read.calls, written.calls);
+  EXPECT_EQ(read.live_before, written.live_before);
   EXPECT_EQ(read.allocations, written.allocations);
   EXPECT_EQ(read.complete, written.complete);
 }
@@ -259,6 +263,21 @@ TEST_F(TraceCodecTest, UnknownVersionIsAnErrorAtTheHeadAndEndsThePrefixLater) {
   EXPECT_THAT(read->truncation, HasSubstr("chunk 1: format version 42"));
 }
 
+void AddCall(proto::TraceChunk* chunk, std::uint32_t parent_plus_one) {
+  chunk->mutable_calls()->add_parent_plus_one(parent_plus_one);
+  chunk->mutable_calls()->add_function(3);
+  chunk->mutable_calls()->add_file(3);
+  chunk->mutable_calls()->add_line(1);
+}
+
+void AddTensor(proto::TraceChunk* chunk, std::uint64_t allocation, std::uint32_t role) {
+  chunk->mutable_tensors()->add_allocation(allocation);
+  chunk->mutable_tensors()->add_role(role);
+  chunk->mutable_tensors()->add_name(5);
+  chunk->mutable_tensors()->add_offset(0);
+  chunk->mutable_tensors()->add_bytes(8);
+}
+
 struct Damage {
   const char* name;
   void (*apply)(proto::TraceChunk*);
@@ -280,6 +299,31 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
       {"huge device", [](proto::TraceChunk* c) { c->set_subject(1, 1ull << 40); }, "row 1: impossible device"},
       {"twice", [](proto::TraceChunk* c) { c->set_kind(1, proto::EVENT_FREE); }, "is freed twice"},
       {"stream order", [](proto::TraceChunk* c) { c->mutable_streams(0)->set_ordinal(8); }, "expected stream ordinal"},
+      {"stack column", [](proto::TraceChunk* c) { c->add_stack_plus_one(0); },
+       "column stack: expected 3 values or none"},
+      {"stack",
+       [](proto::TraceChunk* c) {
+         for (const std::uint32_t stack : {0, 1, 0}) c->add_stack_plus_one(stack);
+       },
+       "row 1: call 0 of 0 so far"},
+      {"parent", [](proto::TraceChunk* c) { AddCall(c, 1); }, "call 0: parent 0 does not stand before it"},
+      {"call columns",
+       [](proto::TraceChunk* c) {
+         c->mutable_calls()->add_line(1);
+         c->mutable_calls()->add_parent_plus_one(0);
+       },
+       "calls: expected columns of 1 values"},
+      {"call text", [](proto::TraceChunk* c) { AddCall(c, 0); }, "call 0: expected texts below 0, found 3 and 3"},
+      {"tensor columns", [](proto::TraceChunk* c) { c->mutable_tensors()->add_allocation(0); },
+       "expected columns of 1"},
+      {"tensor of nothing", [](proto::TraceChunk* c) { AddTensor(c, 99, 1); }, "named tensor 0: allocation 99 of "},
+      {"tensor without name", [](proto::TraceChunk* c) { AddTensor(c, 0, 1); }, "named tensor 0: text 5 of 0 so far"},
+      {"tensor role",
+       [](proto::TraceChunk* c) {
+         for (int i = 0; i < 6; ++i) c->add_texts("up");
+         AddTensor(c, 0, 5);
+       },
+       "named tensor 0: unknown role 5"},
       {"mark kind", [](proto::TraceChunk* c) { c->add_marks()->set_edge(proto::EDGE_BEGIN); }, "unknown mark kind 0"},
   };
   for (const Damage& damage : damages) {
@@ -301,6 +345,7 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->events.size(), 3u);
     EXPECT_EQ(read->streams.size(), 1u);
+    EXPECT_TRUE(read->tensors.empty());
     EXPECT_EQ(read->allocations, 2u);
     EXPECT_THAT(read->truncation, AllOf(HasSubstr("is corrupt from byte"), HasSubstr(damage.expected)));
   }

@@ -1,6 +1,7 @@
 /* Both libraries' ABI without an allocator behind it. Calls are lines of $FAKE_LOG; the environment decides what it claims:
  * FAKE_ABI, FAKE_BUILT_FOR, FAKE_HAS_CUDA, FAKE_ERROR (installing fails with these words). */
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "2")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "3")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -48,6 +49,18 @@ API size_t stalloc_stats_json(char* buffer, size_t capacity) {
 }
 API int stalloc_flush(void) { return Outcome("flush", ""); }
 API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
+API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
+API int64_t stalloc_text(const char* text) {
+  static int64_t next = 0;
+  (void)Outcome("text", text);
+  return next++;
+}
+API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text) {
+  char line[128];
+  snprintf(line, sizeof(line), "name_tensor %llu %llu %d %lld", (unsigned long long)offset, (unsigned long long)bytes, role,
+           (long long)text);
+  Log(line);
+}
 
 API const char* stalloc_torch_built_for(void) { return Env("FAKE_BUILT_FOR", "2.11.0"); }
 API int stalloc_torch_has_cuda(void) { return atoi(Env("FAKE_HAS_CUDA", "1")); }

@@ -164,5 +164,47 @@ TEST(ConfigTest, ThePlanMayBeAnotherRanks) {
   EXPECT_THAT(ErrorOf({{"STALLOC_PLAN_RANK", "one"}}), HasSubstr("STALLOC_PLAN_RANK must be"));
 }
 
+TEST(ConfigTest, ATraceThatBeginsLateWaits) {
+  const auto waits = [](const char* steps) {
+    const Result<Config> config =
+        Read({{"STALLOC_MODE", "Trace"}, {"STALLOC_MODEL_INFO_PATH", "d"}, {"STALLOC_TRACE_STEPS", steps}});
+    EXPECT_TRUE(config.ok()) << steps;
+    return config.ok() && config.value().trace_waits;
+  };
+  for (const char* late : {"2:5", "1:", "manual"}) EXPECT_TRUE(waits(late)) << late;
+  for (const char* at_once : {"5", "0:5", "0:"}) EXPECT_FALSE(waits(at_once)) << at_once;
+  for (const char* wrong : {"0", "5:2", "2:2", ":5", "a", "2:b", "-1", "1:2:3", "99999999999999999999"}) {
+    EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_STEPS", wrong}}),
+                AllOf(HasSubstr("STALLOC_TRACE_STEPS must be N"), HasSubstr(wrong)));
+  }
+}
+
+TEST(ConfigTest, RanksThatAreNotListedAreNotTraced) {
+  const auto mode = [](const char* mode_name, const char* ranks, const char* rank) {
+    const Result<Config> config = Read({{"STALLOC_MODE", mode_name},
+                                        {"STALLOC_MODEL_INFO_PATH", "d"},
+                                        {"STALLOC_TRACE_RANKS", ranks},
+                                        {"RANK", rank}});
+    EXPECT_TRUE(config.ok()) << config.error();
+    return config.ok() ? config.value().mode : Mode::kTorch;
+  };
+  EXPECT_EQ(mode("Trace", "0,3", "3"), Mode::kTrace);
+  EXPECT_EQ(mode("Trace", "0,3", "2"), Mode::kTorch);
+  EXPECT_EQ(mode("Trace", "1,4-6", "5"), Mode::kTrace);
+  EXPECT_EQ(mode("Trace", "1,4-6", "7"), Mode::kTorch);
+  EXPECT_EQ(mode("Alloc", "0", "7"), Mode::kAlloc);
+  for (const char* wrong : {"0,", ",", "a", "3-1", "1-", "0 3"}) {
+    EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_RANKS", wrong}}),
+                AllOf(HasSubstr("STALLOC_TRACE_RANKS must be ranks"), HasSubstr(wrong)));
+  }
+}
+
+TEST(ConfigTest, TheLimitOfEventsIsRead) {
+  const Result<Config> config = Read({{"STALLOC_TRACE_MAX_EVENTS", "1000000"}});
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config.value().trace_max_events, 1'000'000u);
+  EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_MAX_EVENTS", "0"}}), HasSubstr("STALLOC_TRACE_MAX_EVENTS must be a number"));
+}
+
 }  // namespace
 }  // namespace stalloc

@@ -9,7 +9,11 @@ from importlib.metadata import entry_points
 __version__ = os.environ.get("FAKE_TORCH_VERSION", "2.11.0+cu130")
 
 from torch import cuda as cuda
+from torch import nn as nn
 from torch import optim as optim
+
+
+class Tensor: ...
 
 
 def _import_device_backends() -> None:

@@ -26,6 +26,10 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> _Handle:
 
 
 class Optimizer:
+    def __init__(self) -> None:
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: dict[Any, Any] = {}
+
     def step(self) -> None:
         for hook in list(_pre.values()):
             hook(self, (), {})

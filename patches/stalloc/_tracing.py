@@ -1,0 +1,52 @@
+"""What mode Trace does beside the allocator: the window of iterations, names of blocks, marks of modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stalloc import _config, _log
+from stalloc._library import Library
+from stalloc._names import TensorNames
+from stalloc._paths import ModulePaths
+
+WAITS, RUNS, ENDED = "waits", "runs", "ended"
+
+
+class Tracing:
+    """One process's trace. Called on the thread that runs the loop."""
+
+    def __init__(self, config: _config.Config, library: Library, torch: Any) -> None:
+        self._steps = config.trace_steps
+        self._library = library
+        self._finished = 0  # iterations so far
+        self.state = WAITS if self._steps.waits else RUNS
+        self.paths = ModulePaths()
+        self.names = TensorNames(library, torch, self.paths, self._wants_names) if config.trace_names else None
+
+    def _wants_names(self) -> bool:
+        return self.state == RUNS
+
+    def iteration_finished(self, iteration: int) -> None:
+        """Begins or ends the trace where the window does; `iteration` is the loop's own number."""
+        self._finished += 1
+        if self.names is not None:
+            self.names.next_iteration()
+        if self.state == WAITS and not self._steps.manual and self._finished == self._steps.first:
+            self.begin()
+            _log.line(f"iteration {iteration}: the trace begins behind it, with what is live")
+        if self.state == RUNS and self._finished == self._steps.end:
+            self.end()
+            traced = self._finished - self._steps.first
+            _log.line(f"iteration {iteration}: the trace is complete after {traced} iterations; the run goes on")
+
+    def begin(self) -> None:
+        """REQUIRES: it waits."""
+        self._library.start_trace()
+        self.state = RUNS
+        if self.names is not None:
+            self.names.resolve()
+
+    def end(self) -> None:
+        """The trace gets its orderly end; a later call does nothing."""
+        self._library.stop_trace()
+        self.state = ENDED
