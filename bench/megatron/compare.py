@@ -31,8 +31,7 @@ from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
 MODES = ["native", "native-again", "native-resumed", "expandable", "trace", "alloc", "resumed"]
-# What is imported ahead of a run. Inductor has to be asked for one thread, else every process brings a pool of its own.
-MODULES = ["megatron.training", "megatron.core.models.gpt.gpt_layer_specs", "torch._inductor.compile_fx"]
+MODULES = ["megatron.training", "megatron.core.models.gpt.gpt_layer_specs"]  # imported ahead of a run
 _KEPT = ("STALLOC_LIB_PATH", "STALLOC_DEVICE", "STALLOC_ROOT")
 _ports = itertools.count()
 
@@ -158,7 +157,7 @@ class Comparison:
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             variables.pop(name, None)
         variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # Megatron wants it for its overlaps
-        variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else every process brings a pool of its own
         if mode == "expandable":
             variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         return {**variables, **self._base_environment}
