@@ -41,6 +41,7 @@ struct RecordedEvent {
   std::uint32_t thread;   // token of the thread, see recorder.cc; kTensor: number of the name
   std::uint32_t flags;    // kTensor: role
   DeviceIndex device;
+  std::uint32_t stack;  // kAlloc: see PythonStacks::Capture
   RecordedKind kind;
 };
 

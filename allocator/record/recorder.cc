@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "allocator/base/clock.h"
+#include "allocator/base/log.h"
 #include "allocator/record/event_ring.h"
 #include "allocator/record/fork_watch.h"
 #include "allocator/record/mark_table.h"
@@ -29,7 +30,8 @@ class Core final : public ForkWatch {
  public:
   explicit Core(const RecorderOptions& options)
       : ring_(options.ring_events),
-        writer_(&ring_, &marks_, &texts_,
+        stacks_(OpenStacks(options.stacks)),
+        writer_(&ring_, &marks_, &texts_, stacks_.get(),
                 {.chunk_events = options.chunk_events == 0 ? 1 : options.chunk_events,
                  .max_events = options.max_events,
                  .waits = options.waits}) {}
@@ -51,6 +53,8 @@ class Core final : public ForkWatch {
   [[nodiscard]] bool in_child() const noexcept { return in_child_; }
   [[nodiscard]] EventRing& ring() noexcept { return ring_; }
   [[nodiscard]] const EventRing& ring() const noexcept { return ring_; }
+  // Null: none are taken.
+  [[nodiscard]] PythonStacks* stacks() noexcept { return stacks_.get(); }
   [[nodiscard]] MarkTable& marks() noexcept { return marks_; }
   [[nodiscard]] TextTable& texts() noexcept { return texts_; }
   [[nodiscard]] TraceWriterThread& writer() noexcept { return writer_; }
@@ -64,11 +68,20 @@ class Core final : public ForkWatch {
   }
 
  private:
+  std::unique_ptr<PythonStacks> OpenStacks(const StackSampling& sampling) {
+    if (!sampling.any()) return nullptr;
+    Result<std::unique_ptr<PythonStacks>> opened = PythonStacks::Open(&texts_, sampling);
+    if (opened.ok()) return std::move(opened).value();
+    Log(LogSeverity::kWarning, "no stacks in the trace (STALLOC_TRACE_STACKS): %s", opened.error().c_str());
+    return nullptr;
+  }
+
   std::atomic<bool> active_{false};
   bool in_child_ = false;
   EventRing ring_;
   MarkTable marks_;
   TextTable texts_;
+  const std::unique_ptr<PythonStacks> stacks_;
   TraceWriterThread writer_;
 };
 
@@ -82,8 +95,10 @@ class RecorderImpl final : public Recorder {
 
   void Allocated(DeviceIndex device, const void* pointer, Bytes requested, StreamHandle stream,
                  std::uint32_t flags) noexcept override {
-    if (pointer == nullptr) return;
-    Push(RecordedKind::kAlloc, Address(pointer), requested, stream, flags, device);
+    if (pointer == nullptr || !core_->active()) return;
+    PythonStacks* const stacks = core_->stacks();
+    const std::uint32_t stack = stacks == nullptr ? 0 : stacks->Capture(requested);
+    Push(RecordedKind::kAlloc, Address(pointer), requested, stream, flags, device, stack);
   }
 
   void Freed(const void* pointer) noexcept override {
@@ -115,6 +130,7 @@ class RecorderImpl final : public Recorder {
                       .thread = tensor.name,
                       .flags = static_cast<std::uint32_t>(tensor.role),
                       .device = 0,
+                      .stack = 0,
                       .kind = RecordedKind::kTensor});
   }
 
@@ -145,7 +161,7 @@ class RecorderImpl final : public Recorder {
 
  private:
   void Push(RecordedKind kind, std::uint64_t subject, std::uint64_t value, StreamHandle stream, std::uint32_t flags,
-            DeviceIndex device) noexcept {
+            DeviceIndex device, std::uint32_t stack = 0) noexcept {
     Core& core = *core_;
     if (!core.active()) return;
     core.ring().Push({.subject = subject,
@@ -155,6 +171,7 @@ class RecorderImpl final : public Recorder {
                       .thread = ThreadToken(),
                       .flags = flags,
                       .device = device,
+                      .stack = stack,
                       .kind = kind});
   }
 

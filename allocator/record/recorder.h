@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "allocator/record/python_stacks.h"
 #include "proto/model/result.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
@@ -33,6 +34,8 @@ struct RecorderOptions {
   // Rows at most; 0: no limit. A trace that reaches it is cut back to its last whole iteration and ended there in
   // order; if there is none, it ends where it is, without its last chunk.
   std::uint64_t max_events = 0;
+  // Python stacks of allocations. Where the process has no Python there are none, and a warning says so.
+  StackSampling stacks;
 };
 
 // A tensor in a block; `name` is the number of a text.

@@ -48,6 +48,7 @@ void TraceAssembler::AddAllocation(const RecordedEvent& event) {
   live_.Insert(event.subject, {.allocation = allocations_++, .device = event.device});
   AppendRow(event, EventKind::kAlloc, DeviceSubject(event.device), event.value,
             StreamOrdinal(event.device, event.stream));
+  if (event.stack != 0) chunk_.SetStack(event.stack);
 }
 
 void TraceAssembler::AddFree(const RecordedEvent& event) {

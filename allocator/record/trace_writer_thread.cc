@@ -155,6 +155,8 @@ void TraceWriterThread::WriteChunk(bool last) {
   chunk.last = last;
   if (chunk.empty()) return;
   if (!failed_ && !ended_) {
+    // Calls first: their texts are older than they are.
+    if (stacks_ != nullptr) calls_written_ = stacks_->CopyFrom(calls_written_, &chunk.calls);
     texts_written_ = texts_.CopyFrom(texts_written_, &chunk.texts);
     frame_.clear();
     AppendTraceFrame(chunk, &frame_);

@@ -16,6 +16,7 @@
 
 #include "allocator/record/event_ring.h"
 #include "allocator/record/mark_table.h"
+#include "allocator/record/python_stacks.h"
 #include "allocator/record/text_table.h"
 #include "allocator/record/trace_assembler.h"
 #include "allocator/record/trace_file.h"
@@ -31,9 +32,10 @@ class TraceWriterThread {
     std::uint64_t max_events = 0;  // 0: no limit
     bool waits = false;            // rows begin at a kBegin
   };
-  // `ring`, `marks` and `texts` outlive this object.
-  TraceWriterThread(EventRing* ring, MarkTable* marks, TextTable* texts, const Options& options)
-      : ring_(*ring), marks_(*marks), texts_(*texts), options_(options), assembler_(options.waits) {}
+  // All outlive this object; `stacks` may be null.
+  TraceWriterThread(EventRing* ring, MarkTable* marks, TextTable* texts, const PythonStacks* stacks,
+                    const Options& options)
+      : ring_(*ring), marks_(*marks), texts_(*texts), stacks_(stacks), options_(options), assembler_(options.waits) {}
   TraceWriterThread(const TraceWriterThread&) = delete;
   TraceWriterThread& operator=(const TraceWriterThread&) = delete;
 
@@ -67,6 +69,7 @@ class TraceWriterThread {
   EventRing& ring_;
   MarkTable& marks_;
   TextTable& texts_;
+  const PythonStacks* const stacks_;
   const Options options_;
 
   // The writer thread's own.
@@ -75,6 +78,7 @@ class TraceWriterThread {
   std::string frame_;
   std::int64_t last_write_ns_ = 0;
   std::size_t texts_written_ = 0;
+  std::size_t calls_written_ = 0;
   bool seen_iteration_ = false;
   TraceFile::Place whole_;  // behind the last whole iteration; of byte 0: there is none
   std::uint64_t whole_events_ = 0;

@@ -155,6 +155,18 @@ void ReadPlanRank(Reader& reader, Config* config) {
   reader.Integer<std::uint32_t>("STALLOC_PLAN_RANK", 0, (1u << 31) - 1, "a number from 0 on", &*config->plan_rank);
 }
 
+// A plain number counts requests; one with a unit is a size.
+void ReadTraceStacks(Reader& reader, Config* config) {
+  const std::string_view value = reader.Value("STALLOC_TRACE_STACKS");
+  if (value.find_first_not_of("0123456789") == std::string_view::npos) {
+    reader.Integer<std::uint32_t>("STALLOC_TRACE_STACKS", 0, (1u << 31) - 1,
+                                  "0, 1, N (every Nth request) or a size with its unit, such as 64K",
+                                  &config->trace_stacks_every);
+  } else {
+    reader.Size("STALLOC_TRACE_STACKS", &config->trace_stacks_least);
+  }
+}
+
 // After the ranks.
 void ReadTraceWindow(Reader& reader, Config* config) {
   if (const std::string_view value = reader.Value("STALLOC_TRACE_STEPS"); !value.empty()) {
@@ -221,6 +233,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   ReadRanks(reader, &config);
   ReadPlanRank(reader, &config);
   ReadTraceWindow(reader, &config);
+  ReadTraceStacks(reader, &config);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

@@ -84,10 +84,12 @@ struct Session::Impl {
 // Open ----------------------------------------------------------------------------------------------------------------
 
 Status Session::Impl::OpenTrace() {
-  Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = config.TracePath(),
-                                                             .fingerprint = fingerprint,
-                                                             .waits = config.trace_waits,
-                                                             .max_events = config.trace_max_events});
+  Result<std::unique_ptr<Recorder>> opened =
+      Recorder::Open({.path = config.TracePath(),
+                      .fingerprint = fingerprint,
+                      .waits = config.trace_waits,
+                      .max_events = config.trace_max_events,
+                      .stacks = {.every = config.trace_stacks_every, .least = config.trace_stacks_least}});
   if (!opened.ok()) return Error{"cannot trace: " + opened.error()};
   recorder = std::move(opened).value();
   return Ok{};

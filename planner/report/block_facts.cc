@@ -35,7 +35,8 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
       events(traced.events),
       phases(traced.segmentation, traced.head.marks),
       layers(traced.segmentation, traced.head.marks),
-      names(traced_device, traced.head.texts) {
+      names(traced_device, traced.head.texts),
+      calls(traced.head) {
   std::map<std::string, std::uint32_t> known;
   for (const PhaseSpan& span : phases.spans()) {
     const auto [found, is_new] = known.try_emplace(RoleOf(span), static_cast<std::uint32_t>(roles.size()));
@@ -56,6 +57,7 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
     if (allocation.freed()) block.free_phase = static_cast<std::uint32_t>(phases.At(allocation.free_event));
     block.layer = layers.At(allocation.event);
   }
+  for (std::size_t i = 0; i < device.stacks.size(); ++i) blocks[i].stack = device.stacks[i];
   NameBlocks();
 }
 

@@ -9,6 +9,7 @@
 #include "planner/analysis/phase_map.h"
 #include "planner/analysis/traced_rank.h"
 #include "planner/report/block_names.h"
+#include "planner/report/call_sites.h"
 #include "planner/report/layer_map.h"
 
 namespace stalloc::planner {
@@ -37,6 +38,7 @@ struct BlockFact {
   std::uint32_t layer = 0;  // index into LayerMap::names: of the named tensors inside, else of the request
   TensorRole role = TensorRole::kNone;
   BlockNames::Row names;
+  std::uint32_t stack = 0;  // TraceEvent::stack_plus_one
 };
 
 // All that reports of one device are made from. What it refers to must outlive it.
@@ -54,6 +56,7 @@ struct DeviceFacts {
   PhaseMap phases;
   LayerMap layers;
   BlockNames names;
+  CallSites calls;
   std::vector<std::string> roles;      // phases without their iteration: "F 0 chunk 1", "set-up"
   std::vector<std::uint32_t> role_of;  // by phase, index into roles
   std::vector<BlockFact> blocks;       // by allocation

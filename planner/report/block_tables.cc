@@ -28,14 +28,14 @@ PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups) {
   view.event = moment.event;
   view.live_bytes = moment.live_bytes;
   using Key = std::tuple<Bytes, MemoryClass, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, TensorRole,
-                         std::uint32_t, std::uint32_t>;
+                         std::uint32_t, std::uint32_t, std::uint32_t>;
   absl::flat_hash_map<Key, std::size_t> known;
   for (std::size_t i = 0; i < facts.blocks.size(); ++i) {
     const Allocation& allocation = facts.device.allocations[i];
     if (allocation.event > view.event || allocation.free_event < view.event) continue;
     const BlockFact& fact = facts.blocks[i];
-    const Key key{allocation.bytes,  fact.memory_class, fact.phase,       fact.free_phase, fact.layer,
-                  allocation.stream, fact.role,         fact.names.first, fact.names.count};
+    const Key key{allocation.bytes,  fact.memory_class, fact.phase,       fact.free_phase,  fact.layer,
+                  allocation.stream, fact.role,         fact.names.first, fact.names.count, fact.stack};
     const auto [found, is_new] = known.try_emplace(key, view.groups.size());
     if (is_new) {
       view.groups.push_back(

@@ -151,6 +151,10 @@ class ViewWriter {
     Column("tensor", peak.groups, [](const PeakGroup& group) { return TensorRoleName(group.fact.role); });
     Column("name", peak.groups, [&](const PeakGroup& group) { return facts_.names.Text(group.fact.names); });
     Column("tensors", peak.groups, [](const PeakGroup& group) { return group.fact.names.count; });
+    if (!facts_.device.stacks.empty()) {
+      Column("call_site", peak.groups, [&](const PeakGroup& group) { return facts_.calls.Site(group.fact.stack); });
+      Column("stack", peak.groups, [&](const PeakGroup& group) { return facts_.calls.Stack(group.fact.stack); });
+    }
     Column("request", peak.groups, [](const PeakGroup& group) { return group.first_request; });
     json_.EndObject();
   }

@@ -199,6 +199,23 @@ TEST(ConfigTest, RanksThatAreNotListedAreNotTraced) {
   }
 }
 
+TEST(ConfigTest, StacksAreCountedOrMeasured) {
+  const auto read = [](const char* stacks) {
+    const Result<Config> config = Read({{"STALLOC_TRACE_STACKS", stacks}});
+    EXPECT_TRUE(config.ok()) << stacks;
+    return config.ok() ? std::pair(config.value().trace_stacks_every, config.value().trace_stacks_least)
+                       : std::pair(~0u, Bytes{0});
+  };
+  EXPECT_EQ(read("0"), std::pair(0u, Bytes{0}));
+  EXPECT_EQ(read("1"), std::pair(1u, Bytes{0}));
+  EXPECT_EQ(read("100"), std::pair(100u, Bytes{0}));
+  EXPECT_EQ(read("64K"), std::pair(0u, Bytes{64} << 10));
+  for (const char* wrong : {"all", "-1", "99999999999", "1X"}) {
+    EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_STACKS", wrong}}),
+                AllOf(HasSubstr("STALLOC_TRACE_STACKS must be"), HasSubstr(wrong)));
+  }
+}
+
 TEST(ConfigTest, TheLimitOfEventsIsRead) {
   const Result<Config> config = Read({{"STALLOC_TRACE_MAX_EVENTS", "1000000"}});
   ASSERT_TRUE(config.ok()) << config.error();

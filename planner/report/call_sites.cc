@@ -1,0 +1,31 @@
+#include "planner/report/call_sites.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace stalloc::planner {
+
+std::string CallSites::Site(std::uint32_t stack_plus_one) const {
+  if (stack_plus_one == 0) return {};
+  const StackCall* site = &head_.calls[stack_plus_one - 1];
+  for (std::uint32_t at = stack_plus_one; at != 0; at = head_.calls[at - 1].parent_plus_one) {
+    const StackCall& call = head_.calls[at - 1];
+    if (absl::StrContains(head_.texts[call.file], "/torch/")) continue;
+    site = &call;
+    break;
+  }
+  const std::string& path = head_.texts[site->file];
+  return absl::StrCat(path.substr(path.rfind('/') + 1), ":", site->line, " ", head_.texts[site->function]);
+}
+
+std::string CallSites::Stack(std::uint32_t stack_plus_one) const {
+  std::string text;
+  for (std::uint32_t at = stack_plus_one; at != 0; at = head_.calls[at - 1].parent_plus_one) {
+    const StackCall& call = head_.calls[at - 1];
+    absl::StrAppend(&text, text.empty() ? "" : "\n", head_.texts[call.file], ":", call.line, " ",
+                    head_.texts[call.function]);
+  }
+  return text;
+}
+
+}  // namespace stalloc::planner
