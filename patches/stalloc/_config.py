@@ -61,6 +61,10 @@ class Config:
     trace_steps: TraceSteps = TraceSteps()
     traced: bool = True  # this rank is in STALLOC_TRACE_RANKS
     nvtx: bool = False
+    log_steps: Optional[int] = (
+        None  # a line of figures after every so many iterations, 0: none; None: as the mode has it
+    )
+    tensorboard: str = ""  # directory of the scalars
 
 
 # The same as in allocator/runtime/trace_config.h.
@@ -103,6 +107,12 @@ def _switch(variable: str, value: str) -> bool:
     return value == "1"
 
 
+def _log_steps(value: str) -> Optional[int]:
+    if value and not value.isdecimal():
+        raise ValueError(f"STALLOC_LOG_STEPS must be a number of iterations, 0 for no line: {value!r}")
+    return int(value) if value else None
+
+
 def _log_level(value: str) -> int:
     if value not in ("0", "1", "2", "3"):
         raise ValueError(f"STALLOC_LOG_LEVEL must be 0, 1, 2 or 3: {value!r}")
@@ -130,4 +140,6 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         trace_steps=parse_steps(variables.get("STALLOC_TRACE_STEPS", "")),
         traced=lists_rank(variables.get("STALLOC_TRACE_RANKS", ""), rank_text(variables)),
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
+        log_steps=_log_steps(variables.get("STALLOC_LOG_STEPS", "")),
+        tensorboard=variables.get("STALLOC_TENSORBOARD", ""),
     )

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc import _config, _coordinates, _frameworks, _library, _log, _nvtx, _process, _report, _session
+from stalloc import _config, _coordinates, _frameworks, _library, _log, _nvtx, _process, _report, _scalars, _session
 from stalloc._hooks import OptimizerHooks
 from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary
@@ -49,7 +49,8 @@ def activate() -> None:
     _activating = True  # importing torch below comes back here through the autoload entry point
     try:
         if config.mode == _config.TORCH:
-            marker = Marker(_ignore, _report.harmless(_report.torch_report()))
+            torch_scalars = _scalars_of(config, _torch_figures)
+            marker = Marker(_ignore, _both(_lines_of(config, _report.torch_report(), 1), torch_scalars))
             _session.start(_session.Session(config.mode, None, marker))
             when_imported("torch", OptimizerHooks(marker).install)
         else:
@@ -57,7 +58,8 @@ def activate() -> None:
             if config.mode == _config.ALLOC:
                 _find_plan(config.rank)
             library = _install_allocator(config, torch)
-            report = _report.harmless(_report.stats_report(library.stats)) if config.log_level <= 1 else _ignore
+            lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
+            report = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
             tracing = Tracing(config, library, torch) if config.mode == _config.TRACE else None
             finished = report if tracing is None else _both(report, tracing.iteration_finished)
             marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, finished)
@@ -72,6 +74,23 @@ def activate() -> None:
 
 def _ignore(*_: object) -> None:
     """For marks and reports that nobody asked for."""
+
+
+def _lines_of(config: _config.Config, report: Callable[[int], None], steps: int) -> Callable[[int], object]:
+    """The line of figures, after as many iterations as STALLOC_LOG_STEPS says, else `steps`; 0: never."""
+    steps = steps if config.log_steps is None else config.log_steps
+    return _report.every(steps, _report.harmless(report)) if steps else _ignore
+
+
+def _scalars_of(config: _config.Config, figures: _scalars.Figures) -> Callable[[int], object]:
+    if not config.tensorboard:
+        return _ignore
+    _scalars.require()
+    return _report.harmless(_scalars.report(config.tensorboard, config.rank, figures))
+
+
+def _torch_figures() -> Iterator[tuple[str, float]]:
+    return _scalars.of_torch(sys.modules["torch"])
 
 
 def _both(first: Callable[[int], object], second: Callable[[int], object]) -> Callable[[int], None]:

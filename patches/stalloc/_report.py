@@ -76,6 +76,19 @@ def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     return report
 
 
+def every(steps: int, report: Callable[[int], None]) -> Callable[[int], None]:
+    """The report of each iteration that is the last of `steps` in a row."""
+    seen = 0
+
+    def counted(iteration: int) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % steps == 0:
+            report(iteration)
+
+    return counted
+
+
 def harmless(report: Callable[[int], None]) -> Callable[[int], None]:
     """The same report, which ends with a warning instead of the training run when its figures cannot be read."""
     broken = False
