@@ -35,7 +35,7 @@ struct RecorderOptions {
   // order; if there is none, it ends where it is, without its last chunk.
   std::uint64_t max_events = 0;
   // Python stacks of allocations. Where the process has no Python there are none, and a warning says so.
-  StackSampling stacks;
+  StackSampling stacks = {};
 };
 
 // A tensor in a block; `name` is the number of a text.
