@@ -104,15 +104,22 @@ DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept 
   if (!status.ok()) {
     return status;
   }
-  status = driver_.Map(base_ + offset, bytes, chunk->handle);
-  if (status.ok()) {
-    status = driver_.SetAccess(base_ + offset, bytes);
-    if (status.ok()) {
-      return status;
-    }
+  status = Put(offset, bytes, chunk->handle);
+  if (!status.ok()) {
+    (void)driver_.Release(chunk->handle);
+  }
+  return status;
+}
+
+DriverStatus Arena::Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept {
+  DriverStatus status = driver_.Map(base_ + offset, bytes, handle);
+  if (!status.ok()) {
+    return status;
+  }
+  status = driver_.SetAccess(base_ + offset, bytes);
+  if (!status.ok()) {
     (void)driver_.Unmap(base_ + offset, bytes);
   }
-  (void)driver_.Release(chunk->handle);
   return status;
 }
 
@@ -172,6 +179,44 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
   });
   UpdateTotals();
   return given_back;
+}
+
+std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::size_t moved = 0;
+  bool lost = false;
+  for (const Move& move : moves) {
+    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(),
+                                    [&move](const Chunk& candidate) { return candidate.offset == move.from; });
+    if (chunk == chunks_.end() || chunk->bytes != chunk_bytes_ || !MoveChunk(&*chunk, move.to, &lost)) {
+      if (lost) {
+        chunks_.erase(chunk);
+      }
+      break;
+    }
+    ++moved;
+  }
+  std::sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
+  UpdateTotals();
+  return moved;
+}
+
+bool Arena::MoveChunk(Chunk* chunk, Offset to, bool* lost) noexcept {
+  if (to > reserved_bytes_ || chunk->bytes > reserved_bytes_ - to) {
+    return false;
+  }
+  if (!driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) {
+    return false;
+  }
+  if (Put(to, chunk->bytes, chunk->handle).ok()) {
+    chunk->offset = to;
+    return true;
+  }
+  *lost = !Put(chunk->offset, chunk->bytes, chunk->handle).ok();
+  if (*lost) {
+    (void)driver_.Release(chunk->handle);
+  }
+  return false;
 }
 
 DriverStatus Arena::RefreshAccess() noexcept {

@@ -7,7 +7,7 @@
 //
 // NCCL registration and RDMA break on ranges that span many handles, so chunks are large: kChunkBytes unless the caller
 // asks for smaller ones, the last one of a growth up to twice that, and a smaller growth is one chunk. Holes appear
-// only when idle chunks are released. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which
+// only when idle chunks are released or moved. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which
 // bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
 #pragma once
 
@@ -55,11 +55,21 @@ class Arena {
   // for ShrinkTo. Returns what was given back, bytes.
   Bytes ReleaseIdle(std::span<const Range> idle) noexcept;
 
+  struct Move {
+    Offset from = 0;  // where a chunk of chunk_bytes() starts
+    Offset to = 0;    // where as much is to be backed by it; nothing is yet
+  };
+  // Puts chunks elsewhere: what is held stays the same. REQUIRES: as for ReleaseIdle, of the chunks at `from`. Returns
+  // how many were moved, the first ones; at the one that failed nothing changes (or, if the driver would not even map it
+  // where it was, its memory goes back).
+  std::size_t MoveChunks(std::span<const Move> moves) noexcept;
+
   // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
   DriverStatus RefreshAccess() noexcept;
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
+  [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_; }
   // Physical bytes held. Equal to mapped_end() as long as there are no holes.
   [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
   // End of the topmost chunk.
@@ -85,6 +95,10 @@ class Arena {
   DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
   // False when the driver refuses; the chunk is then as before.
   bool UnmapChunk(const Chunk& chunk) noexcept;
+  // Maps a handle and makes it usable; nothing changes on failure.
+  DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
+  // False: the chunk is where it was, or `*lost`.
+  bool MoveChunk(Chunk* chunk, Offset to, bool* lost) noexcept;
   // Takes `added` over, or on a failed `status` rolls it back.
   DriverStatus Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept;
   void UpdateTotals() noexcept;

@@ -95,17 +95,20 @@ std::uint32_t DynamicSpace::Highest(Gap gap, const Request& request, Cost cost) 
 }
 
 DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept {
+  Gap withdrawn;
   if (cost != Cost::kMapping && !withdrawn_.empty()) {
     const WithdrawnRanges::Range* const range = withdrawn_.LastIn(gap.lo, gap.hi);
-    if (range != nullptr) return {range->lo, range->hi};
+    if (range != nullptr) withdrawn = {range->lo, range->hi};
+    gap.lo = std::max(gap.lo, withdrawn.hi);  // blocks above it come first
   }
+  if (gap.lo >= gap.hi) return withdrawn;
   for (const LiveRecord* block = occupancy_.LastIn(gap.lo, gap.hi); block != nullptr;
        block = occupancy_.LastIn(gap.lo, gap.hi)) {
     if (!freed_.CanBeHad(*block, request.stream, cost == Cost::kNothing)) return {block->granule, block->end()};
     gap.hi = block->granule;
     if (gap.hi <= gap.lo) break;
   }
-  return {};
+  return withdrawn;
 }
 
 }  // namespace stalloc

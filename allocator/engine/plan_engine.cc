@@ -142,8 +142,9 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
   if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
+  const std::uint64_t now = cursor.PositionOf(matcher.cursor());
   lock.unlock();
-  const bool backed = backing->Back(Offset{place.granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment);
+  const bool backed = backing->Back(Offset{place.granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now);
   lock.lock();
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;

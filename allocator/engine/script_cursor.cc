@@ -7,8 +7,14 @@ namespace stalloc {
 ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
-  for (const Script& script : plan.prologue) scripts_.emplace_back(script, plan.slots, slot_flags);
-  for (const Script& script : plan.cycle) scripts_.emplace_back(script, plan.slots, slot_flags);
+  std::uint64_t entries = 0;
+  for (const std::vector<Script>* scripts : {&plan.prologue, &plan.cycle}) {
+    for (const Script& script : *scripts) {
+      scripts_.emplace_back(script, plan.slots, slot_flags);
+      begins_.push_back(entries);
+      entries += script.entries.size();
+    }
+  }
   if (prologue_ > 0) script_ = scripts_.data();
 }
 

@@ -42,6 +42,10 @@ class ScriptCursor {
   [[nodiscard]] std::uint32_t script_number() const noexcept {
     return script_ != nullptr ? static_cast<std::uint32_t>(script_ - scripts_.data()) : 0;
   }
+  // Of an entry of script(), counted through prologue and cycle.
+  [[nodiscard]] std::uint64_t PositionOf(std::int32_t entry) const noexcept {
+    return begins_[script_number()] + static_cast<std::uint64_t>(entry);
+  }
   [[nodiscard]] std::int32_t phase() const noexcept { return phase_; }
   // The entries that can come before the next mark: [first, second). Of the whole script after a mark that it does not
   // have.
@@ -58,6 +62,7 @@ class ScriptCursor {
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
 
   std::vector<LoadedScript> scripts_;  // prologue, then cycle
+  std::vector<std::uint64_t> begins_;  // entries before each script
   std::size_t prologue_;
   const LoadedScript* script_ = nullptr;
   std::int32_t phase_ = LoadedScript::kNoPhase;  // of the last mark that the script has

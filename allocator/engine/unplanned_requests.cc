@@ -108,8 +108,10 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
+    const std::uint64_t now = cursor.PositionOf(matcher.cursor());
     lock.unlock();
-    const bool backed = backing->Back(Offset{granule} * kBlockAlignment, Bytes{request.granules} * kBlockAlignment);
+    const bool backed =
+        backing->Back(Offset{granule} * kBlockAlignment, Bytes{request.granules} * kBlockAlignment, now);
     lock.lock();
     if (!backed || !active.load(std::memory_order_relaxed)) break;
   }

@@ -26,7 +26,7 @@
 #include "allocator/engine/plan_engine.h"
 #include "allocator/record/recorder.h"
 #include "allocator/runtime/config.h"
-#include "allocator/runtime/idle_chunks.h"
+#include "allocator/backing/idle_chunks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

@@ -1,10 +1,10 @@
 #include "allocator/runtime/planned_space.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <vector>
 
+#include "allocator/backing/chunk_bytes.h"
 #include "allocator/base/log.h"
 #include "allocator/runtime/human_bytes.h"
 
@@ -25,18 +25,6 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(HumanBytes(needed).text)
       .append(", free ")
       .append(free);
-}
-
-// Note [Chunks of a plan's arena]
-// A chunk goes back to the device when no block lives in it, and not before: a handle cannot be split once it is
-// mapped. What a plan that was given up holds beyond its live blocks is therefore up to a chunk for each row of blocks
-// that stay: the weights at the arena's bottom are one row, blocks that the plan did not know may each be one. Chunks
-// of at most an arena's 1024th part (a power of two) keep twenty such rows below two percent of what the run needs.
-// They are still larger than expandable_segments' of 20 MiB from 20 GiB on, and as few to map.
-constexpr Bytes kLeastChunks = 1024;
-
-Bytes ChunkBytesOf(Bytes arena_bytes) {
-  return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
 }
 
 DynamicSpaceOptions OptionsOf(const Arena& arena) {
@@ -90,7 +78,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   const DynamicSpaceOptions options = dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
   space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
   if (dynamic) space->least_dynamic_ = options.least_bytes;
-  space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_);
+  space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_, space->plan_);
   return space;
 }
 

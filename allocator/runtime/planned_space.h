@@ -12,7 +12,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/runtime/idle_chunks.h"
+#include "allocator/backing/idle_chunks.h"
 #include "allocator/runtime/resemblance.h"
 
 namespace stalloc {

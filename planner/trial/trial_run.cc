@@ -2,41 +2,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 
+#include "allocator/arena/arena.h"
+#include "allocator/backing/chunk_bytes.h"
+#include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/dynamic_space_options.h"
 #include "allocator/engine/instant_fence.h"
 #include "allocator/engine/plan_engine.h"
-#include "planner/analysis/held_bytes.h"
 #include "planner/analysis/sweep.h"
+#include "planner/trial/no_memory.h"
 
 namespace stalloc::planner {
 namespace {
 
-std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);  // never touched
-
 // Beyond the plan's height, as a multiple of what is live at most: whoever needs more has long lost.
 constexpr Bytes kMostGrowth = 2;
-
-// Counts what is asked for.
-class Growth final : public ArenaBacking {
- public:
-  explicit Growth(Bytes mapped) : mapped_(mapped) {}
-  void Feed(PlanEngine* engine) {
-    engine_ = engine;
-    engine->SetBacking(this);
-  }
-
-  bool Back(Offset offset, Bytes bytes) noexcept override {
-    mapped_ = std::max(mapped_, RoundUp(offset + bytes, kMappingUnit));
-    engine_->Extend(mapped_);
-    return true;
-  }
-  [[nodiscard]] Bytes mapped() const { return mapped_; }
-
- private:
-  PlanEngine* engine_ = nullptr;
-  Bytes mapped_;
-};
 
 struct TimedMark {
   std::uint64_t event = 0;  // the mark comes before it
@@ -78,11 +59,17 @@ Bytes PeakLive(const DeviceTrace& device) {
   return peak;
 }
 
-DynamicSpaceOptions OptionsFor(const DevicePlan& plan, Bytes peak_live) {
-  const Bytes mapped = RoundUp(plan.arena_bytes, kMappingUnit);
-  return {.limit_bytes = mapped + kMostGrowth * RoundUp(peak_live, kMappingUnit),
-          .mapped_bytes = mapped,
-          .least_bytes = SmallBlockBytes(mapped)};
+DynamicSpaceOptions OptionsFor(const Arena& arena) {
+  return {.limit_bytes = arena.reserved_bytes(),
+          .mapped_bytes = arena.mapped_end(),
+          .least_bytes = SmallBlockBytes(arena.mapped_end())};
+}
+
+std::unique_ptr<Arena> Mapped(VmmDriver& driver, const DevicePlan& plan, Bytes growth) {
+  DriverStatus status;
+  auto arena = Arena::Create(driver, plan.arena_bytes + growth, &status, ChunkBytesOf(plan.arena_bytes));
+  (void)arena->GrowTo(plan.arena_bytes);
+  return arena;
 }
 
 class Server {
@@ -90,11 +77,10 @@ class Server {
   Server(const DeviceTrace& device, const DevicePlan& plan, const std::vector<bool>& served)
       : device_(device),
         served_(served),
-        options_(OptionsFor(plan, PeakLive(device))),
-        growth_(options_.mapped_bytes),
-        engine_(plan, kBase, &fence_, options_),
+        arena_(Mapped(driver_, plan, kMostGrowth * PeakLive(device))),
+        engine_(plan, reinterpret_cast<void*>(arena_->base()), &fence_, OptionsFor(*arena_)),
+        chunks_(driver_, *arena_, engine_, plan),
         blocks_(device.allocations.size()) {
-    growth_.Feed(&engine_);
     for (const StreamInfo& stream : device.streams) {
       if (stream.ordinal >= handles_.size()) handles_.resize(std::size_t{stream.ordinal} + 1);
       handles_[stream.ordinal] = stream.handle;
@@ -105,7 +91,7 @@ class Server {
     auto mark = marks.begin();
     Sweep sweep(device_);
     for (SweepStep step; sweep.Next(&step);) {
-      for (; mark != marks.end() && mark->event <= step.event; ++mark) engine_.OnMark(mark->mark);
+      for (; mark != marks.end() && mark->event <= step.event; ++mark) OnMark(mark->mark);
       if (step.is_free) {
         Free(step.allocation);
       } else if (served_[device_.allocations[step.allocation].segment]) {
@@ -113,7 +99,7 @@ class Server {
       }
     }
     const EngineStats stats = engine_.Stats();
-    run_.arena_bytes = growth_.mapped();
+    run_.arena_bytes = arena_->mapped_bytes();  // at most: nothing goes back
     run_.slot_hits = stats.planned_hits;
     run_.dynamic_hits = stats.dynamic_hits;
     return run_;
@@ -124,6 +110,11 @@ class Server {
     void* pointer = nullptr;  // null: upstream
     bool live = false;
   };
+
+  void OnMark(const Mark& mark) {
+    engine_.OnMark(mark);
+    if (mark.kind == MarkKind::kIteration) chunks_.TryAgain();
+  }
 
   void Allocate(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
@@ -165,10 +156,11 @@ class Server {
 
   const DeviceTrace& device_;
   const std::vector<bool>& served_;
-  const DynamicSpaceOptions options_;
   InstantFence fence_;
-  Growth growth_;
+  NoMemory driver_;
+  std::unique_ptr<Arena> arena_;
   PlanEngine engine_;
+  IdleChunks chunks_;
   std::vector<Block> blocks_;          // by allocation
   std::vector<StreamHandle> handles_;  // by the stream's ordinal
   TrialRun run_;

@@ -73,7 +73,7 @@ class Growth final : public ArenaBacking {
     engine_ = engine;
     engine->SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/) noexcept override {
     const std::lock_guard lock(mutex_);
     mapped_ = std::max(mapped_, offset + bytes);
     engine_->Extend(mapped_);

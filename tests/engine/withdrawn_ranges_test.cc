@@ -100,7 +100,7 @@ Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 
 class FakeBacking final : public ArenaBacking {
  public:
   explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
-  bool Back(Offset offset, Bytes bytes) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/) noexcept override {
     asked.push_back(offset);
     if (!answer) return false;
     engine_.Restore(offset, bytes);
@@ -153,7 +153,7 @@ TEST(WithdrawTest, TheBackingIsAskedForWhatARequestNeeds) {
 TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
   PlanEngine engine(TwoBlocks(), kBase, nullptr);
   struct Liar final : ArenaBacking {
-    bool Back(Offset, Bytes) noexcept override { return true; }
+    bool Back(Offset, Bytes, std::uint64_t) noexcept override { return true; }
   } liar;
   engine.SetBacking(&liar);
   ASSERT_TRUE(engine.Withdraw(0, kMiB));

@@ -20,6 +20,7 @@ ORDERS = {
         "allocator/driver",
         "allocator/arena",
         "allocator/engine",
+        "allocator/backing",
         "allocator/record",
         "allocator/runtime",
         "allocator/capi",
@@ -34,8 +35,9 @@ ORDERS = {
         "planner/cli",
     ],
 }
-# The trial serves traced iterations with the engine itself, which knows nothing of what is around it.
-ACROSS = {"planner/trial": ["allocator/base", "allocator/engine"]}
+# The trial serves traced iterations with the engine itself, and chunks of no memory behind it.
+TRIED = ["allocator/base", "allocator/driver", "allocator/arena", "allocator/engine", "allocator/backing"]
+ACROSS = {"planner/trial": TRIED}
 # Headers of other projects, and the only folders that may include them.
 FOREIGN = {
     r"^(c10|torch|ATen)/": ["allocator/torch"],

@@ -5,6 +5,19 @@
 //   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
 //              else the request is served elsewhere (never an error)
 //
+// Note [Moving chunks]
+// Before more is taken from the device for what fits into no gap, chunks without a block move: withdrawn, synchronised,
+// unmapped, and mapped where they are needed. A block of 1000 MiB that finds its slot taken, while 7 GiB of chunks lie
+// idle one here and two there, then costs no memory.
+//
+//       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
+//                                                  =>           lent        lent    lent  ( the block )
+//
+// Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
+// the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
+// later. A move costs that synchronisation and some 70 us for each chunk on an H200: it must be worth kLeastWorth of the arena, and
+// no iteration makes more than kMostMoves; where the device is full it is worth anything.
+//
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
 //
@@ -23,6 +36,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/engine/plan_engine.h"
+#include "allocator/engine/slot_uses.h"
 
 namespace stalloc {
 
@@ -34,6 +48,8 @@ class ArenaListener {
   virtual void AfterArenaChange() noexcept = 0;
   // The arena may hold so much: asked before more of it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
+  // The device may be synchronised now: no capture runs.
+  [[nodiscard]] virtual bool MaySynchronize() noexcept { return true; }
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -44,10 +60,12 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_mapped_again = 0;
     std::uint64_t times_not_mapped = 0;  // a request was not served, since its chunk could not be mapped
     std::uint64_t times_grown = 0;
+    std::uint64_t times_moved = 0;  // requests that chunks were moved for
+    Bytes moved_bytes = 0;
   };
 
   // All of them outlive this.
-  IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine) noexcept;
+  IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, const DevicePlan& plan);
 
   // Returns every chunk in which no block lives to the device; bytes. REQUIRES: the device may be synchronised now (no
   // capture runs).
@@ -55,17 +73,35 @@ class IdleChunks final : public ArenaBacking {
   // Unmaps the chunks that lie wholly in `idle`, for good, and tells the listener; bytes. REQUIRES: as
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
-  bool Back(Offset offset, Bytes bytes) noexcept override;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept override;
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
-  void TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
+  void TryAgain() noexcept {
+    too_much_.store(kNothingFailed, std::memory_order_relaxed);
+    moves_left_.store(kMostMoves, std::memory_order_relaxed);
+  }
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
+  // One of arena_.chunk_bytes().
+  struct Chunk {
+    Offset offset = 0;
+    std::uint64_t until_due = 0;  // requests until a slot in it is
+  };
+
   [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
   [[nodiscard]] Bytes UnmappedIn(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
+  [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
+  [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
+  void MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept;
+  [[nodiscard]] std::vector<Offset> Lacking(Offset offset, Offset end) const noexcept;
+  [[nodiscard]] std::vector<Chunk> DueSoon(std::uint64_t now) const noexcept;
+  [[nodiscard]] std::vector<Chunk> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
+  [[nodiscard]] std::vector<Arena::Move> WithdrawFor(const Arena::Range& range, std::uint64_t now) noexcept;
+  void Moved(const Arena::Move& move) noexcept;
+  void Unmoved(std::span<const Arena::Move> moves) noexcept;
   Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
   [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
   void RestoreAll(const std::vector<Arena::Range>& chunks) noexcept;
@@ -76,6 +112,11 @@ class IdleChunks final : public ArenaBacking {
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
+  static constexpr int kMostMoves = 24;
+  static constexpr Bytes kLeastWorth = 512;  // a part of the arena
+  std::atomic<int> moves_left_{kMostMoves};  // in this iteration
+  const Offset plan_end_;                    // above it there are no slots
+  const SlotUses uses_;                      // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
   Offset end_;  // of what was mapped at any time; guarded by mutex_, as is what follows
