@@ -82,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--extra-tensor-bytes", type=int, default=1 << 20)
     parser.add_argument("--micro-batch-from", type=int, nargs=2, metavar=("ITERATION", "SIZE"), help="change the batch")
     parser.add_argument("--memory-history", type=Path, metavar="FILE", help="dump PyTorch's history of the memory")
+    parser.add_argument("--turns", action="store_true", help="begin a step at a line of stdin, end it with one of JSON")
     parser.add_argument("--json", type=Path, help="write the result here")
     return parser.parse_args()
 
@@ -209,12 +210,16 @@ class Training:
         peaks: list[dict[str, int]] = []
         for iteration in range(self.arguments.iterations):
             self.synchronize()
+            if self.arguments.turns:
+                sys.stdin.readline()
             self.peaks.begin()
             begin = time.perf_counter()
             losses.append(self.step(iteration))
             self.synchronize()
             seconds.append(time.perf_counter() - begin)
             peaks.append(self.peaks.end())
+            if self.arguments.turns:
+                print(json.dumps({"iteration": iteration, "seconds": seconds[-1]}), flush=True)
             if iteration == self.arguments.eval_at:
                 evaluations.append(self.evaluate())
         memory = self.memory()  # before the digest

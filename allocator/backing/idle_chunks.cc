@@ -148,7 +148,8 @@ std::vector<IdleChunks::Chunk> IdleChunks::DueSoon(std::uint64_t now) const noex
   std::vector<Chunk> due;
   for (const Arena::Range& lent : lent_) {
     const std::uint64_t until = uses_.UntilDue(lent.offset / arena_.chunk_bytes(), now);
-    if (lent.bytes == arena_.chunk_bytes() && until <= uses_.cycle_length() / kSoon) due.push_back({lent.offset, until});
+    if (lent.bytes == arena_.chunk_bytes() && until <= uses_.cycle_length() / kSoon)
+      due.push_back({lent.offset, until});
   }
   std::sort(due.begin(), due.end(), [](const Chunk& a, const Chunk& b) { return a.until_due < b.until_due; });
   return due;

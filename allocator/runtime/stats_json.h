@@ -17,6 +17,8 @@
 //   arena_bytes               mapped at most
 //   arena_lent_bytes          idle chunks that were given back (full device, emptied cache) and not mapped again
 //   arena_times_lent          how often chunks were given back
+//   arena_times_moved         requests that idle chunks were moved for, which then cost no memory
+//   arena_moved_bytes         of those chunks
 //   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
 //   efficiency                peak_live_bytes / held_peak_bytes
 #pragma once

@@ -25,6 +25,7 @@ struct TrialOutcome {
   std::uint64_t requests = 0;
   std::uint64_t slot_hits = 0;
   std::uint64_t dynamic_hits = 0;  // in the arena, beside the slots
+  std::uint64_t times_moved = 0;   // requests that idle chunks were moved for
   double seconds = 0;
 
   [[nodiscard]] Bytes held_bytes() const { return arena_bytes + upstream_bytes; }

@@ -202,6 +202,7 @@ void WriteTrial(const TrialReport& trial, JsonWriter* json) {
     json->Key("requests").Value(outcome.requests);
     json->Key("slot_hits").Value(outcome.slot_hits);
     json->Key("dynamic_hits").Value(outcome.dynamic_hits);
+    json->Key("times_moved").Value(outcome.times_moved);
     json->Key("seconds").Value(outcome.seconds).EndObject();
   }
   json->EndArray().EndObject();

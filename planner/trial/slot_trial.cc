@@ -75,7 +75,8 @@ absl::StatusOr<TrialOutcome> Serve(const Bench& bench, const SlotChoice& choice,
                       .peak_live_bytes = run.peak_live_bytes,
                       .requests = run.requests,
                       .slot_hits = run.slot_hits,
-                      .dynamic_hits = run.dynamic_hits};
+                      .dynamic_hits = run.dynamic_hits,
+                      .times_moved = run.times_moved};
 }
 
 // Gives up as soon as the candidate is known to hold more than `least_held`.
@@ -104,6 +105,7 @@ bool IsBetter(const TrialOutcome& left, const TrialOutcome& right) {
   if (left.held_bytes() != right.held_bytes()) {
     return left.held_bytes() + left.held_bytes() / kClearlyLess < right.held_bytes();
   }
+  if (left.times_moved != right.times_moved) return left.times_moved < right.times_moved;  // they cost time
   return left.slot_hits > right.slot_hits;
 }
 

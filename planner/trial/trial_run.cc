@@ -102,6 +102,7 @@ class Server {
     run_.arena_bytes = arena_->mapped_bytes();  // at most: nothing goes back
     run_.slot_hits = stats.planned_hits;
     run_.dynamic_hits = stats.dynamic_hits;
+    run_.times_moved = chunks_.GetCounts().times_moved;
     return run_;
   }
 

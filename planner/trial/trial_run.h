@@ -24,6 +24,7 @@ struct TrialRun {
   std::uint64_t requests = 0;
   std::uint64_t slot_hits = 0;
   std::uint64_t dynamic_hits = 0;
+  std::uint64_t times_moved = 0;  // requests that idle chunks were moved for
 };
 
 // `served`: by segment of `device`, which is one of `traced`. REQUIRES: CheckPlanShape holds for `plan`.

@@ -211,6 +211,47 @@ TEST_F(ArenaTest, IdleChunksInTheMiddleGoBackAndCanBeMappedAgain) {
   EXPECT_EQ(arena->mapped_bytes(), 6 * kGiB);
 }
 
+TEST_F(ArenaTest, ChunksMoveWithTheirBytesAndNothingMoreIsHeld) {
+  const auto arena = MakeArena(8 * kGiB);
+  ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());
+  for (Offset chunk = 0; chunk < 3; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
+  const std::array<Arena::Move, 2> up{{{0, 5 * kGiB}, {kGiB, 3 * kGiB}}};
+  EXPECT_EQ(arena->MoveChunks(up), 2u);
+  EXPECT_EQ(*At(*arena, 5 * kGiB), 1);
+  EXPECT_EQ(*At(*arena, 3 * kGiB), 2);
+  EXPECT_EQ(*At(*arena, 2 * kGiB), 3);
+  EXPECT_EQ(arena->mapped_bytes(), 3 * kGiB);
+  EXPECT_EQ(arena->mapped_end(), 6 * kGiB);
+  EXPECT_EQ(driver_.counts().handle_bytes, 3 * kGiB);
+  const std::array<Arena::Move, 3> back{{{5 * kGiB, 0}, {4 * kGiB, kGiB}, {3 * kGiB, kGiB}}};
+  EXPECT_EQ(arena->MoveChunks(back), 1u) << "there is no chunk at 4 GiB, and what comes behind it stays";
+  EXPECT_EQ(*At(*arena, 0), 1);
+  EXPECT_EQ(arena->Chunks().size(), 3u);
+}
+
+TEST_F(ArenaTest, AMoveThatTheDriverRefusesLeavesTheChunkOrGivesItBack) {
+  for (std::size_t call = 0;; ++call) {
+    const auto arena = MakeArena(8 * kGiB);
+    ASSERT_TRUE(arena->GrowTo(2 * kGiB).ok());
+    *At(*arena, 0) = 7;
+    driver_.FailNothing();
+    driver_.FailCall(call);
+    const std::array<Arena::Move, 1> move{{{0, 4 * kGiB}}};
+    const std::size_t moved = arena->MoveChunks(move);
+    if (moved == 1) {
+      EXPECT_GE(call, 3u);  // unmap, map, access
+      break;
+    }
+    const std::vector<Arena::Range> chunks = arena->Chunks();
+    if (chunks.size() == 2) {
+      EXPECT_EQ(chunks[0].offset, 0u);
+      EXPECT_EQ(*At(*arena, 0), 7) << "call " << call;
+    }
+    EXPECT_EQ(driver_.counts().handle_bytes, arena->mapped_bytes()) << "call " << call;
+  }
+  driver_.FailNothing();
+}
+
 TEST_F(ArenaTest, RefreshAccessCoversEveryChunk) {
   const auto arena = MakeArena(8 * kGiB);
   ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());

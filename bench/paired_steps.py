@@ -1,0 +1,153 @@
+"""Compares step times where the machine's own speed changes: processes of all allocators alive at once take turns.
+
+    python bench/paired_steps.py --preset moe-16x12 --devices 0 1 --json paired.json     # two GPUs: half of them each
+    python bench/paired_steps.py --preset toy-moe --iterations 20                         # on a CPU, too
+
+One process for each mode; in every iteration each of them makes one step while the others wait, in changing order.
+What makes a host slow for some seconds, a neighbour's load or a clock, then meets all of them. Reported are the median
+over the iterations of the ratio to native's step of the same iteration, its quartiles, and the ratio of the sums.
+Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from compare_modes import Comparison, machine
+
+MODES = ["native", "expandable", "alloc"]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="toy", help="workload of bench/train_gpt.py")
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=3, help="iterations that do not count")
+    parser.add_argument("--trace-iterations", type=int, default=4)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=["native", "alloc"])
+    parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
+    parser.add_argument("--devices", nargs="+", help="CUDA devices that the modes get, one after the other")
+    parser.add_argument("--directory", type=Path, help="where traces and plans go (default: a temporary directory)")
+    parser.add_argument("--json", type=Path, help="write all step times here")
+    parser.add_argument("train", nargs="*", help="arguments for train_gpt.py, after --")
+    arguments = parser.parse_args()
+    if "native" not in arguments.modes:
+        parser.error("--modes: native is what the others are compared with")
+    arguments.set, arguments.plan_options = [], []
+    return arguments
+
+
+class Runner:
+    """One training process that waits for its turns."""
+
+    def __init__(self, comparison: Comparison, mode: str, device: str | None) -> None:
+        self.mode = mode
+        environment = comparison.environment(mode)
+        if device is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = device
+        command = [*comparison.command(mode, comparison.directory / f"{mode}.json"), "--turns"]
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def step(self) -> float:
+        """Seconds of one step, which the process makes now."""
+        given, answers = self.process.stdin, self.process.stdout
+        assert given is not None
+        assert answers is not None
+        given.write("\n")
+        given.flush()
+        return float(self._answer(answers)["seconds"])
+
+    def _answer(self, answers: IO[str]) -> dict[str, Any]:
+        for line in answers:
+            if line.startswith('{"iteration"'):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise SystemExit(f"paired_steps: the {self.mode} run ended with exit code {self.process.wait()}")
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+def take_turns(runners: list[Runner], iterations: int) -> dict[str, list[float]]:
+    """Step times by mode; who goes first changes."""
+    seconds: dict[str, list[float]] = {runner.mode: [] for runner in runners}
+    for iteration in range(iterations):
+        first = iteration % len(runners)
+        for runner in runners[first:] + runners[:first]:
+            seconds[runner.mode].append(runner.step())
+        print(
+            f"iteration {iteration}: " + ", ".join(f"{m} {s[-1] * 1e3:.1f} ms" for m, s in seconds.items()), flush=True
+        )
+    return seconds
+
+
+def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str, Any]]:
+    """By mode: its ratios to native's steps of the same iterations."""
+    native = seconds["native"][warm_up:]
+    rows = {}
+    for mode, own in seconds.items():
+        ratios = [a / b for a, b in zip(own[warm_up:], native)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        rows[mode] = {
+            "median_step_seconds": statistics.median(own[warm_up:]),
+            "median_ratio": middle,
+            "quartiles": [low, high],
+            "ratio_of_sums": sum(own[warm_up:]) / sum(native),
+        }
+    return rows
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if arguments.iterations <= arguments.warm_up:
+        sys.exit(
+            f"paired_steps: --iterations {arguments.iterations} leaves nothing after --warm-up {arguments.warm_up}"
+        )
+    with tempfile.TemporaryDirectory(prefix="stalloc-paired-") as temporary:
+        directory = arguments.directory or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        modes = list(arguments.modes)
+        arguments.modes = ["trace-fast", *modes]
+        comparison = Comparison(arguments, directory)
+        if "alloc" in modes:
+            comparison.run("trace-fast")
+            comparison.make_plan()
+        devices = arguments.devices or [None]
+        runners = [Runner(comparison, mode, devices[i % len(devices)]) for i, mode in enumerate(modes)]
+        try:
+            seconds = take_turns(runners, arguments.iterations)
+        finally:
+            for runner in runners:
+                runner.end()
+    rows = compare(seconds, arguments.warm_up)
+    for mode, row in rows.items():
+        low, high = row["quartiles"]
+        print(
+            f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native "
+            f"(quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
+        )
+    if arguments.json:
+        document = {
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "machine": machine(),
+            "devices": arguments.devices,
+            "rows": rows,
+            "step_seconds": seconds,
+        }
+        partial = arguments.json.with_suffix(".tmp")
+        partial.write_text(json.dumps(document, indent=1))
+        partial.replace(arguments.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

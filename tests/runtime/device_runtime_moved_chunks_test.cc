@@ -1,0 +1,184 @@
+// Chunks of the arena that move to a block which fits nowhere, and back to the slots that they were lent by.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/alloc_fixture.h"
+#include "tests/runtime/pattern.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kSlot = 16 * kMiB;
+constexpr Bytes kLarge = 25 * kMiB;
+constexpr Bytes kHeight = 4 * kSlot;
+
+// Four slots side by side, in chunks of 64 KiB.
+class MovedChunksTest : public AllocTest {
+ protected:
+  void SetUp() override { StartWith(kGiB); }
+  static DevicePlan FourSlots() {
+    PlanBuilder plan;
+    for (int i = 0; i < 4; ++i) plan.Each(kSlot);
+    return plan.Build();
+  }
+  void StartWith(Bytes capacity, const DevicePlan& plan = FourSlots(), StreamFence* fence = nullptr) {
+    Start(plan, capacity, kPage, fence, /*dynamic=*/true);
+    ASSERT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  }
+  // The iteration's first three blocks, of which the second is freed: [0] and [2] live, [1] and [3] are idle.
+  void Hole() {
+    Iteration();
+    for (int i = 0; i < 3; ++i) Fill(i);
+    Drop(1);
+  }
+  void Fill(int i) {
+    blocks_[i] = Allocate(kSlot);
+    ASSERT_TRUE(runtime_->Owns(blocks_[i]));
+    FillPattern(blocks_[i], kSlot, static_cast<unsigned char>(i + 1));
+  }
+  void Drop(int i) {
+    EXPECT_TRUE(HasPattern(blocks_[i], kSlot, static_cast<unsigned char>(i + 1))) << i;
+    runtime_->Free(blocks_[i]);
+    blocks_[i] = nullptr;
+  }
+  void* Large() {
+    void* const block = Allocate(kLarge);
+    FillPattern(block, kLarge, 99);
+    return block;
+  }
+  [[nodiscard]] IdleChunks::Counts Counts() const { return runtime_->Stats().lent; }
+
+  void* blocks_[4] = {};
+};
+
+TEST_F(MovedChunksTest, ALargeBlockThatFitsNowhereCostsNoMemory) {
+  Hole();
+  void* const large = Large();
+  EXPECT_TRUE(runtime_->Owns(large));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, kHeight);
+  EXPECT_EQ(Counts().times_moved, 1u);
+  EXPECT_EQ(Counts().moved_bytes, kLarge);
+  EXPECT_EQ(Counts().times_grown, 0u);
+  EXPECT_TRUE(HasPattern(large, kLarge, 99));
+  Drop(0);
+  Drop(2);
+  runtime_->Free(large);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(MovedChunksTest, ASlotThatLentItsChunksHasThemBackWhenItNeedsThem) {
+  Hole();
+  void* const large = Large();
+  runtime_->Free(large);
+  Fill(3);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_EQ(Misses(runtime_->Stats(), MissReason::kUnbacked), 0u);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 4u);
+  for (const int i : {0, 2, 3}) Drop(i);
+  for (int round = 0; round < 3; ++round) {
+    Iteration();
+    for (int i = 0; i < 4; ++i) Fill(i);
+    for (int i = 0; i < 4; ++i) Drop(i);
+  }
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 16u);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(MovedChunksTest, WhatIsInUseTogetherIsHeldTogether) {
+  Hole();
+  void* const large = Large();
+  Fill(3);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 3 * kSlot + kLarge) << "slot 1 is due in the next iteration, and lent most";
+  EXPECT_TRUE(HasPattern(large, kLarge, 99));
+  for (const int i : {0, 2, 3}) Drop(i);
+  runtime_->Free(large);
+}
+
+TEST_F(MovedChunksTest, TheChunksThatAreDueLastGoFirst) {
+  Hole();
+  void* const large = Allocate(kSlot + kMiB);  // as much as slot 1 has, and 1 MiB of what is due next
+  ASSERT_TRUE(runtime_->Owns(large));
+  Fill(3);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kMiB) << "all of slot 1, which is due in the next iteration, went";
+  for (const int i : {0, 2, 3}) Drop(i);
+  runtime_->Free(large);
+}
+
+TEST_F(MovedChunksTest, NothingMovesWhileTheDeviceMayNotBeSynchronised) {
+  upstream_.ForbidSynchronize(true);  // a capture is open
+  Hole();
+  void* const large = Large();
+  EXPECT_TRUE(runtime_->Owns(large));
+  EXPECT_EQ(Counts().times_moved, 0u);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kLarge);
+  runtime_->Free(large);
+  Drop(0);
+  Drop(2);
+}
+
+TEST_F(MovedChunksTest, BlocksThatAnotherStreamMayStillUseHoldTheirChunks) {
+  NeverFence fence;
+  StartWith(kGiB, FourSlots(), &fence);
+  Iteration();
+  for (int i = 0; i < 3; ++i) Fill(i);
+  runtime_->RecordStream(blocks_[1], 7);
+  Drop(1);
+  void* const large = Large();
+  EXPECT_TRUE(runtime_->Owns(large));
+  EXPECT_EQ(Counts().moved_bytes, kSlot) << "those of slot 3 alone";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kLarge - kSlot);
+  runtime_->Free(large);
+  Drop(0);
+  Drop(2);
+}
+
+TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
+  for (int round = 0; round < 40; ++round) {
+    Hole();
+    void* const large = Large();  // takes chunks of slot 1, and of 3
+    EXPECT_TRUE(HasPattern(large, kLarge, 99));
+    runtime_->Free(large);
+    Fill(3);
+    for (const int i : {0, 2, 3}) Drop(i);
+    ASSERT_EQ(runtime_->Stats().arena_bytes, kHeight) << round;
+  }
+  EXPECT_EQ(runtime_->Stats().planned_hits, 160u);
+  EXPECT_GE(Counts().times_moved, 40u);
+}
+
+TEST_F(MovedChunksTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
+  DevicePlan plan = FourSlots();
+  for (int i = 0; i < 60; ++i) plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());  // of the fourth slot
+  StartWith(kGiB, plan);
+  Hole();
+  for (int i = 0; i < 60; ++i) {
+    runtime_->Free(Large());
+    Fill(3);
+    Drop(3);
+  }
+  EXPECT_EQ(Counts().times_moved, 24u);
+  EXPECT_GT(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_LE(runtime_->Stats().arena_bytes, kHeight + kLarge);
+  Iteration();
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+  Drop(0);
+  Drop(2);
+}
+
+TEST_F(MovedChunksTest, AFullDeviceIsNoReasonToMissWhileChunksLieIdle) {
+  StartWith(kHeight);
+  Hole();
+  void* const large = Large();
+  EXPECT_TRUE(runtime_->Owns(large));
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, kHeight);
+  void* const more = Allocate(kSlot);  // the fourth slot: nothing is left
+  EXPECT_FALSE(runtime_->Owns(more));
+  runtime_->Free(more);
+  runtime_->Free(large);
+  Drop(0);
+  Drop(2);
+}
+
+}  // namespace
+}  // namespace stalloc
