@@ -7,8 +7,8 @@
 //
 // NCCL registration and RDMA break on ranges that span many handles, so chunks are large: kChunkBytes unless the caller
 // asks for smaller ones, the last one of a growth up to twice that, and a smaller growth is one chunk. Holes appear
-// only when idle chunks are released or moved. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks: which
-// bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
+// only when idle chunks are released or moved. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks:
+// which bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
 #pragma once
 
 #include <atomic>
@@ -60,8 +60,8 @@ class Arena {
     Offset to = 0;    // where as much is to be backed by it; nothing is yet
   };
   // Puts chunks elsewhere: what is held stays the same. REQUIRES: as for ReleaseIdle, of the chunks at `from`. Returns
-  // how many were moved, the first ones; at the one that failed nothing changes (or, if the driver would not even map it
-  // where it was, its memory goes back).
+  // how many were moved, the first ones; at the one that failed nothing changes (or, if the driver would not even map
+  // it where it was, its memory goes back).
   std::size_t MoveChunks(std::span<const Move> moves) noexcept;
 
   // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
