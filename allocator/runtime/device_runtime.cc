@@ -91,7 +91,7 @@ void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, O
     counts.Withheld(requested, allocation.reason);
   } else {
     allocation = space->engine().Allocate(requested, stream);
-    counts.Planned(requested, allocation.reason, allocation.pointer != nullptr || space->IsTooSmall(requested));
+    counts.Planned(requested, allocation.reason, space->IsWellServed(requested, allocation));
   }
   *reason = allocation.reason;
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));

@@ -23,10 +23,10 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/arena/page_heap.h"
+#include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/record/recorder.h"
 #include "allocator/runtime/config.h"
-#include "allocator/backing/idle_chunks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

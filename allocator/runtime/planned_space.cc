@@ -61,7 +61,22 @@ bool HoldsWholeChunk(const std::vector<Arena::Range>& gaps, const std::vector<Ar
   });
 }
 
+// Requests over 512 B that have a slot, in the iteration that has fewest.
+std::uint64_t LeastPlanned(const DevicePlan& plan) {
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const Script& script : plan.cycle) {
+    const auto planned = std::count_if(script.entries.begin(), script.entries.end(), [](const Entry& entry) {
+      return entry.slot != kNoSlot && entry.bytes > kBlockAlignment;
+    });
+    least = std::min(least, static_cast<std::uint64_t>(planned));
+  }
+  return plan.cycle.empty() ? 0 : least;
+}
+
 }  // namespace
+
+PlannedSpace::PlannedSpace(VmmDriver& driver, const DevicePlan& plan)
+    : driver_(driver), plan_(plan), varying_(plan), resemblance_(LeastPlanned(plan)) {}
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                                    bool dynamic, std::string* why) {

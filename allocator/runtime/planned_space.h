@@ -11,9 +11,10 @@
 #include <string>
 
 #include "allocator/arena/arena.h"
-#include "allocator/engine/plan_engine.h"
 #include "allocator/backing/idle_chunks.h"
+#include "allocator/engine/plan_engine.h"
 #include "allocator/runtime/resemblance.h"
+#include "allocator/runtime/varying_sizes.h"
 
 namespace stalloc {
 
@@ -27,8 +28,11 @@ class PlannedSpace {
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
-  // Has no place beside the slots by its size alone.
-  [[nodiscard]] bool IsTooSmall(Bytes requested) const noexcept { return requested < least_dynamic_; }
+  // Beside the slots or, of a size too small for that, by design elsewhere; and of a size that is no surprise.
+  [[nodiscard]] bool IsWellServed(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
+    return (allocation.pointer != nullptr || requested < least_dynamic_) &&
+           (allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested));
+  }
   DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
 
   // At each iteration's begin: gives the plan up when the run does not resemble it (one warning). True when it did so
@@ -49,10 +53,11 @@ class PlannedSpace {
   Bytes ReleaseIdle() noexcept;
 
  private:
-  PlannedSpace(VmmDriver& driver, const DevicePlan& plan) : driver_(driver), plan_(plan) {}
+  PlannedSpace(VmmDriver& driver, const DevicePlan& plan);
 
   VmmDriver& driver_;
   const DevicePlan plan_;
+  const VaryingSizes varying_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
   std::unique_ptr<IdleChunks> chunks_;

@@ -18,11 +18,13 @@ class RequestCounts {
  public:
   void Request(Bytes requested) noexcept { Bump(IsLarge(requested) ? large_ : small_); }
 
-  // What the engine answered. A size that the plan has, but not here, is no sign of another model as long as the arena
-  // has room for it, or does not take its like: experts come in another order each time.
+  // What the engine answered. A size that the plan has, but not here, or one like those that vary in it, is no sign of
+  // another model as long as the arena has room for it, or does not take its like: experts come in another order each
+  // time. `well_served`: that is so.
   void Planned(Bytes requested, MissReason reason, bool well_served) noexcept {
     if (!IsLarge(requested)) return;
-    const bool out_of_order = reason == MissReason::kUnmatched || reason == MissReason::kOccupied;
+    const bool out_of_order =
+        reason == MissReason::kUnmatched || reason == MissReason::kOccupied || reason == MissReason::kUnknownSize;
     if (reason == MissReason::kNone) {
       Bump(large_hits_);
     } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced || reason == MissReason::kUnbacked ||
@@ -49,7 +51,7 @@ class RequestCounts {
 
   // Large requests that the plan was to serve, so far.
   [[nodiscard]] Resemblance::Totals Expected() const noexcept {
-    return {Read(large_) - Read(large_not_for_plan_), Read(large_hits_)};
+    return {Read(large_) - Read(large_not_for_plan_), Read(large_hits_), Read(large_)};
   }
 
   void AddTo(RuntimeStats* stats) const noexcept {

@@ -3,9 +3,12 @@
 // A plan of another model, batch size or framework version serves little and holds its whole arena meanwhile. It is
 // given up when the first iteration after init hits less than a tenth, or three iterations in a row hit less than half,
 // of the requests over 512 B that the plan meant to serve. Requests that it leaves to upstream on purpose, fenced and
-// captured ones do not count, and iterations with next to no such requests say nothing. Not thread-safe.
+// captured ones do not count, and iterations with next to no such requests say nothing. Where much varies, what hits is
+// counted against the plan itself, too: less than an eighth of its slots in an iteration that asked for half as much.
+// Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace stalloc {
@@ -16,14 +19,20 @@ class Resemblance {
   struct Totals {
     std::uint64_t expected = 0;  // those that the plan was to serve
     std::uint64_t hits = 0;
+    std::uint64_t requests = 0;  // all of them
   };
+
+  // `planned`: requests of an iteration over 512 B that have slots; 0: not known.
+  explicit Resemblance(std::uint64_t planned = 0) : planned_(planned) {}
 
   // At each iteration's begin. True when the run should give its plan up; `last()` then has the figures.
   [[nodiscard]] bool OnIteration(const Totals& totals) noexcept {
     const Totals before = totals_;
     totals_ = totals;
     if (boundaries_++ == 0) return false;  // what came before was init
-    const Totals iteration{totals.expected - before.expected, totals.hits - before.hits};
+    Totals iteration{totals.expected - before.expected, totals.hits - before.hits, totals.requests - before.requests};
+    const bool idle_slots = iteration.hits * 8 < planned_ && iteration.requests * 2 >= planned_;
+    if (idle_slots) iteration.expected = std::max(iteration.expected, planned_);
     if (iteration.expected < kFewRequests) return false;
     last_ = iteration;
     const bool first = judged_++ == 0;
@@ -37,6 +46,7 @@ class Resemblance {
   static constexpr std::uint64_t kFewRequests = 16;
   static constexpr int kPoorIterations = 3;
 
+  const std::uint64_t planned_;
   Totals totals_;
   Totals last_;
   std::uint64_t boundaries_ = 0;

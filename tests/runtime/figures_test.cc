@@ -8,6 +8,7 @@
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/runtime/resemblance.h"
+#include "allocator/runtime/varying_sizes.h"
 
 namespace stalloc {
 namespace {
@@ -98,6 +99,35 @@ TEST(ResemblanceTest, ThreePoorIterationsInARowGiveUp) {
   EXPECT_FALSE(resemblance.OnIteration({100, 49}));
   EXPECT_FALSE(resemblance.OnIteration({200, 98}));
   EXPECT_TRUE(resemblance.OnIteration({300, 147}));
+}
+
+TEST(ResemblanceTest, SlotsThatNobodyAsksForGiveUpThoughWhatIsAskedForMayVary) {
+  Resemblance resemblance(400);
+  EXPECT_FALSE(resemblance.OnIteration({0, 0, 0}));
+  EXPECT_FALSE(resemblance.OnIteration({60, 50, 5000})) << "an eighth";
+  EXPECT_FALSE(resemblance.OnIteration({109, 99, 10000}));
+  EXPECT_FALSE(resemblance.OnIteration({158, 148, 10100})) << "an iteration that did next to nothing says nothing";
+  EXPECT_FALSE(resemblance.OnIteration({207, 197, 15000}));
+  EXPECT_FALSE(resemblance.OnIteration({207, 197, 20000}));
+  EXPECT_TRUE(resemblance.OnIteration({207, 197, 25000}));
+  EXPECT_EQ(resemblance.last().expected, 400u);
+}
+
+TEST(VaryingSizesTest, SizesLikeThoseThatVaryAreExpected) {
+  DevicePlan plan;
+  plan.cycle.emplace_back();
+  const auto add = [&plan](Bytes least, Bytes most, EntryClass entry_class) {
+    plan.cycle[0].entries.push_back({.bytes = most, .min_bytes = least, .max_bytes = most, .entry_class = entry_class});
+  };
+  add(4096, 8192, EntryClass::kDynamic);
+  add(12288, 12288, EntryClass::kOptional);
+  add(1 << 20, 1 << 20, EntryClass::kStatic);
+  const VaryingSizes sizes(plan);
+  EXPECT_FALSE(sizes.Contain(2047));
+  for (const Bytes bytes : {2048, 10000, 24576}) EXPECT_TRUE(sizes.Contain(bytes)) << bytes;
+  EXPECT_FALSE(sizes.Contain(24577));
+  EXPECT_FALSE(sizes.Contain(1 << 20)) << "it never varied";
+  EXPECT_FALSE(VaryingSizes(DevicePlan{}).Contain(512));
 }
 
 TEST(ResemblanceTest, AGoodIterationBetweenPoorOnesKeepsThePlan) {
