@@ -100,9 +100,10 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept
   if (listener != nullptr) listener->BeforeArenaChange();
   const std::size_t moved = arena_.MoveChunks(moves);
   if (listener != nullptr) listener->AfterArenaChange();
+  const Offset before = end_;
   for (std::size_t i = 0; i < moved; ++i) Moved(moves[i]);
   Unmoved(std::span(moves).subspan(moved));
-  engine_.Extend(end_);
+  if (end_ > before) engine_.Extend(end_);
   moves_left_.fetch_sub(1, std::memory_order_relaxed);
   ++counts_.times_moved;
   counts_.moved_bytes += moved * arena_.chunk_bytes();

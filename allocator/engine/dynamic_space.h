@@ -58,7 +58,7 @@ class DynamicSpace {
                const FreedBlocks& freed, const WithdrawnRanges& withdrawn);
 
   [[nodiscard]] bool Takes(std::uint32_t granules) const noexcept {
-    return granules >= least_ && mapped_ > 0 && extents_.CanChange();
+    return limit_ > 0 && granules >= least_ && mapped_ > 0 && extents_.CanChange();
   }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
 
