@@ -38,8 +38,8 @@ class ArenaBacking {
  public:
   virtual ~ArenaBacking() = default;
   // Called without the engine's lock when a request needs bytes that are withdrawn or above what is mapped. True: they
-  // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and cycle.
-  // Thread-safe, noexcept; may call the driver.
+  // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
+  // cycle. Thread-safe, noexcept; may call the driver.
   virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept = 0;
 };
 
