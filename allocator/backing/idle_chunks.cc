@@ -21,7 +21,8 @@ IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, cons
       step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
       plan_end_(arena.mapped_end()),
       uses_(plan, arena.chunk_bytes()),
-      end_(arena.mapped_end()) {
+      end_(arena.mapped_end()),
+      most_(arena.mapped_bytes()) {
   engine_.SetBacking(this);
 }
 
@@ -60,7 +61,10 @@ Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
 bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept {
   const std::lock_guard lock(mutex_);
   const Offset end = offset + bytes;
-  if (Missing(offset, end).bytes == 0) return true;  // another thread has just brought it back
+  const Bytes missing = Missing(offset, end).bytes;
+  if (missing == 0) return true;  // another thread has just brought it back
+  // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
+  if (arena_.mapped_bytes() + missing <= most_ && BackByMapping(offset, end)) return true;
   if (moves_left_.load(std::memory_order_relaxed) > 0 && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now);  // the device is full
@@ -235,6 +239,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   if (mapped) counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before - grown);
   if (listener != nullptr) listener->AfterArenaChange();
   if (!mapped) return false;
+  most_ = std::max(most_, arena_.mapped_bytes());
   std::erase_if(lent_, [&](const Arena::Range& chunk) {
     if (chunk.offset >= end || range.offset >= chunk.offset + chunk.bytes) return false;
     engine_.Restore(chunk.offset, chunk.bytes);

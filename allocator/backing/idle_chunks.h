@@ -15,8 +15,9 @@
 //
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
-// later. A move costs that synchronisation and some 70 us for each chunk: it must be worth kLeastWorth of the arena,
-// and no iteration makes more than kMostMoves; where the device is full it is worth anything.
+// later. Below what was held before, chunks are mapped and not moved: that costs no memory either. A move costs that
+// synchronisation and some 70 us for each chunk: it must be worth kLeastWorth of the arena, and no iteration makes more
+// than kMostMoves; where the device is full it is worth anything.
 //
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
@@ -120,6 +121,7 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
   Offset end_;  // of what was mapped at any time; guarded by mutex_, as is what follows
+  Bytes most_;  // that was mapped at a time
   std::vector<Arena::Range> lent_;
   Counts counts_;
 };

@@ -57,6 +57,10 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] DeviceStats Stats();
   void ResetPeakStats();
   void ResetAccumulatedStats();
+  // Beside an arena the native allocator's segments are expandable, by our choice. It unmaps those behind the stream
+  // that they belong to alone, where cudaFree would wait for the device: a graph that is replayed on another stream and
+  // gone by now may still write there. So that emptied caches wait as they did without us; not while a capture is open.
+  void WaitForAll() noexcept;
   // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture or MemPool is open.
   void EmptyCache();
 

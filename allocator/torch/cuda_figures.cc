@@ -51,6 +51,7 @@ void StallocCudaAllocator::attachAllocatorTraceTracker(c10::cuda::CUDACachingAll
 }
 
 void StallocCudaAllocator::emptyCache(MempoolId pool) {
+  devices_.ForEach([](CudaDevice& device) { device.WaitForAll(); });
   native_->emptyCache(pool);
   if (IsDefaultPool(pool)) devices_.ForEach([](CudaDevice& device) { device.EmptyCache(); });
 }

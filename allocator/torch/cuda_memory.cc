@@ -89,6 +89,10 @@ void CudaDevice::ResetAccumulatedStats() {
   times_unmapped_.store(0, std::memory_order_relaxed);
 }
 
+void CudaDevice::WaitForAll() noexcept {
+  if (serves_ && runtime_->arena() != nullptr && upstream_.MaySynchronize()) (void)driver_->Synchronize();
+}
+
 void CudaDevice::EmptyCache() {
   if (!serves_) return;
   const AllocationHistory::Context context = environment_.history->GatherForSegments();

@@ -105,6 +105,33 @@ TEST_F(MovedChunksTest, TheChunksThatAreDueLastGoFirst) {
   runtime_->Free(large);
 }
 
+TEST_F(MovedChunksTest, WhatAnEmptiedCacheGaveBackIsMappedAndNotMoved) {
+  Iteration();
+  EXPECT_EQ(runtime_->EmptyCache(), kHeight);
+  for (int i = 0; i < 4; ++i) {
+    Fill(i);
+    Drop(i);
+  }
+  EXPECT_EQ(Counts().times_moved, 0u) << "moving is for what would be held beyond that";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+}
+
+TEST_F(MovedChunksTest, AnEmptiedCacheInEveryIterationHoldsNoMoreInTheEnd) {
+  for (int round = 0; round < 40; ++round) {
+    Hole();
+    void* const large = Large();
+    EXPECT_TRUE(runtime_->Owns(large));
+    runtime_->Free(large);
+    Fill(3);
+    for (const int i : {0, 2, 3}) Drop(i);
+    ASSERT_LE(runtime_->Stats().arena_bytes, kHeight) << round;
+    ASSERT_LE(Counts().times_moved, static_cast<std::uint64_t>(2 * (round + 1)));
+    ASSERT_GT(runtime_->EmptyCache(), 0u);
+  }
+  EXPECT_EQ(runtime_->Stats().planned_hits, 160u);
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, 0u);
+}
+
 TEST_F(MovedChunksTest, NothingMovesWhileTheDeviceMayNotBeSynchronised) {
   upstream_.ForbidSynchronize(true);  // a capture is open
   Hole();

@@ -18,6 +18,7 @@ CASES = [
     "deleters",
     "record_stream",
     "capture",
+    "graph_gone",
     "mempool",
     "out_of_memory",
     "fraction",

@@ -84,7 +84,7 @@ def test_nothing_of_a_history_is_lost(native: Recorded, tmp_path: Path, capsys: 
     found, trace = imported(native.history, tmp_path / "run", capsys)
     assert (found["allocations"], found["earlier_blocks"]) == (native.told["memory"]["allocations"], 0)
     assert most_requested(lifetimes(trace)) == native.most_requested
-    assert found["source"].startswith("the period of the requests")
+    assert found["source"].startswith('annotations "Optimizer.step#"'), "which the profiler's hook leaves in a history"
     # The first iteration makes the optimizer's state, and may count as set-up for that.
     assert found["iterations"] in (ITERATIONS - 1, ITERATIONS)
 
@@ -97,7 +97,9 @@ def test_a_history_can_be_planned(native: Recorded, library: Path, tmp_path: Pat
     device = report["devices"][0]
     assert device["traced_held_peak_bytes"] == native.told["memory"]["held_peak"]
     assert device["plan"]["arena_bytes"] >= device["plan"]["lower_bound_bytes"] > 0
-    assert report["marks"]["microbatches"] == 2 * iterations * MICRO_BATCHES, "from Python stacks"
+    # Iterations end with the optimizer's step here, so that what comes before the first such end is set-up.
+    micro_batches = report["marks"]["microbatches"]
+    assert micro_batches in (2 * iterations * MICRO_BATCHES, 2 * (iterations - 1) * MICRO_BATCHES), "from Python stacks"
     assert report["marks"]["optimizers"] == iterations
 
 

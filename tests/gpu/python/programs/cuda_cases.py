@@ -214,6 +214,25 @@ def capture() -> dict[str, Any]:
     return {"served": served()}
 
 
+def graph_gone() -> dict[str, Any]:
+    """A graph that is replayed on another stream than its own, and gone while it runs: emptied caches wait for it."""
+    with iteration() as tensors:
+        side = torch.cuda.Stream()
+        for _ in range(3):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.stream(side):
+                graph.capture_begin()
+                result = torch.zeros(32 * MIB, dtype=torch.uint8, device="cuda") + 1
+                graph.capture_end()
+            torch.cuda._sleep(400_000_000)
+            graph.replay()
+            del graph, result
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+        assert intact(tensors)
+        return {"served": served()}
+
+
 def checkpoint() -> dict[str, Any]:
     """Graph trees set a pool back to an earlier state; dynamo's backend of that name uses them."""
 
