@@ -7,8 +7,8 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kSlot = 16 * kMiB;
-constexpr Bytes kLarge = 25 * kMiB;
+constexpr Bytes kSlot = 2 * kMiB;
+constexpr Bytes kLarge = 3 * kMiB + 2 * kPage;
 constexpr Bytes kHeight = 4 * kSlot;
 
 // Four slots side by side, in chunks of 64 KiB.
@@ -97,10 +97,11 @@ TEST_F(MovedChunksTest, WhatIsInUseTogetherIsHeldTogether) {
 
 TEST_F(MovedChunksTest, TheChunksThatAreDueLastGoFirst) {
   Hole();
-  void* const large = Allocate(kSlot + kMiB);  // as much as slot 1 has, and 1 MiB of what is due next
+  void* const large = Allocate(kSlot + 2 * kPage);  // as much as slot 1 has, and two pages of what is due next
   ASSERT_TRUE(runtime_->Owns(large));
   Fill(3);
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kMiB) << "all of slot 1, which is due in the next iteration, went";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + 2 * kPage)
+      << "all of slot 1, which is due in the next iteration, went";
   for (const int i : {0, 2, 3}) Drop(i);
   runtime_->Free(large);
 }
@@ -117,7 +118,7 @@ TEST_F(MovedChunksTest, WhatAnEmptiedCacheGaveBackIsMappedAndNotMoved) {
 }
 
 TEST_F(MovedChunksTest, AnEmptiedCacheInEveryIterationHoldsNoMoreInTheEnd) {
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     Hole();
     void* const large = Large();
     EXPECT_TRUE(runtime_->Owns(large));
@@ -128,7 +129,7 @@ TEST_F(MovedChunksTest, AnEmptiedCacheInEveryIterationHoldsNoMoreInTheEnd) {
     ASSERT_LE(Counts().times_moved, static_cast<std::uint64_t>(2 * (round + 1)));
     ASSERT_GT(runtime_->EmptyCache(), 0u);
   }
-  EXPECT_EQ(runtime_->Stats().planned_hits, 160u);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 60u);
   EXPECT_EQ(driver_->GetCounts().handle_bytes, 0u);
 }
 
@@ -161,7 +162,7 @@ TEST_F(MovedChunksTest, BlocksThatAnotherStreamMayStillUseHoldTheirChunks) {
 }
 
 TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     Hole();
     void* const large = Large();  // takes chunks of slot 1, and of 3
     EXPECT_TRUE(HasPattern(large, kLarge, 99));
@@ -170,8 +171,8 @@ TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
     for (const int i : {0, 2, 3}) Drop(i);
     ASSERT_EQ(runtime_->Stats().arena_bytes, kHeight) << round;
   }
-  EXPECT_EQ(runtime_->Stats().planned_hits, 160u);
-  EXPECT_GE(Counts().times_moved, 40u);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 60u);
+  EXPECT_GE(Counts().times_moved, 15u);
 }
 
 TEST_F(MovedChunksTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
