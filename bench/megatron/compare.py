@@ -109,15 +109,18 @@ class Comparison:
         for ranks in self._waiting.values():
             ranks.end()
 
-    def run(self, mode: str) -> Result:
-        """One mode, once; writes results.json."""
+    def run(self, mode: str, seconds: float | None = None) -> Result:
+        """One mode, once; writes results.json. It is ended after --time-limit, or `seconds` where they are fewer."""
         if mode == "alloc":
             self.make_plan()
         ranks = self._waiting.pop(mode)
         begin = time.perf_counter()
         port = self.common.port + next(_ports)
-        limit = self.common.time_limit
-        code = ranks.run(self.common.entry, self._arguments(mode), self._stalloc_variables(mode), port, limit)
+        limit = min(self.common.time_limit, seconds or self.common.time_limit)
+        try:
+            code = ranks.run(self.common.entry, self._arguments(mode), self._stalloc_variables(mode), port, limit)
+        finally:
+            ranks.end()
         text = ranks.output()
         (self.output / f"{mode}.log").write_text(text)
         result = {"exit_code": code, "wall_seconds": time.perf_counter() - begin, **read_result(text)}
