@@ -55,6 +55,15 @@ std::string BlockNames::Text(Row row) const {
   return row.count == 1 ? texts_[row.first] : absl::StrCat(texts_[row.first], " and ", row.count - 1, " more");
 }
 
+std::string BlockNames::Lines(std::uint32_t allocation, std::size_t most) const {
+  const std::span<const BlockTensor> tensors = TensorsOf(device_, allocation);
+  std::string text;
+  for (const BlockTensor& tensor : tensors.first(std::min(most, tensors.size()))) {
+    text.append(text.empty() ? "" : "\n").append(NameOf(tensor));
+  }
+  return text;
+}
+
 std::string_view BlockNames::ModuleOf(std::uint32_t allocation) const {
   const std::span<const BlockTensor> tensors = TensorsOf(device_, allocation);
   if (tensors.empty()) return {};

@@ -1,6 +1,7 @@
 // The names of the tensors in a device's blocks, as reports show them. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ class BlockNames {
   [[nodiscard]] Row Of(std::uint32_t allocation) const;
   // "GPT.blocks.0.up.weight", with "and 11 more" behind it; empty without a name.
   [[nodiscard]] std::string Text(Row row) const;
+  // The names of the first `most` tensors in the block, a line each.
+  [[nodiscard]] std::string Lines(std::uint32_t allocation, std::size_t most) const;
   // The module that holds all tensors of the block, "GPT.blocks.0.up"; empty: none does, or no name is known.
   [[nodiscard]] std::string_view ModuleOf(std::uint32_t allocation) const;
 

@@ -16,6 +16,7 @@ struct PeakGroup {
   std::uint32_t stream = 0;
   std::uint64_t count = 0;
   std::uint64_t first_request = 0;  // of its segment; the lowest
+  std::uint32_t allocation = 0;     // index into DeviceTrace::allocations, of the first
 };
 
 struct PeakView {
@@ -28,18 +29,25 @@ struct PeakView {
 
 [[nodiscard]] PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups);
 
-// Of the whole run: blocks of one size, class, layer and role (phase without its iteration).
+// Of the whole run: blocks of one size, class, layer, role (phase without its iteration) and stack.
 struct RunGroup {
   Bytes bytes = 0;
   MemoryClass memory_class = MemoryClass::kOther;
   std::uint32_t role = 0;  // index into DeviceFacts::roles
   std::uint32_t layer = 0;
+  std::uint32_t stack = 0;  // BlockFact::stack
+  BlockNames::Row names;    // of the first named block; `count`: different first tensors of blocks, and others in these
   std::uint64_t count = 0;
   std::int64_t longest_ns = 0;
   double byte_seconds = 0;  // size x lifetime, of all together; to the end of the trace where no free is known
 };
 
-// The `most` largest by size, and those by size x lifetime; each once.
-[[nodiscard]] std::vector<RunGroup> TopGroups(const DeviceFacts& facts, std::size_t most);
+struct TopView {
+  std::vector<RunGroup> groups;
+  double all_byte_seconds = 0;  // of every block of the run
+};
+
+// The `most` largest groups by size, and those by size x lifetime; each once.
+[[nodiscard]] TopView TopGroups(const DeviceFacts& facts, std::size_t most);
 
 }  // namespace stalloc::planner

@@ -4,13 +4,22 @@
 #include "absl/strings/str_cat.h"
 
 namespace stalloc::planner {
+namespace {
+
+// Of torch, or of what stalloc puts around calls of a framework: not where a reader would look.
+bool IsLibrary(const std::string& file) {
+  return absl::StrContains(file, "/torch/") || absl::StrContains(file, "/stalloc/_") ||
+         absl::StrContains(file, "/stalloc/frameworks/") || absl::StrContains(file, "/stalloc/megatron/");
+}
+
+}  // namespace
 
 std::string CallSites::Site(std::uint32_t stack_plus_one) const {
   if (stack_plus_one == 0) return {};
   const StackCall* site = &head_.calls[stack_plus_one - 1];
   for (std::uint32_t at = stack_plus_one; at != 0; at = head_.calls[at - 1].parent_plus_one) {
     const StackCall& call = head_.calls[at - 1];
-    if (absl::StrContains(head_.texts[call.file], "/torch/")) continue;
+    if (IsLibrary(head_.texts[call.file])) continue;
     site = &call;
     break;
   }
@@ -26,6 +35,12 @@ std::string CallSites::Stack(std::uint32_t stack_plus_one) const {
                     head_.texts[call.function]);
   }
   return text;
+}
+
+std::uint32_t StackIndex::Of(std::uint32_t stack_plus_one) {
+  const auto [found, is_new] = known_.try_emplace(stack_plus_one, static_cast<std::uint32_t>(stacks_.size()));
+  if (is_new) stacks_.push_back(stack_plus_one);
+  return found->second;
 }
 
 }  // namespace stalloc::planner

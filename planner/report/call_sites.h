@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "proto/model/trace.h"
 
 namespace stalloc::planner {
@@ -15,13 +16,25 @@ class CallSites {
   // `head` must outlive this.
   explicit CallSites(const Trace& head) : head_(head) {}
 
-  // "model.py:120 Block.forward": the innermost call outside of torch's own files, else the innermost.
+  // "model.py:120 Block.forward": the innermost call outside of torch's and stalloc's own files, else the innermost.
   [[nodiscard]] std::string Site(std::uint32_t stack_plus_one) const;
   // All calls, innermost first, a line each, with whole paths.
   [[nodiscard]] std::string Stack(std::uint32_t stack_plus_one) const;
 
  private:
   const Trace& head_;
+};
+
+// Gives the stacks that tables name small numbers, so that each text is written once. 0: no stack.
+class StackIndex {
+ public:
+  [[nodiscard]] std::uint32_t Of(std::uint32_t stack_plus_one);
+  // By number: TraceEvent::stack_plus_one.
+  [[nodiscard]] const std::vector<std::uint32_t>& stacks() const { return stacks_; }
+
+ private:
+  std::vector<std::uint32_t> stacks_ = {0};
+  absl::flat_hash_map<std::uint32_t, std::uint32_t> known_ = {{0, 0}};
 };
 
 }  // namespace stalloc::planner

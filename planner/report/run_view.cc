@@ -25,6 +25,7 @@ constexpr std::size_t kHeldPoints = 2000;
 constexpr std::size_t kPeakGroups = 5000;
 constexpr std::size_t kTopGroups = 250;
 constexpr std::size_t kPhaseRows = 5000;
+constexpr std::size_t kNamesOfBlock = 10'000;
 
 constexpr std::size_t kClasses = static_cast<std::size_t>(MemoryClass::kCount);
 
@@ -50,6 +51,7 @@ class ViewWriter {
     WriteHeld();
     WritePeak(peak);
     WriteTop();
+    WriteStacks();
     WriteLayers();
     WriteAlternatives(ranks);
     WriteScaling(fit);
@@ -151,24 +153,36 @@ class ViewWriter {
     Column("tensor", peak.groups, [](const PeakGroup& group) { return TensorRoleName(group.fact.role); });
     Column("name", peak.groups, [&](const PeakGroup& group) { return facts_.names.Text(group.fact.names); });
     Column("tensors", peak.groups, [](const PeakGroup& group) { return group.fact.names.count; });
-    if (!facts_.device.stacks.empty()) {
-      Column("call_site", peak.groups, [&](const PeakGroup& group) { return facts_.calls.Site(group.fact.stack); });
-      Column("stack", peak.groups, [&](const PeakGroup& group) { return facts_.calls.Stack(group.fact.stack); });
-    }
+    Column("names", peak.groups, [&](const PeakGroup& group) {
+      return group.fact.names.count > 1 ? facts_.names.Lines(group.allocation, kNamesOfBlock) : std::string();
+    });
+    Column("stack", peak.groups, [&](const PeakGroup& group) { return stacks_.Of(group.fact.stack); });
     Column("request", peak.groups, [](const PeakGroup& group) { return group.first_request; });
     json_.EndObject();
   }
 
   void WriteTop() {
-    const std::vector<RunGroup> groups = TopGroups(facts_, kTopGroups);
-    json_.Key("top_blocks").BeginObject();
+    const TopView top = TopGroups(facts_, kTopGroups);
+    const std::vector<RunGroup>& groups = top.groups;
+    json_.Key("top_blocks").BeginObject().Key("all_byte_seconds").Value(top.all_byte_seconds);
     Column("bytes", groups, [](const RunGroup& group) { return group.bytes; });
     Column("count", groups, [](const RunGroup& group) { return group.count; });
     Column("class", groups, [](const RunGroup& group) { return static_cast<int>(group.memory_class); });
     Column("role", groups, [](const RunGroup& group) { return group.role; });
     Column("layer", groups, [](const RunGroup& group) { return group.layer; });
+    Column("name", groups, [&](const RunGroup& group) { return facts_.names.Text(group.names); });
+    Column("tensors", groups, [](const RunGroup& group) { return group.names.count; });
+    Column("stack", groups, [&](const RunGroup& group) { return stacks_.Of(group.stack); });
     Column("longest_ns", groups, [](const RunGroup& group) { return group.longest_ns; });
     Column("byte_seconds", groups, [](const RunGroup& group) { return group.byte_seconds; });
+    json_.EndObject();
+  }
+
+  // Those that the tables above name.
+  void WriteStacks() {
+    json_.Key("stacks").BeginObject();
+    Column("call_site", stacks_.stacks(), [&](std::uint32_t stack) { return facts_.calls.Site(stack); });
+    Column("calls", stacks_.stacks(), [&](std::uint32_t stack) { return facts_.calls.Stack(stack); });
     json_.EndObject();
   }
 
@@ -271,6 +285,7 @@ class ViewWriter {
 
   const DeviceFacts& facts_;
   JsonWriter& json_;
+  StackIndex stacks_;
 };
 
 const DevicePlan* PlanOf(const Plan* plan, DeviceIndex device) {

@@ -11,6 +11,7 @@ import pytest
 from processes import SCRIPTS, Training, run
 from stalloc import _names
 from stalloc._paths import ModulePaths
+from stalloc.report import wrappers
 
 torch = pytest.importorskip("torch")
 
@@ -251,3 +252,25 @@ def test_modules_are_found_without_a_hook() -> None:
 def test_names_of_blocks_that_stay_are_written_once(plain: Plain) -> None:
     trace = plain[2].info / "trace" / "rank00000.trace"
     assert trace.read_bytes().count(b"Net.blocks.0.up.weight:exp_avg_sq") == 1
+
+
+def test_wrappers_are_left_out_of_names() -> None:
+    def device(*names: str) -> dict[str, Any]:
+        return {
+            "layers": ["", "DistributedDataParallel#2.module.module.decoder.layers.0", "Gpt.blocks.0"],
+            "peak": {"name": list(names), "names": ["\n".join(names), ""]},
+            "top_blocks": {"name": ["DistributedDataParallel#2.module.module"]},
+            "alternatives": {"layers": ["DistributedDataParallel.module.decoder.layers.*.mlp"]},
+        }
+
+    told = device("DistributedDataParallel.module.up.weight and 3 more", "OptimizedModule#2._orig_mod.up.bias:exp_avg")
+    wrappers.unwrap(told)
+    assert told["layers"] == ["", "DistributedDataParallel#2.module.module.decoder.layers.0", "Gpt.blocks.0"]
+    assert told["peak"]["name"] == ["up.weight and 3 more", "OptimizedModule#2._orig_mod.up.bias:exp_avg"]
+    assert told["alternatives"]["layers"] == ["decoder.layers.*.mlp"]
+
+    told = device("DistributedDataParallel.module.up.weight")
+    wrappers.unwrap(told)
+    assert told["layers"] == ["", "#2 decoder.layers.0", "Gpt.blocks.0"]
+    assert told["peak"]["names"] == ["up.weight", ""]
+    assert told["top_blocks"]["name"] == ["DistributedDataParallel#2.module.module"], "nothing would be left"

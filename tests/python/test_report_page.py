@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from processes import SCRIPTS, Training
 from stalloc import cli
-from stalloc.report import page
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (
@@ -130,7 +130,7 @@ def test_its_controls_work(shown: Shown) -> None:
     assert page.locator("#tree .treemaplayer .slice").count() > 1
     rows = page.locator("#peak tbody tr")
     before = rows.count()
-    page.get_by_label("search class, tensor, layer, phase").fill("weights")
+    page.get_by_label("search the peak").fill("weights")
     assert 0 < rows.count() < before
     assert all("weights" in text for text in rows.all_inner_texts())
     page.locator("#top th").nth(2).click()
@@ -145,20 +145,49 @@ def test_its_controls_work(shown: Shown) -> None:
     assert shown.said == []
 
 
-def test_names_of_tensors_are_shown_where_the_trace_has_them(
-    browser: Any, report: Path, tmp_path: Path, capsys: Any
-) -> None:
-    assert cli.main(["report", str(report.parents[2]), "--json"]) == 0
-    payload = json.loads(capsys.readouterr().out.splitlines()[-1])
-    peak = payload["views"][0]["devices"][0]["peak"]
-    peak["name"] = ["blocks.0.up.weight", *[""] * (len(peak["bytes"]) - 1)]
-    file = tmp_path / "named.html"
-    file.write_text(page.render(payload, "named"))
-    opened = Shown(browser, file)
-    opened.page.get_by_label("search class, tensor, layer, phase").fill("up.weight")
-    assert opened.page.locator("#peak tbody tr").count() == 1
-    opened.page.get_by_role("button", name="treemap", exact=True).click()
-    assert opened.page.locator("#tree").get_by_text("blocks.0.up.weight").count() == 1
+@pytest.fixture(scope="module")
+def named(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a traced training whose script, tensors and modules it knows."""
+    training = Training(build, tmp_path_factory.mktemp("named"))
+    script = [str(SCRIPTS / "named_training.py"), "flat", str(training.directory / "expected.json"), "3"]
+    variables = {"STALLOC_TRACE_STACKS": "1", "STALLOC_TRACE_MODULES": "1"}
+    done = training.start_plain("Trace", "-m", "stalloc", "run", *script, **variables)
+    assert done.code == 0, done.err
+    return report_of(training.info, build)
+
+
+def texts_of(page: Any, section: str, column: str) -> list[str]:
+    heads = page.locator(f"#{section} th").all_inner_texts()
+    place = heads.index(column) + 1
+    return list(page.locator(f"#{section} tbody td:nth-child({place})").all_inner_texts())
+
+
+def test_tensors_layers_and_call_sites_are_shown_and_searched(browser: Any, named: Path) -> None:
+    opened = Shown(browser, named)
+    page = opened.page
+    for section, label in (("peak", "search the peak"), ("top", "search what costs most")):
+        field = page.get_by_label(label)
+        field.fill("exp_avg_sq")
+        found = texts_of(page, section, "tensor")
+        assert found
+        assert all("exp_avg" in text for text in found)
+        assert set(texts_of(page, section, "class")) == {"optimizer state"}
+        field.fill("named_training.py")
+        sites = texts_of(page, section, "call site")
+        assert sites
+        assert all(text.startswith("named_training.py:") for text in sites)
+        field.fill("no such tensor")
+        assert page.locator(f"#{section} tbody tr").count() == 0
+    # All tensors of a block and the whole stack are in tips, and are searched.
+    page.get_by_label("search the peak").fill("blocks.1.down.bias gradient")
+    assert "Net.blocks.0.up.weight and 11 more" in texts_of(page, "peak", "tensor")
+    assert "Net.blocks.1.down.bias" in page.locator("#peak tbody td[title*='up.weight']").get_attribute("title")
+    page.get_by_label("search the peak").fill("run_script")
+    stack = page.locator("#peak tbody td[title*='run_script']").first.get_attribute("title").splitlines()
+    assert f"{SCRIPTS}/named_training.py" in stack[0] + stack[1] + stack[2]
+    assert stack[-1].endswith("_run_module_as_main")
+    page.get_by_role("button", name="treemap", exact=True).click()
+    assert page.locator("#tree .treemaplayer").get_by_text("optimizer state").count() > 0
     assert opened.said == []
 
 

@@ -18,45 +18,50 @@ def line_of(text: str) -> int:
 
 
 def traced(training: Training, stacks: str) -> tuple[dict[str, Any], str]:
+    """The report of the device, and what the run printed."""
     done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPT), STALLOC_TRACE_STACKS=stacks)
     assert done.code == 0, done.err
     trace = training.info / "trace" / "rank00000.trace"
     report = run([str(training.build / "stalloc-planner"), "report", str(trace), "--json"])
     assert report.code == 0, report.err
-    peak: dict[str, Any] = json.loads(report.out)["devices"][0]["peak"]
-    return peak, done.err
+    device: dict[str, Any] = json.loads(report.out)["devices"][0]
+    return device, done.err
 
 
-def rows_of(peak: dict[str, Any], requested: int) -> list[tuple[str, str, int]]:
+def rows_of(device: dict[str, Any], requested: int, table: str = "peak") -> list[tuple[str, str, int]]:
     """Call site, stack and number of the blocks of a size."""
     rounded = -(-requested // 512) * 512
-    rows = zip(peak["bytes"], peak["call_site"], peak["stack"], peak["count"])
-    return [(site, stack, count) for size, site, stack, count in rows if size == rounded]
+    rows = zip(device[table]["bytes"], device[table]["stack"], device[table]["count"])
+    sites, calls = device["stacks"]["call_site"], device["stacks"]["calls"]
+    return [(sites[stack], calls[stack], count) for size, stack, count in rows if size == rounded]
 
 
 def test_each_block_has_the_calls_it_comes_from(training: Training) -> None:
-    peak, _ = traced(training, "1")
-    rows = rows_of(peak, 300_000)
+    device, _ = traced(training, "1")
+    rows = rows_of(device, 300_000)
     place = f"stacked_training.py:{line_of('the place of 300')} keep_a_block"
     assert {site for site, _, _ in rows} == {place}
     assert sum(count for *_, count in rows) == 3
     innermost, *callers = rows[0][1].splitlines()
     assert innermost == f"{SCRIPT.parent}/{place}"
     assert any(line.endswith(" <module>") and str(SCRIPT) in line for line in callers)
+    assert [row[:2] for row in rows_of(device, 300_000, "top_blocks")] == [row[:2] for row in rows[:1]]
     # A backward pass runs Python, too.
     backward = f"stacked_training.py:{line_of('the place of 500')} Doubling.backward"
-    assert {site for site, _, _ in rows_of(peak, 500_000)} == {backward}
+    assert {site for site, _, _ in rows_of(device, 500_000)} == {backward}
 
 
 def test_large_requests_alone(training: Training) -> None:
-    peak, _ = traced(training, "400K")
-    assert all(not site for site, _, _ in rows_of(peak, 300_000))
-    assert all(site for site, _, _ in rows_of(peak, 500_000))
+    device, _ = traced(training, "400K")
+    assert all(not site for site, _, _ in rows_of(device, 300_000))
+    assert all(site for site, _, _ in rows_of(device, 500_000))
 
 
 def test_without_the_variable_there_are_none(training: Training) -> None:
-    peak, _ = traced(training, "0")
-    assert "call_site" not in peak
+    device, _ = traced(training, "0")
+    assert device["stacks"] == {"call_site": [""], "calls": [""]}
+    assert not any(device["peak"]["stack"])
+    assert not any(device["top_blocks"]["stack"])
 
 
 def test_a_value_that_is_neither_is_refused(training: Training) -> None:

@@ -50,6 +50,16 @@ TEST_F(BlockNamesTest, AFlattenedBufferHasTheFirstNameAndTheModuleThatHoldsAll) 
   EXPECT_EQ(ModuleOf(3), "GPT.up");
 }
 
+TEST_F(BlockNamesTest, AllNamesOfABlockOnLines) {
+  Add(0, "GPT.up.weight");
+  Add(0, "GPT.up.bias");
+  Add(1, "GPT.down.weight");
+  const BlockNames names(device_, texts_);
+  EXPECT_EQ(names.Lines(0, 10), "GPT.up.weight\nGPT.up.bias");
+  EXPECT_EQ(names.Lines(0, 1), "GPT.up.weight");
+  EXPECT_EQ(names.Lines(2, 10), "");
+}
+
 TEST_F(BlockNamesTest, ANameWithoutAModuleHasNone) {
   Add(0, "weight");
   EXPECT_EQ(TextOf(0), "weight");

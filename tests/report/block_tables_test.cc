@@ -50,7 +50,7 @@ TEST(BlockTablesTest, WhatIsLeftOutIsCounted) {
 TEST(BlockTablesTest, TopHasTheLargestAndTheMostExpensive) {
   // x is largest and gone at once; the weights stay.
   const ScriptFacts facts(kRun);
-  const auto top = TopGroups(*facts, 1);
+  const std::vector<RunGroup> top = TopGroups(*facts, 1).groups;
   ASSERT_EQ(top.size(), 2u);
   EXPECT_EQ(top[0].bytes, 4096u);
   EXPECT_EQ(top[0].count, 2u);
@@ -63,8 +63,54 @@ TEST(BlockTablesTest, TopHasTheLargestAndTheMostExpensive) {
 TEST(BlockTablesTest, RunGroupsCoverIterations) {
   const ScriptFacts facts(kRun);
   std::uint64_t blocks = 0;
-  for (const RunGroup& group : TopGroups(*facts, 100)) blocks += group.count;
+  for (const RunGroup& group : TopGroups(*facts, 100).groups) blocks += group.count;
   EXPECT_EQ(blocks, facts->device.allocations.size());
+}
+
+// Three iterations' activations a, of which the last comes from another line, and named weights.
+Trace NamedAndCalled() {
+  Trace trace = TraceFromScript("+v=4096 +w=4096 " + Repeat("I F0 +a=1024 B0 -a O ", 3));
+  trace.texts = {"GPT.weight", "GPT.bias", "/site/torch/nn/linear.py", "/home/me/model.py", "forward"};
+  trace.tensors = {{0, 0, 512, 0, TensorRole::kParameter},
+                   {0, 512, 512, 1, TensorRole::kParameter},
+                   {1, 0, 512, 1, TensorRole::kParameter}};
+  trace.calls = {{0, 4, 3, 10}, {1, 4, 2, 99}, {0, 4, 3, 20}};
+  std::uint32_t left = 3;
+  for (TraceEvent& event : trace.events) {
+    if (event.kind == EventKind::kAlloc && event.bytes == 1024) event.stack_plus_one = --left > 0 ? 2 : 3;
+  }
+  return trace;
+}
+
+TEST(BlockTablesTest, RunGroupsAreApartByStackAndSayWhichTensorsTheyHold) {
+  const ScriptFacts facts(NamedAndCalled());
+  const std::vector<RunGroup> groups = TopGroups(*facts, 100).groups;
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(facts->names.Text(groups[0].names), "GPT.weight and 2 more");
+  EXPECT_EQ(facts->names.Text(groups[1].names), "");
+  EXPECT_EQ(facts->calls.Site(groups[1].stack), "model.py:10 forward") << "the call outside of torch";
+  EXPECT_EQ(groups[1].count, 2u);
+  EXPECT_EQ(facts->calls.Site(groups[2].stack), "model.py:20 forward");
+}
+
+TEST(BlockTablesTest, SharesAreOfTheWholeRun) {
+  const ScriptFacts facts(kRun);
+  double sum = 0;
+  for (const RunGroup& group : TopGroups(*facts, 100).groups) sum += group.byte_seconds;
+  EXPECT_GT(sum, 0);
+  EXPECT_NEAR(TopGroups(*facts, 1).all_byte_seconds, sum, sum * 1e-12);
+}
+
+TEST(CallSitesTest, FramesOfTorchAndStallocAreNoSite) {
+  Trace trace;
+  trace.texts = {"step", "/x/site-packages/torch/optim/adam.py", "/x/site-packages/stalloc/frameworks/_around.py",
+                 "/home/me/stalloc/train.py", "/x/site-packages/stalloc/_hooks.py"};
+  trace.calls = {{0, 0, 3, 7}, {1, 0, 2, 19}, {2, 0, 4, 5}, {3, 0, 1, 80}, {0, 0, 1, 33}};
+  const CallSites sites(trace);
+  EXPECT_EQ(sites.Site(4), "train.py:7 step");
+  EXPECT_EQ(sites.Site(5), "adam.py:33 step") << "nothing else is there";
+  EXPECT_EQ(sites.Site(0), "");
+  EXPECT_EQ(sites.Stack(2), "/x/site-packages/stalloc/frameworks/_around.py:19 step\n/home/me/stalloc/train.py:7 step");
 }
 
 }  // namespace

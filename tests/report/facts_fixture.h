@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "planner/report/block_facts.h"
 #include "tests/analysis/trace_script.h"
@@ -12,8 +13,8 @@ namespace stalloc::planner {
 
 class ScriptFacts {
  public:
-  explicit ScriptFacts(const std::string& script) {
-    trace_ = TraceFromScript(script);
+  explicit ScriptFacts(const std::string& script) : ScriptFacts(TraceFromScript(script)) {}
+  explicit ScriptFacts(Trace trace) : trace_(std::move(trace)) {
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       trace_.events[i].time_ns = static_cast<std::int64_t>(i) * 1000;
     }

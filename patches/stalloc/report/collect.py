@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc import _library
+from stalloc.report import wrappers
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
 
@@ -59,6 +60,8 @@ def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     result: dict[str, Any] = run_planner(
         ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *options]
     )
+    for device in result["devices"]:
+        wrappers.unwrap(device)
     result["summary"] = _read_summary(files.summary)
     return result
 

@@ -26,6 +26,7 @@
   };
   const share = (value) => (value ? `${(100 * value).toFixed(2)} %` : "–");
   const count = (value) => value.toLocaleString("en-US");
+  const counted = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
   const time = (ns) => (ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} µs`);
 
   // -- Elements
@@ -46,8 +47,9 @@
         element("button", { "aria-pressed": String(value === chosen), onclick: () => choose(value) }, label)));
 
   // A table that sorts by a click on its head and searches in all of its rows; only the first ones become elements.
-  // columns: {name, text (sorts as text), value(row), show(row) -> text or element}
-  const table = (columns, rows, { search = null, sort = 0, total = null, best = null } = {}) => {
+  // columns: {name, text (sorts as text), long (may be cut off: `title` has all), wrap (sentences), value(row), show(row) -> text or element,
+  // searched(row): text that is searched instead of `value`}
+  const table = (columns, rows, { search = null, label = search, sort = 0, total = null, best = null } = {}) => {
     let by = sort, falling = true, shown = ROWS_SHOWN, words = "";
     const body = element("tbody");
     const heads = columns.map((column, index) =>
@@ -59,7 +61,7 @@
     const told = element("span", { class: "right" });
     const more = element("button", { onclick: () => { shown += 1000; fill(); } }, "more rows");
     const texts = search === null ? [] : rows.map((row) =>
-      columns.filter((column) => column.text).map((column) => column.value(row)).join(" ").toLowerCase());
+      columns.filter((column) => column.text).map((column) => (column.searched ?? column.value)(row)).join(" ").toLowerCase());
     const fill = () => {
       const wanted = words.split(/\s+/).filter(Boolean);
       const found = rows.filter((row, index) => wanted.every((word) => texts[index].includes(word)));
@@ -75,17 +77,22 @@
       body.replaceChildren(...found.slice(0, shown).map((row) =>
         element("tr", { class: best !== null && best(row) ? "best" : null }, ...columns.map((column) => {
           const content = column.show ? column.show(row) : String(column.value(row));
-          return element("td", { class: column.text ? "text" : null, title: column.title ? column.title(row) : null },
+          return element("td", { class: column.long ? "text long" : column.wrap ? "text wrap" : column.text ? "text" : null, title: column.title ? column.title(row) : null },
             ...(Array.isArray(content) ? content : [content]));
         }))));
       more.hidden = found.length <= shown;
-      told.textContent = total === null ? `${count(found.length)} rows` : total(found);
+      told.textContent = total === null ? counted(found.length, "row") : total(found);
     };
     fill();
-    const field = search === null ? null : element("input", { type: "search", placeholder: search, "aria-label": search,
+    const field = search === null ? null : element("input", { type: "search", placeholder: search, "aria-label": label,
       oninput: (event) => { words = event.target.value.toLowerCase(); shown = ROWS_SHOWN; fill(); } });
     return element("div", {}, element("div", { class: "row" }, field, more, told),
       element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)));
+  };
+  const TIP_LINES = 40;
+  const tipped = (text) => {
+    const lines = (text ?? "").split("\n");
+    return lines.length <= TIP_LINES ? text : `${lines.slice(0, TIP_LINES).join("\n")}\n… and ${count(lines.length - TIP_LINES)} more`;
   };
   const bytesColumn = (name, value) => ({ name, value, show: (row) => size(value(row)), title: (row) => `${count(value(row) ?? 0)} bytes` });
 
@@ -220,26 +227,32 @@
     bytes, count: device.peak.count[i], together: bytes * device.peak.count[i], class: view.classes[device.peak.class[i]],
     layer: device.layers[device.peak.layer[i]], phase: device.peak.phase[i], freed: device.peak.freed_in[i] || "never",
     role: device.roles[device.peak.role[i]], stream: device.peak.stream[i], request: device.peak.request[i],
-    tensor: device.peak.name?.[i] ?? "", // of the first named tensor inside, where the trace has names
+    tensor: device.peak.name[i], kind: device.peak.tensor[i], names: device.peak.names[i], ...called(device, device.peak.stack[i]),
   }));
+  const called = (device, stack) => ({ site: device.stacks.call_site[stack], calls: device.stacks.calls[stack] });
+  // Where the trace knows names or stacks. A block can hold many tensors: all are in the tip, and are searched.
+  const tensorColumn = (rows) => (rows.some((row) => row.tensor)
+    ? [{ name: "tensor", text: true, long: true, value: (row) => row.tensor || "–", title: (row) => tipped(row.names || row.tensor), searched: (row) => `${row.kind ?? ""} ${row.names || row.tensor}` }] : []);
+  const siteColumn = (rows) => (rows.some((row) => row.site)
+    ? [{ name: "call site", text: true, long: true, value: (row) => row.site || "–", title: (row) => tipped(row.calls), searched: (row) => row.calls }] : []);
+  const layerColumn = (device) => (device.layers.length > 1 ? [{ name: "layer", text: true, long: true, value: (row) => row.layer || "–", title: (row) => row.layer }] : []);
+  const searchable = (columns) => `search ${columns.filter((column) => column.text).map((column) => column.name).join(", ")}`;
   const classColumn = { name: "class", text: true, value: (row) => row.class, show: (row) => [dot(row.class), row.class] };
 
   const peakSection = (view, device) => {
     const rows = peakRows(view, device);
-    const layered = device.layers.length > 1;
     const columns = [
       bytesColumn("together", (row) => row.together), bytesColumn("block", (row) => row.bytes),
       { name: "blocks", value: (row) => row.count, show: (row) => count(row.count) }, classColumn,
-      ...(rows.some((row) => row.tensor) ? [{ name: "tensor", text: true, value: (row) => row.tensor || "–" }] : []),
-      ...(layered ? [{ name: "layer", text: true, value: (row) => row.layer || "–" }] : []),
       { name: "allocated in", text: true, value: (row) => row.phase }, { name: "freed in", text: true, value: (row) => row.freed },
+      ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows),
       { name: "stream", value: (row) => row.stream }, { name: "first request", value: (row) => row.request, show: (row) => count(row.request) },
     ];
     const omitted = device.peak.omitted_bytes ? ` ${count(device.peak.omitted_blocks)} small blocks (${size(device.peak.omitted_bytes)}) are left out.` : "";
     return section("peak", `The peak: ${size(device.peak.live_bytes)} in ${device.peak.at_phase}`,
       `Everything that is live at event ${count(device.peak.event)}; blocks that are alike share a row.${omitted}`,
-      table(columns, rows, { search: "search class, tensor, layer, phase",
-        total: (found) => `${count(found.length)} rows, ${count(found.reduce((sum, row) => sum + row.count, 0))} blocks, ${size(found.reduce((sum, row) => sum + row.together, 0))}` }));
+      table(columns, rows, { search: searchable(columns), label: "search the peak",
+        total: (found) => `${counted(found.length, "row")}, ${counted(found.reduce((sum, row) => sum + row.count, 0), "block")}, ${size(found.reduce((sum, row) => sum + row.together, 0))}` }));
   };
 
   // class > layer path or phase > size. Values are totals, so that plotly need not sum rounded numbers.
@@ -287,19 +300,18 @@
     const top = device.top_blocks;
     const rows = top.bytes.map((bytes, i) => ({
       bytes, count: top.count[i], class: view.classes[top.class[i]], role: device.roles[top.role[i]], layer: device.layers[top.layer[i]],
-      longest: top.longest_ns[i], cost: top.byte_seconds[i],
+      longest: top.longest_ns[i], cost: top.byte_seconds[i], tensor: top.name[i], ...called(device, top.stack[i]),
     }));
-    const whole = rows.reduce((sum, row) => sum + row.cost, 0);
+    const whole = top.all_byte_seconds;
     const columns = [
       { name: "size × lifetime", value: (row) => row.cost, show: (row) => `${size(Math.round(row.cost))}·s` },
       { name: "share", value: (row) => row.cost, show: (row) => share(row.cost / whole) },
       bytesColumn("block", (row) => row.bytes), { name: "blocks", value: (row) => row.count, show: (row) => count(row.count) },
       { name: "longest life", value: (row) => row.longest, show: (row) => time(row.longest) }, classColumn,
-      ...(device.layers.length > 1 ? [{ name: "layer", text: true, value: (row) => row.layer || "–" }] : []),
-      { name: "phase", text: true, value: (row) => row.role },
+      { name: "phase", text: true, value: (row) => row.role }, ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows),
     ];
-    return section("top", "What costs most", "Blocks of the whole run, alike in size, class and phase; those that are largest, and those with most bytes × seconds. Click a head to sort.",
-      table(columns, rows, { search: "search class, phase" }));
+    return section("top", "What costs most", "Blocks of the whole run, alike in size, class, layer, call site and phase; those that are largest, and those with most bytes × seconds. Click a head to sort.",
+      table(columns, rows, { search: searchable(columns), label: "search what costs most" }));
   };
 
   const phaseSection = (view, device) => {
@@ -351,8 +363,8 @@
       ? `Every iteration leaves ${size(leaks.bytes_per_iteration)} behind: ${leaks.groups.slice(0, 3).map((group) => `${group.blocks_per_iteration} × ${size(group.bytes)} (${group.class}, ${group.layer || group.phase})`).join(", ")}.`
       : leaks.enough_iterations ? `No leak in ${leaks.judged_iterations} iterations.` : "Too few iterations to look for leaks (five are needed).";
     return section("advice", "What would lower the peak", `Each line is the traced run played again with that change; a peak that only moves elsewhere saves nothing. Savings do not add up. ${told}`,
-      table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, value: (row) => row.what }, bytesColumn("then", (row) => row.peak_bytes),
-        { name: "cost", text: true, value: (row) => row.cost }, { name: "known from", text: true, value: (row) => row.how_known }], rows, { total: () => "" }));
+      table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, wrap: true, value: (row) => row.what }, bytesColumn("then", (row) => row.peak_bytes),
+        { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" }));
   };
 
   const mix = (from, to, part) => {
@@ -512,12 +524,12 @@
     const held = (name) => figures.allocators.find((row) => row.name === name);
     const card = (label, row) => (row ? element("div", { class: "card" }, element("span", {}, label), element("b", {}, size(row.held_bytes)),
       element("span", {}, `E ${share(row.efficiency)}`)) : null);
-    const plan = held("stalloc, planned"), native = held("PyTorch native");
+    const native = held("PyTorch native"), ran = held("stalloc, last run (Alloc)"), plan = ran ?? held("stalloc, planned");
     return element("div", { class: "cards" },
       element("div", { class: "card" }, element("span", {}, "peak of live bytes"), element("b", {}, size(figures.peak_live_bytes)), element("span", {}, figures.peak_phase)),
       card("native holds (simulated)", native), card("expandable_segments (simulated)", held("expandable_segments")), card("held when traced", held("as traced")),
-      card("plan holds (predicted)", plan),
-      plan ? element("div", { class: "card" }, element("span", {}, "plan against native"), element("b", {}, `${plan.held_bytes <= native.held_bytes ? "−" : "+"}${size(Math.abs(native.held_bytes - plan.held_bytes))}`),
+      card(ran ? "stalloc held (last run)" : "plan holds (predicted)", plan),
+      plan ? element("div", { class: "card" }, element("span", {}, ran ? "last run against native" : "plan against native"), element("b", {}, `${plan.held_bytes <= native.held_bytes ? "−" : "+"}${size(Math.abs(native.held_bytes - plan.held_bytes))}`),
         element("span", {}, `${(100 * (plan.held_bytes / native.held_bytes - 1)).toFixed(1)} %`)) : null);
   };
 
