@@ -18,6 +18,14 @@ void FreedBlocks::Note(LiveRecord& block, StreamIndex stream) noexcept {
   if (!clocks_.can_order() || stream == kNoStream || !uses_.Add(block.uses, stream)) Retain(block);
 }
 
+void FreedBlocks::NoteFreedOn(LiveRecord& block, StreamIndex stream) noexcept {
+  if (stream == kNoStream) {
+    Retain(block);
+  } else {
+    block.freed_on = static_cast<std::uint8_t>(stream);
+  }
+}
+
 // Free ----------------------------------------------------------------------------------------------------------------
 
 void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
@@ -25,9 +33,12 @@ void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
   block.flags |= LiveRecord::kFreed;
   block.stamp = clocks_.NewStamp();
   if (block.Is(LiveRecord::kRetained)) return;
-  std::array<StreamIndex, ForeignUses::kMaxStreams + 1> streams;
+  std::array<StreamIndex, ForeignUses::kMaxStreams + 2> streams;
   std::size_t count = 0;
-  if (block.Is(LiveRecord::kHandedOver)) streams[count++] = block.stream;
+  if (block.Is(LiveRecord::kHandedOver)) {
+    streams[count++] = block.stream;
+    if (block.freed_on != block.stream) streams[count++] = block.freed_on;
+  }
   uses_.All(block.uses, [&](StreamIndex stream) {
     streams[count++] = stream;
     return true;
@@ -42,6 +53,11 @@ void FreedBlocks::Forget(std::uint32_t granule) noexcept {
 }
 
 // Reuse ---------------------------------------------------------------------------------------------------------------
+
+template <typename Visit>
+bool FreedBlocks::AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept {
+  return visit(block.stream) && (waiter == block.stream || visit(block.freed_on)) && uses_.All(block.uses, visit);
+}
 
 // True if all blocks in [lo, hi) can be had, and visit(block) is true of each of them.
 template <typename Visit>
@@ -65,15 +81,14 @@ bool FreedBlocks::IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept {
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
   if (!block.Is(LiveRecord::kFreed) || block.Is(LiveRecord::kRetained)) return false;
   const auto ordered = [&](StreamIndex stream) { return clocks_.IsOrdered(waiter, stream, block.stamp); };
-  return !now || (ordered(block.stream) && uses_.All(block.uses, ordered));
+  return !now || AllStreams(block, waiter, ordered);
 }
 
 bool FreedBlocks::Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept {
   return AllFreedIn(lo, hi, [&](const LiveRecord& block) {
-    const auto add = [&](StreamIndex stream) {
+    return AllStreams(block, waiter, [&](StreamIndex stream) {
       return clocks_.IsOrdered(waiter, stream, block.stamp) || needs.Add(stream, block.stamp);
-    };
-    return add(block.stream) && uses_.All(block.uses, add);
+    });
   });
 }
 

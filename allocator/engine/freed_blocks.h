@@ -10,6 +10,12 @@
 // block that only the stream of its place ever uses leaves nothing: see LiveRecord::kPrivate. One whose streams could
 // not all be noted (no fence, too many) is retained for ever: memory lost, never data.
 //
+// Note [Freed on another stream]
+// Programs use a block on a stream that they do not record, free it there, and make the block's own stream wait for
+// that one later, or never ask for memory on it before a synchronisation. Under an allocator that keeps a pool for each
+// stream that is right: only the block's own stream can get the bytes. Here others can, so they wait for the stream on
+// which the thread ran that freed the block, too. The own stream does not, no more than it would there.
+//
 // Thread-safety: the engine's lock guards everything; as in StreamClocks, methods with a Lock& release it meanwhile.
 // noexcept; no heap.
 #pragma once
@@ -34,12 +40,15 @@ class FreedBlocks {
   // `stream` uses the live block, too; kNoStream: some stream that could not be noted.
   void Note(LiveRecord& block, StreamIndex stream) noexcept;
 
+  // The live block is about to be freed by a thread that runs on `stream`; kNoStream: on some that could not be noted.
+  void NoteFreedOn(LiveRecord& block, StreamIndex stream) noexcept;
+
   // The block's free needs no trace: its bytes pass on in the order of its own stream.
   [[nodiscard]] static bool LeavesNothing(const LiveRecord& block) noexcept {
-    return block.flags == LiveRecord::kPrivate && block.uses == 0;
+    return block.flags == LiveRecord::kPrivate && block.uses == 0 && block.freed_on == block.stream;
   }
   // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
-  // behind its own if the plan hands its bytes to another stream.
+  // behind its own and the one it was freed on if the plan hands its bytes to another stream.
   void Free(std::uint32_t granule, Lock& lock) noexcept;
   // Frees the block without a trace: nothing will be served any more.
   void Forget(std::uint32_t granule) noexcept;
@@ -66,6 +75,9 @@ class FreedBlocks {
   [[nodiscard]] std::uint64_t retained() const noexcept { return retained_; }
 
  private:
+  // True if visit(stream) is for each that `waiter` must run behind to have the block's bytes.
+  template <typename Visit>
+  [[nodiscard]] bool AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept;
   template <typename Visit>
   [[nodiscard]] bool AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) const noexcept;
   void Retain(LiveRecord& block) noexcept;

@@ -39,9 +39,10 @@ struct LiveRecord {
   std::uint32_t granules = 0;  // how long it is
   std::uint16_t slack = 0;     // bytes that were not asked for
   std::uint16_t flags = 0;
-  std::uint16_t stream = 0;  // index in StreamClocks
-  std::uint16_t uses = 0;    // its list in ForeignUses; 0: no other stream
-  std::uint64_t stamp = 0;   // while it lives, of its entry (Observations); then of its free (StreamClocks)
+  std::uint8_t stream = 0;    // index in StreamClocks
+  std::uint8_t freed_on = 0;  // likewise, of the thread that freed it; `stream` while it lives
+  std::uint16_t uses = 0;     // its list in ForeignUses; 0: no other stream
+  std::uint64_t stamp = 0;    // while it lives, of its entry (Observations); then of its free (StreamClocks)
 
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }

@@ -174,7 +174,7 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
   record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
   record.flags = flags;
-  record.stream = stream;
+  record.stream = record.freed_on = static_cast<std::uint8_t>(stream);
   record.stamp = stamp;
   occupancy.Insert(record);
   ++stats.live_blocks;
@@ -191,7 +191,7 @@ void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
   block.flags &= static_cast<std::uint16_t>(~(LiveRecord::kBeside | LiveRecord::kWatched));
 }
 
-Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
+Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
   Lock lock(mutex);
   const std::uint32_t granule = GranuleOf(pointer);
   LiveRecord* const block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
@@ -202,6 +202,7 @@ Bytes PlanEngine::Impl::Free(void* pointer) noexcept {
   const Bytes bytes = block->bytes();
   if (block->Is(LiveRecord::kWatched)) observations.Freed(*block, matcher.cursor(), matcher.in_sync());
   Vacate(*block);
+  if (current && *current != clocks.HandleOf(block->stream)) freed.NoteFreedOn(*block, clocks.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
   } else if (active.load(std::memory_order_relaxed)) {
@@ -228,7 +229,9 @@ PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream
   return impl_->Allocate(requested, stream);
 }
 
-Bytes PlanEngine::Free(void* pointer) noexcept { return impl_->Free(pointer); }
+Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
+  return impl_->Free(pointer, current);
+}
 
 PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHandle stream,
                                                       MissReason reason) noexcept {

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -100,7 +101,9 @@ class PlanEngine {
   // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle room alone.
   Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
-  Bytes Free(void* pointer) noexcept;
+  // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
+  // freed_blocks.h, Note [Freed on another stream].
+  Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
   // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go back to the device

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct PlanEngine::Impl {
 
   // plan_engine.cc
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
-  Bytes Free(void* pointer) noexcept;
+  Bytes Free(void* pointer, std::optional<StreamHandle> current) noexcept;
   [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry,
                                      Observations::Stamp& stamp) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,

@@ -72,7 +72,7 @@ class StreamNeeds {
 class StreamClocks {
  public:
   using Lock = std::unique_lock<SpinMutex>;
-  static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device
+  static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device; LiveRecord has a byte for each index
 
   // `fence` may be null: then no stream can be ordered behind another.
   explicit StreamClocks(StreamFence* fence) noexcept : fence_(fence), streams_(kMaxStreams) {}

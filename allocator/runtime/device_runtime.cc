@@ -141,7 +141,7 @@ void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHan
 
 // Free ----------------------------------------------------------------------------------------------------------------
 
-void DeviceRuntime::Free(void* pointer) noexcept {
+void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
   Impl& self = *impl_;
   if (pointer == nullptr) return;
   const bool owned = self.Owns(pointer);
@@ -152,7 +152,7 @@ void DeviceRuntime::Free(void* pointer) noexcept {
   if (owned) {
     // The trace has to have the free before the address can be given out again.
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
-    const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer) : self.heap->Free(pointer);
+    const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer, current) : self.heap->Free(pointer);
     self.ledger.Remove(bytes);
     if (self.events != nullptr) self.NoteFreed(pointer, bytes);
     if (bytes == 0) self.UnknownFree(pointer);

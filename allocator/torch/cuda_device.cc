@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "allocator/base/log.h"
@@ -21,6 +22,19 @@ std::atomic<bool> g_forked{false};
 void WatchForks() {
   static const bool watching = pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); }) == 0;
   (void)watching;
+}
+
+// The calling thread's stream on the device. None while the thread ends: c10's record of it may be gone before the last
+// block that a thread-local variable holds.
+std::optional<StreamHandle> CurrentStream(c10::DeviceIndex device) {
+  static thread_local bool ended = false;
+  struct Watch {
+    ~Watch() { ended = true; }
+  };
+  if (ended) return std::nullopt;
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+  static thread_local const Watch watch;  // made after c10's record, so that it goes first
+  return reinterpret_cast<StreamHandle>(stream);
 }
 
 }  // namespace
@@ -94,8 +108,12 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) 
 }
 
 void CudaDevice::Free(void* pointer) {
-  if (Serves(pointer) && !g_forked.load(std::memory_order_relaxed)) BeforeFree(pointer);
-  runtime_->Free(pointer);
+  if (!Serves(pointer) || g_forked.load(std::memory_order_relaxed)) {
+    runtime_->Free(pointer);
+  } else {
+    BeforeFree(pointer);
+    runtime_->Free(pointer, CurrentStream(index_));
+  }
   CudaUpstream::RethrowFreeError();
 }
 

@@ -58,6 +58,11 @@ void SimulatedDevice::UseBehind(std::uint32_t lo, std::uint32_t hi, StreamHandle
   Touch(lo, hi, key);
 }
 
+void SimulatedDevice::OrderBehind(StreamHandle stream, StreamHandle behind) {
+  const std::lock_guard lock(mutex_);
+  Join(streams_[KeyOf(stream)], streams_[KeyOf(behind)]);
+}
+
 StreamFence::Event SimulatedDevice::Record(StreamHandle stream) noexcept {
   const std::lock_guard lock(mutex_);
   if (Happens(habits_.refuses)) return 0;

@@ -37,6 +37,8 @@ class SimulatedDevice : public StreamFence {
   // More work on bytes that the program owns; `behind`: the program made `stream` wait for that stream first.
   void Use(std::uint32_t lo, std::uint32_t hi, StreamHandle stream);
   void UseBehind(std::uint32_t lo, std::uint32_t hi, StreamHandle stream, StreamHandle behind);
+  // The program makes `stream` wait for all that `behind` was given so far.
+  void OrderBehind(StreamHandle stream, StreamHandle behind);
 
   Event Record(StreamHandle stream) noexcept override;
   bool Wait(StreamHandle stream, Event event) noexcept override;

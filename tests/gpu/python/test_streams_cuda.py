@@ -30,7 +30,7 @@ def streams(library: Path, planned_streams: Path, tmp_path: Path) -> Adapter:
     return Adapter(library, PROGRAMS, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["planned", "diverging", "recorded"])
+@pytest.mark.parametrize("case", ["planned", "diverging", "recorded", "unrecorded"])
 def test_bytes_that_change_streams_keep_what_was_written_last(streams: Adapter, case: str) -> None:
     result = streams.run("stream_cases.py", case, **MODES["alloc"]).result
     assert result["shared"], "the plan must have put the blocks into the same bytes, or nothing was shown"

@@ -129,6 +129,29 @@ def diverging() -> dict[str, Any]:
     return figures(*addresses)
 
 
+def unrecorded() -> dict[str, Any]:
+    """Another stream writes to a block late, unrecorded, and the block is freed there: safe with a pool for each stream."""
+    side, writer = torch.cuda.Stream(), torch.cuda.Stream()
+    addresses: list[int] = []
+    for _ in range(5):
+        with iteration():
+            first = new(FIRST)
+            writer.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(writer):
+                late()
+                first.fill_(11)
+                addresses = [first.data_ptr()]
+                del first
+            with torch.cuda.stream(side):
+                second = new(SECOND).fill_(22)
+            addresses.append(second.data_ptr())
+            assert holds(second, 22), "written over by the stream on which the first block was freed"
+            torch.cuda.current_stream().wait_stream(writer)
+            del second
+            new(THIRD).fill_(33)
+    return figures(*addresses)
+
+
 def recorded() -> dict[str, Any]:
     """Another stream was recorded on the block, and writes to it long after its free."""
     side, third_stream = torch.cuda.Stream(), torch.cuda.Stream()
