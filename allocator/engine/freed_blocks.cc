@@ -19,11 +19,10 @@ void FreedBlocks::Note(LiveRecord& block, StreamIndex stream) noexcept {
 }
 
 void FreedBlocks::NoteFreedOn(LiveRecord& block, StreamIndex stream) noexcept {
-  if (stream == kNoStream) {
-    Retain(block);
-  } else {
-    block.freed_on = static_cast<std::uint8_t>(stream);
-  }
+  if (stream == kNoStream) return Retain(block);
+  if (stream == block.stream) return;  // by another of its names
+  block.freed_on = static_cast<std::uint8_t>(stream);
+  block.flags |= LiveRecord::kFreedElsewhere;
 }
 
 // Free ----------------------------------------------------------------------------------------------------------------
@@ -37,7 +36,7 @@ void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
   std::size_t count = 0;
   if (block.Is(LiveRecord::kHandedOver)) {
     streams[count++] = block.stream;
-    if (block.freed_on != block.stream) streams[count++] = block.freed_on;
+    if (block.Is(LiveRecord::kFreedElsewhere)) streams[count++] = block.freed_on;
   }
   uses_.All(block.uses, [&](StreamIndex stream) {
     streams[count++] = stream;
@@ -56,7 +55,8 @@ void FreedBlocks::Forget(std::uint32_t granule) noexcept {
 
 template <typename Visit>
 bool FreedBlocks::AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept {
-  return visit(block.stream) && (waiter == block.stream || visit(block.freed_on)) && uses_.All(block.uses, visit);
+  const bool elsewhere = block.Is(LiveRecord::kFreedElsewhere) && waiter != block.stream;
+  return visit(block.stream) && (!elsewhere || visit(block.freed_on)) && uses_.All(block.uses, visit);
 }
 
 // True if all blocks in [lo, hi) can be had, and visit(block) is true of each of them.
@@ -165,7 +165,7 @@ void FreedBlocks::LetGo(std::uint32_t granule) noexcept {
   uses_.RemoveIf(block.uses, [&](StreamIndex stream) { return clocks_.IsDone(stream, before.stamp); });
   if (block.uses != 0) return;
   Delist(before);
-  if (before.Is(LiveRecord::kPrivate)) occupancy_.Erase(granule);
+  if (before.Is(LiveRecord::kPrivate) && !before.Is(LiveRecord::kFreedElsewhere)) occupancy_.Erase(granule);
 }
 
 void FreedBlocks::Enlist(const LiveRecord& block) noexcept {

@@ -45,7 +45,7 @@ class FreedBlocks {
 
   // The block's free needs no trace: its bytes pass on in the order of its own stream.
   [[nodiscard]] static bool LeavesNothing(const LiveRecord& block) noexcept {
-    return block.flags == LiveRecord::kPrivate && block.uses == 0 && block.freed_on == block.stream;
+    return block.flags == LiveRecord::kPrivate && block.uses == 0;
   }
   // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
   // behind its own and the one it was freed on if the plan hands its bytes to another stream.

@@ -34,13 +34,14 @@ struct LiveRecord {
   static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
   static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
+  static constexpr std::uint16_t kFreedElsewhere = 64;  // by a thread that ran on another stream
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
   std::uint16_t slack = 0;     // bytes that were not asked for
   std::uint16_t flags = 0;
   std::uint8_t stream = 0;    // index in StreamClocks
-  std::uint8_t freed_on = 0;  // likewise, of the thread that freed it; `stream` while it lives
+  std::uint8_t freed_on = 0;  // kFreedElsewhere: likewise, of the thread that freed it
   std::uint16_t uses = 0;     // its list in ForeignUses; 0: no other stream
   std::uint64_t stamp = 0;    // while it lives, of its entry (Observations); then of its free (StreamClocks)
 

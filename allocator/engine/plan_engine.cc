@@ -174,7 +174,7 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
   record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
   record.flags = flags;
-  record.stream = record.freed_on = static_cast<std::uint8_t>(stream);
+  record.stream = static_cast<std::uint8_t>(stream);
   record.stamp = stamp;
   occupancy.Insert(record);
   ++stats.live_blocks;

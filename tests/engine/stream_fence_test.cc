@@ -149,6 +149,27 @@ TEST_F(StreamFenceTest, AMarkLetsGoOfWhatIsDone) {
   EXPECT_TRUE(fence_.TakeWaits().empty()) << "nobody waits for what is done";
 }
 
+TEST_F(StreamFenceTest, ABlockFreedOnAnotherStreamIsKeptFromThirdOnesUntilThen) {
+  void* block = Allocate();
+  engine_.RecordStream(block, 11);
+  engine_.Free(block, 12);
+  fence_.Finish(11);
+  engine_.ReclaimPending();  // 11 is done with it; of 12 nothing is known
+  EXPECT_EQ(engine_.Allocate(kBlock, 13).pointer, block);
+  Waits waits = fence_.TakeWaits();
+  std::sort(waits.begin(), waits.end());
+  EXPECT_EQ(waits, (Waits{{13, 0}, {13, 12}}));
+}
+
+TEST_F(StreamFenceTest, ABlockFreedOnAnotherStreamIsItsOwnStreamsAtOnce) {
+  void* block = Allocate();
+  engine_.Free(block, 12);
+  EXPECT_EQ(Allocate(), block);
+  engine_.Free(block, 0);
+  EXPECT_EQ(Allocate(), block);
+  EXPECT_EQ(fence_.records(), 0) << "as in a pool of its stream";
+}
+
 TEST_F(StreamFenceTest, WhatCannotBeOrderedNowIsAMissAndServedLater) {
   void* block = Allocate();
   engine_.RecordStream(block, 11);

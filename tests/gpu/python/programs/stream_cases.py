@@ -130,7 +130,7 @@ def diverging() -> dict[str, Any]:
 
 
 def unrecorded() -> dict[str, Any]:
-    """Another stream writes to a block late, unrecorded, and the block is freed there: safe with a pool for each stream."""
+    """Another stream writes to a block late, unrecorded, and frees it: safe with a pool for each stream."""
     side, writer = torch.cuda.Stream(), torch.cuda.Stream()
     addresses: list[int] = []
     for _ in range(5):
