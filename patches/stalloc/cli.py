@@ -63,6 +63,8 @@ COMMANDS: dict[str, Command] = {
 
 # Their arguments are another program's: argparse must not look at them.
 _VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
+# Behind -- they take options of the training program that a trace's command line lacks.
+_MODEL_OPTIONS = frozenset({"estimate", "report"})
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -92,7 +94,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     program: list[str] = []
     if words and words[0] == "run":
         words, program = run.split(words)
-    elif words and words[0] == "estimate" and "--" in words:
+    elif words and words[0] in _MODEL_OPTIONS and "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     arguments = _build_parser().parse_args(words)
     arguments.program = program

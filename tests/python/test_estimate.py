@@ -15,6 +15,7 @@ import pytest
 
 from processes import ROOT
 from stalloc import cli
+from stalloc.report.comparison import compare
 from stalloc.report.estimate import Configuration, EstimateError, estimate, parse
 
 GPT = ["--num-layers=8", "--hidden-size=1024", "--num-attention-heads=16", "--seq-length=2048", "--micro-batch-size=2"]
@@ -84,8 +85,9 @@ def test_recomputation_keeps_inputs_and_one_layer() -> None:
     full = ["--recompute-granularity=full"]
     uniform = estimate(of([*PLAIN, *full, "--recompute-method=uniform"])).activations
     assert uniform == 8 * 2 * hidden * tokens + layer
+    # Those that were kept are gone when the first one is made again.
     block = estimate(of([*PLAIN, *full, "--recompute-method=block", "--recompute-num-layers=4"])).activations
-    assert block == 4 * 2 * hidden * tokens + 4 * layer + layer
+    assert block == 4 * 2 * hidden * tokens + 4 * layer
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,46 @@ EXPERTS = "--num-layers 8 --global-batch-size 16 --expert-model-parallel-size 2 
 )
 def test_recorded_peaks_are_estimated_within_five_percent(options: str, rank: int, measured: float) -> None:
     result = estimate(of(shlex.split(f"{RECORDED} {options}"), 2, rank))
-    assert result.total == pytest.approx(measured * 2**30, rel=0.05)
+    assert result.total == pytest.approx(measured * 2**30, rel=0.05 if options == EXPERTS else 0.01)
+
+
+@pytest.mark.parametrize(("workload", "share"), [("pp2-vpp4", 0.01), ("ep2-moe", 0.05)])
+def test_measured_runs_are_estimated(workload: str, share: float) -> None:
+    results = json.loads((ROOT / "bench/results/h200-2026-11-22-moves/megatron-round.json").read_text())
+    run = results["workloads"][workload]
+    native = [row for row in run["rows"] if row["mode"] == "native"]
+    assert len(native) == 2
+    for row in native:
+        estimated = estimate(of(run["workload"], len(native), row["rank"])).total
+        assert estimated == pytest.approx(row["live_bytes"], rel=share)
+
+
+# One layer of 16 heads, hidden 1024, 2 x 2048 tokens: a matrix of scores has 256 MiB. What the recorded pipelines of
+# bench/megatron hold in the backward pass of softmax: three such matrices; gone are the dropped-out scores (256), their
+# mask (128), the context (8), a mask (4), norm's input (8) and output (8), and the MLP's 42, 21 and 4 MiB.
+def test_the_backward_pass_of_softmax_has_three_matrices() -> None:
+    words = [*PLAIN, "--swiglu", "--ffn-hidden-size=2688", "--disable-bias-linear", "--transformer-impl=local"]
+    peak = estimate(of([*words, "--position-embedding-type=rope", "--global-batch-size=8",
+                        "--pipeline-model-parallel-size=2"], 2, 0)).peak  # fmt: skip
+    assert "softmax" in peak.where
+    assert peak.temporaries == (3 * 256 + 8) << 20
+    assert peak.activations == -(256 + 128 + 24 + 8 + 4 + 8 + 8 + 42 + 21 + 4) << 20
+    without = estimate(of([*words, "--attention-dropout=0"])).peak
+    assert without.temporaries <= peak.temporaries
+
+
+def test_softmax_in_fp32_keeps_its_output_in_fp32() -> None:
+    words = [*PLAIN, "--attention-backend=unfused", "--attention-dropout=0"]
+    half, single = (estimate(of([*words, *more])) for more in ([], ["--attention-softmax-in-fp32"]))
+    scores = 2 * 2 * 16 * 2048 * 2048
+    assert single.activations - half.activations == 8 * 2 * scores
+
+
+def test_local_layers_have_matrices_of_scores() -> None:
+    local, fused = estimate(of([*PLAIN, "--transformer-impl=local"])), estimate(of(PLAIN))
+    assert local.activations > fused.activations
+    assert local.buffers - fused.buffers == 2 * 2 * 16 * 2048 * 2048
+    assert fused.peak.where == "the loss"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +214,10 @@ def test_stands_beside_the_trace(build: Path, tmp_path: Path, capsys: Any, monke
     found = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in found["rows"]}
     assert rows["weights, gradients and state"]["measured"] == 1000448
+    assert rows["weights"]["measured"] is None, "without names"
+    parts = ("weights, gradients and state", "activations", "temporaries", "buffers and the rest")
+    for kind in ("measured", "estimate"):
+        assert sum(rows[part][kind] for part in parts) == rows["peak"][kind]
     assert rows["peak"]["measured"] == 1000960
     assert rows["peak"]["estimate"] == estimate(of(PLAIN)).total
     assert found["configuration"] == dataclasses.asdict(of(PLAIN))
@@ -180,3 +225,41 @@ def test_stands_beside_the_trace(build: Path, tmp_path: Path, capsys: Any, monke
     assert "measured at the peak" in capsys.readouterr().out
     assert cli.main(["estimate", str(trace)]) == 1
     assert "the command line has no --num-layers" in capsys.readouterr().err
+
+
+def test_named_state_is_compared_class_by_class() -> None:
+    config = of(PLAIN)
+    rows = [  # class, role, bytes, count, phase
+        (0, "parameter", 1000, 2, "set-up"),
+        (0, "", 50, 1, "set-up"),  # a buffer without a name: no weight
+        (1, "gradient", 300, 1, "iter 0, B 0"),
+        (2, "optimizer state", 70, 1, "iter 0, optimizer"),
+        (3, "", 9000, 1, "iter 1, F 0"),
+        (4, "", 10, 1, "iter 1, between"),
+        (4, "", 6, 1, "iter 1, B 0"),
+    ]
+    classes = ["weights", "gradients", "optimizer state", "activations", "temporaries", "dynamic", "other"]
+    by_class = dict.fromkeys(classes, 0)
+    for kind, _, size, count, _ in rows:
+        by_class[classes[kind]] += size * count
+    peak: dict[str, Any] = {"live_bytes": sum(by_class.values())}
+    for place, column in enumerate(("class", "tensor", "bytes", "count", "phase")):
+        peak[column] = [row[place] for row in rows]
+    view = {
+        "classes": classes,
+        "devices": [{"peak": peak}],
+        "rank": {"devices": [{"peak": {"by_class": by_class, "live_bytes": peak["live_bytes"]}}]},
+    }
+    found = {row["name"]: row for row in compare(config, estimate(config), view)}
+    assert {name: row["measured"] for name, row in found.items()} == {
+        "weights": 2000,
+        "gradients": 300,
+        "optimizer state": 70,
+        "weights, gradients and state": 2370,
+        "activations": 9000,
+        "temporaries": 16,
+        "buffers and the rest": 50,
+        "peak": 2370 + 9000 + 16 + 50,
+    }
+    assert "10 B allocated between passes" in found["temporaries"]["why"]
+    assert "8 layers in flight" in found["activations"]["why"]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from processes import Training
-from stalloc import cli
-from stalloc.report import estimate, figures
+from stalloc import _coordinates, cli
+from stalloc.report import comparison, figures
 from synthetic_runs import RANKS, planned_pipeline
 
 
@@ -124,8 +124,10 @@ def test_the_estimate_needs_megatron_s_arguments(run_directory: Path, capsys: py
     words = (
         "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --vocab-size 99"
     )
+    added = payload(run_directory, capsys, "--", *words.split())["views"][0]["estimate"]
     view["rank"]["fingerprint"]["command_line"] = ["pretrain.py", *words.split()]
-    rows = {row["name"]: row for row in estimate.of_view(view) or []}
+    assert added == comparison.of_view(view)
+    rows = {row["name"]: row for row in comparison.of_view(view) or []}
     assert rows["peak"]["measured"] == view["rank"]["devices"][0]["peak"]["live_bytes"]
     assert rows["peak"]["estimate"] > 0
 
@@ -152,3 +154,24 @@ def test_a_broken_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "trace" / "rank00000.trace").write_text("no trace")
     assert cli.main(["report", str(tmp_path), "--json"]) == 1
     assert "rank00000.trace" in capsys.readouterr().err
+
+
+def test_state_is_shared_among_replicas_alone(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace" / "rank00000.trace"
+    trace.parent.mkdir()
+    shutil.copy(run_directory / "trace" / "rank00000.trace", trace)
+
+    def shared() -> list[str]:
+        rows = payload(tmp_path, capsys)["views"][0]["advice"][0]
+        return [row["what"] for row in rows if "share" in row["what"]]
+
+    def split(pipeline: int, data: int) -> None:
+        sizes = (1, pipeline, 1, 1, data)
+        _coordinates.write(tmp_path, 0, _coordinates.Coordinates(0, 0, 0, 0, 0, sizes))
+
+    split(pipeline=2, data=1)
+    assert shared() == []
+    split(pipeline=1, data=4)
+    assert any("among 4 ranks" in what for what in shared())

@@ -30,7 +30,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import collect, select
-    from stalloc.report.estimate import EstimateError, compare, estimate, parse
+    from stalloc.report.comparison import compare
+    from stalloc.report.estimate import EstimateError, estimate, parse
 
     try:
         view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (collect.CollectError, EstimateError) as error:
         print(f"stalloc estimate: {error}", file=sys.stderr)
         return 1
-    rows = compare(result, view)
+    rows = compare(config, result, view)
     if arguments.json:
         told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
         print(json.dumps(told))
@@ -63,14 +64,18 @@ def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
 
     print(f"pipeline stage {stage}, {parameters / 1e9:.3f} G parameters\n")
 
-    def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    def cells(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
         if row["measured"] is None:
-            return row["name"], size(row["estimate"]), "-", "-"
+            return row["name"], size(row["estimate"]), "-", "-", row["why"]
         off = row["estimate"] - row["measured"]
         share = f" ({100 * off / row['measured']:+.1f} %)" if row["measured"] else ""
-        return row["name"], size(row["estimate"]), size(row["measured"]), text.signed(size(abs(off)), off) + share
+        return (
+            row["name"],
+            size(row["estimate"]),
+            size(row["measured"]),
+            text.signed(size(abs(off)), off) + share,
+            row["why"],
+        )
 
-    print(
-        text.table(("", "estimate", "measured at the peak", "estimate - measured"), [cells(row) for row in rows]),
-        end="",
-    )
+    header = ("", "estimate", "measured at the peak", "estimate - measured", "what it is")
+    print(text.table(header, [cells(row) for row in rows], text_columns=(0, 4)), end="")

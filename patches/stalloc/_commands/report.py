@@ -16,7 +16,8 @@ _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
 of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
 (one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
-runtime_report.md and memory.log (totals by class where phases begin). The others print.
+runtime_report.md and memory.log (totals by class where phases begin). The others print. Options of Megatron-LM that the
+traced command line lacks stand behind -- (for the estimate).
 """
 
 
@@ -89,7 +90,7 @@ def _render(arguments: argparse.Namespace) -> str:
     wanted = highest if rank is None else rank
     details = [view for view in views if arguments.all or view["rank"]["rank"] == wanted]
     for view in details:
-        _complete(view, arguments.tokens)
+        _complete(view, arguments)
     payload = {"ranks": ranks, "views": details}
     title = f"Memory of {directory.resolve().name}"
     if arguments.form == "md":
@@ -112,11 +113,13 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[
     return rows
 
 
-def _complete(view: dict[str, Any], directory: Optional[Path]) -> None:
+def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
-    from stalloc.report import advice, estimate, figures, findings, tokens
+    from stalloc.report import advice, comparison, figures, findings, tokens
 
-    view["estimate"] = estimate.of_view(view)
+    directory = arguments.tokens
+    view["added_options"] = arguments.program
+    view["estimate"] = comparison.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
     known = tokens.read_tokens(directory, view["rank"]["rank"]) if directory is not None else {}
@@ -133,7 +136,7 @@ def _write_ranks(arguments: argparse.Namespace) -> int:
     views = collect.views(collect.find_ranks(directory))
     ranks = _rank_rows(views, arguments.tokens)
     for view in views:
-        _complete(view, arguments.tokens)
+        _complete(view, arguments)
         folder = (arguments.output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
         title = f"Memory of {directory.resolve().name}, rank {view['rank']['rank']}"
         write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())

@@ -72,7 +72,7 @@ class _Played:
     ) -> None:
         self._drawn = view["devices"][index]
         self._configuration = configuration
-        self._ranks = gpus or max(1, view["rank"]["fingerprint"]["world_size"])
+        self._ranks: int = gpus or view["replicas"]
         self._bus = bus
         self._forward = _forward_shares(self._drawn)
         self._iteration_ns = _iteration_ns(self._drawn)

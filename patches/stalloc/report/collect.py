@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _library
+from stalloc import _coordinates, _library
 from stalloc.report import wrappers
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
@@ -52,14 +52,19 @@ def find_ranks(directory: Path) -> list[RankFiles]:
 def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     """All that a report shows of one rank (keys: planner/README.md). `summary` is what the last run left, or None.
 
+    `replicas`: how many ranks have the same part of the model, so that they could share its state.
+
     `options`: for `stalloc-planner report`.
 
     Raises:
         CollectError: the planner is missing or refuses a file; the text has its words.
     """
+    replicas = _replicas(files)
+    known = [] if replicas is None else [f"--ranks={replicas}"]  # an option that is given once more overrules it
     result: dict[str, Any] = run_planner(
-        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *options]
+        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *known, *options]
     )
+    result["replicas"] = replicas or max(1, result["rank"]["fingerprint"]["world_size"])
     for device in result["devices"]:
         wrappers.unwrap(device)
     result["summary"] = _read_summary(files.summary)
@@ -82,6 +87,20 @@ def run_planner(arguments: Sequence[str]) -> Any:
     if done.returncode != 0:
         raise CollectError(done.stderr.decode("utf-8", "replace").strip() or f"{planner} failed: {done.returncode}")
     return json.loads(done.stdout)
+
+
+def _replicas(files: RankFiles) -> Optional[int]:
+    """Data and context parallelism share weights; None where no coordinates lie beside the trace."""
+    if files.trace.parent.name != "trace":
+        return None
+    try:
+        known = _coordinates.read_all(files.trace.parents[1]).get(files.rank)
+    except ValueError as error:
+        raise CollectError(str(error)) from error
+    if known is None:
+        return None
+    _, _, context, _, data = known.sizes
+    return max(1, context * data)
 
 
 def _if_there(path: Path) -> Optional[Path]:

@@ -1,10 +1,10 @@
 """What a Megatron-LM configuration should need on one rank, from formulas. Bytes.
 
-Weights, gradients and optimizer state are counted parameter by parameter. Activations are those of Korthikanti et al.,
-"Reducing Activation Recomputation in Large Transformer Models" (2205.05198), term by term for a layer, so that other
-shapes than the paper's (grouped queries, gated units, experts, fused attention) can be counted; micro-batches in flight
-are those of the 1F1B schedule and of its interleaved form (Narayanan et al., 2104.04473). Left out: workspaces,
-communication buffers, temporaries of kernels.
+Weights, gradients and optimizer state are counted parameter by parameter, activations operation by operation
+(layer_tape.py), so that other shapes than the papers' (grouped queries, gated units, experts, fused attention) can be
+counted; micro-batches in flight are those of the 1F1B schedule and of its interleaved form (Narayanan et al.,
+2104.04473). The peak is where a layer's backward, or that of the loss, has most besides. Left out: messages between
+pipeline stages, buckets of communication, temporaries of forward passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from stalloc.report import layer_tape
+
 _WEIGHT, _MASTER, _MOMENTS = 2, 4, 8  # bytes a parameter: bf16 or fp16; fp32 copy; two fp32 moments
+
+# torch's cuBLAS workspaces (at::cuda::getChosenWorkspaceSize): one for the thread of the forward pass, one for that of
+# the backward pass. What it takes from Hopper on; on older devices each has 8 MiB.
+_WORKSPACES = 2 * (32 << 20)
 
 
 class EstimateError(Exception):
@@ -42,6 +48,7 @@ class Configuration:
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     fused_attention: bool = True
+    attention_softmax_in_fp32: bool = False
     learned_positions: int = 0  # rows of the table of position embeddings
     rotary: bool = False
     tensor_model_parallel_size: int = 1
@@ -80,6 +87,15 @@ class Configuration:
 
 
 @dataclasses.dataclass(frozen=True)
+class Moment:
+    """Where the peak may be, on top of the layers in flight."""
+
+    where: str
+    activations: int  # kept besides; less than 0: of those in flight some are gone
+    temporaries: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Estimate:
     """Of one rank. `parameters`: how many it holds."""
 
@@ -87,13 +103,19 @@ class Estimate:
     weights: int
     gradients: int
     optimizer_state: int
-    activations: int
+    activations: int  # of the layers in flight, as their forward passes leave them
+    layers_in_flight: float
     logits: int  # of the last stage, while the loss is computed
-    layers_in_flight: float  # layers whose activations are alive at once
+    buffers: int  # that stay: scores of attention that is not fused, cuBLAS workspaces
+    peak: Moment
+
+    @property
+    def state(self) -> int:
+        return self.weights + self.gradients + self.optimizer_state
 
     @property
     def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer_state + self.activations + self.logits
+        return self.state + self.activations + self.peak.activations + self.peak.temporaries + self.buffers
 
 
 def estimate(config: Configuration) -> Estimate:
@@ -112,8 +134,10 @@ def estimate(config: Configuration) -> Estimate:
         gradients=gradient * (dense + experts),
         optimizer_state=state * dense // shards + state * experts // expert_shards,
         activations=round(layers * _layer_activations(config)) + round(_recompute_scratch(config)),
-        logits=_logits(config),
         layers_in_flight=layers,
+        logits=_logits(config),
+        buffers=_WORKSPACES + _score_buffer(config),
+        peak=_peak(config),
     )
 
 
@@ -170,36 +194,20 @@ def _layer_activations(config: Configuration) -> float:
     kept = 2 * config.hidden_size * _tokens(config) / spread
     if config.recompute_method == "uniform":
         kept /= config.recompute_num_layers
-    return recomputed * kept + (1 - recomputed) * _whole_layer(config)
-
-
-def _whole_layer(config: Configuration) -> float:
-    tensor, hidden = config.tensor_model_parallel_size, config.hidden_size
-    spread = tensor if config.sequence_parallel else 1
-    heads, groups, channels = config.num_attention_heads, config.num_query_groups, config.kv_channels
-    masks = 2 * hidden if config.hidden_dropout > 0 else 0
-    # What is whole on every rank unless the sequence is spread: inputs of both norms, their outputs, dropout masks.
-    common = (4 * 2 * hidden + masks) / spread
-    attention = (2 * (heads + 2 * groups) * channels + 2 * heads * channels) / tensor
-    if config.rotary:  # rotated queries and keys, beside the projection that values are a view of
-        attention += 2 * (heads + groups) * channels / tensor
-    if config.fused_attention:
-        attention += 4 * heads / tensor  # one fp32 statistic a row
-    else:  # scores, and with dropout their mask and what is left of them
-        attention += (5 if config.attention_dropout > 0 else 2) * heads * config.seq_length / tensor
-    gate = 2 if config.swiglu else 1
-    if config.num_experts:
-        routed = config.moe_router_topk * (2 * hidden + 2 * (gate + 1) * config.moe_ffn_hidden_size + 2 * hidden)
-        shared = 2 * (gate + 1) * config.moe_shared_expert_intermediate_size
-        mlp = (routed + shared) / tensor + 4 * config.num_experts
-    else:
-        mlp = 2 * (gate + 1) * config.ffn_hidden_size / tensor
-    return _tokens(config) * (common + attention + mlp)
+    return recomputed * kept + (1 - recomputed) * layer_tape.kept(config)
 
 
 def _recompute_scratch(config: Configuration) -> float:
-    """While a layer is made again, all of it is there once."""
-    return _whole_layer(config) if _recomputed_layers(config) > 0 else 0.0
+    """While a layer is made again, all of it is there once; not beside layers of its chunk that were kept."""
+    return layer_tape.kept(config) if _recomputed_layers(config) == 1 else 0.0
+
+
+def _score_buffer(config: Configuration) -> int:
+    """Into which all layers multiply queries and keys, one after the other."""
+    if config.fused_attention:
+        return 0
+    elements = config.num_attention_heads * config.seq_length // config.tensor_model_parallel_size
+    return 2 * _tokens(config) * elements
 
 
 def _layers_in_flight(config: Configuration) -> float:
@@ -213,59 +221,37 @@ def _layers_in_flight(config: Configuration) -> float:
     return of_chunk * min(config.micro_batches * chunks, warm_up + 1)
 
 
+def _peak(config: Configuration) -> Moment:
+    layer = layer_tape.worst_moment(config)
+    moments = [
+        Moment("the end of a forward pass", 0, 0),
+        Moment(f"the backward pass of a layer's {layer.step}", -round(layer.freed), round(layer.temporaries)),
+    ]
+    if (logits := _logits(config)) > 0:
+        gradient = logits * _WEIGHT // (_WEIGHT + _MASTER)
+        moments.append(Moment("the loss", logits - gradient, gradient))
+    return max(moments, key=lambda moment: moment.activations + moment.temporaries)
+
+
 def _logits(config: Configuration) -> int:
+    """In fp32 for the loss, and in half precision: as computed, later their gradient."""
     if config.stage != config.pipeline_model_parallel_size - 1:
         return 0
     columns = _padded_vocabulary(config) // config.tensor_model_parallel_size
-    return _tokens(config) * columns * (2 + 4)  # as computed, and in fp32 for the loss
-
-
-# -- Beside a trace
-
-
-def compare(result: Estimate, view: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The estimate beside what was traced (`measured` is None where there is no trace).
-
-    Classes that the trace cannot tell apart are compared together: buffers made at set-up are weights to it.
-    """
-    state = {
-        "weights": result.weights,
-        "gradients": result.gradients,
-        "optimizer state": result.optimizer_state,
-    }
-    rest = {"activations": result.activations, "logits": result.logits}
-    rows: list[dict[str, Any]] = [{"name": name, "estimate": count, "measured": None} for name, count in state.items()]
-    rows += [{"name": name, "estimate": count, "measured": None} for name, count in rest.items()]
-    measured: dict[str, Optional[int]] = {"state": None, "rest": None, "total": None}
-    if view is not None:
-        peak = view["rank"]["devices"][0]["peak"]
-        measured["state"] = sum(peak["by_class"][name] for name in state)
-        measured["rest"] = peak["live_bytes"] - measured["state"]
-        measured["total"] = peak["live_bytes"]
-    rows += [
-        {"name": "weights, gradients and state", "estimate": sum(state.values()), "measured": measured["state"]},
-        {"name": "activations and temporaries", "estimate": sum(rest.values()), "measured": measured["rest"]},
-        {"name": "peak", "estimate": result.total, "measured": measured["total"]},
-    ]
-    return rows
-
-
-def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
-    """Of the command line that a trace was recorded with; None where that is not Megatron-LM's."""
-    fingerprint = view["rank"]["fingerprint"]
-    try:
-        return parse(fingerprint["command_line"], max(1, fingerprint["world_size"]), fingerprint["rank"])
-    except EstimateError:
-        return None
-
-
-def of_view(view: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
-    """The comparison for the command line that a trace was recorded with; None where that is not Megatron-LM's."""
-    config = configuration_of(view)
-    return None if config is None else compare(estimate(config), view)
+    return _tokens(config) * columns * (_WEIGHT + _MASTER)
 
 
 # -- From a command line
+
+
+def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
+    """Of the command line that a trace was recorded with, and `added_options`; None where that is not Megatron-LM's."""
+    fingerprint = view["rank"]["fingerprint"]
+    words = [*fingerprint["command_line"], *view.get("added_options", [])]
+    try:
+        return parse(words, max(1, fingerprint["world_size"]), fingerprint["rank"])
+    except EstimateError:
+        return None
 
 
 def parse(arguments: Sequence[str], world_size: int, rank: int) -> Configuration:
@@ -291,7 +277,8 @@ def parse(arguments: Sequence[str], world_size: int, rank: int) -> Configuration
     values["moe_ffn_hidden_size"] = known.moe_ffn_hidden_size or values["ffn_hidden_size"]
     values["kv_channels"] = known.kv_channels or known.hidden_size // known.num_attention_heads
     values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
-    values["fused_attention"] = known.attention_backend != "unfused"
+    # megatron-core's own layers multiply queries and keys, whatever backend is asked for.
+    values["fused_attention"] = known.attention_backend != "unfused" and known.transformer_impl != "local"
     learned = known.position_embedding_type == "learned_absolute"
     values["rotary"] = known.position_embedding_type == "rope"
     values["learned_positions"] = (known.max_position_embeddings or known.seq_length) if learned else 0
@@ -323,12 +310,14 @@ def _parser() -> argparse.ArgumentParser:
     for name in (
         "swiglu", "untie-embeddings-and-output-weights", "disable-bias-linear", "sequence-parallel",
         "use-distributed-optimizer", "group-query-attention", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32",
+        "attention-softmax-in-fp32",
     ):  # fmt: skip
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--normalization", default="LayerNorm")
     parser.add_argument("--hidden-dropout", type=float, default=0.1)
     parser.add_argument("--attention-dropout", type=float, default=0.1)
     parser.add_argument("--attention-backend", default="auto")
+    parser.add_argument("--transformer-impl", default="transformer_engine")
     parser.add_argument("--position-embedding-type", default="learned_absolute")
     parser.add_argument("--recompute-granularity", default="")
     parser.add_argument("--recompute-method", default="")

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _MAPPING_UNIT = 2 << 20
+LAST_RUN = "stalloc, last run"
 
 
 def size(count: float) -> str:
@@ -58,7 +59,7 @@ def _allocators(
         # Another run may have another peak: its own live bytes are the numerator.
         rows.append(
             {
-                "name": f"stalloc, last run ({measured['mode']})",
+                "name": f"{LAST_RUN} ({measured['mode']})",
                 "held_bytes": measured["held_peak_bytes"],
                 "efficiency": measured["efficiency"],
                 "how": f"measured; {measured['peak_live_bytes']} bytes live at its peak",
@@ -101,6 +102,7 @@ def rank_rows(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "expandable_segments_bytes": held["expandable_segments"],
                     "traced_bytes": held.get("as traced"),
                     "planned_bytes": held.get("stalloc, planned"),
+                    "run_bytes": next((held[name] for name in held if name.startswith(LAST_RUN)), None),
                     "requests": max((segment["requests"] for segment in segments), default=0),
                     "dynamic_bytes": max(view["devices"][index]["iterations"]["dynamic_peak"], default=0),
                 }

@@ -28,14 +28,14 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
 
 def _rank_table(ranks: Sequence[dict[str, Any]]) -> list[str]:
     def cells(row: dict[str, Any]) -> list[str]:
-        held = [row["native_bytes"], row["expandable_segments_bytes"], row["planned_bytes"]]
+        held = [row["native_bytes"], row["expandable_segments_bytes"], row["planned_bytes"], row["run_bytes"]]
         text = [size(value) if value else "-" for value in held]
         experts = [f"{row['tokens']:.0f}", f"{row['uneven']:.2f}"] if row["tokens"] is not None else ["-", "-"]
         told = [size(row["dynamic_bytes"]), *(experts if with_tokens else []), row["peak_phase"]]
         return [str(row["rank"]), size(row["peak_live_bytes"]), *text, *told]
 
     with_tokens = any(row["tokens"] is not None for row in ranks)
-    header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "dynamic, most"]
+    header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "last run held", "dynamic, most"]
     header += [*(["tokens, most", "busiest expert / mean"] if with_tokens else []), "peak in"]
     lines = _table(header, (cells(row) for row in ranks))
     if len(ranks) > 1:
@@ -68,6 +68,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     )
     lines += _advice(view, index) + _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
     lines += _iterations(view, index)
+    lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
 
 
@@ -87,6 +88,16 @@ def _iterations(view: dict[str, Any], index: int) -> list[str]:
     told = view["correlation"][index]
     tail = [] if told is None else [f"Correlation of tokens and dynamic bytes: {told:.2f}.", ""]
     return ["### What varies, by iteration", "", *_table(header, rows), *tail]
+
+
+def _estimate(view: dict[str, Any]) -> list[str]:
+    if view["estimate"] is None:
+        return []
+    rows = (
+        (row["name"], size(row["estimate"]), "-" if row["measured"] is None else size(row["measured"]), row["why"])
+        for row in view["estimate"]
+    )
+    return ["### Estimate against measured", "", *_table(["class", "estimate", "measured", "what it is"], rows)]
 
 
 def _advice(view: dict[str, Any], index: int) -> list[str]:

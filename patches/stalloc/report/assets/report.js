@@ -452,13 +452,16 @@
 
   const estimateSection = (view) => {
     if (view.estimate === null) {
-      return section("estimate", "Estimate", "The command line of the traced run is not one of Megatron-LM's, or lacks the vocabulary: stalloc estimate takes the missing options.");
+      return section("estimate", "Estimate", "The command line of the traced run is not one of Megatron-LM's, or lacks something, as the vocabulary: stalloc report DIR -- OPTIONS takes what is missing.");
     }
     const off = (row) => row.estimate - row.measured;
-    return section("estimate", "Estimate against measured", "What the configuration should need, by formulas (stalloc estimate), beside the peak of this trace. Buffers made at set-up are weights to a trace, so state is compared as a whole.",
+    const known = view.estimate.some((row) => row.name === "weights" && row.measured !== null);
+    return section("estimate", "Estimate against measured", "What the configuration should need, by formulas (stalloc estimate), beside the peak of this trace." +
+      (known ? "" : " Without names of tensors, buffers made at set-up are weights to a trace, so state is compared as a whole."),
       table([{ name: "", text: true, value: (row) => row.name }, bytesColumn("estimate", (row) => row.estimate), bytesColumn("measured", (row) => row.measured),
         { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * off(row)) / row.measured).toFixed(1)} %)` : ""}`) },
-      ], view.estimate, { sort: null, total: () => "" }));
+        { name: "what it is", text: true, wrap: true, value: (row) => row.why },
+      ], view.estimate, { sort: null, total: () => "", best: (row) => row.name === "peak" }));
   };
 
   const tokenColumns = [
@@ -506,7 +509,8 @@
         { name: "rank", value: (row) => row.rank, show: (row) => `${row.rank}${row.device > 0 ? ` (device ${row.device})` : ""}` }, bytesColumn("peak live", (row) => row.peak_live_bytes),
         { name: "against the mean", value: (row) => row.peak_live_bytes, show: (row) => `${row.peak_live_bytes >= mean ? "+" : "−"}${(100 * Math.abs(row.peak_live_bytes / mean - 1)).toFixed(1)} %` },
         bytesColumn("native holds", (row) => row.native_bytes), bytesColumn("expandable holds", (row) => row.expandable_segments_bytes),
-        bytesColumn("held when traced", (row) => row.traced_bytes), bytesColumn("plan holds", (row) => row.planned_bytes), bytesColumn("dynamic, most", (row) => row.dynamic_bytes),
+        bytesColumn("held when traced", (row) => row.traced_bytes), bytesColumn("plan holds", (row) => row.planned_bytes),
+        ...(rows.some((row) => row.run_bytes) ? [bytesColumn("last run held", (row) => row.run_bytes)] : []), bytesColumn("dynamic, most", (row) => row.dynamic_bytes),
         ...(rows.some((row) => row.tokens !== null) ? tokenColumns : []),
         { name: "requests an iteration", value: (row) => row.requests, show: (row) => count(row.requests) }, { name: "peak in", text: true, value: (row) => row.peak_phase },
       ], rows, { sort: null, total: () => "" }), rows.length > 1 ? box : null);
