@@ -26,6 +26,7 @@ constexpr std::size_t kPeakGroups = 5000;
 constexpr std::size_t kTopGroups = 250;
 constexpr std::size_t kPhaseRows = 5000;
 constexpr std::size_t kNamesOfBlock = 10'000;
+constexpr std::size_t kStackTexts = 2000;  // of one or two KiB each
 
 constexpr std::size_t kClasses = static_cast<std::size_t>(MemoryClass::kCount);
 
@@ -182,7 +183,10 @@ class ViewWriter {
   void WriteStacks() {
     json_.Key("stacks").BeginObject();
     Column("call_site", stacks_.stacks(), [&](std::uint32_t stack) { return facts_.calls.Site(stack); });
-    Column("calls", stacks_.stacks(), [&](std::uint32_t stack) { return facts_.calls.Stack(stack); });
+    std::size_t written = 0;
+    Column("calls", stacks_.stacks(), [&](std::uint32_t stack) {
+      return written++ < kStackTexts ? facts_.calls.Stack(stack) : facts_.calls.Site(stack);
+    });
     json_.EndObject();
   }
 
