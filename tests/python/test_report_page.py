@@ -207,6 +207,7 @@ def test_two_runs_lie_over_each_other(browser: Any, report: Path, tmp_path: Path
         assert place == sorted(place)
         assert -1 <= place[0] < 0, "the set-up"
         assert 3 < place[-1] <= 4, "four iterations"
+    assert opened.page.locator("h1").inner_text() == "rank00000 and rank00001"
     assert opened.page.locator("#blocks tbody tr").count() > 0
     opened.page.get_by_role("button", name="dark").click()
     opened.settle()

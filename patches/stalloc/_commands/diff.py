@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
         views = [select.view_of(path, arguments.rank) for path in paths]
         found = difference(*views)
         if arguments.html is not None:
-            found["curves"] = [curve(view, str(path)) for view, path in zip(views, paths)]
-            title = f"{arguments.before} and {arguments.after}"
+            names = _names(*paths)
+            found["curves"] = [curve(view, name) for view, name in zip(views, names)]
+            title = " and ".join(names)
             write_whole(arguments.html, page.render({"difference": found}, title).encode())
             print(arguments.html)
             return 0
@@ -49,6 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(found)
     return 0
+
+
+def _names(*paths: Path) -> list[str]:
+    """In what they differ: the ends of the paths behind the folder that holds both."""
+    whole = [path.resolve() for path in paths]
+    common = Path(os.path.commonpath([path.parent for path in whole]))
+    return [str(path.relative_to(common).with_suffix("")) for path in whole]
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -230,9 +230,11 @@
     tensor: device.peak.name[i], kind: device.peak.tensor[i], names: device.peak.names[i], ...called(device, device.peak.stack[i]),
   }));
   const called = (device, stack) => ({ site: device.stacks.call_site[stack], calls: device.stacks.calls[stack] });
+  // "weight" of "blocks.0.up.weight" beside the layer "blocks.0.up".
+  const ownName = (row) => (!row.names && row.layer && row.tensor.startsWith(`${row.layer}.`) ? row.tensor.slice(row.layer.length + 1) : row.tensor);
   // Where the trace knows names or stacks. A block can hold many tensors: all are in the tip, and are searched.
   const tensorColumn = (rows) => (rows.some((row) => row.tensor)
-    ? [{ name: "tensor", text: true, long: true, value: (row) => row.tensor || "–", title: (row) => tipped(row.names || row.tensor), searched: (row) => `${row.kind ?? ""} ${row.names || row.tensor}` }] : []);
+    ? [{ name: "tensor", text: true, long: true, value: (row) => ownName(row) || "–", title: (row) => tipped(row.names || row.tensor), searched: (row) => `${row.kind ?? ""} ${row.names || row.tensor}` }] : []);
   const siteColumn = (rows) => (rows.some((row) => row.site)
     ? [{ name: "call site", text: true, long: true, value: (row) => row.site || "–", title: (row) => tipped(row.calls), searched: (row) => row.calls }] : []);
   const layerColumn = (device) => (device.layers.length > 1 ? [{ name: "layer", text: true, long: true, value: (row) => row.layer || "–", title: (row) => row.layer }] : []);
