@@ -57,7 +57,7 @@ def _names(*paths: Path) -> list[str]:
     """In what they differ: the ends of the paths behind the folder that holds both."""
     whole = [path.resolve() for path in paths]
     common = Path(os.path.commonpath([path.parent for path in whole]))
-    return [str(path.relative_to(common).with_suffix("")) for path in whole]
+    return [str(path.relative_to(common)).removesuffix(".trace") for path in whole]
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """memory.log, in the layout of InternEvo's SimpleMemoryProfiler: totals by class over time, and the peak's layout.
 
-The points are the beginnings of phases. MB are 2^20 bytes, as there. The optimizer's copy of the parameters counts as its
-state: a trace with names of tensors knows it, by lifetimes alone it looks like weights where it was made with them. So
-os_params_memory is 0. activation_memory is whatever else is live.
+The points are the beginnings of phases. MB are 2^20 bytes, as there. The optimizer's copy of the parameters counts as
+its state: a trace with names of tensors knows it, by lifetimes alone it looks like weights where it was made with them.
+So os_params_memory is 0. activation_memory is whatever else is live.
 """
 
 from __future__ import annotations
