@@ -58,7 +58,7 @@ Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
   return released;
 }
 
-bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept {
+bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept {
   const std::lock_guard lock(mutex_);
   const Offset end = offset + bytes;
   const Bytes missing = Missing(offset, end).bytes;
@@ -66,6 +66,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept {
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (arena_.mapped_bytes() + missing <= most_ && BackByMapping(offset, end)) return true;
   if (moves_left_.load(std::memory_order_relaxed) > 0 && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
+  if (!may_grow) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now);  // the device is full
   return BackByMapping(offset, end);

@@ -19,6 +19,9 @@
 // synchronisation and some 70 us for each chunk: it must be worth kLeastWorth of the arena, and no iteration makes more
 // than kMostMoves; where the device is full it is worth anything.
 //
+// Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an
+// iteration's peak no chunk is idle, but gaps between blocks are (0.4 % of a recorded run with 16 experts).
+//
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
 //
@@ -74,7 +77,7 @@ class IdleChunks final : public ArenaBacking {
   // Unmaps the chunks that lie wholly in `idle`, for good, and tells the listener; bytes. REQUIRES: as
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
-  bool Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept override;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept override;
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
   void TryAgain() noexcept {
     too_much_.store(kNothingFailed, std::memory_order_relaxed);

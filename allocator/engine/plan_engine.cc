@@ -56,7 +56,7 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   Observations::Stamp stamp = 0;
   MissReason reason = FindPlace(requested, place, entry, stamp);
   const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-  if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, lock);
+  if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, entry, stream, lock);
   if (reason == MissReason::kNone) {
     StreamBinding& binding = bindings[place.stream];
     if (stream == binding.handle() && occupancy.LastIn(place.granule, place.granule + granules) == nullptr) {
@@ -136,18 +136,28 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
   return needs.Add(binding.home(), binding.settled() ? clocks.NewStamp() : binding.until());
 }
 
-// Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again.
-[[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept {
+// Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that
+// is mapped is better than to hold more.
+[[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, std::int32_t entry,
+                                                      StreamHandle stream, Lock& lock) noexcept {
   const std::uint32_t end = place.granule + granules;
   if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
-  const std::uint64_t now = cursor.PositionOf(matcher.cursor());
-  lock.unlock();
-  const bool backed = backing->Back(Offset{place.granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now);
-  lock.lock();
+  bool backed = AskBacking(place.granule, granules, false, lock);
+  if (!backed && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, true, lock);
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
+}
+
+// The lock is open meanwhile.
+bool PlanEngine::Impl::AskBacking(std::uint32_t granule, std::uint32_t granules, bool may_grow, Lock& lock) noexcept {
+  const std::uint64_t now = cursor.PositionOf(matcher.cursor());
+  lock.unlock();
+  const bool backed =
+      backing->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_grow);
+  lock.lock();
+  return backed;
 }
 
 // From now on the blocks of this stream leave a trace at their frees.

@@ -40,8 +40,9 @@ class ArenaBacking {
   virtual ~ArenaBacking() = default;
   // Called without the engine's lock when a request needs bytes that are withdrawn or above what is mapped. True: they
   // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
-  // cycle. Thread-safe, noexcept; may call the driver.
-  virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now) noexcept = 0;
+  // cycle. `may_grow`: more may be taken from the device than was held at any time. Thread-safe, noexcept; may call the
+  // driver.
+  virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept = 0;
 };
 
 struct EngineStats {

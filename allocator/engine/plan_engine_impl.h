@@ -44,7 +44,9 @@ struct PlanEngine::Impl {
   [[nodiscard]] bool OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
                                     std::uint64_t& hits, Lock& lock) noexcept;
   void ForgetPrivacyOf(StreamIndex home) noexcept;
-  [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, Lock& lock) noexcept;
+  [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, std::int32_t entry, StreamHandle stream,
+                                  Lock& lock) noexcept;
+  [[nodiscard]] bool AskBacking(std::uint32_t granule, std::uint32_t granules, bool may_grow, Lock& lock) noexcept;
   void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
               Observations::Stamp stamp = 0) noexcept;
   void Vacate(LiveRecord& block) noexcept;
@@ -57,7 +59,8 @@ struct PlanEngine::Impl {
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
-  [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
+  [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) const noexcept;
+  [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
 

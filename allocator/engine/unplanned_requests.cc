@@ -86,9 +86,24 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
 }
 
 // Without a driver call.
-std::uint32_t PlanEngine::Impl::FindMapped(const DynamicSpace::Request& request) const noexcept {
-  const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
-  return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
+std::uint32_t PlanEngine::Impl::FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) const noexcept {
+  for (const IdleGaps::Window window : {room.idle, room.open}) {
+    request.window = window;
+    for (const auto cost : {DynamicSpace::Cost::kNothing, DynamicSpace::Cost::kWaiting}) {
+      const std::uint32_t granule = dynamic.Find(request, cost);
+      if (granule != DynamicSpace::kNone) return granule;
+    }
+    if (room.open.empty()) break;
+  }
+  return DynamicSpace::kNone;
+}
+
+// For a request of the entry, whose slot is not mapped.
+bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept {
+  const DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
+  if (request.stream == kNoStream || !dynamic.Takes(granules) || cursor.script() == nullptr) return false;
+  if (entry >= cursor.script()->index().size()) return false;  // the lock was open, and the script is another by now
+  return FindMapped(request, RoomFor(entry, granules, MissReason::kUnbacked)) != DynamicSpace::kNone;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
@@ -97,23 +112,13 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
   if (request.stream == kNoStream) return DynamicSpace::kNone;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   for (int tries = 0; tries < kTries; ++tries) {
-    for (const IdleGaps::Window window : {room.idle, room.open}) {
-      request.window = window;
-      const std::uint32_t granule = FindMapped(request);
-      if (granule != DynamicSpace::kNone) return granule;
-      if (room.open.empty()) break;
-    }
+    std::uint32_t granule = FindMapped(request, room);
+    if (granule != DynamicSpace::kNone) return granule;
     request.window = room.idle;
-    std::uint32_t granule = DynamicSpace::kNone;
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
-    const std::uint64_t now = cursor.PositionOf(matcher.cursor());
-    lock.unlock();
-    const bool backed =
-        backing->Back(Offset{granule} * kBlockAlignment, Bytes{request.granules} * kBlockAlignment, now);
-    lock.lock();
-    if (!backed || !active.load(std::memory_order_relaxed)) break;
+    if (!AskBacking(granule, request.granules, true, lock) || !active.load(std::memory_order_relaxed)) break;
   }
   return DynamicSpace::kNone;
 }

@@ -160,6 +160,8 @@ class Replayer {
     for (std::size_t i = 0; i < kMissReasons; ++i) {
       result_.misses[i] = stats.engine.misses[i] - before_.engine.misses[i];
     }
+    result_.moves = stats.lent.times_moved - before_.lent.times_moved;
+    result_.moved_bytes = stats.lent.moved_bytes - before_.lent.moved_bytes;
     result_.peak_live_bytes = PeakLiveBytes(run_, 0, run_.steps.size());
     result_.arena_bytes = bed_.arena_bytes();
     result_.upstream_bytes = bed_.upstream_bytes();

@@ -44,6 +44,8 @@ struct Replayed {
   Bytes arena_bytes = 0;                     // mapped in the end
   Bytes upstream_bytes = 0;                  // held in the end
   std::vector<Growth> growths{};
+  std::uint64_t moves = 0;  // requests that idle chunks of the arena were moved for
+  Bytes moved_bytes = 0;    // of those chunks
   std::array<std::uint64_t, kServedKinds> requests{};
   std::array<Bytes, kServedKinds> bytes{};  // sums of rounded sizes
   std::array<std::uint64_t, kMissReasons> misses{};

@@ -59,7 +59,7 @@ class Growth : public ArenaBacking {
     engine_ = &engine;
     engine.SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool /*may_grow*/) noexcept override {
     ++asked_;
     if (RoundUp(offset + bytes, kUnit) > most_) return false;
     mapped_ = RoundUp(offset + bytes, kUnit);

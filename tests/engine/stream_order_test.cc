@@ -77,7 +77,7 @@ class Growth final : public ArenaBacking {
     engine_ = engine;
     engine->SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool /*may_grow*/) noexcept override {
     const std::lock_guard lock(mutex_);
     mapped_ = std::max(mapped_, offset + bytes);
     engine_->Extend(mapped_);

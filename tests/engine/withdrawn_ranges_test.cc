@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "allocator/engine/plan_engine.h"
@@ -100,14 +101,15 @@ Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 
 class FakeBacking final : public ArenaBacking {
  public:
   explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/) noexcept override {
-    asked.push_back(offset);
-    if (!answer) return false;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool may_grow) noexcept override {
+    asked.emplace_back(offset, may_grow);
+    if (!answer || (full && !may_grow)) return false;
     engine_.Restore(offset, bytes);
     return true;
   }
   bool answer = true;
-  std::vector<Offset> asked;
+  bool full = false;  // only by growth
+  std::vector<std::pair<Offset, bool>> asked;
 
  private:
   PlanEngine& engine_;
@@ -146,14 +148,34 @@ TEST(WithdrawTest, TheBackingIsAskedForWhatARequestNeeds) {
   EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
   backing.answer = false;
   EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
-  EXPECT_EQ(backing.asked, (std::vector<Offset>{0, kMiB}));
+  EXPECT_EQ(backing.asked, (std::vector<std::pair<Offset, bool>>{{0, false}, {kMiB, false}, {kMiB, true}}));
   EXPECT_EQ(engine.Stats().live_bytes, kMiB);
+}
+
+TEST(WithdrawTest, MappedRoomBesideASlotIsTakenBeforeTheArenaGrows) {
+  DevicePlan plan = TwoBlocks();
+  for (Entry& entry : plan.cycle[0].entries) entry.expected_life = 1;
+  PlanEngine engine(plan, kBase, nullptr, {.limit_bytes = 2 * kMiB, .mapped_bytes = 2 * kMiB, .least_bytes = 1});
+  FakeBacking backing(engine);
+  backing.full = true;
+  engine.SetBacking(&backing);
+  ASSERT_TRUE(engine.Withdraw(kMiB, kMiB));
+  engine.OnMark(Iteration());
+  ASSERT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  engine.Free(kBase);
+  const PlanEngine::Allocation second = engine.Allocate(kMiB, 0);
+  EXPECT_EQ(second.pointer, kBase) << "the first slot is idle until the next iteration";
+  EXPECT_EQ(second.reason, MissReason::kUnbacked);
+  EXPECT_EQ(backing.asked, (std::vector<std::pair<Offset, bool>>{{kMiB, false}}));
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase + kMiB) << "nothing else is idle";
+  EXPECT_TRUE(backing.asked.back().second);
 }
 
 TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
   PlanEngine engine(TwoBlocks(), kBase, nullptr);
   struct Liar final : ArenaBacking {
-    bool Back(Offset, Bytes, std::uint64_t) noexcept override { return true; }
+    bool Back(Offset, Bytes, std::uint64_t, bool) noexcept override { return true; }
   } liar;
   engine.SetBacking(&liar);
   ASSERT_TRUE(engine.Withdraw(0, kMiB));
