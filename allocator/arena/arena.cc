@@ -1,6 +1,8 @@
 #include "allocator/arena/arena.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace stalloc {
 namespace {
@@ -85,6 +87,7 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
 }
 
 DriverStatus Arena::MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept {
+  const Offset first = begin;
   while (begin < end) {
     // The last chunk takes the remainder along: a small handle helps nobody.
     const Bytes bytes = end - begin < 2 * chunk_bytes_ ? end - begin : chunk_bytes_;
@@ -95,7 +98,7 @@ DriverStatus Arena::MapRange(Offset begin, Offset end, std::vector<Chunk>* added
     added->push_back(chunk);
     begin += bytes;
   }
-  return {};
+  return driver_.SetAccess(base_ + first, end - first);
 }
 
 DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept {
@@ -104,7 +107,7 @@ DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept 
   if (!status.ok()) {
     return status;
   }
-  status = Put(offset, bytes, chunk->handle);
+  status = driver_.Map(base_ + offset, bytes, chunk->handle);
   if (!status.ok()) {
     (void)driver_.Release(chunk->handle);
   }
@@ -130,6 +133,22 @@ bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
   // A handle that cannot be released is beyond help; its addresses are free in any case.
   (void)driver_.Release(chunk.handle);
   return true;
+}
+
+void Arena::UnmapRun(std::span<const Chunk> run, std::vector<Chunk>* kept) noexcept {
+  const Offset begin = run.front().offset;
+  const Offset end = run.back().offset + run.back().bytes;
+  if (run.size() > 1 && driver_.Unmap(base_ + begin, end - begin).ok()) {
+    for (const Chunk& chunk : run) {
+      (void)driver_.Release(chunk.handle);
+    }
+    return;
+  }
+  for (const Chunk& chunk : run) {
+    if (!UnmapChunk(chunk)) {
+      kept->push_back(chunk);
+    }
+  }
 }
 
 DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept {
@@ -169,16 +188,24 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
     return chunk.offset + chunk.bytes <= next->offset + next->bytes;
   };
   const std::lock_guard lock(mutex_);
-  Bytes given_back = 0;
-  std::erase_if(chunks_, [&](const Chunk& chunk) {
-    if (!inside(chunk) || !UnmapChunk(chunk)) {
-      return false;
+  const Bytes before = mapped_bytes_.load(std::memory_order_relaxed);
+  std::vector<Chunk> kept;
+  for (auto first = chunks_.begin(); first != chunks_.end();) {
+    auto last = first;
+    while (last != chunks_.end() && inside(*last) &&
+           (last == first || std::prev(last)->offset + std::prev(last)->bytes == last->offset)) {
+      ++last;
     }
-    given_back += chunk.bytes;
-    return true;
-  });
+    if (last == first) {
+      kept.push_back(*first++);
+    } else {
+      UnmapRun({first, last}, &kept);
+      first = last;
+    }
+  }
+  chunks_ = std::move(kept);
   UpdateTotals();
-  return given_back;
+  return before - mapped_bytes_.load(std::memory_order_relaxed);
 }
 
 std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {

@@ -90,11 +90,15 @@ class Arena {
 
   Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
 
-  // Appends chunks that back [begin, end) to `added`; those made before a failure stay in it.
+  // Appends chunks that back [begin, end) to `added`; those made before a failure stay in it. One call makes all
+  // usable: of chunks of some MiB it costs the most.
   DriverStatus MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept;
+  // Not usable yet.
   DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
   // False when the driver refuses; the chunk is then as before.
   bool UnmapChunk(const Chunk& chunk) noexcept;
+  // The same of chunks that touch each other, by one call if the driver takes it; appends those that stay to `kept`.
+  void UnmapRun(std::span<const Chunk> run, std::vector<Chunk>* kept) noexcept;
   // Maps a handle and makes it usable; nothing changes on failure.
   DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
   // False: the chunk is where it was, or `*lost`.

@@ -13,6 +13,9 @@
 //       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
 //                                                  =>           lent        lent    lent  ( the block )
 //
+// What an emptied cache took is mapped again in runs of kRun chunks, for calls cost, not bytes: those above the one
+// that is needed are needed soon, too.
+//
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
 // later. Below what was held before, chunks are mapped and not moved: that costs no memory either. A move costs that
@@ -98,6 +101,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes UnmappedIn(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
+  [[nodiscard]] Arena::Range WithNeighbours(const Arena::Range& missing) const noexcept;
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept;
   [[nodiscard]] std::vector<Offset> Lacking(Offset offset, Offset end) const noexcept;
@@ -116,6 +120,7 @@ class IdleChunks final : public ArenaBacking {
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
+  static constexpr std::size_t kRun = 32;
   static constexpr int kMostMoves = 24;
   static constexpr Bytes kLeastWorth = 512;      // a part of the arena
   std::atomic<int> moves_left_{kMostMoves};      // in this iteration

@@ -111,7 +111,7 @@ TEST_F(ArenaTest, EveryFailedStepOfAGrowthRollsBack) {
     *At(*arena, 0) = 77;
     const auto before = driver_.counts();
     driver_.FailCall(n);
-    const DriverStatus status = arena->GrowTo(5 * kGiB);  // four chunks: twelve calls
+    const DriverStatus status = arena->GrowTo(5 * kGiB);  // four chunks: nine calls
     fired = driver_.fired();
     driver_.FailNothing();
     ASSERT_EQ(status.ok(), !fired) << "call " << n;
@@ -123,7 +123,7 @@ TEST_F(ArenaTest, EveryFailedStepOfAGrowthRollsBack) {
     *At(*arena, 5 * kGiB - 1) = 1;
     EXPECT_EQ(*At(*arena, 0), 77);
   }
-  EXPECT_EQ(n, 13u) << "twelve calls failed one by one, then none";
+  EXPECT_EQ(n, 10u) << "nine calls failed one by one, then none";
   EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
   EXPECT_EQ(host_->GetCounts().handles, 0u);
 }
@@ -146,7 +146,7 @@ TEST_F(ArenaTest, EveryFailedStepOfEnsureMappedRollsBack) {
     }
     EXPECT_EQ(arena->mapped_bytes(), 4 * kGiB);
   }
-  EXPECT_EQ(n, 10u);
+  EXPECT_EQ(n, 9u);
   EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
 }
 
