@@ -20,6 +20,7 @@ from stalloc._commands.export import dump_lines
 from stalloc.snapshot import iterations
 from stalloc.snapshot.phases import find_marks
 from stalloc.snapshot.read import SnapshotError, parse, read_snapshot
+from synthetic_runs import synthesize
 
 DATA = Path(__file__).resolve().parent / "data"
 BASE = 0x7000_0000_0000
@@ -243,6 +244,28 @@ def test_a_snapshot_exported_and_imported_has_the_same_lifetimes(trace: Path, tm
     assert cli.main(["import", str(file), "-o", str(again), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["iterations"] == 3
     assert lifetimes(again / "trace" / "rank00000.trace") == lifetimes(trace)
+
+
+def test_passes_of_micro_batches_come_back_from_a_snapshot(build: Path, tmp_path: Path, capsys: Any) -> None:
+    """Of an interleaved pipeline, marks in the same microsecond as events included."""
+    pipeline = synthesize(
+        tmp_path, build, "--layers=8", "--stages=2", "--chunks=2", "--micro-batches=4", "--iterations=3", "--state=full"
+    )
+    again = tmp_path / "again"
+    assert cli.main(["import", str(exported(pipeline, "snapshot", tmp_path)), "-o", str(again)]) == 0
+    capsys.readouterr()
+    told = []
+    for file in (pipeline, again / "trace" / "rank00000.trace"):
+        report = subprocess.run([str(build / "stalloc-planner"), "report", str(file), "--json"], stdout=-1, check=True)
+        device = json.loads(report.stdout)["devices"][0]
+        phases = device["phases"]
+        busy = [at for at, requests in enumerate(phases["requests"]) if requests]
+        told.append(
+            [[phases[column][at] for at in busy] for column in ("name", "requests", "peak_live", "begin_live")]
+            + [device["peak"]["at_phase"]]
+        )
+    assert told[0] == told[1]
+    assert any("chunk 1" in name for name in told[0][0])
 
 
 def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ Record some iterations in the training script, without stalloc:
 then:  stalloc import run.pickle --output run1 && stalloc plan run1 && stalloc report run1
 
 Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#, else from the period
-with which requests repeat. Python stacks, where the history has them, tell forward, backward and optimizer apart.
+with which requests repeat. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk) and "optimizer" tell passes; without
+them Python stacks do, where the history has them.
 """
 
 

@@ -19,7 +19,7 @@ def event_lines(snapshot: Snapshot, marks: Sequence[Mark], rank: int = 0) -> Ite
     for at, event in enumerate(snapshot.events):
         time_ns = event.time_us * 1000
         while mark is not None and mark.before <= at:
-            yield f"m {mark.kind} {mark.edge} {mark.which} 0 {mark.index} {time_ns}\n"
+            yield f"m {mark.kind} {mark.edge} {mark.which} {mark.chunk} {mark.index} {time_ns}\n"
             mark = next(following, None)
         key = (event.device, event.address)
         if event.kind == "held":

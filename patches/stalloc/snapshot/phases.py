@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Optional
@@ -13,6 +14,9 @@ from stalloc.snapshot.read import Annotation, Event, Snapshot
 _BACKWARD = frozenset({"backward", "unpack_hook", "recompute_fn", "_engine_run_backward"})
 _WITH_STACKS = 0.1  # of the requests: below it phases are not read from stacks
 _PREFERRED = ("ProfilerStep#", "iteration ", "Optimizer.step#")
+# Ranges that name a pass of a micro-batch, as stalloc export writes them: "F 0", "B 3 chunk 1".
+_PASS = re.compile(r"(?P<which>F|B|W|FB) (?P<index>\d+)(?: chunk (?P<chunk>\d+))?$")
+_OPTIMIZER = "optimizer"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Mark:
     edge: str = "begin"
     which: str = "-"  # pass
     index: int = 0
+    chunk: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +38,14 @@ class Marks:
 
 
 def find_marks(snapshot: Snapshot, annotation: Optional[str] = None) -> Marks:
-    """Iterations, and with stacks also micro-batches and optimizer.
+    """Iterations, and with ranges that name them, or with stacks, also micro-batches and optimizer.
 
     `annotation`: the beginning of the name of a record_function range that is one iteration.
     """
     begins, source = _iterations(snapshot, annotation)
     marks = [Mark(before, "iteration", index=index) for index, before in enumerate(begins)]
-    marks += _from_stacks(snapshot.events, begins)
-    marks.sort(key=lambda mark: (mark.before, mark.kind != "iteration"))
+    marks += _from_ranges(snapshot) or _from_stacks(snapshot.events, begins)
+    marks.sort(key=lambda mark: (mark.before, mark.edge == "begin", mark.kind != "iteration"))
     return Marks(marks, source)
 
 
@@ -79,6 +84,22 @@ def _from_period(events: Sequence[Event]) -> list[int]:
         elif event.kind == "free":
             total -= live.pop(key, 0)
     return [places[request] for request in iterations.cut(sizes, live_before)]
+
+
+def _from_ranges(snapshot: Snapshot) -> list[Mark]:
+    times = [event.time_us for event in snapshot.events]
+    marks: list[Mark] = []
+    for found in snapshot.annotations:
+        named = _PASS.match(found.name)
+        begin, end = bisect_left(times, found.begin_us), bisect_left(times, found.end_us)
+        if begin == end or (named is None and found.name != _OPTIMIZER):
+            continue
+        if named is None:
+            mark = Mark(begin, "optimizer")
+        else:
+            mark = Mark(begin, "microbatch", "begin", named["which"], int(named["index"]), int(named["chunk"] or 0))
+        marks += [mark, dataclasses.replace(mark, before=end, edge="end")]
+    return marks
 
 
 def _from_stacks(events: Sequence[Event], begins: Sequence[int]) -> list[Mark]:

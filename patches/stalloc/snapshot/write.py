@@ -22,10 +22,16 @@ class SnapshotWriter:
         self._annotations: list[dict[str, Any]] = []
         self._open: list[str] = []
         self._time_us = 0
+        self._event_us = -1  # of the last one that is no mark
 
     def take(self, line: dict[str, Any]) -> None:
-        self._time_us = line["time_ns"] // 1000
         kind = line["event"]
+        self._time_us = max(line["time_ns"] // 1000, self._time_us)
+        if kind == "mark":
+            # Readers place ranges among events by time alone, so none begins or ends at the microsecond of one before.
+            self._time_us = max(self._time_us, self._event_us + 1)
+        else:
+            self._event_us = self._time_us
         if kind == "alloc":
             device = self._devices.setdefault(max(0, line["device"]), _Device())
             self._homes[line["id"]] = device
