@@ -1,4 +1,4 @@
-"""Automatic marks from torch's global optimizer hooks, for scripts that place none.
+"""Automatic marks from torch's global optimizer hooks: iterations, for scripts that place none, and first steps.
 
 The step of one optimizer, the anchor, is the boundary between two iterations: with several (GANs, one per parameter
 kind, a wrapper around another) every iteration holds one step of each, and a boundary per optimizer would cut it up.
@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 
 from stalloc._marks import Marker
 from stalloc._names import TensorNames
+from stalloc._optimizer_state import FirstSteps
 
 Hook = Callable[[Any, Any, Any], None]
 
@@ -25,6 +26,7 @@ class OptimizerHooks:
     def __init__(self, marker: Marker, names: Optional[TensorNames] = None) -> None:
         self._marker = marker
         self._names = names
+        self._first_steps = FirstSteps(marker)
         self._anchor: Optional[weakref.ref[Any]] = None
         self._foreign_steps = 0
         self._optimizer_marked = False
@@ -52,9 +54,11 @@ class OptimizerHooks:
         if not self._optimizer_marked and (anchor is None or anchor is optimizer):
             self._optimizer_marked = True
             self._marker.automatic_optimizer()
+        self._first_steps.before_step(optimizer)
 
     def after_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         """The post-hook."""
+        self._first_steps.after_step(optimizer)
         if self._names is not None:
             self._names.after_step(optimizer)
         if not self._is_anchor(optimizer):

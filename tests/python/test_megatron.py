@@ -149,6 +149,29 @@ def test_what_an_optimizer_of_torchs_loads_or_makes_is_its_state(megatron: Megat
     assert megatron.marks(ends=True) == [*state, *state, "optimizer automatic", "iteration 1 automatic"]
 
 
+def test_an_optimizer_without_marks_of_its_own_makes_its_state_in_its_first_step(megatron: Megatron) -> None:
+    """Apex' and TransformerEngine's FusedAdam."""
+    megatron.run(
+        "from torch.optim.adam import FusedAdam\nfused = FusedAdam()\nfused.step()\nfused.step()\n"
+        "torch_s = torch.optim.Optimizer()\ntorch_s.step()",
+        head="import torch\n",
+    )
+    state = [mark for mark in megatron.marks(ends=True) if "optimizer_state" in mark]
+    assert state == ["optimizer_state O", "/optimizer_state O"]
+
+
+@pytest.mark.parametrize(("name", "parts"), [("FusedAdam", 1), ("Adam", 3)])
+def test_state_is_loaded_under_the_marks_under_which_a_first_step_makes_it(
+    megatron: Megatron, name: str, parts: int
+) -> None:
+    megatron.run(
+        f"from torch.optim.adam import {name}\noptimizer = {name}()\n"
+        "optimizer.param_groups = [{'params': []}] * 3\noptimizer.load_state_dict({})",
+        head="import torch\n",
+    )
+    assert megatron.marks() == ["optimizer_state O"] * parts
+
+
 def test_moe_layers_are_marked_forward_step_by_step_and_backward(megatron: Megatron) -> None:
     megatron.run("pretrain(forward_step, MOE, optimizer, 1, microbatches=1)")
     assert between(megatron.marks(), "F 0", "optimizer") == [

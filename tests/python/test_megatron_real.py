@@ -117,14 +117,20 @@ def test_interleaved_pipeline_ranks_train_from_their_plans(pipeline: Compared) -
     pipeline.expect_served_from_the_plan(0.99)
 
 
-def test_a_run_resumed_from_a_checkpoint_trains_as_natively(python: str, build: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_trains_as_natively_from_the_plan_of_one_from_scratch(
+    python: str, build: Path, tmp_path: Path
+) -> None:
     compared = compare(
-        python, build, tmp_path, "--workload", "pp2", "--iterations", "6", "--save-at", "4",
-        "--modes", "native", "native-resumed", "trace", "alloc", "resumed",
+        python, build, tmp_path, "--workload", "pp2", "--iterations", "7", "--save-at", "4",
+        "--modes", "native", "native-resumed", "trace", "alloc", "resumed", "--", "--eval-iters", "0",
     )  # fmt: skip
     compared.expect_the_same_training(2, "alloc", "resumed")
     compared.expect_served_from_the_plan(0.99)
-    assert sorted(compared.results["resumed"]["losses"]) == ["5", "6"]
+    assert sorted(compared.results["resumed"]["losses"]) == ["5", "6", "7"]
+    for rank in compared.results["resumed"]["ranks"]:
+        # Not of its first iteration: where the loaded state is, the plan's first one has other blocks.
+        steady = rank["stalloc"]["steady"]
+        assert steady["hits"] >= 0.99 * steady["requests"] > 1000, rank["stalloc"]["misses"]
 
 
 def test_each_backward_pass_of_a_pipeline_has_the_place_of_a_forward_pass(pipeline: Compared, build: Path) -> None:

@@ -1,19 +1,33 @@
-"""torch's own optimizers: where their state is made.
-
-In the first step, or before the loop when a checkpoint is loaded. Under the same mark the loading finds the places that
-a plan of a run from scratch has for that state (allocator/engine/script_cursor.h).
-"""
+"""torch's own optimizers: where their state is made, in the first step, or before the loop from a checkpoint."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import stalloc
-from stalloc._patching import Patcher, Target
+from stalloc._optimizer_state import OPTIMIZER_STATE, parts
+from stalloc._patching import Function, Patcher, Target
 from stalloc.frameworks._around import around
 
-OPTIMIZER_STATE = "optimizer_state"  # the mark's name
 TARGETS = (
-    Target("optimizer state", "torch.optim.adam", "Adam._init_group"),  # AdamW's, too
-    Target("optimizer state", "torch.optim.optimizer", "Optimizer.load_state_dict"),
+    Target("made", "torch.optim.adam", "Adam._init_group"),  # AdamW's, too
+    Target("loaded", "torch.optim.optimizer", "Optimizer.load_state_dict"),
 )
-WRAPPERS = {"optimizer state": around(lambda: stalloc.layer(OPTIMIZER_STATE, "O"))}
-PATCHERS = (Patcher("torch", TARGETS, WRAPPERS),)
+
+
+def _loads(original: Function) -> Function:
+    """Optimizer.load_state_dict: as many marks as a first step has, since they are counted."""
+    marked = _MADE(original)
+
+    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = marked(self, *args, **kwargs)
+        for _ in parts(self)[1:]:
+            with stalloc.layer(OPTIMIZER_STATE, "O"):
+                pass
+        return result
+
+    return load_state_dict
+
+
+_MADE = around(lambda: stalloc.layer(OPTIMIZER_STATE, "O"))
+PATCHERS = (Patcher("torch", TARGETS, {"made": _MADE, "loaded": _loads}),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from stalloc._patching import Patcher
-from stalloc.megatron import _graphs, _moe, _ranks, _report, _schedule, _step
+from stalloc.megatron import _graphs, _loading, _moe, _ranks, _report, _schedule, _step
 from stalloc.megatron._loop import LOOP
 from stalloc.megatron._targets import TARGETS
 
@@ -23,6 +23,7 @@ def before_first_step() -> None:
     _ranks.note_coordinates()
 
 
+_LOADED = _loading.LoadedState()
 PATCHER: Patcher = Patcher(
     "megatron-core",
     TARGETS,
@@ -30,9 +31,9 @@ PATCHER: Patcher = Patcher(
         "iteration": lambda original: _step.iteration(original, LOOP, before_first_step),
         "evaluation": lambda original: _step.fenced(original, LOOP, "eval"),
         "save": lambda original: _step.fenced(original, LOOP, "save"),
-        "load": _step.loading,
+        "load": lambda original: _loading.loading(original, _LOADED),
         "optimizer": lambda original: _step.optimizer(original, LOOP),
-        "optimizer state": _step.optimizer_state,
+        "optimizer state": lambda original: _loading.optimizer_state(original, _LOADED),
         "memory report": _report.memory_report,
         "forward": lambda original: _schedule.forward(original, LOOP),
         "backward": lambda original: _schedule.backward(original, LOOP),

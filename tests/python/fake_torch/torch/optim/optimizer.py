@@ -26,15 +26,21 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> _Handle:
 
 
 class Optimizer:
+    """Its state is there from the beginning."""
+
     def __init__(self) -> None:
         self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Any, Any] = {}
+        self.state: dict[Any, Any] = {"parameter": {}}
 
     def step(self) -> None:
         for hook in list(_pre.values()):
             hook(self, (), {})
+        self._update()
         for hook in list(_post.values()):
             hook(self, (), {})
+
+    def _update(self) -> None:
+        """What a step does, between the hooks."""
 
     def load_state_dict(self, state_dict: object) -> None:
         """Makes nothing."""

@@ -4,6 +4,8 @@ import torch
 class MegatronOptimizer:
     def __init__(self):
         self.optimizer = torch.optim.Optimizer()
+        self.config = None
+        self.init_state_fn = lambda optimizer, config: None
 
 
 class MixedPrecisionOptimizer(MegatronOptimizer):
