@@ -29,6 +29,7 @@ class Dumper {
       if (!more.ok()) {
         return more.status();
       }
+      streams_.out << writer_.NewCalls(trace_);
       for (const TraceEvent& event : trace_.events) {
         streams_.out << writer_.Line(event, trace_.marks);
         if (event.kind == EventKind::kMark) {

@@ -53,6 +53,8 @@ class EventTextReader {
  private:
   absl::Status TakeLine(absl::string_view kind) {
     if (kind == "=") return TakeFingerprint();
+    if (kind == "t") return TakeText();
+    if (kind == "c") return TakeCall();
     TraceEvent event;
     absl::Status status;
     if (kind == "a") {
@@ -67,9 +69,13 @@ class EventTextReader {
       event.kind = EventKind::kMark;
       status = TakeMark(&event);
     } else {
-      return Expected("=, a, f, r, h or m", kind);
+      return Expected("=, a, c, f, r, h, m or t", kind);
     }
     if (kind != "m") status.Update(Number("a time", &event.time_ns));
+    if (status.ok() && kind == "a" && next_ < words_.size()) {
+      status = Number("a call", &event.stack_plus_one);
+      if (status.ok() && event.stack_plus_one > trace_.calls.size()) status = Expected("a call", words_.back());
+    }
     if (status.ok() && next_ < words_.size() && kind != "m") status = Expected("the end of the line", words_[next_]);
     if (!status.ok()) return status;
     if (trace_.events.empty()) origin_ns_ = event.time_ns;
@@ -134,6 +140,24 @@ class EventTextReader {
     event->mark = static_cast<std::uint32_t>(trace_.marks.size());
     trace_.marks.push_back(std::move(mark));
     return status;
+  }
+
+  absl::Status TakeText() {
+    trace_.texts.push_back(absl::StrJoin(words_.begin() + 1, words_.end(), " "));
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeCall() {
+    StackCall call;
+    absl::Status status = Number("a call", &call.parent_plus_one);
+    status.Update(Number("a line", &call.line));
+    status.Update(Number("a text", &call.file));
+    status.Update(Number("a text", &call.function));
+    if (!status.ok()) return status;
+    if (call.parent_plus_one > trace_.calls.size()) return Expected("a call", words_[1]);
+    if (std::max(call.file, call.function) >= trace_.texts.size()) return Expected("numbers of texts", words_.back());
+    trace_.calls.push_back(call);
+    return absl::OkStatus();
   }
 
   absl::Status TakeFingerprint() {

@@ -4,13 +4,15 @@
 //   stalloc-events 1                            the first line
 //   = torch_version 2.11.0                      of the fingerprint: torch_version, device_name, device_bytes,
 //                                               driver_version, world_size, rank, local_rank, trace_mode
-//   a ID BYTES DEVICE STREAM TIME               allocation; ID: any number that no live block has; device -1: the CPU
+//   a ID BYTES DEVICE STREAM TIME [CALL]        allocation; ID: any number that no live block has; device -1: the CPU
 //   f ID TIME                                   its free
 //   r ID STREAM TIME                            another stream uses the block, too
 //   h DEVICE BYTES TIME                         what the allocator below holds
 //   m KIND EDGE PASS CHUNK INDEX TIME [NAME]    a mark: init, iteration, microbatch, optimizer, layer, fence; begin,
-//   end;
-//                                               F, B, W, FB, O or -
+//                                               end; F, B, W, FB, O or -
+//   t TEXT                                      a text: they count from 0
+//   c PARENT LINE FILE FUNCTION                 a call of a stack, by the numbers of its texts: calls count from 1;
+//                                               PARENT: the call outside of it, 0: none
 //
 // Streams are any numbers; with a device each is one stream.
 #pragma once

@@ -60,12 +60,14 @@ const Command& ImportCommand() {
        "FILE",
        "Makes a trace from events in text; - reads standard input.",
        "One event a line; the first line is `stalloc-events 1`. Times are nanoseconds.\n"
-       "  a ID BYTES DEVICE STREAM TIME             allocation; ID: any number that no live block has\n"
+       "  a ID BYTES DEVICE STREAM TIME [CALL]      allocation; ID: any number that no live block has\n"
        "  f ID TIME                                 its free\n"
        "  r ID STREAM TIME                          another stream uses the block, too\n"
        "  h DEVICE BYTES TIME                       what the allocator below holds\n"
        "  m KIND EDGE PASS CHUNK INDEX TIME [NAME]  mark: init, iteration, microbatch, optimizer, layer, fence;\n"
        "                                            begin, end; F, B, W, FB, O or -\n"
+       "  t TEXT                                    a text, counted from 0\n"
+       "  c PARENT LINE FILE FUNCTION               a call of a stack, counted from 1; numbers of texts\n"
        "  = KEY VALUE                               torch_version, device_name, device_bytes, world_size, rank, ...\n",
        {"output", "json"}},
       RunImport};

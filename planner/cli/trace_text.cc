@@ -56,6 +56,20 @@ std::string MarkText(const Mark& mark) {
   return "?";
 }
 
+std::string TraceTextWriter::NewCalls(const Trace& trace) {
+  std::string lines;
+  if (format_ != Format::kJson) return lines;
+  for (; calls_ < trace.calls.size(); ++calls_) {
+    const StackCall& call = trace.calls[calls_];
+    JsonWriter json(JsonWriter::Style::kLine);
+    json.BeginObject().Key("event").Value("call").Key("id").Value(calls_ + 1).Key("parent").Value(call.parent_plus_one);
+    json.Key("file").Value(trace.texts[call.file]).Key("line").Value(call.line);
+    json.Key("function").Value(trace.texts[call.function]).EndObject();
+    lines += json.Take();
+  }
+  return lines;
+}
+
 std::string TraceTextWriter::Line(const TraceEvent& event, const std::vector<Mark>& marks) {
   if (event.kind == EventKind::kAlloc) {
     blocks_.push_back({event.bytes, event.stream, event.device});
@@ -96,6 +110,7 @@ std::string TraceTextWriter::JsonLine(const TraceEvent& event, const std::vector
     json.Key("stream").Value(is_record ? event.stream : block.stream);
     if (event.kind == EventKind::kAlloc) {
       json.Key("captured").Value((event.flags & kAllocCaptured) != 0);
+      if (event.stack_plus_one != 0) json.Key("stack").Value(event.stack_plus_one);
     }
   }
   json.EndObject();

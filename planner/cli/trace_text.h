@@ -8,6 +8,7 @@
 //   Iteration Index : N           and other marks, in the published tool's words where it has some
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ class TraceTextWriter {
 
   // Events in the order of the file; `marks` holds all marks so far. Each line ends with a newline.
   [[nodiscard]] std::string Line(const TraceEvent& event, const std::vector<Mark>& marks);
+  // JSON: the calls of stacks that have come since, a line each, to be written before the events that name them. `id`
+  // counts from 1, so that 0 is no `parent`.
+  [[nodiscard]] std::string NewCalls(const Trace& trace);
 
  private:
   struct Block {
@@ -36,6 +40,7 @@ class TraceTextWriter {
 
   Format format_;
   std::vector<Block> blocks_;  // by allocation
+  std::size_t calls_ = 0;      // written
   DeviceIndex device_ = 0;     // of the line before
 };
 

@@ -54,7 +54,7 @@ TEST(EventTextTest, AStreamIsOneOfItsDevice) {
 
 TEST(EventTextTest, NamesLineExpectationAndValue) {
   const std::vector<std::pair<std::string, std::string>> wrong{
-      {"x 1\n", "line 2: expected =, a, f, r, h or m, found 'x'"},
+      {"x 1\n", "line 2: expected =, a, c, f, r, h, m or t, found 'x'"},
       {"a 1 1 0 0 0\na 1 1 0 0 0\n", "line 3: expected an id that no live block has, found '1'"},
       {"f 1 0\n", "line 2: expected the id of a live block, found '1'"},
       {"a 1 many 0 0 0\n", "line 2: expected bytes, found 'many'"},

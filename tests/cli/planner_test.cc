@@ -135,6 +135,26 @@ TEST(PlannerTest, ImportsEventsInText) {
   EXPECT_EQ(folder.Run({"import", folder.Path("no"), "--output=" + folder.Path("b.trace")}).exit_code, 1);
 }
 
+TEST(PlannerTest, ImportsStacksAndDumpsThem) {
+  const RunFolder folder;
+  folder.WriteFile("events", "stalloc-events 1\nt my model.py\nt f\nc 0 7 0 1\nc 1 9 0 1\na 1 1000 0 0 5 2\nf 1 6\n");
+  const std::string trace = folder.Path("trace/rank00000.trace");
+  ASSERT_EQ(folder.Run({"import", folder.Path("events"), "--output", trace}).exit_code, 0);
+  const std::string dumped = folder.Run({"dump", trace, "--json"}).out;
+  EXPECT_THAT(dumped, HasSubstr("{\"event\": \"call\", \"id\": 2, \"parent\": 1, \"file\": \"my model.py\", "
+                                "\"line\": 9, \"function\": \"f\"}\n"));
+  EXPECT_THAT(dumped, HasSubstr("\"stack\": 2"));
+  for (const auto& [text, told] : std::vector<std::pair<std::string, std::string>>{
+           {"c 0 7 0 0", "line 2: expected numbers of texts, found '0'"},
+           {"t f\nc 1 7 0 0", "line 3: expected a call, found '1'"},
+           {"t f\nc 0 7 0 0\na 1 1000 0 0 5 2", "line 4: expected a call, found '2'"}}) {
+    folder.WriteFile("broken", "stalloc-events 1\n" + text + "\n");
+    const ProcessResult broken = folder.Run({"import", folder.Path("broken"), "--output=" + folder.Path("b.trace")});
+    EXPECT_EQ(broken.exit_code, 1);
+    EXPECT_THAT(broken.err, HasSubstr(told));
+  }
+}
+
 TEST(PlannerTest, ReportsATraceWithAndWithoutItsPlan) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());

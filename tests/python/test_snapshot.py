@@ -268,6 +268,60 @@ def test_passes_of_micro_batches_come_back_from_a_snapshot(build: Path, tmp_path
     assert any("chunk 1" in name for name in told[0][0])
 
 
+STACKED = """stalloc-events 1
+t /home/me/a model.py
+t Block.forward
+t <module>
+t /site/torch/nn/modules/linear.py
+c 0 7 0 2
+c 1 30 0 1
+c 2 125 3 1
+m iteration begin - 0 0 1000000
+a 0 4096 0 0 2000000 3
+a 1 8192 0 0 3000000 2
+a 2 512 0 0 4000000
+f 1 5000000
+"""
+
+
+def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> None:
+    def report(trace: Path) -> list[tuple[int, str, str]]:
+        done = subprocess.run([str(build / "stalloc-planner"), "report", str(trace), "--json"], stdout=-1, check=True)
+        device = json.loads(done.stdout)["devices"][0]
+        peak, stacks = device["peak"], device["stacks"]
+        return sorted(
+            (size, stacks["call_site"][at], stacks["calls"][at]) for size, at in zip(peak["bytes"], peak["stack"])
+        )
+
+    trace = tmp_path / "stacked.trace"
+    command = [str(build / "stalloc-planner"), "import", "-", f"--output={trace}"]
+    subprocess.run(command, input=STACKED, text=True, check=True, capture_output=True)
+    outer = "/home/me/a model.py:30 Block.forward\n/home/me/a model.py:7 <module>"
+    told = [
+        (512, "", ""),
+        (4096, "a model.py:30 Block.forward", f"/site/torch/nn/modules/linear.py:125 Block.forward\n{outer}"),
+        (8192, "a model.py:30 Block.forward", outer),
+    ]
+    assert report(trace) == told
+    file = exported(trace, "snapshot", tmp_path)
+    snapshot = pickle.loads(file.read_bytes())
+    frames = {entry["size"]: entry["frames"] for entry in snapshot["device_traces"][0] if entry["action"] == "alloc"}
+    linear = {"filename": "/site/torch/nn/modules/linear.py", "line": 125, "name": "Block.forward"}
+    assert frames[4096] == [linear, *frames[8192]]
+    assert frames[512] == []
+    live = {block["requested_size"]: block["frames"] for block in snapshot["segments"][0]["blocks"]}
+    assert live[4096] == frames[4096]
+    assert 8192 not in live, "freed"
+    # As PyTorch writes stacks of all kinds: what is not Python is left out.
+    for entry in snapshot["device_traces"][0]:
+        if entry["frames"]:
+            entry["frames"].insert(0, {"filename": "??", "line": 0, "name": "c10::Allocator::allocate"})
+            break
+    file.write_bytes(pickle.dumps(snapshot))
+    assert cli.main(["import", str(file), "-o", str(tmp_path / "again")]) == 0
+    assert report(tmp_path / "again" / "trace" / "rank00000.trace") == told
+
+
 def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -> None:
     live: dict[int, int] = {}
     snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from stalloc.snapshot.phases import Mark
 from stalloc.snapshot.read import Snapshot
 
+Frame = tuple[str, str, int]  # file, function, line
+
 
 def event_lines(snapshot: Snapshot, marks: Sequence[Mark], rank: int = 0) -> Iterator[str]:
     """Each ends with a newline. Ids count allocations."""
@@ -15,6 +17,7 @@ def event_lines(snapshot: Snapshot, marks: Sequence[Mark], rank: int = 0) -> Ite
     following = iter(marks)
     mark = next(following, None)
     live: dict[tuple[int, int], int] = {}  # id of each live block
+    stacks = _Stacks()
     ids = 0
     for at, event in enumerate(snapshot.events):
         time_ns = event.time_us * 1000
@@ -26,7 +29,43 @@ def event_lines(snapshot: Snapshot, marks: Sequence[Mark], rank: int = 0) -> Ite
             yield f"h {event.device} {event.size} {time_ns}\n"
         elif event.kind == "alloc":
             live[key] = ids
-            yield f"a {ids} {event.size} {event.device} {event.stream} {time_ns}\n"
+            new, call = stacks.take(event.frames)
+            yield from new
+            yield f"a {ids} {event.size} {event.device} {event.stream} {time_ns}{f' {call}' if call else ''}\n"
             ids += 1
         elif key in live:
             yield f"f {live.pop(key)} {time_ns}\n"
+
+
+class _Stacks:
+    """Numbers texts and calls as they come. Of stacks with frames of C++, too, those of Python."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Frame, ...], int] = {(): 0}
+        self._texts: dict[str, int] = {}
+        self._calls: dict[tuple[int, Frame], int] = {}
+
+    def take(self, frames: tuple[Frame, ...]) -> tuple[list[str], int]:
+        """The lines that are new, and the number of the innermost call; 0 without one."""
+        lines: list[str] = []
+        if frames not in self._known:
+            call = 0
+            for frame in reversed([frame for frame in frames if frame[0].endswith(".py") or frame[0].startswith("<")]):
+                call = self._call(call, frame, lines)
+            self._known[frames] = call
+        return lines, self._known[frames]
+
+    def _call(self, outside: int, frame: Frame, lines: list[str]) -> int:
+        file, function, line = frame
+        numbers = [self._text(text, lines) for text in (file, function)]
+        key = (outside, frame)
+        if key not in self._calls:
+            self._calls[key] = len(self._calls) + 1
+            lines.append(f"c {outside} {max(0, line)} {numbers[0]} {numbers[1]}\n")
+        return self._calls[key]
+
+    def _text(self, text: str, lines: list[str]) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self._texts)
+            lines.append("t " + text.replace("\n", " ") + "\n")
+        return self._texts[text]

@@ -130,6 +130,6 @@ def _from_stacks(events: Sequence[Event], begins: Sequence[int]) -> list[Mark]:
 
 def _phase_of(event: Event) -> str:
     """F, B or O. Autograd's threads have no Python stack, unless they recompute or run a backward of the user's."""
-    if any(name in ("step", "zero_grad") and "optim" in file for file, name in event.frames):
+    if any(name in ("step", "zero_grad") and "optim" in file for file, name, _ in event.frames):
         return "O"
-    return "B" if not event.frames or any(name in _BACKWARD for _, name in event.frames) else "F"
+    return "B" if not event.frames or any(name in _BACKWARD for _, name, _ in event.frames) else "F"

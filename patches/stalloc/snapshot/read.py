@@ -30,7 +30,7 @@ class Event:
     address: int = 0
     size: int = 0  # bytes: as requested; of "held": reserved from here on
     stream: int = 0
-    frames: tuple[tuple[str, str], ...] = ()  # file and function, innermost first
+    frames: tuple[tuple[str, str, int], ...] = ()  # file, function and line, innermost first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _Reader:
                 if entry["addr"] in live:
                     raise ValueError(f"address {entry['addr']:#x} is allocated twice")
                 live.add(entry["addr"])
-                frames = tuple((frame["filename"], frame["name"]) for frame in entry.get("frames", ()))
+                frames = tuple((frame["filename"], frame["name"], frame["line"]) for frame in entry.get("frames", ()))
                 events.append(
                     Event("alloc", device, time_us, entry["addr"], entry["size"], entry.get("stream", 0), frames)
                 )

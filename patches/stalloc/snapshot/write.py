@@ -6,8 +6,10 @@ The segment that holds them is therefore larger than what any allocator would re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+Frames = list[dict[str, Any]]
 
 _BASE = 0x7F00_0000_0000
 _UNIT = 512
@@ -23,9 +25,15 @@ class SnapshotWriter:
         self._open: list[str] = []
         self._time_us = 0
         self._event_us = -1  # of the last one that is no mark
+        self._calls: dict[int, tuple[int, dict[str, Any]]] = {}  # the one outside of each, and its frame
+        self._stacks: dict[int, Frames] = {0: []}  # shared, so that a pickle has each once
 
     def take(self, line: dict[str, Any]) -> None:
         kind = line["event"]
+        if kind == "call":
+            frame = {"filename": line["file"], "line": line["line"], "name": line["function"]}
+            self._calls[line["id"]] = (line["parent"], frame)
+            return
         self._time_us = max(line["time_ns"] // 1000, self._time_us)
         if kind == "mark":
             # Readers place ranges among events by time alone, so none begins or ends at the microsecond of one before.
@@ -35,11 +43,22 @@ class SnapshotWriter:
         if kind == "alloc":
             device = self._devices.setdefault(max(0, line["device"]), _Device())
             self._homes[line["id"]] = device
-            device.allocate(line["id"], line["bytes"], line["stream"], self._time_us)
+            frames = self._frames(line.get("stack", 0))
+            device.allocate(line["id"], line["bytes"], line["stream"], self._time_us, frames)
         elif kind == "free":
             self._homes.pop(line["id"]).free(line["id"], self._time_us)
         elif kind == "mark":
             self._mark(line)
+
+    def _frames(self, stack: int) -> Frames:
+        """Innermost first, as PyTorch has them."""
+        if stack not in self._stacks:
+            frames, call = [], stack
+            while call:
+                call, frame = self._calls[call]
+                frames.append(frame)
+            self._stacks[stack] = frames
+        return self._stacks[stack]
 
     def finish(self) -> dict[str, Any]:
         self._close(0)
@@ -80,11 +99,11 @@ class _Device:
     def __init__(self) -> None:
         self._entries: list[dict[str, Any]] = []
         self._free: dict[int, list[int]] = {}  # addresses, by rounded size
-        self._live: dict[int, tuple[int, int, int]] = {}  # address, requested size, stream; by id
+        self._live: dict[int, tuple[int, int, int, Frames]] = {}  # address, requested size, stream, stack; by id
         self._next = _BASE
         self._blocks: dict[int, int] = {}  # rounded size, by address
 
-    def allocate(self, block: int, size: int, stream: int, time_us: int) -> None:
+    def allocate(self, block: int, size: int, stream: int, time_us: int, frames: Frames) -> None:
         rounded = max(_UNIT, -(-size // _UNIT) * _UNIT)
         places = self._free.get(rounded)
         if places:
@@ -92,11 +111,11 @@ class _Device:
         else:
             address, self._next = self._next, self._next + rounded
             self._blocks[address] = rounded
-        self._live[block] = (address, size, stream)
-        self._entries.append(_entry("alloc", address, size, stream, time_us))
+        self._live[block] = (address, size, stream, frames)
+        self._entries.append(_entry("alloc", address, size, stream, time_us, frames=frames))
 
     def free(self, block: int, time_us: int) -> None:
-        address, size, stream = self._live.pop(block)
+        address, size, stream, _ = self._live.pop(block)
         self._free.setdefault(self._blocks[address], []).append(address)
         self._entries.append(_entry("free_requested", address, size, stream, time_us))
         self._entries.append(_entry("free_completed", address, size, stream, time_us))
@@ -106,7 +125,7 @@ class _Device:
         return [_entry("segment_alloc", _BASE, self._next - _BASE, 0, begin), *self._entries]
 
     def segment(self, index: int) -> dict[str, Any]:
-        live = {address: size for address, size, _ in self._live.values()}
+        live = {address: (size, frames) for address, size, _, frames in self._live.values()}
         active = sum(self._blocks[address] for address in live)
         return {
             "device": index,
@@ -118,26 +137,28 @@ class _Device:
             "is_expandable": False,
             "allocated_size": active,
             "active_size": active,
-            "requested_size": sum(live.values()),
+            "requested_size": sum(size for size, _ in live.values()),
             "frames": [],
             "blocks": [self._block(address, size, live) for address, size in self._blocks.items()],
         }
 
     @staticmethod
-    def _block(address: int, size: int, live: dict[int, int]) -> dict[str, Any]:
+    def _block(address: int, size: int, live: dict[int, tuple[int, Frames]]) -> dict[str, Any]:
         state = "active_allocated" if address in live else "inactive"
-        requested = live.get(address, 0)
-        return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": []}
+        requested, frames = live.get(address, (0, []))
+        return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": frames}
 
 
-def _entry(action: str, address: int, size: int, stream: int, time_us: int) -> dict[str, Any]:
+def _entry(
+    action: str, address: int, size: int, stream: int, time_us: int, *, frames: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
     return {
         "action": action,
         "addr": address,
         "size": size,
         "stream": stream,
         "time_us": time_us,
-        "frames": [],
+        "frames": frames or [],
         "compile_context": "N/A",
         "user_metadata": "",
     }
