@@ -59,7 +59,7 @@ TEST(EventTextTest, NamesLineExpectationAndValue) {
       {"f 1 0\n", "line 2: expected the id of a live block, found '1'"},
       {"a 1 many 0 0 0\n", "line 2: expected bytes, found 'many'"},
       {"a 1 1 0 0\n", "line 2: expected a time, found ''"},
-      {"a 1 1 0 0 0 0\n", "line 2: expected the end of the line, found '0'"},
+      {"a 1 1 0 0 0 0 0\n", "line 2: expected the end of the line, found '0'"},
       {"m tea begin - 0 0 0\n", "line 2: expected a kind of mark, found 'tea'"},
       {"m layer middle - 0 0 0\n", "line 2: expected begin or end, found 'middle'"},
       {"m layer begin X 0 0 0\n", "line 2: expected a pass, found 'X'"},
