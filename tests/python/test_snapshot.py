@@ -322,6 +322,26 @@ def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> 
     assert report(tmp_path / "again" / "trace" / "rank00000.trace") == told
 
 
+def test_two_runs_differ_by_call_site(build: Path, tmp_path: Path, capsys: Any) -> None:
+    def trace(name: str, text: str) -> str:
+        file = tmp_path / f"{name}.trace"
+        command = [str(build / "stalloc-planner"), "import", "-", f"--output={file}"]
+        subprocess.run(command, input=text, text=True, check=True, capture_output=True)
+        return str(file)
+
+    more = STACKED.replace("a 2 512 0 0 4000000", "a 2 512 0 0 4000000 1\na 3 1024 0 0 4500000 2")
+    traces = (trace("one", STACKED), trace("other", more))
+    assert cli.main(["diff", *traces, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["by_call_site"]
+    assert {row["name"]: row["change"] for row in found} == {
+        "a model.py:30 Block.forward": 1024,
+        "a model.py:7 <module>": 512,
+        "from no known place": -512,
+    }
+    assert cli.main(["diff", *traces]) == 0
+    assert "call site, at the peak" in capsys.readouterr().out
+
+
 def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -> None:
     live: dict[int, int] = {}
     snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())

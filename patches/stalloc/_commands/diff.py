@@ -70,6 +70,7 @@ def _show(found: dict[str, Any]) -> None:
     for key, title in (
         ("by_class", "class, at the peak"),
         ("by_layer", "layer, at the peak"),
+        ("by_call_site", "call site, at the peak"),
         ("phases", "phase, its peak"),
         ("allocators", "allocator holds"),
     ):

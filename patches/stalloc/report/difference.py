@@ -17,6 +17,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         "peak_phase": {"before": devices[0]["peak_phase"], "after": devices[1]["peak_phase"]},
         "by_class": _changes(devices[0]["by_class"], devices[1]["by_class"]),
         "by_layer": _changes(*(_by_layer(view) for view in (before, after))),
+        "by_call_site": _changes(*(_by_call_site(view) for view in (before, after))),
         "blocks": _block_changes(before, after),
         "phases": _changes(*(_phase_peaks(view) for view in (before, after))),
         "allocators": _changes(
@@ -62,6 +63,17 @@ def _by_layer(view: dict[str, Any]) -> dict[str, int]:
     peak, total = drawn["peak"], Counter[str]()
     for layer, count, block in zip(peak["layer"], peak["count"], peak["bytes"]):
         total[drawn["layers"][layer] or "in no layer"] += count * block
+    return dict(total)
+
+
+def _by_call_site(view: dict[str, Any]) -> dict[str, int]:
+    """Empty where the trace has no stacks."""
+    drawn = view["devices"][0]
+    peak, total = drawn["peak"], Counter[str]()
+    if not any(peak["stack"]):
+        return {}
+    for stack, count, block in zip(peak["stack"], peak["count"], peak["bytes"]):
+        total[drawn["stacks"]["call_site"][stack] or "from no known place"] += count * block
     return dict(total)
 
 
