@@ -99,7 +99,8 @@ def loss_of(mask: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, tor
     return loss, tokens, {"lm loss": torch.cat([loss.clone().detach().view(1), tokens.view(1)])}
 
 
-def forward_step(data_iterator: Any, model: Any) -> tuple[torch.Tensor, Any]:
+def forward_step(data_iterator: Any, model: Any, return_schedule_plan: bool = False) -> tuple[Any, Any]:
+    """With `return_schedule_plan` (passes merged to overlap the experts' communication) Megatron runs the model."""
     stage = get_attr_wrapped_model(model, "vp_stage")
     of_stage = {} if stage is None else {"ignore_virtual": False, "vp_stage": stage}
     first, last = mpu.is_pipeline_first_stage(**of_stage), mpu.is_pipeline_last_stage(**of_stage)
@@ -107,7 +108,8 @@ def forward_step(data_iterator: Any, model: Any) -> tuple[torch.Tensor, Any]:
     if first or last:
         batch = {name: tensor.cuda(non_blocking=True) for name, tensor in next(data_iterator).items()}
         tokens, labels, mask, positions = (batch[k] for k in ("tokens", "labels", "loss_mask", "position_ids"))
-    output = model(tokens, positions, None, labels=labels if last else None)
+    run = get_attr_wrapped_model(model, "build_schedule_plan") if return_schedule_plan else model
+    output = run(tokens, positions, None, labels=labels if last else None)
     return output, partial(loss_of, mask)
 
 

@@ -157,6 +157,18 @@ def test_experts_over_two_ranks_train_from_their_plans(python: str, build: Path,
     assert layers == {f"moe{number}{step}" for number in (1, 2, 3, 4) for step in steps}
 
 
+def test_passes_that_megatron_merges_are_marked_as_merged(python: str, build: Path, tmp_path: Path) -> None:
+    """Its combined 1F1B schedule: the second micro-batch's forward pass with the first one's backward pass."""
+    compare(
+        python, build, tmp_path, "--workload", "ep2-moe", "--trace-iterations", "2", "--modes", "trace",
+        "--", "--eval-iters", "0", "--bf16", "--overlap-moe-expert-parallel-comm",
+    )  # fmt: skip
+    for rank in (0, 1):
+        begun = [line for line in marks_of(build, tmp_path, rank) if re.match(r"micro-batch : [A-Z]+ chunk", line)]
+        passes = ["F chunk 0 index 0", "FB chunk 0 index 1", "B chunk 0 index 1"]
+        assert begun == [f"micro-batch : {each}" for each in passes] * 2
+
+
 def test_the_installed_version_has_every_target(python: str) -> None:
     where = "import megatron.core as core, pathlib; print(pathlib.Path(core.__file__).parents[2], core.__version__)"
     found = run([python, "-c", where], {"PYTHONPATH": os.environ.get("STALLOC_MEGATRON_PATH", "")})
