@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -282,7 +283,8 @@ absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& r
   std::array<PairTimes, kServedKinds> times;
   for (std::size_t kind = 0; kind < kServedKinds; ++kind) {
     if (pairs[kind].empty()) continue;
-    times[kind] = {pairs[kind].size(), Quantile(pairs[kind], 0.5), Quantile(pairs[kind], 0.99)};
+    const double mean = std::reduce(pairs[kind].begin(), pairs[kind].end()) / static_cast<double>(pairs[kind].size());
+    times[kind] = {pairs[kind].size(), Quantile(pairs[kind], 0.5), Quantile(pairs[kind], 0.99), mean};
   }
   return times;
 }

@@ -78,6 +78,7 @@ struct PairTimes {
   std::uint64_t pairs = 0;
   double median_ns = 0;
   double p99_ns = 0;
+  double mean_ns = 0;
 };
 
 // The same once more with a clock around each call, whose own time is taken off. Blocks of the served iterations that

@@ -65,8 +65,8 @@ std::string KindsText(const Experiment& experiment) {
     absl::StrAppendFormat(&text, "  %-9s %7d requests, %9.3f GiB", ServedByName(static_cast<ServedBy>(i)),
                           experiment.replayed.requests[i], static_cast<double>(experiment.replayed.bytes[i]) / kGiB);
     if (times.pairs > 0) {
-      absl::StrAppendFormat(&text, "; a request and its free %.0f ns (median), %.0f ns (99th of 100)", times.median_ns,
-                            times.p99_ns);
+      absl::StrAppendFormat(&text, "; a request and its free %.0f ns (median), %.0f ns (99th of 100), %.0f ns (mean)",
+                            times.median_ns, times.p99_ns, times.mean_ns);
     }
     absl::StrAppend(&text, "\n");
   }
@@ -79,6 +79,7 @@ void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json)
   if (const PairTimes& times = experiment.times[kind]; times.pairs > 0) {
     json.Key("pairs_timed").Value(times.pairs);
     json.Key("pair_median_ns").Value(times.median_ns).Key("pair_p99_ns").Value(times.p99_ns);
+    json.Key("pair_mean_ns").Value(times.mean_ns);
   }
   json.EndObject();
 }

@@ -1,8 +1,13 @@
 // Which requests of varying size, and which that are not in every iteration, get slots of their own. The others are
 // left to the room that the slots leave idle (allocator/engine/dynamic_space.h). Each choice is another packing
 // problem.
+//
+// Small ones (SteadyModel::small_bytes) have slots under every choice, half as large again as the largest size seen:
+// they weigh next to nothing, the arena looks for no other room for them, and upstream takes five times as long as a
+// slot.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -11,7 +16,7 @@
 namespace stalloc::planner {
 
 enum class SlotPolicy : std::uint8_t {
-  kStaticOnly,  // none of them
+  kStaticOnly,  // none of them but small ones
   kTemplate,    // all, each for the size it has in the template: a whole iteration is packed
   kLargest,     // all, each for the largest size seen, and headroom
 };
@@ -35,13 +40,20 @@ struct SlotChoice {
 
   bool operator==(const SlotChoice&) const = default;
 
-  [[nodiscard]] bool GivesSlotsToVarying() const { return policy != SlotPolicy::kStaticOnly; }
+  [[nodiscard]] bool GivesSlotTo(Bytes max_bytes, Bytes small_bytes) const {
+    return policy != SlotPolicy::kStaticOnly || max_bytes < small_bytes;
+  }
   // Of the slot of a request that is given one. A multiple of kBlockAlignment.
-  [[nodiscard]] Bytes CapacityOf(EntryClass entry_class, Bytes bytes, Bytes max_bytes) const {
-    if (entry_class != EntryClass::kDynamic || policy != SlotPolicy::kLargest) {
+  [[nodiscard]] Bytes CapacityOf(EntryClass entry_class, Bytes bytes, Bytes max_bytes, Bytes small_bytes) const {
+    if (entry_class != EntryClass::kDynamic) {
       return bytes;
     }
-    return RoundUp(static_cast<Bytes>(std::ceil(static_cast<double>(max_bytes) * (1 + headroom))), kBlockAlignment);
+    const Bytes small = max_bytes < small_bytes ? RoundUp(max_bytes + max_bytes / 2, kBlockAlignment) : bytes;
+    if (policy != SlotPolicy::kLargest) {
+      return small;
+    }
+    const auto largest = static_cast<Bytes>(std::ceil(static_cast<double>(max_bytes) * (1 + headroom)));
+    return std::max(small, RoundUp(largest, kBlockAlignment));
   }
 };
 

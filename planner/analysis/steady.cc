@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <map>
 
+#include "planner/analysis/sweep.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -251,8 +253,26 @@ Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model)
   return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;
 }
 
+namespace {
+
+Bytes PeakLiveBytes(const DeviceTrace& device) {
+  Bytes live = 0;
+  Bytes peak = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+}  // namespace
+
 SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams) {
-  return Comparer(device, cycle, all_streams).Compare();
+  SteadyModel model = Comparer(device, cycle, all_streams).Compare();
+  model.small_bytes = SmallBlockBytes(PeakLiveBytes(device));
+  return model;
 }
 
 }  // namespace stalloc::planner

@@ -37,6 +37,7 @@ struct CycleEntry {
 struct SteadyModel {
   Cycle cycle;
   std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
+  Bytes small_bytes = 0;                         // requests below it are small (SmallBlockBytes) for the traced peak
   bool all_streams = true;                       // blocks of other streams, and recorded on such, have places, too
   const ObservedDevice* observed = nullptr;      // the model was widened by it (refine.h)
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them

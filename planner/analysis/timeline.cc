@@ -9,9 +9,9 @@
 namespace stalloc::planner {
 namespace {
 
-Unplanned UnderChoice(Unplanned reason, const SlotChoice& choice) {
+Unplanned UnderChoice(Unplanned reason, Bytes max_bytes, const SteadyModel& model, const SlotChoice& choice) {
   const bool varies = reason == Unplanned::kDynamic || reason == Unplanned::kOptional;
-  return varies && choice.GivesSlotsToVarying() ? Unplanned::kPlanned : reason;
+  return varies && choice.GivesSlotTo(max_bytes, model.small_bytes) ? Unplanned::kPlanned : reason;
 }
 
 // Copies of one period so that every block that can be planned with some number of copies is.
@@ -20,7 +20,7 @@ std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
   std::uint32_t copies = 1;
   for (const auto& script : model.scripts) {
     for (const CycleEntry& entry : script) {
-      if (UnderChoice(entry.unplanned, choice) != Unplanned::kPlanned || entry.resident) {
+      if (UnderChoice(entry.unplanned, entry.max_bytes, model, choice) != Unplanned::kPlanned || entry.resident) {
         continue;
       }
       const Tick periods = (entry.end - entry.begin + model.length() - 1) / model.length();
@@ -78,8 +78,9 @@ class TimelineBuilder {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
         script.entries.reserve(model_.scripts[c].size());
         for (const CycleEntry& entry : model_.scripts[c]) {
-          script.entries.push_back({entry.allocation, kNone, entry.entry_class, UnderChoice(entry.unplanned, choice_),
-                                    LifeOf(entry), entry.bytes, entry.min_bytes, entry.max_bytes});
+          script.entries.push_back({entry.allocation, kNone, entry.entry_class,
+                                    UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_), LifeOf(entry),
+                                    entry.bytes, entry.min_bytes, entry.max_bytes});
         }
       }
     }
@@ -136,14 +137,15 @@ class TimelineBuilder {
       entry.entry_class = EntryClass::kDynamic;
       entry.min_bytes = std::min(entry.bytes, twin->min_bytes);
       entry.max_bytes = std::max(entry.bytes, twin->max_bytes);
-      entry.unplanned =
-          entry.unplanned == Unplanned::kPlanned ? UnderChoice(Unplanned::kDynamic, choice_) : entry.unplanned;
+      entry.unplanned = entry.unplanned == Unplanned::kPlanned
+                            ? UnderChoice(Unplanned::kDynamic, entry.max_bytes, model_, choice_)
+                            : entry.unplanned;
     }
     return entry;
   }
 
   [[nodiscard]] Bytes CapacityOf(const TimelineEntry& entry) const {
-    return choice_.CapacityOf(entry.entry_class, entry.bytes, entry.max_bytes);
+    return choice_.CapacityOf(entry.entry_class, entry.bytes, entry.max_bytes, model_.small_bytes);
   }
 
   std::uint32_t AddBlock(const TimelineEntry& entry, Lifetime life, std::optional<Lifetime> second) {
@@ -164,7 +166,7 @@ class TimelineBuilder {
 
   void PlaceCycleEntry(std::uint32_t c, std::uint32_t e) {
     const CycleEntry& entry = model_.scripts[c][e];
-    if (UnderChoice(entry.unplanned, choice_) != Unplanned::kPlanned) {
+    if (UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_) != Unplanned::kPlanned) {
       return;
     }
     if (entry.resident) {

@@ -86,8 +86,9 @@ TEST(PlanCorpusTest, ExpertParallelMegatronSurvivesADifferentNumberOfRequests) {
   const std::uint64_t planned = device.packing->cycle[0].requests;
   EXPECT_GT(planned, 11000u);
   for (std::size_t i = 2; i < device.segments.size(); ++i) {
-    // In the last one the evaluation behind it is aligned as well, and takes a few of its places.
-    EXPECT_GE(device.segments[i].replay->hits + 10, planned) << i;
+    // Small ones that vary are not in every iteration, or larger than ever before. In the last iteration the evaluation
+    // behind it is aligned as well, and takes a few of its places.
+    EXPECT_GE(device.segments[i].replay->hits + planned / 200, planned) << i;
   }
   EXPECT_LE(device.packing->ratio(), 1.001);
   ExpectHoldsAfterwards(outcome, trace);

@@ -104,6 +104,15 @@ TEST(TimelineTest, WarmUpRequestsWhoseTwinsVaryAreNotPlanned) {
   EXPECT_EQ(timeline.scripts[1].entries[1].entry_class, EntryClass::kDynamic);
 }
 
+TEST(TimelineTest, SmallRequestsThatVaryHaveSlotsLargerThanTheLargest) {
+  // Small is what is below a 4096th of the peak: 4096 bytes.
+  const Timeline timeline =
+      PlanOf("+w=16777216 I +a=4096 +b=1024 -b -a I +a=5000 +b=2048 -b -a I +a=4096 +b=1536 -b -a").timeline;
+  EXPECT_EQ(BlockOf(timeline, 1, 1).bytes, 3072u);
+  EXPECT_EQ(timeline.scripts[1].entries[1].entry_class, EntryClass::kDynamic);
+  EXPECT_EQ(timeline.scripts[1].entries[0].block, kNone);
+}
+
 TEST(TimelineTest, FencedBlocksAreInNoScript) {
   const Timeline timeline = PlanOf(Repeat("I +a=512 (eval +e=8192 -e ) -a +b=512 -b", 3)).timeline;
   EXPECT_EQ(timeline.scripts[1].entries.size(), 2u);
