@@ -295,7 +295,7 @@ void PlanEngine::ReclaimPending() noexcept {
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Impl::Lock lock(impl_->mutex);
-  if (impl_->cursor.OnMark(mark)) impl_->Follow();
+  if (impl_->cursor.OnMark(mark, impl_->matcher.cursor())) impl_->Follow();
   const auto [begin, end] = impl_->cursor.Expected();
   impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.

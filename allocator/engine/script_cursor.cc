@@ -18,7 +18,7 @@ ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.siz
   if (prologue_ > 0) script_ = scripts_.data();
 }
 
-bool ScriptCursor::OnMark(const Mark& mark) noexcept {
+bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
   if (Overruled(mark)) return false;
   if (mark.kind == MarkKind::kFence) {
     OnFence(mark.edge);
@@ -27,9 +27,38 @@ bool ScriptCursor::OnMark(const Mark& mark) noexcept {
   if (fenced()) return false;
   const std::uint64_t key = MarkKey(mark);
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) return BeginIteration(key);
+  const bool came_back = ComeBack();
+  const bool of_no_pass = mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
+  if (of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 && GoToSetUp(key, came_back ? entry_ : at)) {
+    return true;
+  }
   if (script_ != nullptr && GoTo(script_->FindPhase(key, phase_))) return true;
-  const bool before_the_loop = iterations_ == 0 && mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
-  return before_the_loop && GoAhead(key);
+  return came_back || (of_no_pass && iterations_ == 0 && GoAhead(key));
+}
+
+bool ScriptCursor::GoToSetUp(std::uint64_t key, std::int32_t at) noexcept {
+  if (prologue_ == 0 || script_ == scripts_.data()) return false;
+  const LoadedScript& set_up = scripts_.front();
+  const std::int32_t phase = set_up.FindPhase(key, set_up_phase_);
+  if (phase == LoadedScript::kNoPhase || phase <= set_up_phase_ || set_up.FirstEntry(phase) == set_up.EndOf(phase)) {
+    return false;
+  }
+  left_ = script_;
+  left_phase_ = phase_;
+  left_entry_ = at;
+  set_up_phase_ = phase;
+  script_ = &set_up;
+  return GoTo(phase);
+}
+
+bool ScriptCursor::ComeBack() noexcept {
+  if (left_ == nullptr) return false;
+  script_ = left_;
+  phase_ = left_phase_;
+  entry_ = left_entry_;
+  in_phase_ = false;
+  left_ = nullptr;
+  return true;
 }
 
 // To the first iteration's script, or back from it to the set-up's.
@@ -43,6 +72,7 @@ bool ScriptCursor::GoAhead(std::uint64_t key) noexcept {
 }
 
 bool ScriptCursor::BeginIteration(std::uint64_t key) noexcept {
+  left_ = nullptr;
   script_ = ScriptOfIteration(iterations_++);
   phase_ = LoadedScript::kNoPhase;
   in_phase_ = false;

@@ -32,8 +32,9 @@ class ScriptCursor {
  public:
   explicit ScriptCursor(const DevicePlan& plan);
 
-  // True if the mark names a place: script() and entry() then say what is expected next.
-  bool OnMark(const Mark& mark) noexcept;
+  // True if the mark names a place: script() and entry() then say what is expected next. `at`: the entry that the run
+  // is at, to which it may come back.
+  bool OnMark(const Mark& mark, std::int32_t at = 0) noexcept;
 
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return script_; }
@@ -59,6 +60,8 @@ class ScriptCursor {
   bool BeginIteration(std::uint64_t key) noexcept;
   bool GoTo(std::int32_t phase) noexcept;
   bool GoAhead(std::uint64_t key) noexcept;
+  bool GoToSetUp(std::uint64_t key, std::int32_t at) noexcept;
+  bool ComeBack() noexcept;
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
 
   std::vector<LoadedScript> scripts_;  // prologue, then cycle
@@ -70,7 +73,11 @@ class ScriptCursor {
   std::int32_t entry_ = 0;
   std::uint64_t iterations_ = 0;
   std::uint32_t fence_depth_ = 0;
-  std::array<bool, 256> explicit_seen_{};  // by kind
+  const LoadedScript* left_ = nullptr;  // for the set-up's, while that is followed in the first iteration
+  std::int32_t left_phase_ = LoadedScript::kNoPhase;
+  std::int32_t left_entry_ = 0;
+  std::int32_t set_up_phase_ = LoadedScript::kNoPhase;  // the last one that was gone to so
+  std::array<bool, 256> explicit_seen_{};               // by kind
 };
 
 }  // namespace stalloc

@@ -6,7 +6,7 @@ namespace stalloc {
 
 void TraceAssembler::Add(const RecordedEvent& event, Mark* mark) {
   if (before_ != nullptr) {
-    event.kind == RecordedKind::kBegin ? Begin(event) : before_->Take(event);
+    event.kind == RecordedKind::kBegin ? Begin(event) : before_->Take(event, mark);
     return;
   }
   switch (event.kind) {
@@ -36,7 +36,7 @@ void TraceAssembler::Add(const RecordedEvent& event, Mark* mark) {
 
 void TraceAssembler::Begin(const RecordedEvent& event) {
   const std::unique_ptr<LiveBefore> before = std::move(before_);
-  before->ForEach(event.time_ns, [this](const RecordedEvent& earlier) { Add(earlier, nullptr); });
+  before->ForEach(event.time_ns, [this](const RecordedEvent& earlier, Mark* mark) { Add(earlier, mark); });
   chunk_.live_before = allocations_;
 }
 

@@ -230,5 +230,63 @@ TEST(LoadedScriptTest, KnowsThePlacesOfItsEntries) {
   EXPECT_EQ(loaded.PlaceOf(1).flags, LiveRecord::kPrivate);
 }
 
+// A trace that began late has in its set-up what a run from scratch makes in its first iteration: here by two
+// optimizers.
+TEST(ScriptCursorTest, WhatTheFirstIterationMakesIsInTheSetUpOfALateTrace) {
+  Mark begin = Layer("optimizer_state");
+  begin.pass = Pass::kOther;
+  Mark end = begin;
+  end.edge = MarkEdge::kEnd;
+  const Mark optimizer = MarkOf(MarkKind::kOptimizer);
+  DevicePlan plan;
+  plan.prologue = {ScriptOfSize(50, {{begin, 10}, {end, 20}, {begin, 20}, {end, 40}})};
+  plan.cycle = {ScriptOfSize(100, {{optimizer, 60}, {begin, 62}, {end, 62}, {begin, 70}, {end, 70}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  cursor.OnMark(optimizer);
+  EXPECT_TRUE(cursor.OnMark(begin, 62));
+  EXPECT_EQ(LiveSize(cursor), 50);
+  EXPECT_EQ(cursor.entry(), 10);
+  EXPECT_EQ(cursor.Expected(), std::pair(10, 20));
+  EXPECT_TRUE(cursor.OnMark(end, 20));
+  EXPECT_EQ(LiveSize(cursor), 100);
+  EXPECT_EQ(cursor.entry(), 62);
+  EXPECT_TRUE(cursor.OnMark(begin, 70));
+  EXPECT_EQ(LiveSize(cursor), 50);
+  EXPECT_EQ(cursor.entry(), 20);
+  EXPECT_TRUE(cursor.OnMark(end, 40));
+  EXPECT_EQ(cursor.entry(), 70);
+  EXPECT_TRUE(cursor.OnMark(begin, 70));  // once more: the set-up has no third one
+  EXPECT_EQ(LiveSize(cursor), 100);
+  cursor.OnMark(Iteration(1));
+  cursor.OnMark(optimizer);
+  EXPECT_TRUE(cursor.OnMark(begin, 62));
+  EXPECT_EQ(LiveSize(cursor), 100) << "in the first iteration alone";
+}
+
+TEST(ScriptCursorTest, FromTheSetUpTheRunComesBackToWhereItWas) {
+  Mark begin = Layer("optimizer_state");
+  begin.pass = Pass::kOther;
+  Mark end = begin;
+  end.edge = MarkEdge::kEnd;
+  DevicePlan plan;
+  plan.prologue = {ScriptOfSize(50, {{begin, 10}, {end, 20}})};
+  plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 30}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  EXPECT_TRUE(cursor.OnMark(begin, 27));
+  EXPECT_TRUE(cursor.OnMark(end, 20)) << "which the iteration's script does not have";
+  EXPECT_EQ(LiveSize(cursor), 100);
+  EXPECT_EQ(cursor.entry(), 27);
+  EXPECT_TRUE(cursor.OnMark(Microbatch(0), 29));
+  EXPECT_EQ(cursor.entry(), 30);
+
+  ScriptCursor cut_short(plan);
+  cut_short.OnMark(Iteration(0));
+  EXPECT_TRUE(cut_short.OnMark(begin, 27));
+  EXPECT_TRUE(cut_short.OnMark(Iteration(1), 15));
+  EXPECT_EQ(LiveSize(cut_short), 100);
+}
+
 }  // namespace
 }  // namespace stalloc

@@ -119,6 +119,17 @@ def test_a_late_trace_has_the_peak_and_classes_of_the_whole_one(training: Traini
     assert by_class[1]["optimizer state"] == by_class[0]["optimizer state"]
 
 
+def test_a_late_trace_plans_a_run_from_scratch(training: Training) -> None:
+    """Whose first iteration makes what the trace found there: the optimizer's state."""
+    arguments = ("--iterations", "6", "--marks", "full")
+    traced = training.run("Trace", *arguments, STALLOC_TRACE_STEPS="3:6")
+    training.plan()
+    assert training.run("Alloc", *arguments)["losses"] == traced["losses"]
+    summary = training.summary()
+    assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"]
+    assert summary["planned_hits"] >= 0.95 * summary["requests"]
+
+
 def test_at_the_limit_of_events_the_trace_ends_and_the_run_goes_on(training: Training) -> None:
     plain = training.run("Trace", "--iterations", "8")
     every = report_of(training)["rank"]["events"]

@@ -78,6 +78,41 @@ TEST_F(RecorderWindowTest, AWaitingRecorderWritesNothing) {
   EXPECT_TRUE(trace.marks.empty());
 }
 
+// An optimizer's state is told from what else is live: its marks are around it again, each time that it made some.
+TEST_F(RecorderWindowTest, ALateTraceHasTheMarksAroundState) {
+  Mark begin = MakeMark(MarkKind::kLayer, MarkEdge::kBegin, 0, "optimizer_state");
+  begin.pass = Pass::kOther;
+  Mark end = begin;
+  end.edge = MarkEdge::kEnd;
+  OpenWith(/*waits=*/true, 0);
+  recorder_->Allocated(0, At(0x1000), 100, 0, 0);
+  recorder_->Marked(MakeMark(MarkKind::kLayer, MarkEdge::kBegin, 0, "up"));  // of a pass: not kept
+  recorder_->Allocated(0, At(0x2000), 200, 0, 0);
+  for (const std::uint64_t block : {0x3000u, 0x5000u}) {
+    recorder_->Marked(begin);
+    recorder_->Allocated(0, At(block), 300, 0, 0);
+    recorder_->Allocated(0, At(block + 0x1000), 400, 0, 0);
+    recorder_->Marked(end);
+  }
+  recorder_->Freed(At(0x3000));
+  recorder_->Marked(begin);
+  recorder_->Marked(end);  // made nothing
+  recorder_->Allocated(0, At(0x7000), 500, 0, 0);
+  recorder_->Begin();
+  MarkIteration(2);
+  const Trace trace = CloseAndRead();
+  std::vector<std::string> rows;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == EventKind::kAlloc) rows.push_back(std::to_string(event.bytes));
+    if (event.kind != EventKind::kMark) continue;
+    const Mark& mark = trace.marks.at(event.mark);
+    rows.push_back(mark.name + (mark.edge == MarkEdge::kBegin ? "(" : ")"));
+  }
+  EXPECT_THAT(rows, ElementsAre("100", "200", "optimizer_state(", "400", "optimizer_state)", "optimizer_state(", "300",
+                                "400", "optimizer_state)", "500", "("));
+  EXPECT_EQ(trace.live_before, 6u);
+}
+
 // What is live when a random run's window begins, against a map; then rows as they come.
 TEST_F(RecorderWindowTest, ALateTraceBeginsWithWhatIsLive) {
   for (unsigned seed = 1; seed <= 5; ++seed) {
