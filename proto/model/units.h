@@ -25,11 +25,12 @@ inline constexpr Bytes kBlockAlignment = 512;
   return requested == 0 ? kBlockAlignment : RoundUp(requested, kBlockAlignment);
 }
 
-// Blocks of an arena that are smaller are many, and weigh next to nothing: up to a 4096th of it, and 1 MiB at most
-// (what PyTorch calls small). Those that vary are not worth a search for room; those that have slots lie apart from the
-// others, so that one that stays too long is not in the way of a large one.
+// Blocks of an arena that are smaller are many, and weigh next to nothing: up to a 4096th of it, and 256 KiB at most.
+// Those that vary are not worth a search for room; those that have slots lie apart from the others, so that one that
+// stays too long is not in the way of a large one. With 1 MiB, what PyTorch calls small, upstream's pool of a model with
+// 16 experts lay idle at the peak: 0.2 % of what was held.
 [[nodiscard]] constexpr Bytes SmallBlockBytes(Bytes arena_bytes) {
-  constexpr Bytes kMost = Bytes{1} << 20;
+  constexpr Bytes kMost = Bytes{256} << 10;
   constexpr Bytes kParts = 4096;
   return RoundUp(std::clamp<Bytes>(arena_bytes / kParts, 1, kMost), kBlockAlignment);
 }
