@@ -118,6 +118,7 @@ class OrderRun {
       blocks_[i].stream = HandleOf(plan_.cycle[0].entries[std::min(i, program_.size() - 1)].stream);
       if (Happens(streams_.strayed)) blocks_[i].stream = random_() % 12;
       if (Happens(streams_.recorded)) blocks_[i].also = 1 + random_() % 14;
+      if (Happens(streams_.elsewhere)) blocks_[i].elsewhere = 1 + random_() % 4;
       blocks_[i].parallel = dynamic_.limit_bytes > 0 && Happens(0.02);
     }
     engine_.OnMark(MarkOf(MarkKind::kIteration));
@@ -155,8 +156,9 @@ class OrderRun {
   struct Block {
     void* pointer = nullptr;
     StreamHandle stream = 0;
-    StreamHandle also = 0;  // 0: no other stream
-    bool parallel = false;  // asked for from a parallel region
+    StreamHandle also = 0;       // 0: no other stream
+    StreamHandle elsewhere = 0;  // uses it unrecorded, and it is freed there; 0: none
+    bool parallel = false;       // asked for from a parallel region
     std::uint32_t lo = 0;
     std::uint32_t hi = 0;
   };
@@ -203,7 +205,7 @@ class OrderRun {
 
   void Free(Block& block) {
     if (block.pointer == nullptr) return;
-    if (Happens(streams_.elsewhere)) return FreeElsewhere(block, 1 + random_() % 4);
+    if (block.elsewhere != 0) return FreeElsewhere(block, block.elsewhere);
     // On the per-thread stream another thread may free, but only the one that allocated uses the block.
     if (block.stream != kPerThreadDefaultStream) device_.Use(block.lo, block.hi, block.stream);
     EXPECT_EQ(engine_.Free(block.pointer), Bytes{block.hi - block.lo} * kBlockAlignment);
