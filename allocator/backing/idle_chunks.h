@@ -13,8 +13,8 @@
 //       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
 //                                                  =>           lent        lent    lent  ( the block )
 //
-// What an emptied cache took is mapped again in runs of kRun chunks, for calls cost, not bytes: those above the one
-// that is needed are needed soon, too.
+// What an emptied cache took is mapped again in runs of kRun chunks, so that small blocks do not come back here one
+// by one: the chunks above the one that is needed are needed soon, too.
 //
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed

@@ -253,22 +253,6 @@ Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model)
   return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;
 }
 
-namespace {
-
-Bytes PeakLiveBytes(const DeviceTrace& device) {
-  Bytes live = 0;
-  Bytes peak = 0;
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
-    peak = std::max(peak, live);
-  }
-  return peak;
-}
-
-}  // namespace
-
 SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams) {
   SteadyModel model = Comparer(device, cycle, all_streams).Compare();
   model.small_bytes = SmallBlockBytes(PeakLiveBytes(device));

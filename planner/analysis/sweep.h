@@ -44,4 +44,17 @@ class Sweep {
   std::size_t next_free_ = 0;
 };
 
+// Most bytes that lived at a time, of all blocks.
+[[nodiscard]] inline Bytes PeakLiveBytes(const DeviceTrace& device) {
+  Bytes live = 0;
+  Bytes peak = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Bytes bytes = device.allocations[step.allocation].bytes;
+    live = step.is_free ? live - bytes : live + bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
 }  // namespace stalloc::planner

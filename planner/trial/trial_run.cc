@@ -47,18 +47,6 @@ std::vector<TimedMark> MarksOf(const TracedRank& traced, const std::vector<bool>
   return marks;
 }
 
-Bytes PeakLive(const DeviceTrace& device) {
-  Bytes live = 0;
-  Bytes peak = 0;
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
-    peak = std::max(peak, live);
-  }
-  return peak;
-}
-
 DynamicSpaceOptions OptionsFor(const Arena& arena) {
   return {.limit_bytes = arena.reserved_bytes(),
           .mapped_bytes = arena.mapped_end(),
@@ -77,7 +65,7 @@ class Server {
   Server(const DeviceTrace& device, const DevicePlan& plan, const std::vector<bool>& served)
       : device_(device),
         served_(served),
-        arena_(Mapped(driver_, plan, kMostGrowth * PeakLive(device))),
+        arena_(Mapped(driver_, plan, kMostGrowth * PeakLiveBytes(device))),
         engine_(plan, reinterpret_cast<void*>(arena_->base()), &fence_, OptionsFor(*arena_)),
         chunks_(driver_, *arena_, engine_, plan),
         blocks_(device.allocations.size()) {
