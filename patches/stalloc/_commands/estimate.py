@@ -8,13 +8,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from stalloc.report.estimate import Configuration
 
 HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
 
 _EPILOG = """
-With DIR or TRACE the configuration is the command line that the trace was recorded with, and the estimate stands beside
-what was measured; options behind -- are added to it. Without, all of it stands behind --:
+With DIR or TRACE the configuration is what stalloc.megatron noted beside the trace (rank00000.megatron.json), else the
+command line that it was recorded with, and the estimate stands beside what was measured; options behind -- change it.
+Without DIR all of it stands behind --:
     stalloc estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096
                      --micro-batch-size 1 --vocab-size 32000 --bf16
 """
@@ -31,12 +35,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import collect, select
     from stalloc.report.comparison import compare
-    from stalloc.report.estimate import EstimateError, estimate, parse
+    from stalloc.report.estimate import estimate
+    from stalloc.report.megatron_arguments import EstimateError
 
     try:
         view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
-        words, world, rank = _source(view, arguments)
-        config = parse(words, world, rank)
+        config = _configuration(view, arguments)
         result = estimate(config)
     except (collect.CollectError, EstimateError) as error:
         print(f"stalloc estimate: {error}", file=sys.stderr)
@@ -50,12 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _source(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> tuple[Sequence[str], int, int]:
+def _configuration(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> Configuration:
+    from stalloc.report.megatron_arguments import parse, settled_of, words_of
+
     if view is None:
-        return arguments.program, arguments.world_size or 1, arguments.rank or 0
+        return parse(arguments.program, arguments.world_size or 1, arguments.rank or 0)
+    view["added_options"] = arguments.program
     fingerprint = view["rank"]["fingerprint"]
-    words = [*fingerprint["command_line"], *arguments.program]
-    return words, arguments.world_size or max(1, fingerprint["world_size"]), fingerprint["rank"]
+    world = arguments.world_size or max(1, fingerprint["world_size"])
+    return parse(words_of(view), world, fingerprint["rank"], settled_of(view))
 
 
 def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from stalloc._patching import Patcher
-from stalloc.megatron import _graphs, _loading, _moe, _ranks, _report, _schedule, _step
+from stalloc.megatron import _configuration, _graphs, _loading, _moe, _ranks, _report, _schedule, _step
 from stalloc.megatron._loop import LOOP
 from stalloc.megatron._targets import TARGETS
 
@@ -21,6 +21,7 @@ def version() -> str:
 def before_first_step() -> None:
     PATCHER.warn_of_missing_modules()
     _ranks.note_coordinates()
+    _configuration.note_arguments()
 
 
 _LOADED = _loading.LoadedState()

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
 from stalloc.report import findings, splits
-from stalloc.report.estimate import Configuration, configuration_of
+from stalloc.report.estimate import Configuration
 from stalloc.report.figures import size
+from stalloc.report.megatron_arguments import configuration_of
 
 BUS = 25e9  # bytes a second to the host; what PCIe 4.0 x16 moves in practice (31.5e9 without its overhead)
 _LEAST_SAVING = 0.002

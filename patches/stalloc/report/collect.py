@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc import _coordinates, _library
-from stalloc.report import wrappers
+from stalloc.report import megatron_arguments, wrappers
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
 
@@ -67,6 +67,7 @@ def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     result["replicas"] = replicas or max(1, result["rank"]["fingerprint"]["world_size"])
     for device in result["devices"]:
         wrappers.unwrap(device)
+    result["megatron_arguments"] = _settled(files)
     result["summary"] = _read_summary(files.summary)
     return result
 
@@ -101,6 +102,13 @@ def _replicas(files: RankFiles) -> Optional[int]:
         return None
     _, _, context, _, data = known.sizes
     return max(1, context * data)
+
+
+def _settled(files: RankFiles) -> Optional[dict[str, Any]]:
+    try:
+        return megatron_arguments.read_settled(files.trace)
+    except (OSError, ValueError) as error:
+        raise CollectError(str(error)) from error
 
 
 def _if_there(path: Path) -> Optional[Path]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from stalloc.report.estimate import Configuration, Estimate, configuration_of, estimate
+from stalloc.report.estimate import Configuration, Estimate, estimate
 from stalloc.report.figures import size
+from stalloc.report.megatron_arguments import configuration_of
 
 # Roles of named tensors (planner/README.md, devices[].peak.tensor) by the estimate's classes.
 _STATE = {"weights": ("parameter", "buffer"), "gradients": ("gradient",), "optimizer state": ("optimizer state",)}

@@ -9,10 +9,7 @@ pipeline stages, buckets of communication, temporaries of forward passes.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Optional
 
 from stalloc.report import layer_tape
 
@@ -21,10 +18,6 @@ _WEIGHT, _MASTER, _MOMENTS = 2, 4, 8  # bytes a parameter: bf16 or fp16; fp32 co
 # torch's cuBLAS workspaces (at::cuda::getChosenWorkspaceSize): one for the thread of the forward pass, one for that of
 # the backward pass. What it takes from Hopper on; on older devices each has 8 MiB.
 _WORKSPACES = 2 * (32 << 20)
-
-
-class EstimateError(Exception):
-    """The configuration cannot be counted; the text is for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +41,7 @@ class Configuration:
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     fused_attention: bool = True
+    local_layers: bool = False  # megatron-core's own, without TransformerEngine
     attention_softmax_in_fp32: bool = False
     learned_positions: int = 0  # rows of the table of position embeddings
     rotary: bool = False
@@ -69,6 +63,11 @@ class Configuration:
     fp32_gradients: bool = True
     world_size: int = 1
     rank: int = 0
+
+    @property
+    def width(self) -> int:
+        """Bytes of a weight, and of an element of activations."""
+        return _WEIGHT if self.mixed_precision else _MASTER
 
     @property
     def stage(self) -> int:
@@ -124,13 +123,12 @@ def estimate(config: Configuration) -> Estimate:
     expert_replicas = max(1, config.data_parallel // config.expert_model_parallel_size)
     expert_shards = expert_replicas if config.use_distributed_optimizer else 1
     # With mixed precision the optimizer keeps a master copy; else the weights are it.
-    weight = _WEIGHT if config.mixed_precision else _MASTER
     state = _MOMENTS + (_MASTER if config.mixed_precision else 0)
     gradient = _MASTER if config.fp32_gradients or not config.mixed_precision else _WEIGHT
     layers = _layers_in_flight(config)
     return Estimate(
         parameters=dense + experts,
-        weights=weight * (dense + experts),
+        weights=config.width * (dense + experts),
         gradients=gradient * (dense + experts),
         optimizer_state=state * dense // shards + state * experts // expert_shards,
         activations=round(layers * _layer_activations(config)) + round(_recompute_scratch(config)),
@@ -191,7 +189,7 @@ def _layer_activations(config: Configuration) -> float:
     """Of one layer and micro-batch, with the layers that are recomputed taken in proportion."""
     recomputed = _recomputed_layers(config)
     spread = config.tensor_model_parallel_size if config.sequence_parallel else 1
-    kept = 2 * config.hidden_size * _tokens(config) / spread
+    kept = config.width * config.hidden_size * _tokens(config) / spread
     if config.recompute_method == "uniform":
         kept /= config.recompute_num_layers
     return recomputed * kept + (1 - recomputed) * layer_tape.kept(config)
@@ -207,7 +205,7 @@ def _score_buffer(config: Configuration) -> int:
     if config.fused_attention:
         return 0
     elements = config.num_attention_heads * config.seq_length // config.tensor_model_parallel_size
-    return 2 * _tokens(config) * elements
+    return config.width * _tokens(config) * elements
 
 
 def _layers_in_flight(config: Configuration) -> float:
@@ -228,97 +226,25 @@ def _peak(config: Configuration) -> Moment:
         Moment(f"the backward pass of a layer's {layer.step}", -round(layer.freed), round(layer.temporaries)),
     ]
     if (logits := _logits(config)) > 0:
-        gradient = logits * _WEIGHT // (_WEIGHT + _MASTER)
-        moments.append(Moment("the loss", logits - gradient, gradient))
+        gradient = logits - _losses(config)
+        moments.append(Moment("the loss", _losses(config) + _head(config), gradient))
     return max(moments, key=lambda moment: moment.activations + moment.temporaries)
 
 
 def _logits(config: Configuration) -> int:
-    """In fp32 for the loss, and in half precision: as computed, later their gradient."""
+    """In fp32 for the loss, and in half precision, if the model is: as computed, later their gradient."""
+    return _losses(config) * (_WEIGHT + _MASTER) // _MASTER if config.mixed_precision else _losses(config)
+
+
+def _losses(config: Configuration) -> int:
+    """What the loss keeps of the logits, in fp32."""
     if config.stage != config.pipeline_model_parallel_size - 1:
         return 0
     columns = _padded_vocabulary(config) // config.tensor_model_parallel_size
-    return _tokens(config) * columns * (_WEIGHT + _MASTER)
+    return _tokens(config) * columns * _MASTER
 
 
-# -- From a command line
-
-
-def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
-    """Of the command line that a trace was recorded with, and `added_options`; None where that is not Megatron-LM's."""
-    fingerprint = view["rank"]["fingerprint"]
-    words = [*fingerprint["command_line"], *view.get("added_options", [])]
-    try:
-        return parse(words, max(1, fingerprint["world_size"]), fingerprint["rank"])
-    except EstimateError:
-        return None
-
-
-def parse(arguments: Sequence[str], world_size: int, rank: int) -> Configuration:
-    """Megatron-LM's own arguments; those that do not matter here are skipped. EstimateError if some are missing."""
-    known, _ = _parser().parse_known_args(list(arguments))
-    needed = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
-    missing = [name for name in needed if getattr(known, name) is None]
-    if missing:
-        options = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise EstimateError(f"the command line has no {options}")
-    values = {
-        field.name: getattr(known, field.name) for field in dataclasses.fields(Configuration) if field.name in known
-    }
-    values["vocab_size"] = known.vocab_size or known.padded_vocab_size or 0
-    if not values["vocab_size"]:
-        raise EstimateError("the command line has no --vocab-size (a tokenizer's size is not known here): give one")
-    per_chunk = known.num_layers_per_virtual_pipeline_stage
-    stages = known.pipeline_model_parallel_size
-    values["virtual_stages"] = (
-        known.num_layers // stages // per_chunk if per_chunk else known.num_virtual_stages_per_pipeline_rank or 1
-    )
-    values["ffn_hidden_size"] = known.ffn_hidden_size or _default_ffn(known)
-    values["moe_ffn_hidden_size"] = known.moe_ffn_hidden_size or values["ffn_hidden_size"]
-    values["kv_channels"] = known.kv_channels or known.hidden_size // known.num_attention_heads
-    values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
-    # megatron-core's own layers multiply queries and keys, whatever backend is asked for.
-    values["fused_attention"] = known.attention_backend != "unfused" and known.transformer_impl != "local"
-    learned = known.position_embedding_type == "learned_absolute"
-    values["rotary"] = known.position_embedding_type == "rope"
-    values["learned_positions"] = (known.max_position_embeddings or known.seq_length) if learned else 0
-    values["mixed_precision"] = known.bf16 or known.fp16
-    values["fp32_gradients"] = known.bf16 or known.accumulate_allreduce_grads_in_fp32
-    values["global_batch_size"] = known.global_batch_size or known.micro_batch_size
-    return Configuration(**values, world_size=world_size, rank=rank)
-
-
-def _default_ffn(known: argparse.Namespace) -> int:
-    # Megatron-LM: 4 h, or 2/3 of it in units of 64 where units are gated.
-    return int(4 * known.hidden_size * 2 / 3 / 64) * 64 if known.swiglu else 4 * known.hidden_size
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in (
-        "num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "global-batch-size",
-        "vocab-size", "padded-vocab-size", "ffn-hidden-size", "kv-channels", "num-layers-per-virtual-pipeline-stage",
-        "num-virtual-stages-per-pipeline-rank", "max-position-embeddings", "moe-ffn-hidden-size",
-    ):  # fmt: skip
-        parser.add_argument(f"--{name}", type=int)
-    for name, default in (
-        ("num-query-groups", 1), ("tensor-model-parallel-size", 1), ("pipeline-model-parallel-size", 1),
-        ("context-parallel-size", 1), ("expert-model-parallel-size", 1), ("num-experts", 0), ("moe-router-topk", 1),
-        ("moe-shared-expert-intermediate-size", 0), ("recompute-num-layers", 1),
-    ):  # fmt: skip
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name in (
-        "swiglu", "untie-embeddings-and-output-weights", "disable-bias-linear", "sequence-parallel",
-        "use-distributed-optimizer", "group-query-attention", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32",
-        "attention-softmax-in-fp32",
-    ):  # fmt: skip
-        parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--normalization", default="LayerNorm")
-    parser.add_argument("--hidden-dropout", type=float, default=0.1)
-    parser.add_argument("--attention-dropout", type=float, default=0.1)
-    parser.add_argument("--attention-backend", default="auto")
-    parser.add_argument("--transformer-impl", default="transformer_engine")
-    parser.add_argument("--position-embedding-type", default="learned_absolute")
-    parser.add_argument("--recompute-granularity", default="")
-    parser.add_argument("--recompute-method", default="")
-    return parser
+def _head(config: Configuration) -> int:
+    """Input and output of the last norm, of which the loss is computed."""
+    spread = config.tensor_model_parallel_size if config.sequence_parallel else 1
+    return 2 * config.width * config.hidden_size * _tokens(config) // spread

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stalloc.report.estimate import Configuration
 
-_HALF, _FLOAT, _MASK = 2, 4, 1  # bytes an element: bf16 or fp16; statistics; dropout
+_FLOAT, _MASK = 4, 1  # bytes an element: statistics; dropout and masks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def kept(config: Configuration) -> float:
 
 def worst_moment(config: Configuration) -> Moment:
     """Of the backward pass of one layer. The gradient of the residual stream is there all the time."""
-    tokens, width = _tokens(config), _HALF
+    tokens, width = _tokens(config), config.width
     moments, freed = [], 0.0
     residual = width * config.hidden_size / _spread(config)
     for step in reversed(_steps(config)):
@@ -74,7 +74,7 @@ def _steps(config: Configuration) -> list[Step]:
 
 def _half(config: Configuration, name: str, inner: Sequence[Step]) -> list[Step]:
     """Norm, what is inside, dropout: each half of a layer."""
-    stream = _HALF * config.hidden_size / _spread(config)
+    stream = config.width * config.hidden_size / _spread(config)
     mask = _MASK * config.hidden_size / _spread(config) if config.hidden_dropout > 0 else 0.0
     return [Step(f"norm of {name}", stream, 2 * stream), *inner, Step(f"dropout of {name}", mask, 2 * stream)]
 
@@ -82,9 +82,9 @@ def _half(config: Configuration, name: str, inner: Sequence[Step]) -> list[Step]
 def _attention_half(config: Configuration) -> list[Step]:
     tensor, hidden = config.tensor_model_parallel_size, config.hidden_size
     heads, groups, channels = config.num_attention_heads, config.num_query_groups, config.kv_channels
-    stream = _HALF * hidden / _spread(config)
-    projected = _HALF * (heads + 2 * groups) * channels / tensor
-    context = _HALF * heads * channels / tensor
+    stream = config.width * hidden / _spread(config)
+    projected = config.width * (heads + 2 * groups) * channels / tensor
+    context = config.width * heads * channels / tensor
     core = (_fused_attention if config.fused_attention else _attention_by_scores)(config, projected, context)
     inside = [
         Step("query, key, value", stream, projected + stream, hidden * (heads + 2 * groups) * channels / tensor),
@@ -99,7 +99,7 @@ def _rotated(config: Configuration) -> float:
     if not config.rotary:
         return 0.0
     heads = config.num_attention_heads + config.num_query_groups
-    return _HALF * heads * config.kv_channels / config.tensor_model_parallel_size
+    return config.width * heads * config.kv_channels / config.tensor_model_parallel_size
 
 
 def _fused_attention(config: Configuration, projected: float, context: float) -> list[Step]:
@@ -109,17 +109,19 @@ def _fused_attention(config: Configuration, projected: float, context: float) ->
 
 def _attention_by_scores(config: Configuration, projected: float, context: float) -> list[Step]:
     elements = config.num_attention_heads * config.seq_length / config.tensor_model_parallel_size
-    scores = _HALF * elements
-    width = _FLOAT if config.attention_softmax_in_fp32 else _HALF
+    scores = config.width * elements
+    width = _FLOAT if config.attention_softmax_in_fp32 else config.width
     rotated = _rotated(config)
     # Without rotation queries, keys and values are views of one tensor, which the first product lets go.
     queries, values = (rotated, projected) if rotated else (projected, 0.0)
     if config.num_query_groups != config.num_attention_heads:  # keys and values are repeated for each head
         queries, values = 2 * context, context
+    causal, tables = _made_anew(config)
     dropped = config.attention_dropout > 0
     lowered = scores if config.attention_softmax_in_fp32 and not dropped else 0.0  # half-precision copy, multiplied
     steps = [
-        Step("scores", queries, scores + 2 * context),
+        Step("scores", queries + tables, scores + 2 * context),
+        Step("causality", causal, 2 * scores),
         # torch multiplies gradient and output into a tensor of its own before it reduces rows.
         Step("softmax", width * elements, 3 * width * elements),
     ]
@@ -129,10 +131,19 @@ def _attention_by_scores(config: Configuration, projected: float, context: float
     return steps
 
 
+def _made_anew(config: Configuration) -> tuple[float, float]:
+    """What megatron-core's local layers make in each layer, for all rows of a micro-batch, and keep: the causal mask,
+    and cosines and sines of the rotation, of queries and of keys."""
+    if not config.local_layers:
+        return 0.0, 0.0
+    table = config.width * config.kv_channels / config.micro_batch_size
+    return _MASK * config.seq_length / config.micro_batch_size, 4 * table if config.rotary else 0.0
+
+
 def _mlp_half(config: Configuration) -> list[Step]:
     tensor, hidden, ffn = config.tensor_model_parallel_size, config.hidden_size, config.ffn_hidden_size
     gate = 2 if config.swiglu else 1
-    stream, inner = _HALF * hidden / _spread(config), _HALF * ffn / tensor
+    stream, inner = config.width * hidden / _spread(config), config.width * ffn / tensor
     return _half(
         config,
         "MLP",
@@ -148,9 +159,9 @@ def _expert_half(config: Configuration) -> list[Step]:
     """Routed tokens are as many as the router sends out, evenly: what varies is around this."""
     tensor, hidden, chosen = config.tensor_model_parallel_size, config.hidden_size, config.moe_router_topk
     gate = 2 if config.swiglu else 1
-    stream = _HALF * hidden / _spread(config)
-    copies = chosen * _HALF * hidden / tensor  # of tokens, one for each expert that they go to
-    inner = _HALF * (chosen * config.moe_ffn_hidden_size + config.moe_shared_expert_intermediate_size) / tensor
+    stream = config.width * hidden / _spread(config)
+    copies = chosen * config.width * hidden / tensor  # of tokens, one for each expert that they go to
+    inner = config.width * (chosen * config.moe_ffn_hidden_size + config.moe_shared_expert_intermediate_size) / tensor
     return _half(
         config,
         "experts",

@@ -1,0 +1,147 @@
+"""Which configuration a run of Megatron-LM has: from its command line, or from what Megatron settled."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Optional
+
+from stalloc.report.estimate import Configuration
+
+
+class EstimateError(Exception):
+    """The configuration cannot be counted; the text is for the user."""
+
+
+def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
+    """Of the run that was traced, changed by `added_options`; None where that is not Megatron-LM's."""
+    fingerprint = view["rank"]["fingerprint"]
+    try:
+        return parse(words_of(view), max(1, fingerprint["world_size"]), fingerprint["rank"], settled_of(view))
+    except EstimateError:
+        return None
+
+
+def words_of(view: dict[str, Any]) -> list[str]:
+    """Of the command line, and what was added to it. With settled arguments the command line says nothing more."""
+    added: list[str] = view.get("added_options", [])
+    return added if settled_of(view) else [*view["rank"]["fingerprint"]["command_line"], *added]
+
+
+def settled_of(view: dict[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = view.get("megatron_arguments") or {}
+    return found
+
+
+def arguments_beside(trace: Path) -> Path:
+    """Where stalloc.megatron leaves the arguments that Megatron settled: an object of `argument_names`."""
+    return trace.with_suffix(".megatron.json")
+
+
+def argument_names() -> list[str]:
+    """As attributes of the namespace of Megatron-LM's arguments."""
+    return sorted(vars(_parser().parse_args([])))
+
+
+def read_settled(trace: Path) -> Optional[dict[str, Any]]:
+    """None where none lie beside the trace. ValueError names a file that holds something else."""
+    path = arguments_beside(trace)
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected an object, found {type(found).__name__}")
+    return found
+
+
+def parse(
+    arguments: Sequence[str], world_size: int, rank: int, settled: Mapping[str, Any] = MappingProxyType({})
+) -> Configuration:
+    """Megatron-LM's own arguments; those that do not matter here are skipped. EstimateError if some are missing.
+
+    `settled`: what stands where `arguments` says nothing else, before defaults.
+    """
+    known, _ = _parser().parse_known_args(list(arguments), _namespace(settled))
+    needed = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
+    missing = [name for name in needed if getattr(known, name) is None]
+    if missing:
+        options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise EstimateError(f"the command line has no {options}")
+    values = {
+        field.name: getattr(known, field.name) for field in dataclasses.fields(Configuration) if field.name in known
+    }
+    values["disable_bias_linear"] = not known.add_bias_linear
+    values["vocab_size"] = known.vocab_size or known.padded_vocab_size or 0
+    if not values["vocab_size"]:
+        raise EstimateError("the command line has no --vocab-size (a tokenizer's size is not known here): give one")
+    per_chunk = known.num_layers_per_virtual_pipeline_stage
+    stages = known.pipeline_model_parallel_size
+    values["virtual_stages"] = (
+        known.num_layers // stages // per_chunk if per_chunk else known.num_virtual_stages_per_pipeline_rank or 1
+    )
+    values["ffn_hidden_size"] = known.ffn_hidden_size or _default_ffn(known)
+    values["moe_ffn_hidden_size"] = known.moe_ffn_hidden_size or values["ffn_hidden_size"]
+    values["kv_channels"] = known.kv_channels or known.hidden_size // known.num_attention_heads
+    values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
+    values["local_layers"] = known.transformer_impl == "local"
+    # They multiply queries and keys, whatever backend is asked for.
+    values["fused_attention"] = known.attention_backend != "unfused" and not values["local_layers"]
+    learned = known.position_embedding_type == "learned_absolute"
+    values["rotary"] = known.position_embedding_type == "rope"
+    values["learned_positions"] = (known.max_position_embeddings or known.seq_length) if learned else 0
+    values["mixed_precision"] = known.bf16 or known.fp16
+    values["fp32_gradients"] = known.bf16 or known.accumulate_allreduce_grads_in_fp32
+    values["global_batch_size"] = known.global_batch_size or known.micro_batch_size
+    return Configuration(**values, world_size=world_size, rank=rank)
+
+
+def _namespace(settled: Mapping[str, Any]) -> argparse.Namespace:
+    """None is what Megatron has where nothing was chosen. The tokenizer's vocabulary is in the padded one."""
+    known = {name: value for name, value in settled.items() if value is not None}
+    if "padded_vocab_size" in known:
+        known["vocab_size"] = known["padded_vocab_size"]
+    return argparse.Namespace(**known)
+
+
+def _default_ffn(known: argparse.Namespace) -> int:
+    # Megatron-LM: 4 h, or 2/3 of it in units of 64 where units are gated.
+    return int(4 * known.hidden_size * 2 / 3 / 64) * 64 if known.swiglu else 4 * known.hidden_size
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in (
+        "num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "global-batch-size",
+        "vocab-size", "padded-vocab-size", "ffn-hidden-size", "kv-channels", "num-layers-per-virtual-pipeline-stage",
+        "num-virtual-stages-per-pipeline-rank", "max-position-embeddings", "moe-ffn-hidden-size",
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int)
+    for name, default in (
+        ("num-query-groups", 1), ("tensor-model-parallel-size", 1), ("pipeline-model-parallel-size", 1),
+        ("context-parallel-size", 1), ("expert-model-parallel-size", 1), ("num-experts", 0), ("moe-router-topk", 1),
+        ("moe-shared-expert-intermediate-size", 0), ("recompute-num-layers", 1),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name in (
+        "swiglu", "untie-embeddings-and-output-weights", "sequence-parallel", "use-distributed-optimizer",
+        "group-query-attention", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32",
+        "attention-softmax-in-fp32",
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--disable-bias-linear", action="store_false", dest="add_bias_linear")
+    parser.add_argument("--normalization", default="LayerNorm")
+    parser.add_argument("--hidden-dropout", type=float, default=0.1)
+    parser.add_argument("--attention-dropout", type=float, default=0.1)
+    parser.add_argument("--attention-backend", default="auto")
+    parser.add_argument("--transformer-impl", default="transformer_engine")
+    parser.add_argument("--position-embedding-type", default="learned_absolute")
+    parser.add_argument("--recompute-granularity", default="")
+    parser.add_argument("--recompute-method", default="")
+    return parser
