@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from processes import HERE, PACKAGE, ROOT, run
+from stalloc.report.megatron_arguments import parse, read_settled
 
 pytestmark = [pytest.mark.megatron, pytest.mark.timeout(900)]
 REAL = HERE / "megatron_real"
@@ -98,6 +99,8 @@ def test_a_dense_model_trains_from_its_plan(python: str, build: Path, tmp_path: 
     compared.expect_served_from_the_plan(0.99)
     evaluations = compared.results["alloc"]["evaluations"]
     assert len(evaluations) == 4  # at iterations 3 and 6, and both sets at the end
+    model = parse([], 1, 0, read_settled(tmp_path / "plan" / "trace" / "rank00000.trace") or {})
+    assert (model.num_layers, model.vocab_size, model.learned_positions, model.local_layers) == (8, 512, 0, True)
     log = (tmp_path / "alloc.log").read_text()
     assert re.search(r"\[Rank 0\] \(after \d+ iterations\) stalloc memory \(MB\) \| live: ", log)
 

@@ -179,6 +179,11 @@ class _Evil:
         return print, ("run",)
 
 
+def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["import", str(tmp_path / "x.pickle")]) == 1
+    assert capsys.readouterr().err == f"stalloc import: [Errno 2] No such file or directory: '{tmp_path}/x.pickle'\n"
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -407,6 +412,23 @@ def test_the_check_of_the_format_finds_what_is_wrong(broken: dict[str, Any]) -> 
     trace_event_format.check({"traceEvents": good})
     with pytest.raises(AssertionError):
         trace_event_format.check({"traceEvents": [*good, broken]})
+
+
+def test_csv_is_of_one_device_that_the_trace_has(build: Path, tmp_path: Path, capsys: Any) -> None:
+    def export(events: str, *options: str) -> tuple[int, list[str]]:
+        file = tmp_path / "a.trace"
+        command = [str(build / "stalloc-planner"), "import", "-", f"--output={file}"]
+        subprocess.run(command, input=f"stalloc-events 1\n{events}", text=True, check=True, capture_output=True)
+        code = cli.main(["export", str(file), "-f", "csv", "-o", str(tmp_path / "out.csv"), *options])
+        return code, (tmp_path / "out.csv").read_text().splitlines()[1:]
+
+    cpu, two = "a 0 700 -1 0 1\n", "a 0 700 0 0 1\na 1 512 1 0 2\n"
+    assert export(cpu) == (0, ["0,1,2,1024"])
+    assert export(two, "--device=1") == (0, ["1,1,2,512"])
+    assert export(two)[0] == 1
+    assert "has devices [0, 1], and CSV is of one: choose it with --device" in capsys.readouterr().err
+    assert export(cpu, "--device=0")[0] == 1
+    assert "has no device 0; it has [-1]" in capsys.readouterr().err
 
 
 def test_csv_is_an_instance_for_pack(trace: Path, tmp_path: Path, build: Path) -> None:

@@ -18,7 +18,7 @@ HELP = "write a trace for other tools: memory_viz, Perfetto, CSV"
 _EPILOG = """
 snapshot   a pickle for https://pytorch.org/memory_viz; `stalloc import` reads it, too
 perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
-csv        id,lower,upper,size, one block a line, of one device (0): `stalloc pack` and other solvers read it
+csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
 """
 
 
@@ -27,7 +27,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", type=Path, help="DIR/trace/rank00000.trace")
     parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv"), required=True)
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: this device only (-1: the CPU)")
+    parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
     parser.add_argument("--json", action="store_true", help="what was written, as JSON")
 
 
@@ -64,10 +64,12 @@ def _perfetto(trace: Path, device: object) -> bytes:
 
 
 def _csv(trace: Path, device: object) -> bytes:
+    lines = [line for line in dump_lines(trace) if line["event"] in ("alloc", "free")]
+    chosen = _device_of(trace, lines, device)
     rows: dict[int, list[int]] = {}
     now = 0
-    for line in dump_lines(trace):
-        if line["event"] not in ("alloc", "free") or line["device"] != (0 if device is None else device):
+    for line in lines:
+        if line["device"] != chosen:
             continue
         now += 1
         if line["event"] == "alloc":
@@ -79,6 +81,20 @@ def _csv(trace: Path, device: object) -> bytes:
     writer.writerow(["id", "lower", "upper", "size"])
     writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else now + 1, row[3]] for row in rows.values())
     return out.getvalue().encode()
+
+
+def _device_of(trace: Path, lines: list[dict[str, Any]], device: object) -> object:
+    """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
+    from stalloc.report.collect import CollectError
+
+    known = sorted({line["device"] for line in lines})
+    if device is None and len(known) == 1:
+        return known[0]
+    if device is None:
+        raise CollectError(f"{trace} has devices {known}, and CSV is of one: choose it with --device")
+    if device not in known:
+        raise CollectError(f"{trace} has no device {device}; it has {known}")
+    return device
 
 
 _FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv}

@@ -40,8 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         found = _convert(arguments)
-    except (SnapshotError, OSError) as error:
+    except SnapshotError as error:
         print(f"stalloc import: {arguments.snapshot}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"stalloc import: {error}", file=sys.stderr)
         return 1
     for note in found["notes"]:
         print(f"note: {note}", file=sys.stderr)

@@ -62,7 +62,7 @@ def _allocators(
                 "name": f"{LAST_RUN} ({measured['mode']})",
                 "held_bytes": measured["held_peak_bytes"],
                 "efficiency": measured["efficiency"],
-                "how": f"measured; {measured['peak_live_bytes']} bytes live at its peak",
+                "how": f"measured; {size(measured['peak_live_bytes'])} live at its peak",
             }
         )
     return rows

@@ -52,8 +52,9 @@ class Snapshot:
 
 def read_snapshot(path: Path) -> Snapshot:
     """Raises SnapshotError, or OSError."""
+    written = path.read_bytes()
     try:
-        content = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+        content = _PlainUnpickler(io.BytesIO(written)).load()
     except SnapshotError:
         raise
     except Exception as error:  # a broken pickle raises whatever it likes

@@ -199,7 +199,7 @@
       draw(box, traces, {
         hovermode: "x", shapes: lines.shapes, annotations: lines.labels,
         xaxis: { title: { text: key === "event" ? "event (allocation, free or mark)" : "time since the first event (s)" } },
-        yaxis: { title: { text: `live (${unit.name})` }, range: [0, (most / unit.bytes) * 1.12] },
+        yaxis: { title: { text: `live (${unit.name})` }, range: [0, (most / unit.bytes) * (narrow() ? 1.12 : 1.2)] },
       });
       box.removeAllListeners?.("plotly_hover");
       box.on("plotly_hover", (event) => {
@@ -461,7 +461,7 @@
     return section("estimate", "Estimate against measured", "What the configuration should need, by formulas (stalloc estimate), beside the peak of this trace." +
       (known ? "" : " Without names of tensors, buffers made at set-up are weights to a trace, so state is compared as a whole."),
       table([{ name: "", text: true, value: (row) => row.name }, bytesColumn("estimate", (row) => row.estimate), bytesColumn("measured", (row) => row.measured),
-        { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : off(row) === 0 ? size(0) : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * off(row)) / row.measured).toFixed(1)} %)` : ""}`) },
+        { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : off(row) === 0 ? size(0) : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * Math.abs(off(row))) / row.measured).toFixed(1)} %)` : ""}`) },
         { name: "what it is", text: true, wrap: true, value: (row) => row.why },
       ], view.estimate, { sort: null, total: () => "", best: (row) => row.name === "peak" }));
   };
@@ -483,7 +483,7 @@
         { type: "bar", x, y: rows.map((row) => row.dynamic_peak / unit.bytes), name: `dynamic, most (${unit.name})`, marker: { color: COLOURS.dynamic }, hoverinfo: "x+y" },
         ...(known.length ? [{ x: known.map((row) => row.iteration), y: known.map((row) => row.tokens), name: "tokens in experts", yaxis: "y2", mode: "lines+markers",
           line: { color: css("--text"), width: 2 }, hoverinfo: "x+y" }] : []),
-      ], { xaxis: { title: { text: "iteration" }, dtick: rows.length > 24 ? undefined : 1 }, yaxis: { title: { text: unit.name } },
+      ], { xaxis: { title: { text: "iteration" }, dtick: rows.length > 24 ? undefined : 1 }, yaxis: { title: { text: `dynamic, most (${unit.name})` } },
         yaxis2: { overlaying: "y", side: "right", rangemode: "tozero", showgrid: false, title: { text: "tokens" } }, ...(narrow() || !known.length ? {} : { margin: { l: 76, r: 76, t: 60, b: 52 } }) });
     });
     return section("dynamic", "What varies, by iteration", "Blocks whose size or presence depends on the data: experts, variable lengths. " +
