@@ -10,6 +10,9 @@ before and after themselves, which garbage of others that goes meanwhile would c
 MiB, of which a workspace of 32 MiB for every stream that was multiplied on leaves nothing. Tests that read
 `expandable_segments` are told the native allocator's present setting, as PyTorch's own
 test_cuda_expandable_segments.py tells them.
+
+A kernel that faults leaves a context in which every later call fails. The process then ends behind the test that met
+it, and another one goes on with the tests that are left, so that one fault is one failure.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Settings:
     assigned: dict[str, int]  # the part that a test is in; one that is not listed goes by its name
     passes: int
     done: frozenset[str]  # tests of an earlier process of this shard
+    device_lost: int  # exit code
 
     @classmethod
     def read(cls) -> Settings:
@@ -58,6 +62,7 @@ class Settings:
             json.loads(Path(get("SUITE_ASSIGNED")).read_text()),
             int(get("SUITE_PASSES")),
             frozenset(json.loads(get("SUITE_DONE"))),
+            int(get("SUITE_DEVICE_LOST")),
         )
 
     def takes(self, name: str) -> bool:
@@ -175,4 +180,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             message=message,
             seconds=round(report.duration, 2),
         )
+    if report.outcome == "failed" and _device_is_lost():
+        print(report.longrepr, flush=True)
+        os._exit(_settings.device_lost)
     return report
+
+
+def _device_is_lost() -> bool:
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
