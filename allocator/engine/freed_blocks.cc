@@ -55,8 +55,11 @@ void FreedBlocks::Forget(std::uint32_t granule) noexcept {
 
 template <typename Visit>
 bool FreedBlocks::AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept {
-  const bool elsewhere = block.Is(LiveRecord::kFreedElsewhere) && waiter != block.stream;
-  return visit(block.stream) && (!elsewhere || visit(block.freed_on)) && uses_.All(block.uses, visit);
+  const auto visit_use = [&](StreamIndex stream) { return visit(stream, block.stamp); };
+  if (!visit_use(block.stream)) return false;
+  const bool own = waiter == block.stream && clocks_.IsOneStream(waiter);
+  if (!own && block.Is(LiveRecord::kFreedElsewhere) && !visit_use(block.freed_on)) return false;
+  return (own || clocks_.AllDebts(block.stream, visit)) && uses_.All(block.uses, visit_use);
 }
 
 // True if all blocks in [lo, hi) can be had, and visit(block) is true of each of them.
@@ -80,21 +83,26 @@ bool FreedBlocks::IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept {
 
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
   if (!block.Is(LiveRecord::kFreed) || block.Is(LiveRecord::kRetained)) return false;
-  const auto ordered = [&](StreamIndex stream) { return clocks_.IsOrdered(waiter, stream, block.stamp); };
+  const auto ordered = [&](StreamIndex stream, std::uint64_t stamp) {
+    return clocks_.IsOrdered(waiter, stream, stamp);
+  };
   return !now || AllStreams(block, waiter, ordered);
 }
 
 bool FreedBlocks::Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept {
   return AllFreedIn(lo, hi, [&](const LiveRecord& block) {
-    return AllStreams(block, waiter, [&](StreamIndex stream) {
-      return clocks_.IsOrdered(waiter, stream, block.stamp) || needs.Add(stream, block.stamp);
+    return AllStreams(block, waiter, [&](StreamIndex stream, std::uint64_t stamp) {
+      return clocks_.IsOrdered(waiter, stream, stamp) || needs.Add(stream, stamp);
     });
   });
 }
 
-void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi) noexcept {
+void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) noexcept {
   for (const LiveRecord* found = occupancy_.LastIn(lo, hi); found != nullptr; found = occupancy_.LastIn(lo, hi)) {
     const LiveRecord block = *found;
+    if (block.Is(LiveRecord::kFreedElsewhere) && block.stream == taker) {
+      clocks_.Owe(taker, block.freed_on, block.stamp);
+    }
     if (block.end() > hi) CutHead(block, hi);
     if (block.granule >= lo) {
       Remove(block.granule);

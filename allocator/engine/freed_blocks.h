@@ -14,7 +14,8 @@
 // Programs use a block on a stream that they do not record, free it there, and make the block's own stream wait for
 // that one later, or never ask for memory on it before a synchronisation. Under an allocator that keeps a pool for each
 // stream that is right: only the block's own stream can get the bytes. Here others can, so they wait for the stream on
-// which the thread ran that freed the block, too. The own stream does not, no more than it would there.
+// which the thread ran that freed the block, too. The own stream does not, no more than it would there, but whoever gets
+// the bytes from it later does (stream_clocks.h, Note [Debts]).
 //
 // Thread-safety: the engine's lock guards everything; as in StreamClocks, methods with a Lock& release it meanwhile.
 // noexcept; no heap.
@@ -61,8 +62,8 @@ class FreedBlocks {
   [[nodiscard]] bool CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept;
   // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.
   [[nodiscard]] bool Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept;
-  // [lo, hi) is somebody's now. REQUIRES: Gather.
-  void Take(std::uint32_t lo, std::uint32_t hi) noexcept;
+  // [lo, hi) is `taker`'s now. REQUIRES: Gather.
+  void Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) noexcept;
   // The block was never used, since its stream could not be ordered behind `needs`: free again, and as before.
   void PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept;
 
@@ -75,7 +76,7 @@ class FreedBlocks {
   [[nodiscard]] std::uint64_t retained() const noexcept { return retained_; }
 
  private:
-  // True if visit(stream) is for each that `waiter` must run behind to have the block's bytes.
+  // True if visit(stream, stamp) is for each whose work up to there `waiter` must run behind to have the block's bytes.
   template <typename Visit>
   [[nodiscard]] bool AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept;
   template <typename Visit>

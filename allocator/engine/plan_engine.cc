@@ -105,7 +105,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   if (!NeedsOfHome(binding, stream, needs) || (!needs.empty() && !clocks.can_order())) return MissReason::kStream;
 
   const bool at_home = binding.settled() && binding.home() == stream;
-  freed.Take(place.granule, end);
+  freed.Take(place.granule, end, stream);
   constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched;
   Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & kAnywhere, stamp);
   ++stats.planned_hits;
@@ -133,7 +133,8 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
     ForgetPrivacyOf(binding.home());
     binding.BeginMove(clocks.NewStamp());
   }
-  return needs.Add(binding.home(), binding.settled() ? clocks.NewStamp() : binding.until());
+  const std::uint64_t stamp = binding.settled() ? clocks.NewStamp() : binding.until();
+  return clocks.AddWithDebts(binding.home(), stamp, stream, needs);
 }
 
 // Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that

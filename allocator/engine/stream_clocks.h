@@ -17,6 +17,12 @@
 // Waits always point from work that is given later to work that was given earlier, so they cannot close a circle among
 // the streams of one process, nor among ranks that give their collectives in the same order.
 //
+// Note [Debts]
+// Bytes that were used unrecorded on another stream, and freed there (freed_blocks.h), are their own stream's again
+// without a wait, and from then on their blocks say nothing of the other one. The program sees to it that the own
+// stream's next *use* of them is behind the other; but they may pass on unused. So the own stream is in debt: who is
+// ordered behind it has to be ordered behind the other stream, up to the stamp of that free, as well.
+//
 // A handle that was destroyed and is given to a new stream does no harm: the driver keeps a stream until its work is
 // done, and with it what it waited for.
 //
@@ -24,6 +30,7 @@
 // are entered and left with the lock held, and release it while they call the fence. noexcept; memory from mmap.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -102,6 +109,30 @@ class StreamClocks {
     return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
   }
 
+  // Note [Debts]: `own` took bytes that `other` may use up to `stamp`.
+  void Owe(StreamIndex own, StreamIndex other, std::uint64_t stamp) noexcept {
+    std::uint64_t& owed = streams_[own].owed[other];
+    owed = std::max(owed, stamp);
+    streams_[own].owes = true;
+  }
+  // True if visit(other, stamp) is for each debt of `own`.
+  template <typename Visit>
+  [[nodiscard]] bool AllDebts(StreamIndex own, Visit&& visit) const noexcept {
+    if (!streams_[own].owes) return true;
+    for (std::size_t other = 0; other < stream_count_; ++other) {
+      const std::uint64_t stamp = streams_[own].owed[other];
+      if (stamp != 0 && !visit(static_cast<StreamIndex>(other), stamp)) return false;
+    }
+    return true;
+  }
+  // Adds the stream's work up to `stamp` and its debts. False if there is no room.
+  [[nodiscard]] bool AddWithDebts(StreamIndex stream, std::uint64_t stamp, StreamIndex waiter,
+                                  StreamNeeds& needs) const noexcept {
+    return needs.Add(stream, stamp) && AllDebts(stream, [&](StreamIndex other, std::uint64_t until) {
+             return IsOrdered(waiter, other, until) || needs.Add(other, until);
+           });
+  }
+
   [[nodiscard]] bool can_order() const noexcept { return fence_ != nullptr; }
 
   // Makes `waiter` wait for all of it. False when one of them cannot be waited for now; others may have been.
@@ -121,8 +152,10 @@ class StreamClocks {
   struct Stream {
     StreamHandle handle = 0;
     std::uint64_t done = 0;  // stamp
+    bool owes = false;
     FenceEvents events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
+    std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: Note [Debts]
   };
 
   bool OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept;

@@ -132,11 +132,11 @@ bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, Stream
   StreamNeeds needs;
   if (!freed.Gather(granule, end, stream, needs)) return false;
   if (!at_home && !main.unbound() && main.home() != stream &&
-      !needs.Add(main.home(), main.settled() ? clocks.NewStamp() : main.until())) {
+      !clocks.AddWithDebts(main.home(), main.settled() ? clocks.NewStamp() : main.until(), stream, needs)) {
     return false;
   }
   if (!needs.empty() && !clocks.can_order()) return false;
-  freed.Take(granule, end);
+  freed.Take(granule, end, stream);
   const std::uint16_t privacy = at_home && bindings.size() == 1 ? LiveRecord::kPrivate : 0;
   Occupy(granule, requested, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside));
   dynamic.Take(granule, end - granule);

@@ -33,6 +33,7 @@ struct Streams {
   double strayed = 0;         // share of the requests from another stream than the plan's
   double elsewhere = 0;       // share of the blocks that another stream uses unrecorded, and that are freed on it; one
                               // thread only: another's request on the block's own stream would be wrong anywhere
+  double untouched = 0;       // share of the blocks that no stream ever uses
   bool rotate = false;        // ordinal 1 is another stream in every iteration
   bool per_thread = false;    // ordinal 2 is the per-thread default stream
 };
@@ -119,6 +120,7 @@ class OrderRun {
       if (Happens(streams_.strayed)) blocks_[i].stream = random_() % 12;
       if (Happens(streams_.recorded)) blocks_[i].also = 1 + random_() % 14;
       if (Happens(streams_.elsewhere)) blocks_[i].elsewhere = 1 + random_() % 4;
+      if (Happens(streams_.untouched)) blocks_[i].untouched = true;
       blocks_[i].parallel = dynamic_.limit_bytes > 0 && Happens(0.02);
     }
     engine_.OnMark(MarkOf(MarkKind::kIteration));
@@ -159,6 +161,7 @@ class OrderRun {
     StreamHandle also = 0;       // 0: no other stream
     StreamHandle elsewhere = 0;  // uses it unrecorded, and it is freed there; 0: none
     bool parallel = false;       // asked for from a parallel region
+    bool untouched = false;      // nobody uses it
     std::uint32_t lo = 0;
     std::uint32_t hi = 0;
   };
@@ -187,16 +190,17 @@ class OrderRun {
   }
 
   void Allocate(Block& block, Bytes bytes) {
-    if (streams_.elsewhere > 0) {
-      for (const StreamHandle stream : std::exchange(ElsewhereOf(block), {})) {
-        device_.OrderBehind(block.stream, stream);
-      }
-    }
     block.pointer = block.parallel ? engine_.AllocateUnexpected(bytes, block.stream, MissReason::kParallel).pointer
                                    : engine_.Allocate(bytes, block.stream).pointer;
     if (block.pointer == nullptr) return;
     block.lo = static_cast<std::uint32_t>((static_cast<std::byte*>(block.pointer) - kBase) / kBlockAlignment);
     block.hi = block.lo + static_cast<std::uint32_t>(BlockBytes(bytes) / kBlockAlignment);
+    if (block.untouched) return;
+    if (streams_.elsewhere > 0) {
+      for (const StreamHandle stream : std::exchange(ElsewhereOf(block), {})) {
+        device_.OrderBehind(block.stream, stream);
+      }
+    }
     device_.Begin(block.lo, block.hi, block.stream);
     if (block.also == 0) return;
     engine_.RecordStream(block.pointer, block.also);
@@ -205,9 +209,9 @@ class OrderRun {
 
   void Free(Block& block) {
     if (block.pointer == nullptr) return;
-    if (block.elsewhere != 0) return FreeElsewhere(block, block.elsewhere);
+    if (block.elsewhere != 0 && !block.untouched) return FreeElsewhere(block, block.elsewhere);
     // On the per-thread stream another thread may free, but only the one that allocated uses the block.
-    if (block.stream != kPerThreadDefaultStream) device_.Use(block.lo, block.hi, block.stream);
+    if (block.stream != kPerThreadDefaultStream && !block.untouched) device_.Use(block.lo, block.hi, block.stream);
     EXPECT_EQ(engine_.Free(block.pointer), Bytes{block.hi - block.lo} * kBlockAlignment);
     block.pointer = nullptr;
   }
@@ -216,7 +220,7 @@ class OrderRun {
     return elsewhere_[block.stream == kLegacyDefaultStreamToo ? kLegacyDefaultStream : block.stream];
   }
 
-  // The block's own stream is made to wait only when it is asked for memory again.
+  // The block's own stream is made to wait only before it uses the next block.
   void FreeElsewhere(Block& block, StreamHandle stream) {
     device_.UseBehind(block.lo, block.hi, stream, block.stream);
     EXPECT_EQ(engine_.Free(block.pointer, stream), Bytes{block.hi - block.lo} * kBlockAlignment);
@@ -320,11 +324,13 @@ TEST_P(StreamOrderTest, ThreadsThatDivergeStayInOrder) {
 
 TEST_P(StreamOrderTest, BlocksFreedOnAnotherStreamStayInOrder) {
   for (const Served served : {Served::kSlots, Served::kEverything}) {
-    OrderRun run(GetParam(), 600, {.recorded = 0.02, .strayed = 0.05, .elsewhere = 0.1}, {.refuses = 0.02}, served);
+    OrderRun run(GetParam(), 600, {.recorded = 0.02, .strayed = 0.05, .elsewhere = 0.1, .untouched = 0.3},
+                 {.refuses = 0.02}, served);
     for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kNone : kSome, 1);
     EXPECT_EQ(run.device().violations(), 0u);
     run.Finish();
-    OrderRun alone(GetParam(), 500, {.planned = 1, .recorded = 0.2, .strayed = 0.05, .elsewhere = 0.2}, {}, served);
+    OrderRun alone(GetParam(), 500, {.planned = 1, .recorded = 0.2, .strayed = 0.05, .elsewhere = 0.2, .untouched = 0.3}, {},
+                   served);
     for (int i = 0; i < 6; ++i) alone.RunIteration(kNone, 1);
     EXPECT_DOUBLE_EQ(alone.HitRate() + alone.ShareBeside(), 1.0);
     EXPECT_EQ(alone.device().violations(), 0u);
