@@ -135,22 +135,6 @@ bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
   return true;
 }
 
-void Arena::UnmapRun(std::span<const Chunk> run, std::vector<Chunk>* kept) noexcept {
-  const Offset begin = run.front().offset;
-  const Offset end = run.back().offset + run.back().bytes;
-  if (run.size() > 1 && driver_.Unmap(base_ + begin, end - begin).ok()) {
-    for (const Chunk& chunk : run) {
-      (void)driver_.Release(chunk.handle);
-    }
-    return;
-  }
-  for (const Chunk& chunk : run) {
-    if (!UnmapChunk(chunk)) {
-      kept->push_back(chunk);
-    }
-  }
-}
-
 DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept {
   if (!status.ok()) {
     for (auto chunk = added.rbegin(); chunk != added.rend(); ++chunk) {
@@ -189,21 +173,7 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
   };
   const std::lock_guard lock(mutex_);
   const Bytes before = mapped_bytes_.load(std::memory_order_relaxed);
-  std::vector<Chunk> kept;
-  for (auto first = chunks_.begin(); first != chunks_.end();) {
-    auto last = first;
-    while (last != chunks_.end() && inside(*last) &&
-           (last == first || std::prev(last)->offset + std::prev(last)->bytes == last->offset)) {
-      ++last;
-    }
-    if (last == first) {
-      kept.push_back(*first++);
-    } else {
-      UnmapRun({first, last}, &kept);
-      first = last;
-    }
-  }
-  chunks_ = std::move(kept);
+  std::erase_if(chunks_, [&](const Chunk& chunk) { return inside(chunk) && UnmapChunk(chunk); });
   UpdateTotals();
   return before - mapped_bytes_.load(std::memory_order_relaxed);
 }

@@ -95,10 +95,9 @@ class Arena {
   DriverStatus MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept;
   // Not usable yet.
   DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
-  // False when the driver refuses; the chunk is then as before.
+  // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to
+  // unmap what one cuMemMap mapped, and one call for many takes as long.
   bool UnmapChunk(const Chunk& chunk) noexcept;
-  // The same of chunks that touch each other, by one call if the driver takes it; appends those that stay to `kept`.
-  void UnmapRun(std::span<const Chunk> run, std::vector<Chunk>* kept) noexcept;
   // Maps a handle and makes it usable; nothing changes on failure.
   DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
   // False: the chunk is where it was, or `*lost`.

@@ -14,8 +14,8 @@
 // Programs use a block on a stream that they do not record, free it there, and make the block's own stream wait for
 // that one later, or never ask for memory on it before a synchronisation. Under an allocator that keeps a pool for each
 // stream that is right: only the block's own stream can get the bytes. Here others can, so they wait for the stream on
-// which the thread ran that freed the block, too. The own stream does not, no more than it would there, but whoever gets
-// the bytes from it later does (stream_clocks.h, Note [Debts]).
+// which the thread ran that freed the block, too. The own stream does not, no more than it would there, but whoever
+// gets the bytes from it later does (stream_clocks.h, Note [Debts]).
 //
 // Thread-safety: the engine's lock guards everything; as in StreamClocks, methods with a Lock& release it meanwhile.
 // noexcept; no heap.

@@ -329,8 +329,8 @@ TEST_P(StreamOrderTest, BlocksFreedOnAnotherStreamStayInOrder) {
     for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kNone : kSome, 1);
     EXPECT_EQ(run.device().violations(), 0u);
     run.Finish();
-    OrderRun alone(GetParam(), 500, {.planned = 1, .recorded = 0.2, .strayed = 0.05, .elsewhere = 0.2, .untouched = 0.3}, {},
-                   served);
+    OrderRun alone(GetParam(), 500,
+                   {.planned = 1, .recorded = 0.2, .strayed = 0.05, .elsewhere = 0.2, .untouched = 0.3}, {}, served);
     for (int i = 0; i < 6; ++i) alone.RunIteration(kNone, 1);
     EXPECT_DOUBLE_EQ(alone.HitRate() + alone.ShareBeside(), 1.0);
     EXPECT_EQ(alone.device().violations(), 0u);
