@@ -16,6 +16,7 @@
 #include "planner/packing/apart.h"
 #include "planner/packing/plan_check.h"
 #include "planner/packing/sink.h"
+#include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
 namespace {
@@ -191,8 +192,13 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
   }
-  plan_ = BuildDevicePlan(device_, timeline_, solved.packing);
-  if (absl::Status status = CheckIdleAgainstPacking(timeline_, solved.packing, plan_); !status.ok()) {
+  Packing packing = solved.packing;
+  KeepStateRoom(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
+  if (absl::Status status = CheckPacking(timeline_.problem, packing); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
+  }
+  plan_ = BuildDevicePlan(device_, timeline_, packing);
+  if (absl::Status status = CheckIdleAgainstPacking(timeline_, packing, plan_); !status.ok()) {
     return absl::InternalError(absl::StrCat("the idle space is wrong: ", status.message()));
   }
   const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
@@ -204,7 +210,7 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
     TakeTrial(*trial_, &plan_.predicted);
   }
   ReportPacking(solved, *replay);
-  ReportSpace(timeline_, solved.packing, plan_, &*report_.packing);
+  ReportSpace(timeline_, packing, plan_, &*report_.packing);
   return absl::OkStatus();
 }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <optional>
+
+#include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
 namespace {
@@ -52,8 +53,11 @@ class TimelineBuilder {
     for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
       timeline_.problem.blocks[i].id = i;
     }
+    timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
     if (HasVarying(model_)) {
-      KeepRoomForState();
+      // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
+      // lie at the bottom (planner/packing/sink.h).
+      BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);
     }
     return std::move(timeline_);
   }
@@ -248,6 +252,8 @@ class TimelineBuilder {
       return;
     }
     entry.block = AddBlock(entry, {begin, end}, std::nullopt);
+    timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
+    timeline_.twins.back() = TwinBlock(s, e);
   }
 
   // The block of the steady twin in the script that comes as long before the cycle's end as script s before its
@@ -279,41 +285,6 @@ class TimelineBuilder {
     arc.second_life = Lifetime{life.begin, std::max(life.end, arc.second_life->end)};
     entry.block = index;
     return true;
-  }
-
-  // What varies needs room in one piece. Blocks that stay for good have their places from the beginning on, even if
-  // they come later, as long as the load stays below its peak: so they can lie at the bottom (planner/packing/sink.h).
-  void KeepRoomForState() {
-    std::vector<Block*> state;  // by begin
-    for (Block& block : timeline_.problem.blocks) {
-      if (block.persistent && block.life.end == timeline_.end) state.push_back(&block);
-    }
-    std::stable_sort(state.begin(), state.end(),
-                     [](const Block* left, const Block* right) { return left->life.begin < right->life.begin; });
-    const std::vector<Bytes> load = LoadByTick();
-    const Bytes peak = load.empty() ? 0 : *std::max_element(load.begin(), load.end());
-    Bytes room = peak;  // of all ticks before `tick`, the least
-    std::size_t tick = 0;
-    for (Block* block : state) {
-      for (; tick < static_cast<std::size_t>(block->life.begin); ++tick) room = std::min(room, peak - load[tick]);
-      if (block->bytes > room) continue;
-      room -= tick == 0 ? 0 : block->bytes;
-      block->life.begin = 0;
-    }
-  }
-
-  [[nodiscard]] std::vector<Bytes> LoadByTick() const {
-    std::vector<Bytes> load(static_cast<std::size_t>(timeline_.end));
-    const auto add = [&](const Lifetime& life, Bytes bytes) {
-      load[static_cast<std::size_t>(life.begin)] += bytes;
-      if (life.end < timeline_.end) load[static_cast<std::size_t>(life.end)] -= bytes;  // wraps, and back in the sum
-    };
-    for (const Block& block : timeline_.problem.blocks) {
-      add(block.life, block.bytes);
-      if (block.second_life.has_value()) add(*block.second_life, block.bytes);
-    }
-    std::partial_sum(load.begin(), load.end(), load.begin());
-    return load;
   }
 
   const DeviceTrace& device_;

@@ -50,6 +50,8 @@ struct Timeline {
   Tick cycle_begin = 0;
   Tick end = 0;
   Problem problem;
+  // By block: that of the steady request which a warm-up request corresponds to, as late in the cycle; else kNone.
+  std::vector<std::uint32_t> twins;
 
   [[nodiscard]] CycleAxis cycle() const { return {cycle_begin, end}; }
 };

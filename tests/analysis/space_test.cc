@@ -118,5 +118,21 @@ TEST(SpaceTest, ThePackingsCheckSeesWhatWrapsAround) {
               HasSubstr("idle range 0"));
 }
 
+TEST(SpaceTest, NobodyIsPlannedWhereStateWillBe) {
+  // Only the first iteration has x and makes s. By size, x and s lie on a, and b above them.
+  const std::string steady = "I +a=8192 +b=4096 -b -a ";
+  const RankResult result = PlanScript("I +a=8192 +x=4096 -x -a +s=4096 " + Repeat(steady, 3), true);
+  const DevicePlan& plan = result.plan->devices[0];
+  EXPECT_EQ(plan.arena_bytes, 16384u);
+  ASSERT_EQ(plan.prologue.size(), 2u);
+  const std::vector<Entry>& first = plan.prologue[1].entries;
+  ASSERT_EQ(first.size(), 3u);
+  const Slot& state = plan.slots.at(first[2].slot);
+  for (const Entry& entry : {first[0], first[1]}) {
+    const Slot& slot = plan.slots.at(entry.slot);
+    EXPECT_TRUE(slot.offset + slot.capacity <= state.offset || state.offset + state.capacity <= slot.offset);
+  }
+}
+
 }  // namespace
 }  // namespace stalloc::planner

@@ -131,8 +131,7 @@ def test_a_resumed_run_trains_as_natively_from_the_plan_of_one_from_scratch(
     compared.expect_served_from_the_plan(0.99)
     assert sorted(compared.results["resumed"]["losses"]) == ["5", "6", "7"]
     for rank in compared.results["resumed"]["ranks"]:
-        # Not of its first iteration: where the loaded state is, the plan's first one has other blocks.
-        steady = rank["stalloc"]["steady"]
+        steady = rank["stalloc"]["steady"]  # from the second iteration on; test_resumed.py is about the first one
         assert steady["hits"] >= 0.99 * steady["requests"] > 1000, rank["stalloc"]["misses"]
 
 

@@ -88,14 +88,14 @@ def _make(optimizer: Any, init_state: Callable[[Any, Any], None], config: Any) -
 
 
 def _move(optimizer: Any, addresses: dict[Place, int]) -> None:
-    """What lies elsewhere than it was made.
+    """What lies elsewhere than it was made, or comes from the file alone.
 
     The plan's places are found by what is asked for in a row, so all of the state is asked for, as in a first step;
     room for what stays where it is goes back at once.
     """
 
     def moves(place: Place, value: Any) -> bool:
-        return bool(addresses.get(place, value.data_ptr()) != value.data_ptr())
+        return bool(addresses.get(place) != value.data_ptr())
 
     if not any(moves(*each) for each in _values_of(optimizer, optimizer.param_groups)):
         return

@@ -71,19 +71,23 @@ def main() -> None:
     optimizer = Optimizer(model)
     if chosen.load:
         first = _loading.loading(load, STATE)(chosen.load, model, optimizer)
+    around_first = [stalloc.stats()]
     for number in range(first, chosen.iterations):
-        rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(number))
         with stalloc.iteration(number):
+            rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(number))
             loss = model(rows).square().mean()
             loss.backward()
             optimizer.optimizer.step()
             optimizer.optimizer.zero_grad()
         losses.append(loss.item())
+        if number == first:
+            around_first.append(stalloc.stats())
         if number + 1 == chosen.save_at:
             with stalloc.fence("save"):
                 state = {"model": model.state_dict(), "optimizer": optimizer.optimizer.state_dict()}
                 torch.save({**state, "iteration": number + 1}, chosen.save)
-    chosen.json.write_text(json.dumps({"losses": losses, "figures": stalloc.stats()}))
+    figures = {"figures": stalloc.stats(), "around_first": around_first}
+    chosen.json.write_text(json.dumps({"losses": losses, **figures}))
 
 
 if __name__ == "__main__":
