@@ -8,6 +8,7 @@ import lzma
 import pickle
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -372,8 +373,27 @@ def test_pytorch_s_viewer_takes_what_is_exported(trace: Path, tmp_path: Path) ->
         assert "inactive" in table(snapshot, format_flamegraph=str)
     for page in (viz.trace_plot(snapshot), viz.trace_plot(snapshot, plot_segments=True), viz.segment_plot(snapshot)):
         assert "snapshot.pickle" in page
+    segments = snapshot["segments"]
+    assert viz.compare(segments, segments, format_flamegraph=str) == ""
+    assert viz.compare([], segments, format_flamegraph=str).count("only_after;stream_") > 1
     still_live = viz.filter_alloc_free_pairs(snapshot)["device_traces"][0]
     assert sum(entry["action"] == "alloc" for entry in still_live) == sum(end < 0 for _, _, end in blocks)
+
+
+def test_pytorch_s_command_line_takes_what_is_exported(trace: Path, tmp_path: Path) -> None:
+    script = pytest.importorskip("torch.cuda._memory_viz").__file__
+    file = exported(trace, "snapshot", tmp_path)
+    command = [sys.executable, script]
+    told = {
+        name: subprocess.run([*command, name, str(file)], check=True, capture_output=True, text=True).stdout
+        for name in ("stats", "trace")
+    }
+    assert "segments: 1\n" in told["stats"]
+    assert told["trace"].count("del ") == sum(end >= 0 for _, _, end in lifetimes(trace))
+    for plot in ("trace_plot", "segment_plot"):
+        page = tmp_path / f"{plot}.html"
+        subprocess.run([*command, plot, str(file), "-o", str(page)], check=True, capture_output=True)
+        assert "MemoryViz.js" in page.read_text()
 
 
 def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Path) -> None:

@@ -9,7 +9,7 @@
   // From the bottom of the stack: what stays lies below what comes and goes.
   const STACK = ["weights", "optimizer state", "gradients", "activations", "dynamic", "temporaries", "other"];
   const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const ROWS_SHOWN = 200;
+  const ROWS_SHOWN = 60;
   const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "sunburst", segment: null, round: 0 };
 
   // -- Values as text
