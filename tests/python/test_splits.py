@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from stalloc import cli
 from stalloc.report import advice, figures, select, splits
 from stalloc.report.estimate import estimate
 from stalloc.report.megatron_arguments import parse
@@ -57,7 +59,9 @@ def test_worthwhile_splits_beat_each_other_in_something() -> None:
         assert one.total > other.total or any(b < a for a, b in zip(one.order, other.order))
 
 
-def test_advice_names_the_splits(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_names_the_splits(
+    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
     trace = tmp_path / "a.trace"
     lines = ["stalloc-events 1", "= world_size 8"]
@@ -74,3 +78,6 @@ def test_advice_names_the_splits(build: Path, tmp_path: Path, monkeypatch: pytes
     assert not [row for row in rows if "ZeRO 1" in row["what"]], "the optimizer is distributed already"
     rows = advice.advise(view, 0, figures.device_figures(view, 0), gpus=16)
     assert any(row["what"].startswith("split over 16 GPUs as ") for row in rows)
+    assert cli.main(["advise", str(trace), "--gpus", "16", "--json", "--", *WORDS]) == 0
+    told = json.loads(capsys.readouterr().out)["devices"][0]["advice"]
+    assert [row["what"] for row in told] == [row["what"] for row in rows]

@@ -11,8 +11,9 @@ HELP = "what would lower the peak of a traced run, by how much, and at what cost
 
 _EPILOG = """
 Each line is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
-a Megatron-LM model are estimated (stalloc estimate). Savings do not add up. Costs in time are of the host, as far as
-marks see them. Late is what outlives a mark that ends its use: a trace knows of no uses.
+a Megatron-LM model are estimated (stalloc estimate; options behind -- change its configuration). Savings do not add up.
+Costs in time are of the host, as far as marks see them. Late is what outlives a mark that ends its use: a trace knows
+of no uses.
 """
 _MOST = 20
 
@@ -36,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import advice, figures
 
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        view["added_options"] = arguments.program
         device = figures.device_figures(view, index)
         rows = advice.advise(view, index, device, arguments.gpus, arguments.bus * 1e9)
         return {
