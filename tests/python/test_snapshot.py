@@ -7,8 +7,10 @@ import json
 import lzma
 import pickle
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +434,40 @@ def test_the_check_of_the_format_finds_what_is_wrong(broken: dict[str, Any]) -> 
     trace_event_format.check({"traceEvents": good})
     with pytest.raises(AssertionError):
         trace_event_format.check({"traceEvents": [*good, broken]})
+
+
+def asked(database: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(database)) as opened:
+        return opened.execute(query).fetchall()
+
+
+AT_THE_PEAK = """FROM peaks p JOIN blocks b ON b.device = p.device AND b.allocated_event <= p.event
+    AND (b.freed_event IS NULL OR b.freed_event > p.event)"""
+
+
+def test_a_database_has_every_block_and_the_peak(trace: Path, tmp_path: Path) -> None:
+    file = exported(trace, "sqlite", tmp_path)
+    blocks = lifetimes(trace)
+    assert asked(file, "SELECT count(*), count(freed_event), sum(bytes) FROM blocks") == [
+        (len(blocks), sum(end >= 0 for _, _, end in blocks), sum(size for size, _, _ in blocks))
+    ]
+    [(live, summed)] = asked(file, f"SELECT live_bytes, sum(rounded) {AT_THE_PEAK}")
+    assert live == summed
+    by_phase = f"SELECT b.phase, sum(rounded) {AT_THE_PEAK} GROUP BY 1 ORDER BY 1"
+    assert asked(file, by_phase) == asked(file, "SELECT phase, sum(bytes * count) FROM peak GROUP BY 1 ORDER BY 1")
+    freed = f"SELECT coalesce(b.freed_in, ''), sum(rounded) {AT_THE_PEAK} GROUP BY 1 ORDER BY 1"
+    assert asked(file, freed) == asked(file, "SELECT freed_in, sum(bytes * count) FROM peak GROUP BY 1 ORDER BY 1")
+    iterations = "SELECT number FROM marks WHERE kind = 'iteration' AND edge = 'begin' ORDER BY event"
+    assert asked(file, iterations) == [(0,), (1,), (2,)]
+    assert asked(file, "SELECT max(peak_live) FROM phases") == [(live,)]
+
+
+def test_a_database_has_stacks(build: Path, tmp_path: Path) -> None:
+    stacked = tmp_path / "stacked.trace"
+    command = [str(build / "stalloc-planner"), "import", "-", f"--output={stacked}"]
+    subprocess.run(command, input=STACKED, text=True, check=True, capture_output=True)
+    query = "SELECT b.bytes, c.line, o.line FROM blocks b JOIN calls c ON c.id = b.call JOIN calls o ON o.id = c.outer"
+    assert sorted(asked(exported(stacked, "sqlite", tmp_path), query)) == [(4096, 125, 30), (8192, 30, 7)]
 
 
 def test_csv_is_of_one_device_that_the_trace_has(build: Path, tmp_path: Path, capsys: Any) -> None:

@@ -13,19 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HELP = "write a trace for other tools: memory_viz, Perfetto, CSV"
+HELP = "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite"
 
 _EPILOG = """
 snapshot   a pickle for https://pytorch.org/memory_viz; `stalloc import` reads it, too
 perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
 csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
+sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("trace", metavar="TRACE", type=Path, help="DIR/trace/rank00000.trace")
-    parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv"), required=True)
+    parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True)
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE")
     parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
     parser.add_argument("--json", action="store_true", help="what was written, as JSON")
@@ -63,6 +64,13 @@ def _perfetto(trace: Path, device: object) -> bytes:
     return json.dumps(trace_events(view, devices)).encode()
 
 
+def _sqlite(trace: Path, _device: object) -> bytes:
+    from stalloc.report.collect import run_planner
+    from stalloc.report.database import database
+
+    return database(run_planner(["report", str(trace), "--json"]), dump_lines(trace))
+
+
 def _csv(trace: Path, device: object) -> bytes:
     lines = [line for line in dump_lines(trace) if line["event"] in ("alloc", "free")]
     chosen = _device_of(trace, lines, device)
@@ -97,7 +105,7 @@ def _device_of(trace: Path, lines: list[dict[str, Any]], device: object) -> obje
     return device
 
 
-_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv}
+_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite}
 
 
 def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
