@@ -56,6 +56,10 @@ class Marks:
         if self._api is not None and self._full:
             self._api.optimizer()
 
+    def tokens(self, count: int) -> None:
+        if self._api is not None:
+            self._api.tokens(count)
+
     def fence(self, kind: str) -> Any:
         return contextlib.nullcontext() if self._api is None else self._api.fence(kind)
 
@@ -186,7 +190,7 @@ class Training:
         total = torch.zeros((), device=self.device)
         for number in range(self.config.accumulation):
             self.marks.microbatch("F", number)
-            loss = self.model(next(self.batches)) / self.config.accumulation
+            loss = self.loss_of_next_batch() / self.config.accumulation
             if self.arguments.extra_tensor_from is not None and iteration >= self.arguments.extra_tensor_from:
                 extra.append(torch.full((self.arguments.extra_tensor_bytes,), 1, dtype=torch.uint8, device=self.device))
             self.marks.microbatch("B", number)
@@ -197,6 +201,12 @@ class Training:
         if any(int(t.min()) != 1 for t in extra):
             raise RuntimeError("an extra tensor was overwritten")
         return total.item()
+
+    def loss_of_next_batch(self) -> torch.Tensor:
+        tokens = next(self.batches)
+        if self.config.variable_length:
+            self.marks.tokens(tokens[:, 1:].numel())
+        return self.model(tokens)
 
     def evaluate(self) -> float:
         fence = self.marks.fence("eval") if self.arguments.eval_fence else contextlib.nullcontext()

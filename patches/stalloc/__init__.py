@@ -16,7 +16,7 @@ of its optimizer. Marks belong on the thread that runs the training loop.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, SupportsIndex
 
 from stalloc import _autoload, _imports, _install, _process, _session
 from stalloc._marks import NO_MARK, NoMark, check_pass
@@ -34,6 +34,7 @@ __all__ = [
     "optimizer",
     "stats",
     "stop",
+    "tokens",
 ]
 
 
@@ -73,6 +74,17 @@ def fence(kind: str) -> NoMark:
     """Begins something that is not part of the steady loop: "eval", "save", … Use it as a context manager."""
     session = _session.current
     return NO_MARK if session is None else session.marker.fence(kind)
+
+
+def tokens(count: SupportsIndex) -> None:
+    """Tells how many tokens the present micro-batch of training has (padding included), where lengths vary.
+
+    A traced run needs it, once for each micro-batch, so that `stalloc plan --max-tokens N` can plan for longer ones.
+    Elsewhere it does nothing. Give it a plain number: one on the GPU would have to be waited for.
+    """
+    session = _session.current
+    if session is not None and session.tracing is not None:
+        session.tracing.tokens(count)
 
 
 def stats() -> dict[str, Any]:

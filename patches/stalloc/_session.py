@@ -24,6 +24,8 @@ class Session:
         self.tracing = tracing  # None in other modes than Trace
 
     def flush(self) -> None:
+        if self.tracing is not None:
+            self.tracing.flush()
         if self.library is not None:
             self.library.flush()
 

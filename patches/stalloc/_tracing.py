@@ -1,10 +1,12 @@
-"""What mode Trace does beside the allocator: the window of iterations, names of blocks, marks of modules."""
+"""What mode Trace does beside the allocator: the window of iterations, names of blocks, marks of modules, tokens."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, SupportsIndex
 
-from stalloc import _config, _log
+from stalloc import _config, _log, _tokens
 from stalloc._library import Library
 from stalloc._names import TensorNames
 from stalloc._paths import ModulePaths
@@ -20,6 +22,8 @@ class Tracing:
         self._library = library
         self._finished = 0  # iterations so far
         self.state = WAITS if self._steps.waits else RUNS
+        directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
+        self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, int(config.rank or 0)))
         self.paths = ModulePaths()
         self.names = TensorNames(library, torch, self.paths, self._wants_names) if config.trace_names else None
 
@@ -29,6 +33,7 @@ class Tracing:
     def iteration_finished(self, iteration: int) -> None:
         """Begins or ends the trace where the window does; `iteration` is the loop's own number."""
         self._finished += 1
+        self._tokens.iteration_finished()
         if self.names is not None:
             self.names.next_iteration()
         if self.state == WAITS and not self._steps.manual and self._finished == self._steps.first:
@@ -50,3 +55,14 @@ class Tracing:
         """The trace gets its orderly end; a later call does nothing."""
         self._library.stop_trace()
         self.state = ENDED
+        self._tokens.iteration_finished()  # the loop's last, where stop() is called behind it
+        self._tokens.write()
+
+    def tokens(self, count: SupportsIndex) -> None:
+        """Of the present micro-batch, where it is traced."""
+        if self.state == RUNS:
+            self._tokens.add(count)
+
+    def flush(self) -> None:
+        """What is not the library's to write."""
+        self._tokens.write()
