@@ -26,29 +26,6 @@ using Clock = std::chrono::steady_clock;
 // The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
 constexpr Bytes kGoodEnough = 10000;
 
-Bytes HeldBytes(Bytes arena_bytes, const Predicted& predicted) {
-  return RoundUp(arena_bytes, kMappingUnit) + predicted.upstream_peak_bytes;
-}
-
-// What the replay, which serves from slots alone, says of runs that repeat.
-Predicted Predict(const Replay& replay, Bytes arena_bytes, Bytes lower_bound) {
-  Predicted predicted;
-  predicted.peak_live_bytes = replay.peak_live_bytes;
-  predicted.planned_peak_bytes = replay.planned_peak_bytes;
-  predicted.lower_bound_bytes = lower_bound;
-  predicted.upstream_peak_bytes = HeldByUpstream(replay.upstream_peak_bytes);
-  const Bytes held = HeldBytes(arena_bytes, predicted);
-  predicted.efficiency = held == 0 ? 0.0 : static_cast<double>(replay.peak_live_bytes) / static_cast<double>(held);
-  return predicted;
-}
-
-// What the trial says of runs that vary.
-void TakeTrial(const TrialReport& trial, Predicted* predicted) {
-  const TrialOutcome& taken = trial.candidates[trial.taken];
-  predicted->upstream_peak_bytes = taken.upstream_bytes;
-  predicted->efficiency = taken.efficiency();
-}
-
 SimulatedReport Simulate(const DeviceTrace& device) {
   NativeSimulation native;
   ExpandableSimulation expandable;
@@ -188,7 +165,7 @@ void DevicePlanner::Forecast(const SlotChoice& choice) {
   report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), report_.peak.live_bytes)};
 }
 
-absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
+absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge* judge) {
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
   }
@@ -205,12 +182,34 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved) {
   if (!replay.ok()) {
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
   }
-  plan_.predicted = Predict(*replay, plan_.arena_bytes, solved.lower_bound);
-  if (trial_.has_value()) {
-    TakeTrial(*trial_, &plan_.predicted);
+  if (absl::Status status = Predict(*replay, solved.lower_bound, judge); !status.ok()) {
+    return status;
   }
   ReportPacking(solved, *replay);
   ReportSpace(timeline_, packing, plan_, &*report_.packing);
+  return absl::OkStatus();
+}
+
+// The replay serves from slots alone. What it leaves to upstream (what varies, evaluations, checkpoints) mostly finds
+// room in the arena: then the traced run is served once more, as the run to come will be.
+absl::Status DevicePlanner::Predict(const Replay& replay, Bytes lower_bound, const SlotJudge* judge) {
+  TrialOutcome outcome;
+  outcome.arena_bytes = RoundUp(plan_.arena_bytes, kMappingUnit);
+  outcome.upstream_bytes = HeldByUpstream(replay.upstream_peak_bytes);
+  outcome.peak_live_bytes = replay.peak_live_bytes;
+  if (judge != nullptr && outcome.upstream_bytes > 0) {
+    const absl::StatusOr<TrialOutcome> served = judge->Serve(traced_, device_, plan_);
+    if (!served.ok()) {
+      return served.status();
+    }
+    outcome = *served;
+  }
+  held_bytes_ = outcome.held_bytes();
+  plan_.predicted.peak_live_bytes = replay.peak_live_bytes;
+  plan_.predicted.planned_peak_bytes = replay.planned_peak_bytes;
+  plan_.predicted.lower_bound_bytes = lower_bound;
+  plan_.predicted.upstream_peak_bytes = outcome.upstream_bytes;
+  plan_.predicted.efficiency = outcome.efficiency();
   return absl::OkStatus();
 }
 
@@ -225,8 +224,7 @@ void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& rep
   packing.copies = timeline_.copies;
   packing.warmup = model_.cycle.warmup;
   packing.predicted = plan_.predicted;
-  packing.held_bytes = trial_.has_value() ? trial_->candidates[trial_->taken].held_bytes()
-                                          : HeldBytes(plan_.arena_bytes, plan_.predicted);
+  packing.held_bytes = held_bytes_;
   packing.trial = std::move(trial_);
   for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {
     for (const TimelineEntry& entry : timeline_.scripts[s].entries) {

@@ -52,13 +52,15 @@ class DevicePlanner {
   // Instead of LayOut() and Finish(): only the report's forecast.
   void Forecast(const SlotChoice& choice);
   // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
-  [[nodiscard]] absl::Status Finish(const SolvedPacking& solved);
+  // `judge` (may be null) is asked what upstream will hold, where the replay leaves something to it.
+  [[nodiscard]] absl::Status Finish(const SolvedPacking& solved, const SlotJudge* judge);
 
   [[nodiscard]] DeviceIndex device() const { return device_.device; }
   [[nodiscard]] DeviceReport& report() { return report_; }
   [[nodiscard]] DevicePlan& plan() { return plan_; }
 
  private:
+  [[nodiscard]] absl::Status Predict(const Replay& replay, Bytes lower_bound, const SlotJudge* judge);
   void ReportPacking(const SolvedPacking& solved, const Replay& replay);
 
   const DeviceTrace& device_;
@@ -68,6 +70,7 @@ class DevicePlanner {
   Timeline timeline_;
   DeviceReport report_;
   DevicePlan plan_;
+  Bytes held_bytes_ = 0;  // predicted, of the device
 };
 
 }  // namespace stalloc::planner

@@ -148,7 +148,7 @@ absl::Status RankPlanner::FinishPlan(const RankPacking& packing) {
     if (!device.has_problem) continue;
     const SolvedPacking& solved = packing[next++];
     plan.solver = solved.solver;
-    if (absl::Status status = device.planner.Finish(solved); !status.ok()) {
+    if (absl::Status status = device.planner.Finish(solved, options_.slot_judge); !status.ok()) {
       result_.plan_status.Update(WithDevice(status, device.planner.device()));
     } else {
       plan.devices.push_back(std::move(device.planner.plan()));

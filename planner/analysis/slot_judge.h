@@ -1,4 +1,5 @@
-// Who decides which requests of varying size get slots: by trial (planner/trial), which the analysis does not know.
+// Who decides which requests of varying size get slots, and tells what a plan would hold: by trial (planner/trial),
+// which the analysis does not know.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 #include "planner/analysis/slot_choice.h"
 #include "planner/analysis/steady.h"
 #include "planner/analysis/traced_rank.h"
-#include "proto/model/units.h"
+#include "proto/model/plan.h"
 
 namespace stalloc::planner {
 
@@ -48,6 +49,10 @@ class SlotJudge {
   [[nodiscard]] virtual absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
                                                           const SteadyModel& model,
                                                           const PackingOptions& packing) const = 0;
+  // What serving all that was traced by a finished plan of it comes to; its `choice` says nothing. Internal if the plan
+  // is malformed. Thread-safe.
+  [[nodiscard]] virtual absl::StatusOr<TrialOutcome> Serve(const TracedRank& traced, const DeviceTrace& device,
+                                                           const DevicePlan& plan) const = 0;
 };
 
 }  // namespace stalloc::planner

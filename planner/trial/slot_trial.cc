@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -58,16 +59,15 @@ struct Bench {
   Solver& solver;
 };
 
-absl::StatusOr<TrialOutcome> Serve(const Bench& bench, const SlotChoice& choice, const Fold& fold,
-                                   const Timeline& timeline) {
+absl::StatusOr<TrialOutcome> ServeSegments(const TracedRank& traced, const DeviceTrace& device, DevicePlan device_plan,
+                                           const std::vector<bool>& served) {
   Plan plan;
-  const SolvedPacking solved = SolveTimeline(timeline, bench.packing, bench.solver);
-  plan.devices.push_back(BuildDevicePlan(bench.device, timeline, solved.packing));
+  plan.devices.push_back(std::move(device_plan));
   if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
     return absl::InternalError(absl::StrCat("a plan on trial is malformed: ", shape.error()));
   }
-  const TrialRun run = ServeTraced(bench.traced, bench.device, plan.devices.front(), fold.served);
-  return TrialOutcome{.choice = choice,
+  const TrialRun run = ServeTraced(traced, device, plan.devices.front(), served);
+  return TrialOutcome{.choice = {},
                       .served = true,
                       .plan_bytes = plan.devices.front().arena_bytes,
                       .arena_bytes = run.arena_bytes,
@@ -77,6 +77,12 @@ absl::StatusOr<TrialOutcome> Serve(const Bench& bench, const SlotChoice& choice,
                       .slot_hits = run.slot_hits,
                       .dynamic_hits = run.dynamic_hits,
                       .times_moved = run.times_moved};
+}
+
+absl::StatusOr<TrialOutcome> ServeFold(const Bench& bench, const Fold& fold, const Timeline& timeline) {
+  const SolvedPacking solved = SolveTimeline(timeline, bench.packing, bench.solver);
+  return ServeSegments(bench.traced, bench.device, BuildDevicePlan(bench.device, timeline, solved.packing),
+                       fold.served);
 }
 
 // Gives up as soon as the candidate is known to hold more than `least_held`.
@@ -90,8 +96,9 @@ absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, B
       worst = TrialOutcome{.choice = choice, .plan_bytes = bound, .arena_bytes = RoundUp(bound, kMappingUnit)};
       break;
     }
-    absl::StatusOr<TrialOutcome> outcome = Serve(bench, choice, fold, timeline);
+    absl::StatusOr<TrialOutcome> outcome = ServeFold(bench, fold, timeline);
     if (!outcome.ok()) return outcome.status();
+    outcome->choice = choice;
     if (!worst.has_value() || outcome->held_bytes() > worst->held_bytes()) worst = *outcome;
   }
   worst->seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -160,6 +167,11 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
     if (IsBetter(report.candidates[last], report.candidates[report.taken])) report.taken = last;
   }
   return report;
+}
+
+absl::StatusOr<TrialOutcome> SlotTrial::Serve(const TracedRank& traced, const DeviceTrace& device,
+                                              const DevicePlan& plan) const {
+  return ServeSegments(traced, device, plan, std::vector<bool>(device.segments.size(), true));
 }
 
 }  // namespace stalloc::planner

@@ -31,6 +31,8 @@ class SlotTrial final : public SlotJudge {
   [[nodiscard]] absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
                                                   const SteadyModel& model,
                                                   const PackingOptions& packing) const override;
+  [[nodiscard]] absl::StatusOr<TrialOutcome> Serve(const TracedRank& traced, const DeviceTrace& device,
+                                                   const DevicePlan& plan) const override;
 
  private:
   std::vector<SlotChoice> choices_;

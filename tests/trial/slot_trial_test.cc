@@ -142,6 +142,10 @@ class NeverAsked final : public SlotJudge {
                                     const SteadyModel& /*model*/, const PackingOptions& /*packing*/) const override {
     return absl::InternalError("asked");
   }
+  absl::StatusOr<TrialOutcome> Serve(const TracedRank& /*traced*/, const DeviceTrace& /*device*/,
+                                     const DevicePlan& /*plan*/) const override {
+    return absl::InternalError("asked");
+  }
 };
 
 TEST(SlotTrialTest, ARunThatRepeatsIsNotTried) {
@@ -152,6 +156,21 @@ TEST(SlotTrialTest, ARunThatRepeatsIsNotTried) {
   options.slot_judge = &judge;
   const auto solver = MakePortfolio();
   EXPECT_FALSE(PlanRank(TraceFromScript(SharedTokens({8, 24})), options, *solver).ok());
+}
+
+TEST(SlotTrialTest, WhatAnEvaluationBorrowsFromTheArenaIsNotPredictedUpstream) {
+  const auto run = [](int mib) {
+    const std::string evaluation = "(eval " + Allocate("e", mib) + "-e ) ";
+    return Repeat("I " + Allocate("a", 16) + "-a " + Allocate("b", 4) + "-b ", 3) + evaluation;
+  };
+  const RankResult fits = PlanOf(run(12), SlotTrial());
+  EXPECT_FALSE(PackingOf(fits).trial.has_value());
+  EXPECT_EQ(PackingOf(fits).held_bytes, 16 * kMiB);
+  EXPECT_EQ(PackingOf(fits).predicted.upstream_peak_bytes, 0u);
+  EXPECT_EQ(PackingOf(fits).predicted.efficiency, 1.0);
+  const RankResult higher = PlanOf(run(20), SlotTrial());
+  EXPECT_GE(PackingOf(higher).held_bytes, 20 * kMiB);
+  EXPECT_EQ(PackingOf(higher).predicted.peak_live_bytes, 20 * kMiB);
 }
 
 }  // namespace
