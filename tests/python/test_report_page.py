@@ -81,9 +81,9 @@ def shown(browser: Any, report: Path, request: pytest.FixtureRequest) -> Iterato
 def test_the_file_needs_nothing_else(report: Path) -> None:
     text = report.read_text()
     assert len(text) < 15 << 20
-    tags = re.findall(
-        r"<(?:script|link|img|iframe)\b[^>]*>", re.sub(r"<script>.*?</script>", "<script>", text, flags=re.S)
-    )
+    without_scripts = re.sub(r"(<script\b[^>]*>).*?</script>", r"\1", text, flags=re.S)
+    tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", without_scripts)
+    assert sum("<script" in tag for tag in tags) == 3
     assert not [tag for tag in tags if "src=" in tag or ("href=" in tag and "data:," not in tag)]
     assert [entry.name for entry in report.parent.iterdir()] == [report.name], "no temporary file stays"
 
@@ -94,6 +94,32 @@ def test_it_is_drawn_without_errors_or_a_network(shown: Shown, report: Path) -> 
     assert [section.get_attribute("id") for section in shown.page.query_selector_all("section")] == list(SECTIONS)
     for name in PLOTS:
         assert shown.boxes(f"#{name} .main-svg"), f"{name} has no plot"
+
+
+def test_it_can_be_read_before_it_is_drawn(shown: Shown) -> None:
+    """Plotly's script is read behind the first paint of figures and tables."""
+    readable, drawn = (
+        shown.page.evaluate(f"Number(document.documentElement.dataset.{name})")
+        for name in ("readableAfterMs", "drawnAfterMs")
+    )
+    assert 0 < readable < drawn / 2
+
+
+def test_a_theme_chosen_before_the_plots_are_there_is_theirs(browser: Any, report: Path) -> None:
+    page = browser.new_page(viewport={"width": WIDE, "height": 900}, color_scheme="light")
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.add_init_script("""addEventListener("DOMContentLoaded", () => {
+        window.early = !window.Plotly;
+        [...document.querySelectorAll("button")].find((button) => button.textContent === "dark").click();
+    })""")
+    page.goto(report.as_uri())
+    page.wait_for_selector('html[data-drawn="all"]', timeout=120_000)
+    assert page.evaluate("window.early")
+    assert page.locator('html[data-theme="dark"]').count() == 1
+    assert page.locator("#timeline .main-svg").count() > 0
+    assert wrong == []
+    page.close()
 
 
 def test_nothing_is_wider_than_the_page(shown: Shown) -> None:

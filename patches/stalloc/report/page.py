@@ -1,4 +1,7 @@
-"""The HTML report: one file that needs no network. Data, script and style are embedded; plotly's script once."""
+"""The HTML report: one file that needs no network. Data, script and style are embedded; plotly's script once.
+
+Plotly's script takes a second to be read, so it is kept as text until the page stands (report.js).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _PAGE = """<!DOCTYPE html>
 <body>
 <div id="report"><noscript>This report draws itself with JavaScript.</noscript></div>
 <script type="application/json" id="data">{data}</script>
-<script>{plotly}</script>
+<script type="text/plain" id="plotly">{plotly}</script>
 <script>{script}</script>
 </body>
 </html>

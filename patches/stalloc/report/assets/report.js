@@ -565,15 +565,38 @@
     drawAll(later);
   };
 
-  // The first plot at once, so that the page can be read; the others one by one, between which the page answers.
+  // Figures and tables are shown before plotly's script is read: a second in which they can be read already.
   const told = document.documentElement.dataset;
-  const drawAll = ([first, ...others]) => {
+  const withPlotly = (draw) => {
+    if (window.Plotly) return draw();
+    told.readableAfterMs ??= Math.round(performance.now());
+    let waiting = true;
+    const load = () => {
+      if (!waiting) return;
+      waiting = false;
+      if (!window.Plotly) {
+        const script = element("script");
+        script.textContent = document.getElementById("plotly").textContent;
+        document.head.append(script);
+      }
+      draw();
+    };
+    requestAnimationFrame(() => setTimeout(load));
+    setTimeout(load, 1000); // nothing is painted where the page cannot be seen
+  };
+
+  // The first plot at once; the others one by one, between which the page answers. None of them where another rank,
+  // device or theme was chosen since.
+  const drawAll = (plots) => {
     const round = (state.round += 1);
+    withPlotly(() => round === state.round && drawInTurn(plots, round));
+  };
+  const drawInTurn = ([first, ...others], round) => {
     first();
     told.drawn = "first";
     told.drawnAfterMs = Math.round(performance.now());
     const next = () => {
-      if (round !== state.round) return; // another rank, device or theme was chosen since
+      if (round !== state.round) return;
       if (others.length) {
         others.shift()();
         setTimeout(next);
