@@ -78,6 +78,22 @@ def test_a_file_that_cannot_be_written_costs_a_warning(fake: FakeProcess) -> Non
     assert "the tokens of micro-batches could not be noted" in done.err
 
 
+def test_the_trainer_of_transformers_tells_its_input_ids(fake: FakeProcess) -> None:
+    program = """
+import stalloc, types
+from stalloc.frameworks import huggingface
+step = huggingface.WRAPPERS["forward"](lambda self, model, inputs, items=None: "loss")
+stalloc.iteration(0)
+for inputs in ({"input_ids": types.SimpleNamespace(numel=lambda: n)} for n in (12, 0, 30)):
+    assert step(None, None, inputs) == "loss"
+for inputs in ({"pixels": 1}, {"input_ids": [1]}, [3], None):
+    assert step(None, None, inputs=inputs) == "loss"
+"""
+    done = fake.python("-c", program, STALLOC_MODE="Trace")
+    assert done.code == 0, done.err
+    assert sidecar(fake.directory)["most"] == [12, 30]
+
+
 # -- What the planner is asked for
 
 

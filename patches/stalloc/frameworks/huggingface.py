@@ -1,15 +1,17 @@
 """transformers' Trainer and accelerate.
 
 A Trainer's step is an iteration, each of its accumulated batches a micro-batch: F until accelerate's backward, which is
-B. A loop of one's own on accelerate has B, and iterations by the steps of its optimizer.
+B. The trace knows how many tokens each has. A loop of one's own on accelerate has B, and iterations by the steps of its
+optimizer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import stalloc
-from stalloc._patching import Function, Patcher, Target
+from stalloc._patching import Function, Patcher, Target, argument
 from stalloc.frameworks._around import fenced, passes
 
 _TRAINER = "transformers.trainer"
@@ -49,11 +51,22 @@ def _optimizer(original: Function) -> Function:
 def _forward(original: Function) -> Function:
     """training_step, backward pass included: only the beginning is marked, the backward pass has a mark of its own."""
 
+    inputs_of = argument(original, "inputs")
+
     def training_step(*args: Any, **kwargs: Any) -> Any:
         stalloc.microbatch("F")
+        _tell_tokens(inputs_of(args, kwargs))
         return original(*args, **kwargs)
 
     return training_step
+
+
+def _tell_tokens(inputs: Any) -> None:
+    """Where the batch is one of a language model; on the device or not, nothing is waited for."""
+    identifiers = inputs.get("input_ids") if isinstance(inputs, Mapping) else None
+    numel = getattr(identifiers, "numel", None)
+    if numel is not None and numel() > 0:
+        stalloc.tokens(numel())
 
 
 WRAPPERS = {
