@@ -105,6 +105,21 @@ def rank_to_serve_from(directory: Path, rank: int, own: Coordinates) -> Optional
     return next((r for r in sorted(traced) if traced[r].replica_of(own) and _plan(directory, r).exists()), None)
 
 
+def place(words: Sequence[str], environ: Mapping[str, str], rank: str) -> str:
+    """For a line of text: "tp 1, pp 0, dp 3", of the groups that have more than one rank. Empty where not known."""
+    world = environ.get("WORLD_SIZE", "")
+    if not (rank.isdigit() and world.isdigit()):
+        return ""
+    try:
+        own = of_command_line(words, int(rank), int(world))
+    except (argparse.ArgumentError, SystemExit):
+        return ""
+    if own is None:
+        return ""
+    numbers = zip(("tp", "pp", "cp", "ep", "dp"), (own.tp, own.pp, own.cp, own.ep, own.dp), own.sizes)
+    return ", ".join(f"{name} {number}" for name, number, size in numbers if size > 1)
+
+
 def choose_plan(words: Sequence[str], environ: Mapping[str, str], rank: str) -> Optional[int]:
     """What STALLOC_PLAN_RANK should be for this process; None: leave it as it is."""
     world, directory = environ.get("WORLD_SIZE", ""), environ.get("STALLOC_MODEL_INFO_PATH", "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from stalloc import _log
+from stalloc import _coordinates, _log
 
 _MIB, _GIB = float(1 << 20), float(1 << 30)
 
@@ -49,14 +50,22 @@ def cuda_figures(torch: Any) -> list[str]:
     return [(name if len(texts) > 1 else "") + figures for name, figures in texts]
 
 
+def _place() -> str:
+    """Which part of the model this rank has, behind the iteration's number."""
+    found = _coordinates.place(sys.argv[1:], os.environ, _log.rank())
+    return f" ({found})" if found else ""
+
+
 def torch_report() -> Callable[[int], None]:
     """Mode Torch: how much of what PyTorch's allocator reserved was ever in use."""
+
+    place = _place()
 
     def report(iteration: int) -> None:
         torch: Any = sys.modules.get("torch")
         on_cuda = torch is not None and torch.cuda.is_initialized()
         for text in cuda_figures(torch) if on_cuda else [host_figures()]:
-            _log.line(f"iteration {iteration}: {text}")
+            _log.line(f"iteration {iteration}{place}: {text}")
 
     return report
 
@@ -64,12 +73,14 @@ def torch_report() -> Callable[[int], None]:
 def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     """Modes Trace and Alloc, where the log level asks for it: the line from our own ledger, with the plan's hits."""
 
+    place = _place()
+
     def report(iteration: int) -> None:
         for device in stats().get("devices", []):
             live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
             hits, requests = device.get("planned_hits", 0), device.get("requests", 0)
             _log.line(
-                f"iteration {iteration}: peak live {_size(live)}, peak held {_size(held)}, "
+                f"iteration {iteration}{place}: peak live {_size(live)}, peak held {_size(held)}, "
                 f"utilisation {_percent(live, held)}, planned {hits} of {requests} requests"
             )
 

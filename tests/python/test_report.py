@@ -55,6 +55,22 @@ def test_the_allocators_line_names_its_hits(
     )
 
 
+def test_the_line_has_the_rank_s_place_in_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--micro-batch-size", "1"]
+    monkeypatch.setattr("sys.argv", ["pretrain.py", *options])
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    _report.stats_report(lambda: {"devices": [{}]})(4)
+    monkeypatch.setenv("WORLD_SIZE", "7")  # which the groups do not divide
+    _report.stats_report(lambda: {"devices": [{}]})(4)
+    monkeypatch.setattr("sys.argv", ["pretrain.py", "--tensor-model-parallel-size", "two"])
+    _report.stats_report(lambda: {"devices": [{}]})(4)
+    begins = [line.split(": ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert begins == ["[stalloc] rank 5 iteration 4 (tp 1, pp 1, dp 0)", *2 * ["[stalloc] rank 5 iteration 4"]]
+
+
 def test_figures_that_cannot_be_read_end_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[int] = []
 
