@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import itertools
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -303,6 +304,23 @@ def test_a_traced_directory_needs_no_options(build: Path, tmp_path: Path, capsys
     arguments_beside(trace).write_text("[]")
     assert cli.main(["estimate", str(tmp_path)]) == 1
     assert "rank00000.megatron.json: expected an object, found list" in capsys.readouterr().err
+
+
+def test_a_layer_is_told_operation_by_operation(capsys: Any) -> None:
+    words = [*PLAIN, "--attention-backend=unfused"]
+    assert cli.main(["estimate", "--json", "--", *words]) == 0
+    found = json.loads(capsys.readouterr().out)["operations"]
+    stream, scores = 2 * 2 * 2048 * 1024, 2 * 2 * 16 * 2048 * 2048
+    kept = {row["name"]: row["kept"] for row in found}
+    assert 8 * sum(kept.values()) == estimate(of(words)).activations
+    assert (kept["norm of MLP"], kept["softmax"], kept["dropout of scores"]) == (stream, scores, scores / 2)
+    needed = {row["name"]: row["backward"] for row in found}
+    assert needed["softmax"] == stream + 3 * scores
+    # Gradients of the residual, of its output and of its input; then its weight's.
+    assert needed["second of MLP"] == stream + stream + 4 * stream + 2 * 1024 * 4096
+    assert cli.main(["estimate", "--operations", "--", *words]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^softmax +256\.00 MiB +776\.00 MiB$", told, re.M)
 
 
 def test_full_precision_has_no_second_copies() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from stalloc.report.estimate import Configuration
+    from stalloc.report.layer_tape import Operation
 
 HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
 
@@ -29,11 +30,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?")
     parser.add_argument("--rank", type=int, metavar="R", help="(default: of a directory the highest peak, else 0)")
     parser.add_argument("--world-size", type=int, metavar="N", help="(default: the trace's, else 1)")
+    parser.add_argument("--operations", action="store_true", help="what each operation of a layer keeps, too")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import collect, select
+    from stalloc.report import collect, layer_tape, select
     from stalloc.report.comparison import compare
     from stalloc.report.estimate import estimate
     from stalloc.report.megatron_arguments import EstimateError
@@ -46,11 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stalloc estimate: {error}", file=sys.stderr)
         return 1
     rows = compare(config, result, view)
+    operations = layer_tape.operations(config)
     if arguments.json:
         told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
-        print(json.dumps(told))
+        print(json.dumps({**told, "operations": [dataclasses.asdict(operation) for operation in operations]}))
         return 0
     _show(config.stage, result.parameters, rows)
+    if arguments.operations:
+        _show_operations(operations)
     return 0
 
 
@@ -86,3 +91,13 @@ def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
 
     header = ("", "estimate", "measured at the peak", "estimate - measured", "what it is")
     print(text.table(header, [cells(row) for row in rows], text_columns=(0, 4)), end="")
+
+
+def _show_operations(operations: Sequence[Operation]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    rows = [(operation.name, size(round(operation.kept)), size(round(operation.backward))) for operation in operations]
+    rows.append(("together", size(round(sum(operation.kept for operation in operations))), ""))
+    header = ("of a layer and micro-batch", "keeps", "its backward needs besides")
+    print("\n" + text.table(header, rows), end="")

@@ -42,20 +42,36 @@ class Moment:
         return self.temporaries - self.freed
 
 
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """A step of one layer and micro-batch. `backward`: all that its backward needs besides what is kept."""
+
+    name: str
+    kept: float
+    backward: float
+
+
+def operations(config: Configuration) -> list[Operation]:
+    """In the order of the forward pass. The gradient of the residual stream is there all the time."""
+    tokens = _tokens(config)
+    residual = config.width * config.hidden_size / _spread(config)
+    return [
+        Operation(step.name, tokens * step.kept, tokens * (residual + step.backward) + config.width * step.weights)
+        for step in _steps(config)
+    ]
+
+
 def kept(config: Configuration) -> float:
     """What a layer keeps of one micro-batch."""
-    return _tokens(config) * sum(step.kept for step in _steps(config))
+    return sum(operation.kept for operation in operations(config))
 
 
 def worst_moment(config: Configuration) -> Moment:
-    """Of the backward pass of one layer. The gradient of the residual stream is there all the time."""
-    tokens, width = _tokens(config), config.width
+    """Of the backward pass of one layer."""
     moments, freed = [], 0.0
-    residual = width * config.hidden_size / _spread(config)
-    for step in reversed(_steps(config)):
-        temporaries = tokens * (residual + step.backward) + width * step.weights
-        moments.append(Moment(step.name, temporaries, tokens * freed))
-        freed += step.kept
+    for operation in reversed(operations(config)):
+        moments.append(Moment(operation.name, operation.backward, freed))
+        freed += operation.kept
     return max(moments, key=lambda moment: moment.above)
 
 
