@@ -158,3 +158,26 @@ def test_an_end_closes_what_is_open_inside_and_nothing_else() -> None:
     ranges.mark(FENCE, END, "eval")
     ranges.mark(FENCE, END, "eval")
     assert nvtx.told == ["+eval", "+a", "+b", "-", "-", "-"]
+
+
+RANGED = """
+import torch
+told = []
+torch.cuda.nvtx.range_push = lambda text: told.append("+" + text)
+torch.cuda.nvtx.range_pop = lambda: told.append("-")
+import stalloc
+
+for number in range(2):
+    with stalloc.iteration(number), stalloc.microbatch("F", 3), stalloc.layer("mlp"):
+        torch.ones(1000)
+print(*told, sep=",")
+"""
+
+
+def test_marks_of_a_run_are_ranges(build: Path, tmp_path: Path) -> None:
+    training = Training(build, tmp_path)
+    (tmp_path / "ranged.py").write_text(RANGED)
+    done = training.start_plain("Trace", str(tmp_path / "ranged.py"), STALLOC_NVTX="1")
+    assert done.code == 0, done.err
+    assert done.out.split(",")[:4] == ["+iteration 0", "+F 3", "+mlp", "-"]
+    assert done.out.count("+iteration 1") == 1
