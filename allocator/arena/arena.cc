@@ -181,39 +181,74 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
 std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {
   const std::lock_guard lock(mutex_);
   std::size_t moved = 0;
-  bool lost = false;
-  for (const Move& move : moves) {
-    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(),
-                                    [&move](const Chunk& candidate) { return candidate.offset == move.from; });
-    if (chunk == chunks_.end() || chunk->bytes != chunk_bytes_ || !MoveChunk(&*chunk, move.to, &lost)) {
-      if (lost) {
-        chunks_.erase(chunk);
-      }
+  while (moved < moves.size()) {
+    const std::span<const Move> run = moves.subspan(moved, RunOf(moves.subspan(moved)));
+    if (run.empty() || !MoveRun(run)) {
       break;
     }
-    ++moved;
+    moved += run.size();
   }
   std::sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
   UpdateTotals();
   return moved;
 }
 
-bool Arena::MoveChunk(Chunk* chunk, Offset to, bool* lost) noexcept {
-  if (to > reserved_bytes_ || chunk->bytes > reserved_bytes_ - to) {
-    return false;
+std::size_t Arena::RunOf(std::span<const Move> moves) noexcept {
+  std::size_t size = 0;
+  for (const Move& move : moves) {
+    const bool touches = size == 0 || move.to == moves[size - 1].to + chunk_bytes_;
+    const bool fits = move.to <= reserved_bytes_ && chunk_bytes_ <= reserved_bytes_ - move.to;
+    const Chunk* const chunk = FindChunk(move.from);
+    if (!touches || !fits || chunk == nullptr || chunk->bytes != chunk_bytes_) {
+      break;
+    }
+    ++size;
   }
-  if (!driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) {
-    return false;
+  return size;
+}
+
+Arena::Chunk* Arena::FindChunk(Offset offset) noexcept {
+  const auto chunk =
+      std::find_if(chunks_.begin(), chunks_.end(), [offset](const Chunk& one) { return one.offset == offset; });
+  return chunk != chunks_.end() ? &*chunk : nullptr;
+}
+
+bool Arena::MoveRun(std::span<const Move> run) noexcept {
+  std::vector<Chunk*> taken;
+  for (const Move& move : run) {
+    Chunk* const chunk = FindChunk(move.from);
+    if (!driver_.Unmap(base_ + move.from, chunk_bytes_).ok()) {
+      break;
+    }
+    taken.push_back(chunk);
   }
-  if (Put(to, chunk->bytes, chunk->handle).ok()) {
-    chunk->offset = to;
+  std::size_t mapped = 0;
+  if (taken.size() == run.size()) {
+    while (mapped < run.size() && driver_.Map(base_ + run[mapped].to, chunk_bytes_, taken[mapped]->handle).ok()) {
+      ++mapped;
+    }
+  }
+  if (mapped == run.size() && driver_.SetAccess(base_ + run.front().to, run.size() * chunk_bytes_).ok()) {
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      taken[i]->offset = run[i].to;
+    }
     return true;
   }
-  *lost = !Put(chunk->offset, chunk->bytes, chunk->handle).ok();
-  if (*lost) {
-    (void)driver_.Release(chunk->handle);
+  for (std::size_t i = 0; i < mapped; ++i) {
+    (void)driver_.Unmap(base_ + run[i].to, chunk_bytes_);
   }
+  PutBack(taken);
   return false;
+}
+
+void Arena::PutBack(std::span<Chunk* const> taken) noexcept {
+  constexpr PhysicalHandle kLost = 0;
+  for (Chunk* const chunk : taken) {
+    if (!Put(chunk->offset, chunk->bytes, chunk->handle).ok()) {
+      (void)driver_.Release(std::exchange(chunk->handle, kLost));
+    }
+  }
+  std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.handle == kLost; });
 }
 
 DriverStatus Arena::RefreshAccess() noexcept {

@@ -60,8 +60,8 @@ class Arena {
     Offset to = 0;    // where as much is to be backed by it; nothing is yet
   };
   // Puts chunks elsewhere: what is held stays the same. REQUIRES: as for ReleaseIdle, of the chunks at `from`. Returns
-  // how many were moved, the first ones; at the one that failed nothing changes (or, if the driver would not even map
-  // it where it was, its memory goes back).
+  // how many were moved, the first ones. Those that follow each other to places that touch are moved together or not at
+  // all; a chunk that the driver would not even map where it was goes back to the device.
   std::size_t MoveChunks(std::span<const Move> moves) noexcept;
 
   // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
@@ -100,8 +100,13 @@ class Arena {
   bool UnmapChunk(const Chunk& chunk) noexcept;
   // Maps a handle and makes it usable; nothing changes on failure.
   DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
-  // False: the chunk is where it was, or `*lost`.
-  bool MoveChunk(Chunk* chunk, Offset to, bool* lost) noexcept;
+  // How many of the first moves are possible, and to places that touch, ascending.
+  std::size_t RunOf(std::span<const Move> moves) noexcept;
+  [[nodiscard]] Chunk* FindChunk(Offset offset) noexcept;  // null if none starts there
+  // All of a run, made usable by one call; or none.
+  bool MoveRun(std::span<const Move> run) noexcept;
+  // Maps chunks where they were. One that the driver refuses is no more.
+  void PutBack(std::span<Chunk* const> taken) noexcept;
   // Takes `added` over, or on a failed `status` rolls it back.
   DriverStatus Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept;
   void UpdateTotals() noexcept;

@@ -8,7 +8,7 @@
 namespace stalloc {
 
 Bytes ChunkBytesOf(Bytes arena_bytes) {
-  constexpr Bytes kLeastChunks = 2048;
+  constexpr Bytes kLeastChunks = 1024;
   return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
 }
 

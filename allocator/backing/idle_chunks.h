@@ -19,7 +19,8 @@
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
 // later. Below what was held before, chunks are mapped and not moved: that costs no memory either. A move costs that
-// synchronisation and some 70 us for each chunk: it must be worth kLeastWorth of the arena, and no iteration makes more
+// synchronisation and, on an H200, some 75 us for each chunk of 64 MiB where several go to places that touch (one call
+// makes them usable; 145 us for one alone): it must be worth kLeastWorth of the arena, and no iteration makes more
 // than kMostMoves; where the device is full it is worth anything.
 //
 // Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an

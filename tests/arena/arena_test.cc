@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <thread>
@@ -229,27 +230,47 @@ TEST_F(ArenaTest, ChunksMoveWithTheirBytesAndNothingMoreIsHeld) {
   EXPECT_EQ(arena->Chunks().size(), 3u);
 }
 
-TEST_F(ArenaTest, AMoveThatTheDriverRefusesLeavesTheChunkOrGivesItBack) {
-  for (std::size_t call = 0;; ++call) {
-    const auto arena = MakeArena(8 * kGiB);
-    ASSERT_TRUE(arena->GrowTo(2 * kGiB).ok());
-    *At(*arena, 0) = 7;
-    driver_.FailNothing();
-    driver_.FailCall(call);
-    const std::array<Arena::Move, 1> move{{{0, 4 * kGiB}}};
-    const std::size_t moved = arena->MoveChunks(move);
-    if (moved == 1) {
-      EXPECT_GE(call, 3u);  // unmap, map, access
-      break;
-    }
-    const std::vector<Arena::Range> chunks = arena->Chunks();
-    if (chunks.size() == 2) {
-      EXPECT_EQ(chunks[0].offset, 0u);
-      EXPECT_EQ(*At(*arena, 0), 7) << "call " << call;
-    }
-    EXPECT_EQ(driver_.counts().handle_bytes, arena->mapped_bytes()) << "call " << call;
-  }
+TEST_F(ArenaTest, ChunksThatMoveToPlacesThatTouchAreMadeUsableByOneCall) {
+  const auto arena = MakeArena(12 * kGiB);
+  ASSERT_TRUE(arena->GrowTo(4 * kGiB).ok());
+  for (Offset chunk = 0; chunk < 4; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
   driver_.FailNothing();
+  const std::array<Arena::Move, 3> moves{{{3 * kGiB, 6 * kGiB}, {0, 7 * kGiB}, {kGiB, 10 * kGiB}}};
+  EXPECT_EQ(arena->MoveChunks(moves), 3u);
+  EXPECT_EQ(driver_.calls(), 8u) << "three unmapped, three mapped, one access for two, one for the third";
+  EXPECT_EQ(*At(*arena, 6 * kGiB), 4);
+  EXPECT_EQ(*At(*arena, 7 * kGiB), 1);
+  EXPECT_EQ(*At(*arena, 10 * kGiB), 2);
+  EXPECT_EQ(*At(*arena, 2 * kGiB), 3);
+  EXPECT_EQ(arena->mapped_bytes(), 4 * kGiB);
+}
+
+// A run of two and one alone: each call of the driver fails, alone or with all that follow.
+TEST_F(ArenaTest, AMoveThatTheDriverRefusesLeavesTheChunksOrGivesThemBack) {
+  const std::array<Arena::Move, 3> moves{{{0, 4 * kGiB}, {2 * kGiB, 5 * kGiB}, {kGiB, 7 * kGiB}}};
+  for (const std::uint64_t failures : {1, 1000}) {
+    bool succeeded = false;
+    for (std::uint64_t call = 0; !succeeded; ++call) {
+      SCOPED_TRACE(testing::Message() << failures << " failures from call " << call);
+      const auto arena = MakeArena(8 * kGiB);
+      ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());
+      for (Offset chunk = 0; chunk < 3; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
+      driver_.FailCall(call, DriverCode::kFailed, failures);
+      const std::size_t moved = arena->MoveChunks(moves);
+      driver_.FailNothing();
+      succeeded = moved == moves.size();
+      EXPECT_TRUE(succeeded || moved == 0 || moved == 2);
+      std::array<Offset, 3> places{0, kGiB, 2 * kGiB};
+      for (std::size_t i = 0; i < moved; ++i) places[moves[i].from / kGiB] = moves[i].to;
+      for (const Arena::Range& chunk : arena->Chunks()) {
+        const auto place = std::find(places.begin(), places.end(), chunk.offset);
+        ASSERT_NE(place, places.end());
+        EXPECT_EQ(*At(*arena, chunk.offset), static_cast<char>(place - places.begin() + 1));
+      }
+      EXPECT_EQ(arena->mapped_bytes(), arena->Chunks().size() * kGiB);
+      EXPECT_GE(arena->mapped_bytes(), failures == 1 ? 3 * kGiB : 0) << "one failure loses no chunk";
+    }
+  }
 }
 
 TEST_F(ArenaTest, RefreshAccessCoversEveryChunk) {
