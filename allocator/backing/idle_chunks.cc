@@ -119,13 +119,22 @@ bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
   return lent || end - end_ >= plan_end_ / kLeastWorth;
 }
 
-// Idle chunks back what the range lacks, as far as there are any; one synchronisation for all.
+// Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
+// enough of them; else one synchronisation does for all.
 void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (listener != nullptr && !listener->MaySynchronize()) return;
-  const std::vector<Arena::Move> moves = WithdrawFor({offset, end - offset}, now);
+  const Arena::Range range{offset, end - offset};
+  engine_.ReclaimPending();
+  std::vector<Arena::Move> moves = WithdrawFor(range, now, Take::kQuiet);
+  if (moves.size() < Lacking(offset, end).size()) {
+    Unmoved(moves);
+    moves = WithdrawFor(range, now, Take::kIdle);
+    if (moves.empty()) return;
+    if (!driver_.Synchronize().ok()) return Unmoved(moves);
+    ++counts_.times_waited;
+  }
   if (moves.empty()) return;
-  if (!driver_.Synchronize().ok()) return Unmoved(moves);
   if (listener != nullptr) listener->BeforeArenaChange();
   const std::size_t moved = arena_.MoveChunks(moves);
   if (listener != nullptr) listener->AfterArenaChange();
@@ -139,13 +148,13 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
-std::vector<Arena::Move> IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now) noexcept {
+std::vector<Arena::Move> IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept {
   const std::vector<Chunk> movable = Movable(range, now);
   auto next = movable.begin();
   std::vector<Arena::Move> moves;
   const auto withdraw = [&](Offset to, std::uint64_t due) {
     for (; next != movable.end() && (moves.empty() || due == 0 || next->until_due > due); ++next) {
-      if (!engine_.Withdraw(next->offset, arena_.chunk_bytes())) continue;
+      if (!WithdrawChunk(next->offset, take)) continue;
       moves.push_back({(next++)->offset, to});
       return true;
     }
@@ -160,6 +169,15 @@ std::vector<Arena::Move> IdleChunks::WithdrawFor(const Arena::Range& range, std:
     if (!withdraw(lent.offset, lent.until_due)) return moves;
   }
   return moves;
+}
+
+bool IdleChunks::WithdrawChunk(Offset offset, Take take) noexcept {
+  const Bytes chunk = arena_.chunk_bytes();
+  if (!engine_.Withdraw(offset, chunk)) return false;
+  // Only now: what is withdrawn is asked for by nobody any more, so that it stays quiet.
+  if (take == Take::kIdle || engine_.IsQuiet(offset, chunk)) return true;
+  engine_.Restore(offset, chunk);
+  return false;
 }
 
 // Where chunks would go: lent ones in the range, and those that it lacks above all.

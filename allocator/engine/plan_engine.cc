@@ -39,6 +39,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       occupancy(arena_granules, MaxBlocks(plan)),
       clocks(fence),
       freed(occupancy, clocks, MaxBlocks(plan)),
+      last_frees(arena_granules),
       dynamic(plan, options, occupancy, freed, withdrawn),
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
@@ -213,6 +214,8 @@ Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current)
   const Bytes bytes = block->bytes();
   if (block->Is(LiveRecord::kWatched)) observations.Freed(*block, matcher.cursor(), matcher.in_sync());
   Vacate(*block);
+  last_frees.Note(granule, block->end(), clocks.NewStamp());
+  clocks.Meet(block->stream);  // those in its list of uses are not quiet anyhow
   if (current && *current != clocks.HandleOf(block->stream)) freed.NoteFreedOn(*block, clocks.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
@@ -273,6 +276,14 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
   return impl_->withdrawn.Add(lo, hi);
 }
 
+bool PlanEngine::IsQuiet(Offset offset, Bytes bytes) const noexcept {
+  const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
+  const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
+  const Impl::Lock lock(impl_->mutex);
+  const std::uint32_t top = std::min(hi, impl_->arena_granules);
+  return lo >= top || impl_->clocks.IsAllDone(impl_->last_frees.In(lo, top));
+}
+
 void PlanEngine::Restore(Offset offset, Bytes bytes) noexcept {
   const Impl::Lock lock(impl_->mutex);
   impl_->withdrawn.Remove(static_cast<std::uint32_t>(offset / kBlockAlignment),
@@ -300,7 +311,9 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   const auto [begin, end] = impl_->cursor.Expected();
   impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
-  if (mark.kind != MarkKind::kLayer && impl_->active.load(std::memory_order_relaxed)) impl_->freed.Sweep(lock);
+  if (mark.kind == MarkKind::kLayer || !impl_->active.load(std::memory_order_relaxed)) return;
+  if (!impl_->withdrawn.empty()) impl_->clocks.RecordEvents(lock);  // chunks will move again: see IsQuiet
+  impl_->freed.Sweep(lock);
 }
 
 void PlanEngine::Deactivate() noexcept { impl_->active.store(false, std::memory_order_relaxed); }

@@ -16,6 +16,7 @@
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/last_frees.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/observations.h"
 #include "allocator/engine/occupancy.h"
@@ -87,6 +88,7 @@ struct PlanEngine::Impl {
   StreamClocks clocks;
   FreedBlocks freed;
   WithdrawnRanges withdrawn;
+  LastFrees last_frees;
   DynamicSpace dynamic;
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal

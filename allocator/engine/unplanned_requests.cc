@@ -8,6 +8,7 @@ namespace stalloc {
                                                                           std::int32_t entry, Observations::Stamp stamp,
                                                                           MissReason reason, Lock& lock) noexcept {
   const Granules granules = ToGranules(requested);
+  const StreamIndex index = clocks.IndexOf(stream);  // met, whoever serves it (PlanEngine::IsQuiet)
   // The lock may have been open since the entry was found, and the script another by now.
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
   // Before the loop (and with no plan) nothing is known of the time to come.
@@ -19,7 +20,7 @@ namespace stalloc {
         return {base + Offset{lent.granule} * kBlockAlignment, reason};
       }
     }
-    DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
+    DynamicSpace::Request request{granules, index, {}};
     const IdleGaps::Room room = RoomFor(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     std::uint32_t granule = FindRoom(request, room, lock);

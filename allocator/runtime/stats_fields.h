@@ -43,6 +43,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("arena_times_lent", stats.lent.times_given_back);
   json->Field("arena_times_moved", stats.lent.times_moved);
   json->Field("arena_moved_bytes", stats.lent.moved_bytes);
+  json->Field("arena_times_waited", stats.lent.times_waited);
   json->Field("heap_bytes", stats.heap_bytes);
   json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);
   json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);

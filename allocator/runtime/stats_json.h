@@ -19,6 +19,7 @@
 //   arena_times_lent          how often chunks were given back
 //   arena_times_moved         requests that idle chunks were moved for, which then cost no memory
 //   arena_moved_bytes         of those chunks
+//   arena_times_waited        of those requests, such that waited for the device
 //   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
 //   efficiency                peak_live_bytes / held_peak_bytes
 #pragma once

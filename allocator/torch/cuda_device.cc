@@ -37,6 +37,9 @@ std::optional<StreamHandle> CurrentStream(c10::DeviceIndex device) {
   return reinterpret_cast<StreamHandle>(stream);
 }
 
+// As natively, where a block's pool goes by its size.
+CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(BlockBytes(requested)); }
+
 }  // namespace
 
 CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,

@@ -102,11 +102,6 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] bool MayCompleteFrees() const;
   [[nodiscard]] Block FindServed(const void* pointer) const noexcept;
   void ReportToProfiler(void* pointer, std::int64_t change) const;
-  // The arena is one expandable segment, of the large pool.
-  [[nodiscard]] CombinedStats::Pool PoolOf(Bytes requested) const noexcept {
-    if (runtime_->arena() != nullptr) return CombinedStats::Pool::kLarge;
-    return CombinedStats::PoolOfSize(BlockBytes(requested));
-  }
   bool UpdateReserved();
   void UpdateSample();
   [[nodiscard]] Bytes OwnBytes() const noexcept;

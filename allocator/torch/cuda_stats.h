@@ -7,10 +7,10 @@
 // allocator almost never. Two threads that allocate at the very same time may let a peak be too high by one of their
 // blocks, never too low.
 //
-// The arena is counted as the native allocator counts its expandable segments: reserved bytes of the large pool, all
-// its blocks in that pool whatever their size, no segment and nothing of inactive_split, so that statistics and
-// snapshots agree. Blocks that wait for another stream are sampled when statistics are read. Bytes. Thread-safe; no
-// heap memory, no calls out.
+// The arena is counted as the native allocator counts its expandable segments: reserved bytes of the large pool, no
+// segment and nothing of inactive_split. Its blocks are in the pool that they would be in natively: programs compare
+// their small blocks' figures around what they do. Blocks that wait for another stream are sampled when statistics are
+// read, all as large ones. Bytes. Thread-safe; no heap memory, no calls out.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -27,13 +27,12 @@ class CombinedStats {
  public:
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 
-  // By the segment that a block lies in.
   enum class Pool : std::uint8_t { kSmall, kLarge };
-  // Of a block in a segment of its own: as the native allocator's, up to 1 MiB is small.
+  // Of a block: as the native allocator's, up to 1 MiB is small.
   [[nodiscard]] static Pool PoolOfSize(Bytes bytes) noexcept;
 
-  // What is looked at only when statistics are read: blocks of the large pool that are freed but still fenced by
-  // another stream. They are active and not allocated.
+  // What is looked at only when statistics are read: blocks that are freed but still fenced by another stream. They are
+  // active and not allocated.
   struct Sample {
     std::int64_t pending = 0;
     std::int64_t pending_bytes = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace stalloc {
 namespace {
@@ -105,6 +106,13 @@ bool SimulatedDevice::Done(Event event) noexcept {
 void SimulatedDevice::Recycle(Event event) noexcept {
   const std::lock_guard lock(mutex_);
   violations_ += events_.erase(event) == 1 ? 0 : 1;
+}
+
+bool SimulatedDevice::IsDone(std::uint32_t lo, std::uint32_t hi) const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(last_use_.begin() + lo, last_use_.begin() + hi, [this](const Clock& uses) {
+    return std::equal(uses.begin(), uses.end(), completed_.begin(), std::less_equal<>());
+  });
 }
 
 void SimulatedDevice::CalmDown() {

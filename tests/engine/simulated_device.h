@@ -45,6 +45,9 @@ class SimulatedDevice : public StreamFence {
   bool Done(Event event) noexcept override;
   void Recycle(Event event) noexcept override;
 
+  // The host knows that all uses of [lo, hi) are done.
+  [[nodiscard]] bool IsDone(std::uint32_t lo, std::uint32_t hi) const;
+
   // From now on nothing is refused, and everything is done when it is asked for.
   void CalmDown();
 

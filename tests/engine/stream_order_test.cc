@@ -110,6 +110,9 @@ class OrderRun {
     growth_.Feed(&engine_);
   }
 
+  // From now on; one thread only.
+  void LendParts() { lends_ = true; }
+
   void RunIteration(const Divergence& divergence, int threads) {
     iteration_ = Diverge(program_, divergence, random_);
     blocks_.assign(iteration_.requests.size(), {});
@@ -133,7 +136,32 @@ class OrderRun {
     FreeLeftovers();
   }
 
+  // Parts of the arena go back to the device for a while, those that the engine says it is done with.
+  void LendQuietParts() {
+    constexpr std::uint32_t kPart = 64;
+    const std::uint32_t end = static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment) / kPart * kPart;
+    for (std::uint32_t lo = 0; lo < end; lo += kPart) {
+      if (random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kPart * kBlockAlignment)) continue;
+      const bool quiet = engine_.IsQuiet(lo * kBlockAlignment, kPart * kBlockAlignment);
+      (quiet ? quiet_parts_ : busy_parts_) += 1;
+      EXPECT_TRUE(!quiet || device_.IsDone(lo, lo + kPart)) << "granule " << lo;
+      if (quiet && lent_.size() < 8) {
+        lent_.push_back(lo);
+      } else {
+        engine_.Restore(lo * kBlockAlignment, kPart * kBlockAlignment);
+      }
+    }
+  }
+  void TakeBackParts() {
+    for (const std::uint32_t lo : std::exchange(lent_, {})) {
+      engine_.Restore(lo * kBlockAlignment, 64 * kBlockAlignment);
+    }
+  }
+  [[nodiscard]] std::uint64_t quiet_parts() const { return quiet_parts_; }
+  [[nodiscard]] std::uint64_t busy_parts() const { return busy_parts_; }
+
   void Finish() {
+    TakeBackParts();
     FreeLeftovers();
     EXPECT_EQ(engine_.CheckInvariants(), "");
     const EngineStats stats = engine_.Stats();
@@ -186,6 +214,8 @@ class OrderRun {
         Free(block);
       }
       if (at % 97 == 0) engine_.OnMark(MarkOf(MarkKind::kMicrobatch));
+      if (lends_ && at % 53 == 0) LendQuietParts();
+      if (lends_ && at % 211 == 0) TakeBackParts();
     }
   }
 
@@ -254,6 +284,10 @@ class OrderRun {
   std::map<StreamHandle, std::vector<StreamHandle>> elsewhere_;  // blocks of the first were freed on these
   std::uint64_t iterations_ = 0;
   std::atomic<std::size_t> next_step_{0};
+  bool lends_ = false;
+  std::vector<std::uint32_t> lent_;  // granules
+  std::uint64_t quiet_parts_ = 0;    // as the engine says
+  std::uint64_t busy_parts_ = 0;
 };
 
 // Four threads that diverge, and one that looks on.
@@ -389,6 +423,27 @@ TEST_P(StreamOrderTest, ThreadsThatDivergeBesideTheSlotsStayInOrder) {
   EXPECT_EQ(run.device().violations(), 0u);
   EXPECT_GT(run.ShareBeside(), 0.1);
   run.Finish();
+}
+
+// What the engine calls quiet nobody uses any more, so that its memory may go without a wait.
+TEST_P(StreamOrderTest, QuietPartsAreDone) {
+  std::uint64_t quiet = 0;
+  std::uint64_t busy = 0;
+  for (const std::uint32_t planned : {1, 3}) {
+    for (const Served served : {Served::kSlots, Served::kEverything}) {
+      OrderRun run(GetParam(), 600,
+                   {.planned = planned, .recorded = 0.1, .strayed = 0.05, .elsewhere = 0.1, .rotate = true},
+                   {.refuses = 0.02, .finishes = 0.9}, served);
+      run.LendParts();
+      for (int i = 0; i < 6; ++i) run.RunIteration(i % 2 == 0 ? kNone : kSome, 1);
+      EXPECT_EQ(run.device().violations(), 0u);
+      quiet += run.quiet_parts();
+      busy += run.busy_parts();
+      run.Finish();
+    }
+  }
+  EXPECT_GT(quiet, 5u);
+  EXPECT_GT(busy, 5u);
 }
 
 // The simulation itself: a device that does not do what it says is found out.

@@ -1,6 +1,7 @@
 // Chunks of the arena that move to a block which fits nowhere, and back to the slots that they were lent by.
 #include <gtest/gtest.h>
 
+#include "allocator/engine/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
 
@@ -159,6 +160,32 @@ TEST_F(MovedChunksTest, BlocksThatAnotherStreamMayStillUseHoldTheirChunks) {
   runtime_->Free(large);
   Drop(0);
   Drop(2);
+}
+
+// To the large block, back to the fourth slot, and back to the second in the next round. Marks tell what the device is
+// done with.
+TEST_F(MovedChunksTest, ChunksThatTheDeviceIsDoneWithMoveWithoutAWait) {
+  InstantFence instant;
+  NeverFence never;
+  for (StreamFence* const fence : {static_cast<StreamFence*>(&instant), static_cast<StreamFence*>(&never)}) {
+    StartWith(kGiB, FourSlots(), fence);
+    for (std::uint64_t round = 1; round <= 4; ++round) {
+      Hole();
+      runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false});
+      void* const large = Large();
+      runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kBackward, 0, 0, "", false});
+      EXPECT_TRUE(HasPattern(large, kLarge, 99));
+      runtime_->Free(large);
+      Fill(3);
+      for (const int i : {0, 2, 3}) Drop(i);
+      EXPECT_EQ(Counts().times_moved, 3 * round - 1);
+      // The fourth slot's chunks come from the large block, which was freed after the last mark; and before the very
+      // first move nothing was lent, so that marks recorded nothing.
+      EXPECT_EQ(Counts().times_waited, fence == &instant ? round + 1 : Counts().times_moved);
+    }
+    EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+    EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+  }
 }
 
 TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
