@@ -30,6 +30,7 @@ from iterations import (
     efficiency_failures,
     iterations_of,
     least_efficiency,
+    settled_ratio,
     slowest_step,
     slowest_window,
     time_failures,
@@ -162,7 +163,7 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
         "held_bytes": held,
         "efficiency": live / held if live and held else None,
         "step_seconds": result["step_seconds_median"],
-        "step_ratio": result["step_seconds_median"] / native["step_seconds_median"] if native else None,
+        "step_ratio": settled_ratio(result["step_seconds"], native["step_seconds"]) if native else None,
         "last_loss": result["losses"][-1],
         "iterations": iterations_of(result),
     }

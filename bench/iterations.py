@@ -33,6 +33,14 @@ def least_efficiency(iterations: list[dict[str, Any]]) -> Optional[tuple[float, 
     return min(known) if known else None
 
 
+def settled_ratio(seconds: list[float], native: list[float]) -> float:
+    """The ratio of the median steps of the iterations that both runs have, the first third left out. A traced run is
+    shorter than the others, and a training step is slowest in its first iterations, long beyond the warm-up.
+    """
+    shared = min(len(seconds), len(native))
+    return statistics.median(seconds[shared // 3 : shared]) / statistics.median(native[shared // 3 : shared])
+
+
 def window_medians(seconds: list[float]) -> list[float]:
     """By the window's first iteration, from UNTIMED on; one over all there are where they are fewer than a window."""
     timed = seconds[UNTIMED:]

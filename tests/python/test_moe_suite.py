@@ -75,6 +75,12 @@ def test_one_slow_step_is_noise_and_three_in_five_are_not(iterations: ModuleType
     assert iterations.time_failures(slow, native, 1.04) == []
 
 
+def test_a_shorter_run_is_compared_over_its_own_iterations(iterations: ModuleType) -> None:
+    native = [9.0, 3.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert iterations.settled_ratio(native[:3], native) == pytest.approx(1.0)
+    assert iterations.settled_ratio([2 * s for s in native], native) == pytest.approx(2.0)
+
+
 def test_the_first_iteration_is_in_no_window(iterations: ModuleType) -> None:
     native = [1.0] * 8
     assert iterations.time_failures([5.0, *native[1:]], native, 1.02) == []
