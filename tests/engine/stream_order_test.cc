@@ -96,6 +96,7 @@ class OrderRun {
   OrderRun(std::uint64_t seed, std::size_t requests, const Streams& streams, SimulatedDevice::Habits habits,
            Served served = Served::kSlots)
       : random_(seed),
+        lends_random_(seed),
         streams_(streams),
         program_(RandomProgram(requests, 16 << 10, random_)),
         plan_(PlanOnStreams(program_, streams, random_)),
@@ -136,12 +137,13 @@ class OrderRun {
     FreeLeftovers();
   }
 
-  // Parts of the arena go back to the device for a while, those that the engine says it is done with.
+  // Parts of the arena go back to the device for a while, those that the engine says it is done with. One thread at a
+  // time does this, beside those of RunIteration.
   void LendQuietParts() {
     constexpr std::uint32_t kPart = 64;
     const std::uint32_t end = static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment) / kPart * kPart;
     for (std::uint32_t lo = 0; lo < end; lo += kPart) {
-      if (random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kPart * kBlockAlignment)) continue;
+      if (lends_random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kPart * kBlockAlignment)) continue;
       const bool quiet = engine_.IsQuiet(lo * kBlockAlignment, kPart * kBlockAlignment);
       (quiet ? quiet_parts_ : busy_parts_) += 1;
       EXPECT_TRUE(!quiet || device_.IsDone(lo, lo + kPart)) << "granule " << lo;
@@ -270,6 +272,7 @@ class OrderRun {
   }
 
   std::mt19937_64 random_;
+  std::mt19937_64 lends_random_;
   const Streams streams_;
   const std::vector<CorpusAllocation> program_;
   const DevicePlan plan_;
@@ -290,14 +293,16 @@ class OrderRun {
   std::uint64_t busy_parts_ = 0;
 };
 
-// Four threads that diverge, and one that looks on.
+// Four threads that diverge, and one that looks on and lends.
 void RunThreadsWatched(OrderRun& run) {
   std::atomic<bool> stop{false};
   std::thread observer([&] {
     while (!stop) {
       const std::string broken = run.engine().CheckInvariants();
       EXPECT_EQ(broken, "");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      run.LendQuietParts();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      run.TakeBackParts();
     }
   });
   for (int i = 0; i < 8; ++i) run.RunIteration(i % 2 == 0 ? kSome : kMuch, 4);
