@@ -182,8 +182,8 @@ std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {
   const std::lock_guard lock(mutex_);
   std::size_t moved = 0;
   while (moved < moves.size()) {
-    const std::span<const Move> run = moves.subspan(moved, RunOf(moves.subspan(moved)));
-    if (run.empty() || !MoveRun(run)) {
+    const std::vector<Chunk*> run = RunOf(moves.subspan(moved));
+    if (run.empty() || !MoveRun(run, moves[moved].to)) {
       break;
     }
     moved += run.size();
@@ -193,51 +193,44 @@ std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {
   return moved;
 }
 
-std::size_t Arena::RunOf(std::span<const Move> moves) noexcept {
-  std::size_t size = 0;
+std::vector<Arena::Chunk*> Arena::RunOf(std::span<const Move> moves) noexcept {
+  std::vector<Chunk*> run;
   for (const Move& move : moves) {
-    const bool touches = size == 0 || move.to == moves[size - 1].to + chunk_bytes_;
+    const bool touches = run.empty() || move.to == moves[run.size() - 1].to + chunk_bytes_;
     const bool fits = move.to <= reserved_bytes_ && chunk_bytes_ <= reserved_bytes_ - move.to;
-    const Chunk* const chunk = FindChunk(move.from);
-    if (!touches || !fits || chunk == nullptr || chunk->bytes != chunk_bytes_) {
+    const auto chunk =
+        std::find_if(chunks_.begin(), chunks_.end(), [&move](const Chunk& one) { return one.offset == move.from; });
+    if (!touches || !fits || chunk == chunks_.end() || chunk->bytes != chunk_bytes_) {
       break;
     }
-    ++size;
+    run.push_back(&*chunk);
   }
-  return size;
+  return run;
 }
 
-Arena::Chunk* Arena::FindChunk(Offset offset) noexcept {
-  const auto chunk =
-      std::find_if(chunks_.begin(), chunks_.end(), [offset](const Chunk& one) { return one.offset == offset; });
-  return chunk != chunks_.end() ? &*chunk : nullptr;
-}
-
-bool Arena::MoveRun(std::span<const Move> run) noexcept {
-  std::vector<Chunk*> taken;
-  for (const Move& move : run) {
-    Chunk* const chunk = FindChunk(move.from);
-    if (!driver_.Unmap(base_ + move.from, chunk_bytes_).ok()) {
-      break;
-    }
-    taken.push_back(chunk);
+bool Arena::MoveRun(std::span<Chunk* const> run, Offset to) noexcept {
+  const Address begin = base_ + to;
+  std::size_t unmapped = 0;
+  while (unmapped < run.size() && driver_.Unmap(base_ + run[unmapped]->offset, chunk_bytes_).ok()) {
+    ++unmapped;
   }
   std::size_t mapped = 0;
-  if (taken.size() == run.size()) {
-    while (mapped < run.size() && driver_.Map(base_ + run[mapped].to, chunk_bytes_, taken[mapped]->handle).ok()) {
+  if (unmapped == run.size()) {
+    while (mapped < run.size() && driver_.Map(begin + mapped * chunk_bytes_, chunk_bytes_, run[mapped]->handle).ok()) {
       ++mapped;
     }
   }
-  if (mapped == run.size() && driver_.SetAccess(base_ + run.front().to, run.size() * chunk_bytes_).ok()) {
-    for (std::size_t i = 0; i < run.size(); ++i) {
-      taken[i]->offset = run[i].to;
+  if (mapped == run.size() && driver_.SetAccess(begin, run.size() * chunk_bytes_).ok()) {
+    for (Chunk* const chunk : run) {
+      chunk->offset = to;
+      to += chunk_bytes_;
     }
     return true;
   }
   for (std::size_t i = 0; i < mapped; ++i) {
-    (void)driver_.Unmap(base_ + run[i].to, chunk_bytes_);
+    (void)driver_.Unmap(begin + i * chunk_bytes_, chunk_bytes_);
   }
-  PutBack(taken);
+  PutBack(run.first(unmapped));
   return false;
 }
 

@@ -100,11 +100,10 @@ class Arena {
   bool UnmapChunk(const Chunk& chunk) noexcept;
   // Maps a handle and makes it usable; nothing changes on failure.
   DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
-  // How many of the first moves are possible, and to places that touch, ascending.
-  std::size_t RunOf(std::span<const Move> moves) noexcept;
-  [[nodiscard]] Chunk* FindChunk(Offset offset) noexcept;  // null if none starts there
-  // All of a run, made usable by one call; or none.
-  bool MoveRun(std::span<const Move> run) noexcept;
+  // The chunks of the first moves, as far as these are possible and go to places that touch, ascending.
+  std::vector<Chunk*> RunOf(std::span<const Move> moves) noexcept;
+  // All of a run, side by side from `to` on, made usable by one call; or none.
+  bool MoveRun(std::span<Chunk* const> run, Offset to) noexcept;
   // Maps chunks where they were. One that the driver refuses is no more.
   void PutBack(std::span<Chunk* const> taken) noexcept;
   // Takes `added` over, or on a failed `status` rolls it back.

@@ -23,9 +23,10 @@
 // makes them usable; 145 us for one alone): it must be worth kLeastWorth of the arena, and no iteration makes more
 // than kMostMoves; where the device is full it is worth anything.
 //
-// In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most (on an
-// H200, steps of 1.5 s with seven of them took 0.3 s more). Most idle chunks have long been idle, and events of earlier
-// marks say so (PlanEngine::IsQuiet): where enough of these are found, nobody waits.
+// In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most: the
+// likely cause of 0.3 s more in steps of 1.5 s with experts on an H200 (inferred, not profiled). Most idle chunks have
+// long been idle, and events of earlier marks say so (PlanEngine::IsQuiet): where enough of these are found, nobody
+// waits.
 //
 // Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an
 // iteration's peak no chunk is idle, but gaps between blocks are (0.4 % of a recorded run with 16 experts).

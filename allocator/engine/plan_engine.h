@@ -111,11 +111,11 @@ class PlanEngine {
   // once all work given to it so far is done. False, and nothing changes, while a block lives or is pending there.
   // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
+  void Restore(Offset offset, Bytes bytes) noexcept;
   // Of a withdrawn range: all work on what lay there is known to be done, so that nobody has to wait for the device:
   // the work of every stream that asked for memory, was recorded, or ran where a block was freed. By events of marks,
   // which are recorded while parts of the arena are withdrawn; ReclaimPending finds out what is done.
   [[nodiscard]] bool IsQuiet(Offset offset, Bytes bytes) const noexcept;
-  void Restore(Offset offset, Bytes bytes) noexcept;
   // The arena is now mapped up to `mapped_bytes`, a multiple of kBlockAlignment.
   void Extend(Bytes mapped_bytes) noexcept;
   // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first

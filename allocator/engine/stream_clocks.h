@@ -17,14 +17,14 @@
 // Waits always point from work that is given later to work that was given earlier, so they cannot close a circle among
 // the streams of one process, nor among ranks that give their collectives in the same order.
 //
+// A handle that was destroyed and is given to a new stream does no harm: the driver keeps a stream until its work is
+// done, and with it what it waited for.
+//
 // Note [Debts]
 // Bytes that were used unrecorded on another stream, and freed there (freed_blocks.h), are their own stream's again
 // without a wait, and from then on their blocks say nothing of the other one. The program sees to it that the own
 // stream's next *use* of them is behind the other; but they may pass on unused. So the own stream is in debt: who is
 // ordered behind it has to be ordered behind the other stream, up to the stamp of that free, as well.
-//
-// A handle that was destroyed and is given to a new stream does no harm: the driver keeps a stream until its work is
-// done, and with it what it waited for.
 //
 // Thread-safety: the engine's lock guards everything. Methods without a Lock& are called with it held. Those with one
 // are entered and left with the lock held, and release it while they call the fence. noexcept; memory from mmap.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 from pathlib import Path
 from typing import Optional
 
 from stalloc import _tokens
 from stalloc._commands import planner
+from stalloc.report import collect
 
 OPTION = "--max-tokens"
 HELP = (
@@ -24,7 +24,6 @@ HELP = (
 )
 
 _MOST_PERCENT = 1000  # that --headroom takes
-_TRACE = re.compile(r"rank(\d{5,})\.trace")
 
 
 class TokensError(ValueError):
@@ -129,8 +128,10 @@ def _directory(words: list[str]) -> Path:
 
 
 def _traced_ranks(directory: Path) -> list[int]:
-    names = (_TRACE.fullmatch(path.name) for path in (directory / "trace").glob("rank*.trace"))
-    return sorted(int(name[1]) for name in names if name is not None)
+    try:
+        return sorted(files.rank for files in collect.find_ranks(directory))
+    except collect.CollectError:
+        return []
 
 
 def _one_by_one(percents: dict[int, str], words: list[str]) -> int:
