@@ -5,8 +5,23 @@
 #include <bit>
 #include <iterator>
 
+#include "allocator/base/clock.h"
+
 namespace stalloc {
 namespace {
+
+// Adds the time of its life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::int64_t* nanoseconds) noexcept : sum_(nanoseconds), begin_(MonotonicNanoseconds()) {}
+  ~Stopwatch() { *sum_ += MonotonicNanoseconds() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::int64_t* sum_;
+  std::int64_t begin_;
+};
 
 constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
 
@@ -124,6 +139,7 @@ bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
 void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (listener != nullptr && !listener->MaySynchronize()) return;
+  const Stopwatch moving(&counts_.move_nanoseconds);
   const Arena::Range range{offset, end - offset};
   engine_.ReclaimPending();
   std::vector<Arena::Move> moves = WithdrawFor(range, now, Take::kQuiet);
@@ -131,6 +147,7 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept
     Unmoved(moves);
     moves = WithdrawFor(range, now, Take::kIdle);
     if (moves.empty()) return;
+    const Stopwatch waiting(&counts_.wait_nanoseconds);
     if (!driver_.Synchronize().ok()) return Unmoved(moves);
     ++counts_.times_waited;
   }

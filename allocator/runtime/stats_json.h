@@ -20,6 +20,8 @@
 //   arena_times_moved         requests that idle chunks were moved for, which then cost no memory
 //   arena_moved_bytes         of those chunks
 //   arena_times_waited        of those requests, such that waited for the device
+//   arena_wait_seconds        for which these waited
+//   arena_move_seconds        that all of those requests took for moving, waits included
 //   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
 //   efficiency                peak_live_bytes / held_peak_bytes
 #pragma once
