@@ -165,7 +165,7 @@ class Comparison:
         variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else every process brings a pool of its own
         if mode == "expandable":
             variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-        return {**variables, **self._base_environment}
+        return {**variables, **WORKLOADS[self.workload].environment, **self._base_environment}
 
     def _stalloc_variables(self, mode: str) -> dict[str, str]:
         if mode not in ("trace", "alloc", "resumed"):

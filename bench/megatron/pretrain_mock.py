@@ -29,6 +29,7 @@ from megatron.core.package_info import __version__ as megatron_version
 from megatron.core.utils import get_attr_wrapped_model
 from megatron.training import get_args, pretrain
 from megatron.training.arguments import core_transformer_config_from_args
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 MODELS: list[Any] = []  # the chunks of this rank
@@ -156,7 +157,8 @@ def result() -> dict[str, Any]:
     digest = hashlib.sha256()
     for model in MODELS:
         for parameter in model.parameters():
-            digest.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy())
+            own = parameter.to_local() if isinstance(parameter, DTensor) else parameter  # this rank's part
+            digest.update(own.detach().cpu().flatten().view(torch.uint8).numpy())
     figures["weights_sha256"] = digest.hexdigest()
     return figures
 

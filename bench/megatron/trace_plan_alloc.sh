@@ -15,7 +15,7 @@ shift
 
 nnodes=${NNODES:-1} node_rank=${NODE_RANK:-0}
 export STALLOC_MODEL_INFO_PATH="${RUN:-run-$workload}-node$node_rank"
-export CUDA_DEVICE_MAX_CONNECTIONS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1} # what Megatron wants; its FSDP wants more
 read -r -a model <<<"$(python3 "$here/workloads.py" "$workload" --size "${SIZE:-h200}")"
 iterations=${ITERATIONS:-30}
 

@@ -46,6 +46,7 @@ class Workload:
     accumulated: dict[str, int]
     options: str = ""
     of_size: dict[str, str] = dataclasses.field(default_factory=dict)  # further options
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def arguments(self, size: str) -> list[str]:
         micro, batch = self.micro[size], self.micro[size] * self.accumulated[size] * self.replicas
@@ -59,6 +60,7 @@ _MICRO = {"h200": 2, "h200-short": 2, "tiny": 1}
 _DOUBLE_MICRO = {**_MICRO, "h200-short": 4}
 _PIPELINED = {"h200": 16, "h200-short": 4, "tiny": 4}
 _ACCUMULATED = {"h200": 4, "h200-short": 2, "tiny": 2}
+_FOR_FSDP = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # Megatron refuses 1
 _VPP = "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4"
 
 WORKLOADS = {
@@ -98,6 +100,29 @@ WORKLOADS = {
         _ACCUMULATED,
         f"{DISTRIBUTED_OPTIMIZER} {MOE}",
         {"h200-short": "--moe-ffn-hidden-size 2048"},
+    ),
+    "ep2-moe-recompute": Workload(
+        {"h200": 8, "h200-short": 12, "tiny": 4},
+        "--expert-model-parallel-size 2",
+        2,
+        _DOUBLE_MICRO,
+        _ACCUMULATED,
+        f"{DISTRIBUTED_OPTIMIZER} {MOE} --recompute-granularity selective --recompute-modules moe "
+        "--moe-shared-expert-intermediate-size 256",
+        {"h200-short": "--moe-ffn-hidden-size 2048"},
+    ),
+    "fsdp2": Workload(
+        _LAYERS, "", 2, _MICRO, _ACCUMULATED, "--use-torch-fsdp2 --ckpt-format torch_dist", environment=_FOR_FSDP
+    ),
+    "megatron-fsdp": Workload(
+        _LAYERS,
+        "",
+        2,
+        _MICRO,
+        _ACCUMULATED,
+        f"{DISTRIBUTED_OPTIMIZER} --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params "
+        "--ckpt-format fsdp_dtensor",
+        environment=_FOR_FSDP,
     ),
     "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED),  # one process
 }

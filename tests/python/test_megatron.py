@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 
 import pytest
@@ -177,6 +178,38 @@ def test_moe_layers_are_marked_forward_step_by_step_and_backward(megatron: Megat
     assert between(megatron.marks(), "F 0", "optimizer") == [
         "moe3 F", "moe3.route F", "moe3.dispatch F", "moe3.experts F", "moe3.combine F", "B 0", "moe3 B",
     ]  # fmt: skip
+
+
+LENGTHS = """
+from types import SimpleNamespace
+from megatron.core.models.gpt.gpt_model import GPTModel
+lengths = iter([310, 988, 402, 7, 512])
+def forward_step(data_iterator, model):
+    tokens = SimpleNamespace(numel=lambda count=next(lengths): count)
+    return model.forward(tokens if model.decoder.input_tensor is None else None, None, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "counts"),
+    [
+        # Of both iterations; the evaluation between them is none.
+        ("[GPTModel()]", "2, microbatches=2, eval_at=[0]", {"least": [7, 512], "most": [310, 988]}),
+        ("[GPTModel(context_parallel_size=2)]", "1, microbatches=2", {"least": [620, 1976], "most": [620, 1976]}),
+        ("[GPTModel(0), GPTModel(1)]", "1", {"least": [310, 988], "most": [310, 988]}),
+        ("[GPTModel(sent=(64, 2, 16))]", "1, microbatches=1", {"least": [128], "most": [128]}),
+        (
+            "[GPTModel(sent=(64, 2, 16), sequence_parallel=True, tensor_model_parallel_size=4)]",
+            "1, microbatches=1",
+            {"least": [512], "most": [512]},
+        ),
+    ],
+)
+def test_a_trace_knows_how_long_micro_batches_were(
+    megatron: Megatron, model: str, options: str, counts: dict[str, list[int]]
+) -> None:
+    megatron.run(f"{LENGTHS}pretrain(forward_step, {model}, optimizer, {options})")
+    assert json.loads((megatron.fake.directory / "trace" / "rank00000.tokens.json").read_text()) == counts
 
 
 def test_captures_are_fenced_and_replays_are_silent(megatron: Megatron) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from stalloc._patching import Patcher
-from stalloc.megatron import _configuration, _graphs, _loading, _moe, _ranks, _report, _schedule, _step
+from stalloc.megatron import _configuration, _graphs, _lengths, _loading, _moe, _ranks, _report, _schedule, _step
 from stalloc.megatron._loop import LOOP
 from stalloc.megatron._targets import TARGETS
 
@@ -40,6 +40,7 @@ PATCHER: Patcher = Patcher(
         "backward": lambda original: _schedule.backward(original, LOOP),
         "forward and backward": lambda original: _schedule.combined(original, LOOP),
         "weight gradients": lambda original: _schedule.weight_gradients(original, LOOP),
+        "lengths": lambda original: _lengths.model(original, LOOP),
         "MoE layer": lambda original: _moe.layer(original, LOOP),
         "MoE route": lambda original: _moe.step(original, LOOP, "route"),
         "MoE dispatch": lambda original: _moe.step(original, LOOP, "dispatch"),

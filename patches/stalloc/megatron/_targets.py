@@ -16,6 +16,7 @@ _SCHEDULES = "megatron.core.pipeline_parallel.schedules"
 _COMBINED = "megatron.core.pipeline_parallel.combined_1f1b"
 _OPTIMIZER = "megatron.core.optimizer.optimizer"
 _LAYER_WISE = "megatron.core.optimizer.layer_wise_optimizer"
+_GPT = "megatron.core.models.gpt.gpt_model"
 _MOE_LAYER = "megatron.core.transformer.moe.moe_layer"
 _GRAPHS = "megatron.core.transformer.cuda_graphs"
 _FULL_GRAPH = "megatron.core.full_cuda_graph"
@@ -41,6 +42,7 @@ TARGETS = (
     # The distributed optimizer makes its state by a step: see frameworks/optimizer_state.py.
     Target("optimizer state", _OPTIMIZER, "Float16OptimizerWithFloat16Params.sharded_state_dict"),
     Target("optimizer state", _OPTIMIZER, "FP32Optimizer.sharded_state_dict"),
+    Target("lengths", _GPT, "GPTModel.forward"),
     Target("MoE layer", _MOE_LAYER, "MoELayer.forward"),
     Target("MoE route", _MOE_LAYER, "MoELayer.route"),
     Target("MoE dispatch", _MOE_LAYER, "MoELayer.dispatch"),

@@ -14,6 +14,7 @@ import types
 from typing import Any
 
 import torch
+from torch.distributed.fsdp._fully_shard import _fully_shard
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
@@ -132,6 +133,7 @@ def _install() -> contextlib.ExitStack:
     for kind in ("Float", "Int", "Long", "Byte", "BFloat16", "Half"):
         setattr(torch.cuda, f"{kind}Tensor", getattr(torch, f"{kind}Tensor"))
     torch.Tensor.record_stream = _constant(None)  # type: ignore[method-assign]
+    _fully_shard._get_device_from_mesh = _constant(CPU)
     torch.distributed.init_process_group = _gloo(torch.distributed.init_process_group)
     stack = contextlib.ExitStack()
     stack.enter_context(_CudaIsCpu())
