@@ -30,16 +30,16 @@
 namespace stalloc {
 
 // Those that become rows (EventKind), and what else the writer is told in their order.
-enum class RecordedKind : std::uint8_t { kAlloc, kFree, kRecordStream, kMark, kHeld, kTensor, kBegin };
+enum class RecordedKind : std::uint8_t { kAlloc, kFree, kRecordStream, kMark, kHeld, kTensor, kUse, kBegin };
 
 // What a caller hands over. Which fields mean something depends on `kind`.
 struct RecordedEvent {
   std::uint64_t subject;  // address; kMark: id in the mark table; kHeld, kBegin: unused
-  std::uint64_t value;    // bytes
+  std::uint64_t value;    // bytes; kUse: when the operation began, CLOCK_MONOTONIC
   StreamHandle stream;    // kTensor: offset in the block
   std::int64_t time_ns;   // CLOCK_MONOTONIC
-  std::uint32_t thread;   // token of the thread, see recorder.cc; kTensor: number of the name
-  std::uint32_t flags;    // kTensor: role
+  std::uint32_t thread;   // token of the thread, see recorder.cc; kTensor, kUse: number of the name
+  std::uint32_t flags;    // kTensor: role; kUse: UseKind
   DeviceIndex device;
   std::uint32_t stack;  // kAlloc: see PythonStacks::Capture
   RecordedKind kind;

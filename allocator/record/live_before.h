@@ -38,6 +38,7 @@ class LiveBefore {
         break;
       case RecordedKind::kHeld:
       case RecordedKind::kTensor:
+      case RecordedKind::kUse:
       case RecordedKind::kBegin:
         break;
     }

@@ -134,6 +134,20 @@ class RecorderImpl final : public Recorder {
                       .kind = RecordedKind::kTensor});
   }
 
+  void Used(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept override {
+    Core& core = *core_;
+    if (!core.active()) return;
+    core.ring().Push({.subject = Address(block),
+                      .value = static_cast<std::uint64_t>(began_ns),
+                      .stream = 0,
+                      .time_ns = 0,
+                      .thread = operation,
+                      .flags = static_cast<std::uint32_t>(kind),
+                      .device = 0,
+                      .stack = 0,
+                      .kind = RecordedKind::kUse});
+  }
+
   void Begin() override {
     Push(RecordedKind::kBegin, 0, 0, 0, 0, 0);
     core_->ring().WakeConsumer();

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "allocator/record/python_stacks.h"
+#include "proto/model/block_use.h"
 #include "proto/model/result.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
@@ -63,6 +64,11 @@ class Recorder {
   [[nodiscard]] virtual std::uint32_t Text(std::string_view text) = 0;
   // What lies in the block that begins at `block`. Ignored where no such block is live, or it is known already.
   virtual void Named(const void* block, const TensorPlace& tensor) noexcept = 0;
+
+  // An operation (the number of its name among the texts) that began at `began_ns` (CLOCK_MONOTONIC) uses the block
+  // that begins at `block`; in order with this thread's events. Ignored where no such block is live, or where it is the
+  // argument of an operation that had begun before the block was allocated: the address has a new owner.
+  virtual void Used(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept = 0;
 
   // Ends the waiting; nothing where there was none. In order with this thread's events.
   virtual void Begin() = 0;

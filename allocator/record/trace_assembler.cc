@@ -29,6 +29,9 @@ void TraceAssembler::Add(const RecordedEvent& event, Mark* mark) {
     case RecordedKind::kTensor:
       AddTensor(event);
       break;
+    case RecordedKind::kUse:
+      AddUse(event);
+      break;
     case RecordedKind::kBegin:
       break;
   }
@@ -45,7 +48,8 @@ void TraceAssembler::AddAllocation(const RecordedEvent& event) {
     ++unpaired_;
     AppendRow(event, EventKind::kFree, old->allocation, 0, 0);
   }
-  live_.Insert(event.subject, {.allocation = allocations_++, .device = event.device});
+  live_.Insert(event.subject,
+               {.allocation = allocations_++, .device = event.device, .time_ns = event.time_ns, .row = rows()});
   AppendRow(event, EventKind::kAlloc, DeviceSubject(event.device), event.value,
             StreamOrdinal(event.device, event.stream));
   if (event.stack != 0) chunk_.SetStack(event.stack);
@@ -79,6 +83,24 @@ void TraceAssembler::AddTensor(const RecordedEvent& event) {
                             .bytes = event.value,
                             .name = event.thread,
                             .role = static_cast<TensorRole>(event.flags)});
+}
+
+// What an operation allocates and returns, it has used since: which kernel wrote it when is not known.
+void TraceAssembler::AddUse(const RecordedEvent& event) {
+  Live* block = live_.Find(event.subject);
+  if (block == nullptr) return;
+  if (block->time_ns >= static_cast<std::int64_t>(event.value)) {
+    if (event.flags != static_cast<std::uint32_t>(UseKind::kResult)) return;
+    if (block->used_at == 0) AppendUse(*block, block->row + 1, event.thread);
+  }
+  AppendUse(*block, rows(), event.thread);
+}
+
+void TraceAssembler::AppendUse(Live& block, std::uint64_t at, std::uint32_t operation) {
+  if (block.used_at == at && block.used_by == operation) return;
+  block.used_at = at;
+  block.used_by = operation;
+  chunk_.uses.push_back({.allocation = block.allocation, .event = at, .operation = operation});
 }
 
 void TraceAssembler::AppendRow(const RecordedEvent& event, EventKind kind, std::uint64_t subject, std::uint64_t value,

@@ -39,15 +39,22 @@ class TraceAssembler {
   struct Live {
     std::uint64_t allocation;
     DeviceIndex device;
+    std::uint32_t used_by = 0;  // of its last use: the operation
+    std::uint64_t used_at = 0;  // and the rows before it; 0: none
+    std::int64_t time_ns = 0;   // of its allocation
+    std::uint64_t row = 0;      // the same
   };
 
   void AddAllocation(const RecordedEvent& event);
   void AddFree(const RecordedEvent& event);
   void AddStreamUse(const RecordedEvent& event);
   void AddTensor(const RecordedEvent& event);
+  void AddUse(const RecordedEvent& event);
+  void AppendUse(Live& block, std::uint64_t at, std::uint32_t operation);
   void Begin(const RecordedEvent& event);
   void AppendRow(const RecordedEvent& event, EventKind kind, std::uint64_t subject, std::uint64_t value,
                  std::uint32_t stream);
+  [[nodiscard]] std::uint64_t rows() const { return chunk_.first_event + chunk_.rows(); }
   [[nodiscard]] std::uint32_t StreamOrdinal(DeviceIndex device, StreamHandle handle);
   [[nodiscard]] std::uint32_t ThreadOrdinal(std::uint32_t token);
 

@@ -234,6 +234,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   ReadPlanRank(reader, &config);
   ReadTraceWindow(reader, &config);
   ReadTraceStacks(reader, &config);
+  reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

@@ -247,6 +247,11 @@ void Session::Name(const void* block, const TensorPlace& tensor) noexcept {
   impl_->recorder->Named(block, tensor);
 }
 
+void Session::Use(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept {
+  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
+  impl_->recorder->Used(block, kind, began_ns, operation);
+}
+
 void Session::StartTrace() {
   if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
   impl_->recorder->Begin();

@@ -49,6 +49,8 @@ class Session {
   [[nodiscard]] std::int64_t Text(const std::string& text);
   // What lies in a block: see Recorder::Named.
   void Name(const void* block, const TensorPlace& tensor) noexcept;
+  // An operation uses a block: see Recorder::Used.
+  void Use(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept;
   // A trace that waits (Config::trace_waits) begins; else nothing.
   void StartTrace();
 

@@ -62,6 +62,7 @@ def main() -> None:
     cuda_library = os.path.join(package, "lib", "libc10_cuda.so")
     facts["include"] = headers
     facts["c10"] = library
+    facts["cpu"] = os.path.join(package, "lib", "libtorch_cpu.so")
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
     facts["new_abi"] = "1" if uses_new_abi(library) else "0"

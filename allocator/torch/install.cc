@@ -5,6 +5,7 @@
 #include "allocator/torch/cuda_install.h"
 #include "allocator/torch/stalloc_torch.h"
 #include "allocator/torch/torch_version.h"
+#include "allocator/torch/use_recorder.h"
 
 namespace {
 
@@ -16,12 +17,18 @@ int Report(const stalloc::Status& status) {
   return 1;
 }
 
-int CheckAndInstall(const char* running_torch, Install install) noexcept {
+int CheckAndInstall(const char* running_torch, Install install, c10::DeviceType device) noexcept {
   const std::string_view running = running_torch == nullptr ? "" : running_torch;
   stalloc::Status matches = stalloc::CheckTorchVersion(stalloc::BuiltForTorch(), running);
   if (!matches.ok()) return Report(matches);
   try {
-    return Report(install(running_torch));
+    const stalloc::Status installed = install(running_torch);
+    stalloc::Session* const session = stalloc::GlobalSession();
+    if (installed.ok() && session != nullptr && session->config().trace_uses &&
+        session->config().mode == stalloc::Mode::kTrace) {
+      stalloc::RecordUses(session, device);
+    }
+    return Report(installed);
   } catch (const std::exception& error) {
     return Report(stalloc::Error{error.what()});
   }
@@ -34,8 +41,10 @@ extern "C" {
 const char* stalloc_torch_built_for(void) { return stalloc::BuiltForTorch(); }
 int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
 int stalloc_torch_install_cuda(const char* running_torch) {
-  return CheckAndInstall(running_torch, stalloc::InstallCuda);
+  return CheckAndInstall(running_torch, stalloc::InstallCuda, c10::DeviceType::CUDA);
 }
-int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, stalloc::InstallCpu); }
+int stalloc_torch_install_cpu(const char* running_torch) {
+  return CheckAndInstall(running_torch, stalloc::InstallCpu, c10::DeviceType::CPU);
+}
 
 }  // extern "C"

@@ -178,6 +178,7 @@ def _install_pluggable(torch: Any, obstacle: str) -> Library:
     memory.change_current_allocator(allocator)
     _log.warning(
         f"{obstacle}; using libstalloc.so through torch's pluggable allocator instead: torch.cuda.memory_stats and "
-        "memory_snapshot, CUDA graphs, memory pools and CUDA IPC do not work, and out of memory is not retried"
+        "memory_snapshot, CUDA graphs, memory pools and CUDA IPC do not work, out of memory is not retried, and "
+        "STALLOC_TRACE_USES records nothing"
     )
     return library

@@ -40,7 +40,7 @@ absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadPro
       return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
     }
     if (observer) {
-      observer(trace);
+      observer(trace, (*reader)->uses());
     }
     trace.events.clear();
     if (progress) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "planner/analysis/traced_rank.h"
@@ -10,8 +11,8 @@
 
 namespace stalloc::planner {
 
-// Called with the events of each chunk, and with all marks and streams so far.
-using ChunkObserver = std::function<void(const Trace&)>;
+// Called with the events and uses of each chunk, and with all marks and streams so far.
+using ChunkObserver = std::function<void(const Trace&, const std::vector<BlockUse>& uses)>;
 
 // Errors name the file. `progress` and `observer` may be empty.
 [[nodiscard]] absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress = {},

@@ -39,15 +39,20 @@ absl::StatusOr<std::optional<Plan>> ReadPlanOf(const std::vector<std::string>& p
   return std::move(plan.value());
 }
 
-// A trace and when its events happened.
+// A trace, when its events happened, and what used its blocks.
 struct TimedTrace {
   TracedRank traced;
   TraceClock clock;
+  std::vector<BlockUse> uses;
 };
 
 absl::StatusOr<TimedTrace> ReadTimedTrace(const std::string& path) {
   TimedTrace timed;
-  absl::StatusOr<TracedRank> traced = ReadTracedRank(path, {}, [&](const Trace& chunk) { timed.clock.Take(chunk); });
+  const auto keep = [&](const Trace& chunk, const std::vector<BlockUse>& uses) {
+    timed.clock.Take(chunk);
+    timed.uses.insert(timed.uses.end(), uses.begin(), uses.end());
+  };
+  absl::StatusOr<TracedRank> traced = ReadTracedRank(path, {}, keep);
   if (!traced.ok()) {
     return traced.status();
   }
@@ -105,6 +110,7 @@ absl::StatusOr<std::string> Render(const std::vector<std::string>& positional) {
   RunViewOptions options;
   options.plan = plan->has_value() ? &**plan : nullptr;
   options.ranks = absl::GetFlag(FLAGS_ranks);
+  options.uses = &timed->uses;
   if (beside->has_value()) {
     options.other = OtherRun{&(*beside)->traced, &(*beside)->clock, absl::GetFlag(FLAGS_ratio)};
   }

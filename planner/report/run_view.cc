@@ -16,6 +16,7 @@
 #include "planner/report/rank_json.h"
 #include "planner/report/scaling.h"
 #include "planner/report/span_tables.h"
+#include "planner/report/unused_spans.h"
 
 namespace stalloc::planner {
 namespace {
@@ -24,6 +25,7 @@ constexpr std::size_t kStretches = 1500;
 constexpr std::size_t kHeldPoints = 2000;
 constexpr std::size_t kPeakGroups = 5000;
 constexpr std::size_t kTopGroups = 250;
+constexpr std::size_t kUnusedGroups = 25;
 constexpr std::size_t kPhaseRows = 5000;
 constexpr std::size_t kNamesOfBlock = 10'000;
 constexpr std::size_t kStackTexts = 2000;  // of one or two KiB each
@@ -35,7 +37,8 @@ class ViewWriter {
   ViewWriter(const DeviceFacts& facts, JsonWriter* json) : facts_(facts), json_(*json) {}
 
   // `fit` and `plan` may be null.
-  void Write(const TracedRank& traced, std::uint32_t ranks, const MicroBatchFit* fit, const DevicePlan* plan) {
+  void Write(const TracedRank& traced, const BlockUses& uses, std::uint32_t ranks, const MicroBatchFit* fit,
+             const DevicePlan* plan) {
     json_.BeginObject().Key("device").Value(facts_.device.device);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
     json_.Key("roles").BeginArray();
@@ -52,6 +55,7 @@ class ViewWriter {
     WriteHeld();
     WritePeak(peak);
     WriteTop();
+    WriteUnused(uses, traced.head.texts);
     WriteStacks();
     WriteLayers();
     WriteAlternatives(ranks);
@@ -176,6 +180,43 @@ class ViewWriter {
     Column("stack", groups, [&](const RunGroup& group) { return stacks_.Of(group.stack); });
     Column("longest_ns", groups, [](const RunGroup& group) { return group.longest_ns; });
     Column("byte_seconds", groups, [](const RunGroup& group) { return group.byte_seconds; });
+    json_.EndObject();
+  }
+
+  // Null where the trace has no uses.
+  void WriteUnused(const BlockUses& uses, const std::vector<std::string>& texts) {
+    json_.Key("unused");
+    if (uses.empty()) {
+      json_.Null();
+      return;
+    }
+    const UnusedView view = ViewUnused(facts_, uses, kUnusedGroups);
+    const std::vector<UnusedGroup>& groups = view.groups;
+    const auto fact = [&](const UnusedGroup& group) -> const BlockFact& { return facts_.blocks[group.block]; };
+    const auto text = [&](std::uint32_t number) {
+      return number < texts.size() ? std::string_view(texts[number]) : std::string_view();
+    };
+    json_.BeginObject().Key("least_events").Value(view.least.moved).Key("least_idle_events").Value(view.least.idle);
+    json_.Key("unseen_blocks").Value(view.unseen_blocks).Key("unseen_at_peak").Value(view.unseen_at_peak);
+    json_.Key("early_peak").Value(view.early_peak).Key("late_peak").Value(view.late_peak);
+    json_.Key("early_and_late_peak").Value(view.early_and_late_peak);
+    json_.Key("idle_peak").Value(view.idle_peak).Key("idle_moved").Value(view.idle_moved);
+    Column("kind", groups, [](const UnusedGroup& group) { return UnusedKindName(group.kind); });
+    Column("bytes", groups, [&](const UnusedGroup& group) { return facts_.device.allocations[group.block].bytes; });
+    Column("count", groups, [](const UnusedGroup& group) { return group.count; });
+    Column("class", groups, [&](const UnusedGroup& group) { return static_cast<int>(fact(group).memory_class); });
+    Column("role", groups, [&](const UnusedGroup& group) { return facts_.role_of[fact(group).phase]; });
+    Column("layer", groups, [&](const UnusedGroup& group) { return fact(group).layer; });
+    Column("layers", groups, [](const UnusedGroup& group) { return group.layers; });
+    Column("name", groups, [&](const UnusedGroup& group) { return facts_.names.Text(fact(group).names); });
+    Column("stack", groups, [&](const UnusedGroup& group) { return stacks_.Of(fact(group).stack); });
+    Column("before", groups, [&](const UnusedGroup& group) { return text(group.before); });
+    Column("after", groups, [&](const UnusedGroup& group) { return text(group.after); });
+    Column("events", groups, [](const UnusedGroup& group) { return group.events; });
+    Column("ns", groups, [](const UnusedGroup& group) { return group.ns; });
+    Column("byte_seconds", groups, [](const UnusedGroup& group) { return group.byte_seconds; });
+    Column("at_peak", groups, [](const UnusedGroup& group) { return group.at_peak; });
+    Column("peak", groups, [](const UnusedGroup& group) { return group.peak; });
     json_.EndObject();
   }
 
@@ -318,11 +359,14 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
   json.Key("classes").BeginArray();
   for (std::size_t c = 0; c < kClasses; ++c) json.Value(MemoryClassName(static_cast<MemoryClass>(c)));
   json.EndArray().Key("devices").BeginArray();
+  const std::vector<BlockUse> none;
+  const std::vector<BlockUse>& recorded = options.uses == nullptr ? none : *options.uses;
   for (const DeviceTrace& device : traced.devices) {
     const DeviceFacts facts(traced, device, clock);
     const std::optional<MicroBatchFit> fit = FitTo(facts, options.other);
     const std::uint32_t ranks = options.ranks == 0 ? traced.head.fingerprint.world_size : options.ranks;
-    ViewWriter(facts, &json).Write(traced, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device));
+    const BlockUses uses(traced, device, recorded);
+    ViewWriter(facts, &json).Write(traced, uses, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device));
   }
   json.EndArray().EndObject();
   return json.Take();

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/analysis/rank_report.h"
 #include "planner/report/block_facts.h"
+#include "proto/model/block_use.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {
@@ -24,10 +26,11 @@ struct RunViewOptions {
   const Plan* plan = nullptr;  // of the rank; may be null
   std::uint32_t ranks = 0;     // to share state among, in alternatives; 0: those of the run
   std::optional<OtherRun> other;
+  const std::vector<BlockUse>* uses = nullptr;  // of the trace; may be null
 };
 
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
-// "peak_timeline", "held", "peak", "top_blocks", "layer_table", "alternatives", "scaling", "fit", "growth",
+// "peak_timeline", "held", "peak", "top_blocks", "unused", "layer_table", "alternatives", "scaling", "fit", "growth",
 // "iterations", "plan"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                                       const RunViewOptions& options);

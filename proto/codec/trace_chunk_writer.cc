@@ -30,6 +30,7 @@ enum : protozero::pbf_tag_type {
   kStack = 17,
   kCalls = 18,
   kLiveBefore = 19,
+  kUses = 20,
 };
 }  // namespace chunk_field
 
@@ -103,6 +104,23 @@ void WriteCalls(const std::vector<StackCall>& calls, protozero::pbf_writer write
   column(4, &StackCall::line);
 }
 
+void WriteUses(const std::vector<BlockUse>& uses, protozero::pbf_writer writer) {
+  {
+    protozero::packed_field_uint64 packed(writer, 1);
+    for (const BlockUse& use : uses) packed.add_element(use.allocation);
+  }
+  {
+    protozero::packed_field_sint64 packed(writer, 2);
+    std::uint64_t before = 0;
+    for (const BlockUse& use : uses) {
+      packed.add_element(static_cast<std::int64_t>(use.event - before));
+      before = use.event;
+    }
+  }
+  protozero::packed_field_uint32 packed(writer, 3);
+  for (const BlockUse& use : uses) packed.add_element(use.operation);
+}
+
 void WriteColumns(const TraceChunk& chunk, protozero::pbf_writer* writer) {
   writer->add_packed_uint32(chunk_field::kKind, chunk.kind.begin(), chunk.kind.end());
   writer->add_packed_uint64(chunk_field::kSubject, chunk.subject.begin(), chunk.subject.end());
@@ -149,6 +167,7 @@ void TraceChunk::StartNext() {
   tensors.clear();
   stack_plus_one.clear();
   calls.clear();
+  uses.clear();
 }
 
 std::uint64_t DeviceSubject(DeviceIndex device) { return protozero::encode_zigzag64(device); }
@@ -173,6 +192,7 @@ void AppendTraceFrame(const TraceChunk& chunk, std::string* out) {
   writer.add_packed_uint32(chunk_field::kStack, chunk.stack_plus_one.begin(), chunk.stack_plus_one.end());
   if (!chunk.calls.empty()) WriteCalls(chunk.calls, protozero::pbf_writer(writer, chunk_field::kCalls));
   if (!chunk.tensors.empty()) WriteTensors(chunk.tensors, protozero::pbf_writer(writer, chunk_field::kTensors));
+  if (!chunk.uses.empty()) WriteUses(chunk.uses, protozero::pbf_writer(writer, chunk_field::kUses));
   FinishFrame(frame, out);
 }
 

@@ -66,6 +66,7 @@ class TraceReader::Impl {
     return false;
   }
 
+  const std::vector<BlockUse>& uses() const { return rows_.uses(); }
   std::uint64_t read() const { return read_; }
   std::uint64_t total() const { return total_; }
 
@@ -165,6 +166,7 @@ absl::StatusOr<std::unique_ptr<TraceReader>> TraceReader::Open(const std::string
 }
 
 absl::StatusOr<bool> TraceReader::ReadChunk(Trace* trace) { return impl_->ReadChunk(trace); }
+const std::vector<BlockUse>& TraceReader::uses() const { return impl_->uses(); }
 std::uint64_t TraceReader::bytes_read() const { return impl_->read(); }
 std::uint64_t TraceReader::bytes_total() const { return impl_->total(); }
 

@@ -11,9 +11,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/model/block_use.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {
@@ -30,6 +32,10 @@ class TraceReader {
   // calls: indices of allocations and marks count from the start of the file all the same. After an error every call
   // returns it.
   [[nodiscard]] absl::StatusOr<bool> ReadChunk(Trace* trace);
+
+  // Of the chunk that was read last; empty where uses were not recorded. There may be several for each event, so they
+  // are handed out a chunk at a time, and a Trace does not keep them.
+  [[nodiscard]] const std::vector<BlockUse>& uses() const;
 
   [[nodiscard]] std::uint64_t bytes_read() const;
   [[nodiscard]] std::uint64_t bytes_total() const;  // as found by Open; a live process may append meanwhile

@@ -165,6 +165,28 @@ std::string TraceRows::TakeTensors(const proto::NamedTensors& message, std::vect
   return {};
 }
 
+std::string TraceRows::TakeUses(const proto::BlockUses& message, std::uint64_t events) {
+  const int count = message.allocation_size();
+  if (message.event_delta_size() != count || message.operation_size() != count) {
+    return absl::StrCat("uses: expected columns of ", count, " values");
+  }
+  uses_.clear();
+  uses_.reserve(static_cast<std::size_t>(count));
+  std::uint64_t event = 0;
+  for (int i = 0; i < count; ++i) {
+    event += static_cast<std::uint64_t>(message.event_delta(i));  // a sum of foreign numbers wraps
+    if (message.allocation(i) >= freed_.size()) {
+      return absl::StrCat("use ", i, ": allocation ", message.allocation(i), " of ", freed_.size(), " so far");
+    }
+    if (event > events) return absl::StrCat("use ", i, ": event ", event, " of ", events, " so far");
+    if (message.operation(i) >= texts_) {
+      return absl::StrCat("use ", i, ": text ", message.operation(i), " of ", texts_, " so far");
+    }
+    uses_.push_back({.allocation = message.allocation(i), .event = event, .operation = message.operation(i)});
+  }
+  return {};
+}
+
 std::string TraceRows::TakeRows(const proto::TraceChunk& chunk, Trace* trace) {
   for (int row = 0; row < chunk.kind_size(); ++row) {
     if (std::string problem = TakeRow(chunk, row, &trace->events.emplace_back()); !problem.empty()) {
@@ -196,6 +218,7 @@ std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
   newly_freed_.clear();
   if (problem.empty()) problem = TakeRows(chunk, trace);
   if (problem.empty()) problem = TakeTensors(chunk.tensors(), &tensors);
+  if (problem.empty()) problem = TakeUses(chunk.uses(), events_ + static_cast<std::uint64_t>(chunk.kind_size()));
   if (!problem.empty()) {
     trace->events.resize(old_rows);
     for (const std::uint64_t allocation : newly_freed_) freed_[allocation] = false;

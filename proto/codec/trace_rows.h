@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/model/block_use.h"
 #include "proto/model/trace.h"
 #include "proto/trace.pb.h"
 
@@ -17,6 +18,8 @@ class TraceRows {
   // chunk breaks; then nothing is appended and this object's counts are as before.
   [[nodiscard]] std::string Append(const proto::TraceChunk& chunk, Trace* trace);
 
+  // Of the chunk that was appended last.
+  [[nodiscard]] const std::vector<BlockUse>& uses() const { return uses_; }
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
 
@@ -26,6 +29,8 @@ class TraceRows {
   [[nodiscard]] std::string TakeStreams(const proto::TraceChunk& chunk, std::vector<StreamInfo>* streams) const;
   [[nodiscard]] std::string TakeCalls(const proto::StackCalls& message, std::vector<StackCall>* calls) const;
   [[nodiscard]] std::string TakeTensors(const proto::NamedTensors& message, std::vector<NamedTensor>* tensors) const;
+  // `events`: rows of the file, with those of the chunk in hand.
+  [[nodiscard]] std::string TakeUses(const proto::BlockUses& message, std::uint64_t events);
   [[nodiscard]] std::string TakeRows(const proto::TraceChunk& chunk, Trace* trace);
   [[nodiscard]] std::string TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event);
   [[nodiscard]] std::string TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event);
@@ -39,6 +44,7 @@ class TraceRows {
   std::int64_t time_ns_ = 0;
   std::vector<bool> freed_;                 // by allocation index; its size is the number of allocations
   std::vector<std::uint64_t> newly_freed_;  // by the chunk in hand
+  std::vector<BlockUse> uses_;
 };
 
 }  // namespace stalloc

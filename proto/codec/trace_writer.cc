@@ -33,6 +33,7 @@ class Encoder {
     Introduce(trace_.marks, trace_.marks.size(), &marks_, &chunk_.marks);
     Introduce(trace_.streams, trace_.streams.size(), &streams_, &chunk_.streams);
     chunk_.tensors = trace_.tensors;
+    chunk_.uses = options_.uses;
     chunk_.last = trace_.complete;
     Emit();
     return std::move(bytes_);
@@ -74,7 +75,7 @@ class Encoder {
   }
 
   const Trace& trace_;
-  const TraceWriteOptions options_;
+  const TraceWriteOptions& options_;
   std::string bytes_{kTraceMagic};
   TraceChunk chunk_;
   std::size_t marks_ = 0;

@@ -4,14 +4,17 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "proto/model/block_use.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {
 
 struct TraceWriteOptions {
   std::size_t chunk_events = 1u << 14;
+  std::vector<BlockUse> uses = {};  // go into the last chunk
 };
 
 // A whole file's bytes; the last chunk is marked as such if trace.complete. Marks and streams go into the chunk where

@@ -103,6 +103,27 @@ TEST_F(TraceCodecTest, RandomTracesComeBackEqualWhateverTheChunkSize) {
   }
 }
 
+TEST_F(TraceCodecTest, UsesComeWithTheirChunk) {
+  Trace trace = RandomFormats(3).MakeTrace(200);
+  trace.texts = {"mul", "sum"};
+  trace.tensors.clear();
+  trace.calls.clear();
+  for (TraceEvent& event : trace.events) event.stack_plus_one = 0;
+  ASSERT_GT(trace.allocations, 2u);
+  const std::vector<BlockUse> uses = {{2, 200, 1}, {0, 7, 0}, {1, 200, 1}};  // in any order
+  const std::string path = directory_.File("uses");
+  ASSERT_TRUE(WriteTraceFile(path, trace, {.chunk_events = 64, .uses = uses}).ok());
+  const auto reader = TraceReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<std::vector<BlockUse>> chunks;
+  Trace read;
+  while (*(*reader)->ReadChunk(&read)) chunks.push_back((*reader)->uses());
+  ASSERT_EQ(chunks.size(), 4u);
+  EXPECT_TRUE(chunks[0].empty() && chunks[1].empty() && chunks[2].empty());
+  EXPECT_EQ(chunks[3], uses);
+  EXPECT_EQ(read.events, trace.events);
+}
+
 // Every field, as protobuf's own reading of what protozero wrote.
 TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   TraceChunk chunk;
@@ -115,6 +136,7 @@ TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   chunk.marks.push_back(RandomFormats(6).MakeMark());
   chunk.marks[0].chunk = -2;
   chunk.streams.push_back({.ordinal = 9, .device = -1, .handle = 0xdeadbeefcafe});
+  chunk.uses = {{5, 9, 3}, {1, 7, 2}};
   chunk.time_origin_ns = 123456789012345;
   chunk.last = true;
   std::string bytes;
@@ -134,6 +156,9 @@ TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   EXPECT_THAT(message.thread(), ElementsAre(4, 0));
   EXPECT_THAT(message.time_delta_ns(), ElementsAre(-5, 1'000'000'000'000));
   EXPECT_THAT(message.flags(), ElementsAre(proto::ALLOC_CAPTURED, 0));
+  EXPECT_THAT(message.uses().allocation(), ElementsAre(5, 1));
+  EXPECT_THAT(message.uses().event_delta(), ElementsAre(9, -2));
+  EXPECT_THAT(message.uses().operation(), ElementsAre(3, 2));
   EXPECT_EQ(message.marks(0).chunk(), -2);
   EXPECT_EQ(message.marks(0).index(), chunk.marks[0].index);
   EXPECT_EQ(message.streams(0).ordinal(), 9u);
@@ -278,6 +303,12 @@ void AddTensor(proto::TraceChunk* chunk, std::uint64_t allocation, std::uint32_t
   chunk->mutable_tensors()->add_bytes(8);
 }
 
+void AddUse(proto::TraceChunk* chunk, std::uint64_t allocation, std::int64_t event, std::uint32_t operation) {
+  chunk->mutable_uses()->add_allocation(allocation);
+  chunk->mutable_uses()->add_event_delta(event);
+  chunk->mutable_uses()->add_operation(operation);
+}
+
 struct Damage {
   const char* name;
   void (*apply)(proto::TraceChunk*);
@@ -314,6 +345,11 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
        },
        "calls: expected columns of 1 values"},
       {"call text", [](proto::TraceChunk* c) { AddCall(c, 0); }, "call 0: expected texts below 0, found 3 and 3"},
+      {"use columns", [](proto::TraceChunk* c) { c->mutable_uses()->add_allocation(0); },
+       "uses: expected columns of 1"},
+      {"use of nothing", [](proto::TraceChunk* c) { AddUse(c, 99, 1, 0); }, "use 0: allocation 99 of "},
+      {"use in the future", [](proto::TraceChunk* c) { AddUse(c, 0, 7, 0); }, "use 0: event 7 of "},
+      {"use by nobody", [](proto::TraceChunk* c) { AddUse(c, 0, 1, 0); }, "use 0: text 0 of 0 so far"},
       {"tensor columns", [](proto::TraceChunk* c) { c->mutable_tensors()->add_allocation(0); },
        "expected columns of 1"},
       {"tensor of nothing", [](proto::TraceChunk* c) { AddTensor(c, 99, 1); }, "named tensor 0: allocation 99 of "},

@@ -414,6 +414,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_trace_max_events": None,
         "stalloc_trace_names": None,
         "stalloc_trace_stacks": None,
+        "stalloc_trace_uses": None,
         "stalloc_log_steps": None,
         "stalloc_tensorboard": None,
         "stalloc_trace_modules": None,

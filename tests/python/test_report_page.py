@@ -176,7 +176,7 @@ def named(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a traced training whose script, tensors and modules it knows."""
     training = Training(build, tmp_path_factory.mktemp("named"))
     script = [str(SCRIPTS / "named_training.py"), "flat", str(training.directory / "expected.json"), "3"]
-    variables = {"STALLOC_TRACE_STACKS": "1", "STALLOC_TRACE_MODULES": "1"}
+    variables = {"STALLOC_TRACE_STACKS": "1", "STALLOC_TRACE_MODULES": "1", "STALLOC_TRACE_USES": "1"}
     done = training.start_plain("Trace", "-m", "stalloc", "run", *script, **variables)
     assert done.code == 0, done.err
     return report_of(training.info, build)
@@ -186,6 +186,14 @@ def texts_of(page: Any, section: str, column: str) -> list[str]:
     heads = page.locator(f"#{section} th").all_inner_texts()
     place = heads.index(column) + 1
     return list(page.locator(f"#{section} tbody td:nth-child({place})").all_inner_texts())
+
+
+def test_what_is_held_without_use_is_shown(browser: Any, named: Path) -> None:
+    opened = Shown(browser, named)
+    opened.page.get_by_label("search what is held without use").fill("exp_avg_sq")
+    assert set(texts_of(opened.page, "unused", "how")) == {"idle"}
+    assert all(text.startswith("aten::") for text in texts_of(opened.page, "unused", "used next by"))
+    assert opened.said == []
 
 
 def test_tensors_layers_and_call_sites_are_shown_and_searched(browser: Any, named: Path) -> None:

@@ -216,6 +216,12 @@ TEST(ConfigTest, StacksAreCountedOrMeasured) {
   }
 }
 
+TEST(ConfigTest, UsesAreRecordedWhereTheyAreAskedFor) {
+  EXPECT_FALSE(Read({}).value().trace_uses);
+  EXPECT_TRUE(Read({{"STALLOC_TRACE_USES", "1"}}).value().trace_uses);
+  EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_USES", "all"}}), HasSubstr("STALLOC_TRACE_USES"));
+}
+
 TEST(ConfigTest, TheLimitOfEventsIsRead) {
   const Result<Config> config = Read({{"STALLOC_TRACE_MAX_EVENTS", "1000000"}});
   ASSERT_TRUE(config.ok()) << config.error();

@@ -12,8 +12,8 @@ HELP = "what would lower the peak of a traced run, by how much, and at what cost
 _EPILOG = """
 Each line is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
 a Megatron-LM model are estimated (stalloc estimate; options behind -- change its configuration). Savings do not add up.
-Costs in time are of the host, as far as marks see them. Late is what outlives a mark that ends its use: a trace knows
-of no uses.
+Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1 a trace knows which operations use
+a block; without, late is what outlives a mark that ends its use.
 """
 _MOST = 20
 

@@ -25,6 +25,7 @@ _VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_TRACE_MAX_EVENTS": (None, "events after which the trace ends"),
     "STALLOC_TRACE_NAMES": (_SWITCH, "traces name parameters, gradients and optimizer state"),
     "STALLOC_TRACE_STACKS": (None, "Python stacks: 0, 1, every Nth request, or a least size as 64K"),
+    "STALLOC_TRACE_USES": (_SWITCH, "traces know which operations use which blocks"),
     "STALLOC_LOG_STEPS": (None, "a line of figures every so many iterations"),
     "STALLOC_TENSORBOARD": (None, "directory of TensorBoard scalars"),
     "STALLOC_TRACE_MODULES": (_SWITCH, "traces name the module of each block"),

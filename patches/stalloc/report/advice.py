@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
-from stalloc.report import findings, splits
+from stalloc.report import findings, splits, unused
 from stalloc.report.estimate import Configuration
 from stalloc.report.figures import size
 from stalloc.report.megatron_arguments import configuration_of
@@ -52,7 +52,10 @@ def advise(
     """
     peak = of_device["peak_live_bytes"]
     configuration = configuration_of(view)
-    rows = _Played(view, index, configuration, gpus, bus).rows()
+    played = _Played(view, index, configuration, gpus, bus)
+    rows = played.rows()
+    if view["devices"][index]["unused"] is not None:
+        rows += played.unused(unused.rows(view, index))
     rows += _from_allocators(of_device)
     rows += _from_splits(configuration, peak, gpus) if configuration else []
     rows += _from_leaks(findings.leaks(view, index), peak)
@@ -96,12 +99,29 @@ class _Played:
         rows = []
         for values in zip(*found.values()):
             entry = dict(zip(found, values))
+            if entry["kind"] == "free late" and self._drawn["unused"] is not None:
+                continue  # uses tell better than marks
             how = f"{size(entry['at_peak'])} of the peak; the run played with the change"
             if entry["kind"] == "free late":
-                how = f"{size(entry['at_peak'])} of the peak, late by the marks (a trace sees no uses); the run played"
+                how = f"{size(entry['at_peak'])} of the peak, late by the marks (the trace has no uses); the run played"
             for what, cost, share in told[entry["kind"]](entry):
                 rows.append(Advice(what, live - entry["peak"], entry["peak"], cost, how, share, layers=entry["layers"]))
         return rows
+
+    def unused(self, rows: list[dict[str, Any]]) -> Iterable[Advice]:
+        """From the uses of blocks: each kind as a whole, and groups of blocks that are alike."""
+        table, live = self._drawn["unused"], self._drawn["peak"]["live_bytes"]
+        how = "uses of blocks in the trace; the run played with the change"
+        what, peak = "allocate every block at its first use, and free it behind its last", table["early_and_late_peak"]
+        yield Advice(what, live - peak, peak, "none", how)
+        for what, cost, share in self._offloaded({"moved": table["idle_moved"]}, "what is idle for long (a bound)"):
+            yield Advice(what, live - table["idle_peak"], table["idle_peak"], cost, how, share)
+        whats = {"early": "allocate later", "late": "free earlier"}
+        for row in rows:
+            if row["kind"] in whats:
+                what = f"{whats[row['kind']]}, {unused.when(row)}: {unused.told(row)}"
+                at_peak = f"{size(row['at_peak'])} of the peak; {how}"
+                yield Advice(what, row["saves_bytes"], row["peak"], "none", at_peak)
 
     def _moved(self, count: int) -> tuple[str, float]:
         """What it costs to bring so many bytes to the host and back in an iteration."""

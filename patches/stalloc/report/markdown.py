@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stalloc.report import figures
+from stalloc.report import figures, unused
 from stalloc.report.figures import share, size
 
 _LARGEST = 15
@@ -66,7 +66,8 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
             for row in of_device["allocators"]
         ),
     )
-    lines += _advice(view, index) + _largest(view, drawn) + _phases(drawn, report["peak"]["segment"])
+    lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
+    lines += _phases(drawn, report["peak"]["segment"])
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
@@ -121,6 +122,19 @@ def _largest(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
     )
     header = ["block", "count", "together", "class", "layer", "allocated in", "freed in"]
     return ["### What is live at the peak", "", *_table(header, rows)]
+
+
+def _unused(view: dict[str, Any], index: int) -> list[str]:
+    found = unused.rows(view, index)
+    if not found:
+        return []
+    rows = (
+        (unused.told(row), unused.HOW[row["kind"]], unused.when(row), size(row["at_peak"]), size(row["saves_bytes"]))
+        for row in found[:_LARGEST]
+    )
+    table = _table(["blocks", "how", "for how long, at most", "of the peak", "lowers it by"], rows)
+    peaks = _table(["if", "the peak is"], ((what, size(peak)) for what, peak in unused.summary(view, index)))
+    return ["### What is held without use", "", *peaks, *table]
 
 
 def _phases(drawn: dict[str, Any], segment: int) -> list[str]:

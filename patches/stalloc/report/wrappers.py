@@ -25,7 +25,8 @@ def unwrap(device: dict[str, Any]) -> None:
         return "\n".join(_brief(line, shared) for line in text.split("\n"))
 
     device["layers"] = [brief(layer) for layer in device["layers"]]
-    for table, column in ((peak, "name"), (peak, "names"), (top, "name"), (alternatives, "layers")):
+    unused = device.get("unused") or {"name": []}
+    for table, column in ((peak, "name"), (peak, "names"), (top, "name"), (unused, "name"), (alternatives, "layers")):
         table[column] = [brief(text) for text in table[column]]
 
 

@@ -316,6 +316,26 @@
       table(columns, rows, { search: searchable(columns), label: "search what costs most" }));
   };
 
+  const unusedSection = (view, device) => {
+    const held = device.unused, live = device.peak.live_bytes;
+    const rows = held.kind.map((kind, i) => ({
+      kind, bytes: held.bytes[i], count: held.count[i], class: view.classes[held.class[i]], role: device.roles[held.role[i]],
+      layer: device.layers[held.layer[i]], layers: held.layers[i], tensor: held.name[i], before: held.before[i], after: held.after[i],
+      ns: held.ns[i], cost: held.byte_seconds[i], atPeak: held.at_peak[i], saves: live - held.peak[i], ...called(device, held.stack[i]),
+    }));
+    const columns = [
+      bytesColumn("lowers the peak by", (row) => row.saves), { name: "how", text: true, value: (row) => row.kind },
+      bytesColumn("block", (row) => row.bytes), { name: "times", value: (row) => row.count, show: (row) => count(row.count) },
+      { name: "longest", value: (row) => row.ns, show: (row) => time(row.ns) }, { name: "used before by", text: true, value: (row) => row.before },
+      { name: "used next by", text: true, value: (row) => row.after }, classColumn, { name: "phase", text: true, value: (row) => row.role },
+      ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows), bytesColumn("of the peak", (row) => row.atPeak),
+    ];
+    const peaks = [["every block allocated at its first use", held.early_peak], ["freed behind its last", held.late_peak],
+      ["both", held.early_and_late_peak], ["away where it is idle for long", held.idle_peak]].map(([what, bytes]) => `${what}: ${size(bytes)}`).join(" · ");
+    return section("unused", "What is held without use", `Blocks allocated early, freed late, or idle for long, by the operations that used them. The peak of ${size(live)} with ${peaks}.`,
+      table(columns, rows, { search: searchable(columns), label: "search what is held without use" }));
+  };
+
   const phaseSection = (view, device) => {
     const phases = device.phases;
     const holder = element("div"), tools = element("div", { class: "row" });
@@ -557,7 +577,7 @@
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      phaseSection(view, device), layerSection(device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
+      ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
