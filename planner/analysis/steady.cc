@@ -83,31 +83,26 @@ class Comparer {
     }
   }
 
-  // Whose requests and frees can be told apart: a broken-off iteration is as good as a typical one as far as it goes.
-  [[nodiscard]] bool IsTrusted(std::uint32_t iteration) const {
-    return model_.cycle.typical[iteration] || iteration >= model_.cycle.complete;
-  }
+  // Whose requests and frees can be told apart. What was broken off may be none of the loop's iterations: where they
+  // end with the optimizer's steps, an evaluation behind the last step looks like the beginning of one more.
+  [[nodiscard]] bool IsTrusted(std::uint32_t iteration) const { return model_.cycle.typical[iteration]; }
 
-  // A typical iteration tells about presence, size, stream and end; a broken-off one about ends only; others nothing.
   void TakeIteration(std::uint32_t iteration) {
     if (!IsTrusted(iteration)) {
       return;
     }
     const std::uint32_t script = model_.cycle.ScriptOf(iteration);
-    const bool typical = model_.cycle.typical[iteration];
     const Alignment& alignment = *model_.alignments[SegmentOf(iteration)];
     for (std::uint32_t e = 0; e < model_.scripts[script].size(); ++e) {
       Evidence& evidence = evidence_[script][e];
-      evidence.compared += typical;
+      ++evidence.compared;
       const std::uint32_t ordinal = alignment.ToRight(e);
       if (ordinal == kNone) {
         continue;
       }
       const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
-      evidence.found += typical;
-      if (typical) {
-        TakeSize(model_.scripts[script][e], allocation);
-      }
+      ++evidence.found;
+      TakeSize(model_.scripts[script][e], allocation);
       TakeEnd(evidence, iteration, allocation);
     }
   }
@@ -127,7 +122,9 @@ class Comparer {
     const bool at_exit =
         allocation.freed() && allocation.free_segment == SegmentOf(last) && allocation.free_ordinal == last_requests;
     if (!allocation.freed() || at_exit) {
-      evidence.alive_until = std::max(evidence.alive_until, model_.Reached(iteration, last, last_requests));
+      const Tick seen =
+          model_.cycle.broken_off() ? model_.BeginOf(iteration, last) : model_.Reached(iteration, last, last_requests);
+      evidence.alive_until = std::max(evidence.alive_until, seen);
       return;
     }
     const std::uint32_t at = allocation.free_segment - 1;

@@ -101,5 +101,25 @@ TEST(SteadyTest, FreesAtTheEndOfTheProcessTellNothing) {
   EXPECT_FALSE(model.scripts[0][2].resident);
 }
 
+TEST(SteadyTest, AnEvaluationBehindTheLastStepTellsNothingOfEnds) {
+  // g is freed where the next iteration begins. What follows the last step is no iteration, and does not free it.
+  const std::string body = "I? -g +a=512 +b=1024 -a -b +g=2048 +c=512 -c ";
+  const std::string run = "+g=2048 " + Repeat(body, 4) + "I? +a=512 -a +b=1024 ";
+  for (const std::string end : {"-b", "-g -b"}) {
+    const SteadyModel model = Compare(run + end);
+    ASSERT_TRUE(model.cycle.broken_off());
+    EXPECT_EQ(model.scripts[0][2].bytes, 2048u);
+    EXPECT_EQ(model.scripts[0][2].end, 4) << end;
+  }
+}
+
+TEST(SteadyTest, ABrokenOffIterationTellsOfAnEndWhereNoOtherDoes) {
+  const std::string body = "I -g +a=512 +b=1024 -a -b +g=2048 +c=512 -c +d=512 -d ";
+  const SteadyModel model = Compare("+g=2048 " + Repeat(body, 1) + "+s=65536 " + body + "I +a=512 -g +b=1024 -b -a");
+  ASSERT_EQ(model.cycle.warmup, 1u);
+  ASSERT_TRUE(model.cycle.broken_off());
+  EXPECT_FALSE(model.scripts[0][2].resident);
+}
+
 }  // namespace
 }  // namespace stalloc::planner
