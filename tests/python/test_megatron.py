@@ -131,6 +131,18 @@ def test_evaluation_and_saving_are_fenced_and_mark_nothing_else(megatron: Megatr
     assert "saved 0" in done.out
 
 
+@pytest.mark.parametrize("model", ["DENSE", "PIPELINE"])
+def test_a_loop_of_ones_own_evaluates_inside_a_fence(megatron: Megatron, model: str) -> None:
+    megatron.run(
+        "from megatron.core.pipeline_parallel.schedules import Config, get_forward_backward_func\n"
+        f"for forward_only in (True, False): get_forward_backward_func({model})(forward_step_func=forward_step,\n"
+        f"    data_iterator=None, model={model}, num_microbatches=1, forward_only=forward_only, config=Config())"
+    )
+    marks = megatron.marks(ends=True)
+    assert marks[:3] == ["fence eval", "/fence eval", "F 0"]
+    assert sum(mark.startswith("B 0") for mark in marks) == {"DENSE": 1, "PIPELINE": 2}[model]
+
+
 def test_a_resumed_run_keeps_megatrons_numbers_and_marks_the_loading(megatron: Megatron) -> None:
     megatron.run("pretrain(forward_step, DENSE, optimizer, 2, load=True, microbatches=1)")
     assert [mark for mark in megatron.marks() if mark[0] not in "FB"] == [

@@ -36,6 +36,7 @@ PATCHER: Patcher = Patcher(
         "optimizer": lambda original: _step.optimizer(original, LOOP),
         "optimizer state": lambda original: _loading.optimizer_state(original, _LOADED),
         "memory report": _report.memory_report,
+        "forward only": lambda original: _schedule.whole(original, LOOP),
         "forward": lambda original: _schedule.forward(original, LOOP),
         "backward": lambda original: _schedule.backward(original, LOOP),
         "forward and backward": lambda original: _schedule.combined(original, LOOP),

@@ -9,6 +9,21 @@ from stalloc._patching import Function, argument
 from stalloc.megatron._loop import Loop
 
 
+def whole(original: Function, loop: Loop) -> Function:
+    """forward_backward_*: fenced where it is told to run forward only.
+
+    Megatron's own `evaluate` is fenced already; loops of one's own on megatron-core evaluate by this call alone.
+    """
+
+    def forward_backward(*args: Any, **kwargs: Any) -> Any:
+        if not (kwargs.get("forward_only") and loop.marks):
+            return original(*args, **kwargs)
+        with loop.fence("eval"):
+            return original(*args, **kwargs)
+
+    return forward_backward
+
+
 def forward(original: Function, loop: Loop) -> Function:
     """forward_step: F."""
     index_of, chunk_of = argument(original, "current_microbatch"), argument(original, "vp_stage")

@@ -1,9 +1,8 @@
 """Where Megatron does what we mark, per version of megatron-core: 0.17.1, 0.18.2, 0.19.2, and main of 2026-08 (0.20).
 
 Roles are the keys of the wrappers in `_adapter.py`. A row without versions is in all of them; what moves gets one row
-per place. Not patched, since what they call is: `forward_backward_*` and `get_forward_backward_func` (forward_step and
-backward_step are looked up as globals at each call), PagedStashRunner and the rerun state machine (they run these
-again), `dummy_train_step` (it only skips data).
+per place. Not patched, since what they call is: `get_forward_backward_func` (functions are looked up as globals at each
+call), PagedStashRunner and the rerun state machine (they run these again), `dummy_train_step` (it only skips data).
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ TARGETS = (
     Target("load", _CHECKPOINTING, "load_checkpoint"),
     Target("memory report", "megatron.training.utils", "report_memory", before=(0, 18)),
     Target("memory report", "megatron.training.utils.common_utils", "report_memory", since=(0, 18)),
+    Target("forward only", _SCHEDULES, "forward_backward_no_pipelining"),
+    Target("forward only", _SCHEDULES, "forward_backward_pipelining_with_interleaving"),
+    Target("forward only", _SCHEDULES, "forward_backward_pipelining_without_interleaving"),
     Target("forward", _SCHEDULES, "forward_step"),
     Target("backward", _SCHEDULES, "backward_step"),
     Target("backward", _SCHEDULES, "backward_step_multimodule", since=(0, 17)),

@@ -82,6 +82,10 @@ def forward_backward_pipelining_with_interleaving(
         create_cudagraphs()
 
 
+def forward_backward_pipelining_without_interleaving(**arguments):
+    forward_backward_no_pipelining(**arguments)
+
+
 def get_forward_backward_func(model):
     return forward_backward_pipelining_with_interleaving if len(model) > 1 else forward_backward_no_pipelining
 
