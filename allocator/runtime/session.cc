@@ -35,7 +35,7 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
   fingerprint->local_rank = config.local_rank;
   fingerprint->world_size = config.world_size;
   fingerprint->stalloc_version = LibraryVersion();
-  fingerprint->trace_mode = config.trace_fast ? "fast" : "exact";
+  if (fingerprint->trace_mode.empty()) fingerprint->trace_mode = config.trace_fast ? "fast" : "exact";
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .recorder = recorder.get(),
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
-                             .exact = !config.trace_fast,
+                             .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get()};
   if (plans.has_value()) parts.plan = PlanOf(device);

@@ -20,12 +20,15 @@ namespace stalloc {
 // The version of this library, as the summary and the fingerprint carry it.
 [[nodiscard]] const char* LibraryVersion() noexcept;
 
+// Fingerprint::trace_mode of a trace whose device has no memory (allocator/torch/fake_device.h).
+inline constexpr const char* kFakeTrace = "fake";
+
 class Session {
  public:
   struct Environment {
     Config config;
-    Fingerprint
-        fingerprint;  // what is known at install; rank, world size, version and trace mode are filled in from config
+    Fingerprint fingerprint;  // what is known at install; rank, world size, version and, but for kFakeTrace, mode come
+                              // from config
   };
   // Opens the trace file or loads the plan and checks its fingerprint (rank, world size, torch). In Mode::kTorch it
   // does nothing.

@@ -3,13 +3,12 @@
 #include "allocator/capi/global_session.h"
 #include "allocator/torch/cpu_allocator.h"
 #include "allocator/torch/cuda_install.h"
+#include "allocator/torch/fake_device.h"
 #include "allocator/torch/stalloc_torch.h"
 #include "allocator/torch/torch_version.h"
 #include "allocator/torch/use_recorder.h"
 
 namespace {
-
-using Install = stalloc::Status (*)(const char* running_torch);
 
 int Report(const stalloc::Status& status) {
   if (status.ok()) return 0;
@@ -17,21 +16,35 @@ int Report(const stalloc::Status& status) {
   return 1;
 }
 
-int CheckAndInstall(const char* running_torch, Install install, c10::DeviceType device) noexcept {
+// `install` takes running_torch and returns a Status.
+template <typename Install>
+int CheckAndInstall(const char* running_torch, const Install& install) noexcept {
   const std::string_view running = running_torch == nullptr ? "" : running_torch;
   stalloc::Status matches = stalloc::CheckTorchVersion(stalloc::BuiltForTorch(), running);
   if (!matches.ok()) return Report(matches);
   try {
-    const stalloc::Status installed = install(running_torch);
-    stalloc::Session* const session = stalloc::GlobalSession();
-    if (installed.ok() && session != nullptr && session->config().trace_uses &&
-        session->config().mode == stalloc::Mode::kTrace) {
-      stalloc::RecordUses(session, device);
-    }
-    return Report(installed);
+    return Report(install(running_torch));
   } catch (const std::exception& error) {
     return Report(stalloc::Error{error.what()});
   }
+}
+
+void RecordUsesIfAsked(c10::DeviceType device) {
+  stalloc::Session* const session = stalloc::GlobalSession();
+  if (session == nullptr || session->config().mode != stalloc::Mode::kTrace) return;
+  if (session->config().trace_uses) stalloc::RecordUses(session, device);
+}
+
+stalloc::Status InstallCudaAndUses(const char* running_torch) {
+  stalloc::Status installed = stalloc::InstallCuda(running_torch);
+  if (installed.ok()) RecordUsesIfAsked(c10::DeviceType::CUDA);
+  return installed;
+}
+
+stalloc::Status InstallCpuAndUses(const char* running_torch) {
+  stalloc::Status installed = stalloc::InstallCpu(running_torch);
+  if (installed.ok()) RecordUsesIfAsked(c10::DeviceType::CPU);
+  return installed;
 }
 
 }  // namespace
@@ -40,11 +53,13 @@ extern "C" {
 
 const char* stalloc_torch_built_for(void) { return stalloc::BuiltForTorch(); }
 int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
-int stalloc_torch_install_cuda(const char* running_torch) {
-  return CheckAndInstall(running_torch, stalloc::InstallCuda, c10::DeviceType::CUDA);
+int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInstall(running_torch, InstallCudaAndUses); }
+int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }
+int stalloc_torch_install_fake(const char* running_torch, int device) {
+  return CheckAndInstall(running_torch,
+                         [device](const char* running) { return stalloc::InstallFake(running, device); });
 }
-int stalloc_torch_install_cpu(const char* running_torch) {
-  return CheckAndInstall(running_torch, stalloc::InstallCpu, c10::DeviceType::CPU);
-}
+void* stalloc_torch_fake_allocate(size_t bytes) { return stalloc::FakeAllocate(bytes); }
+void stalloc_torch_fake_free(void* block) { stalloc::FakeFree(block); }
 
 }  // extern "C"

@@ -22,6 +22,13 @@ STALLOC_API int stalloc_torch_install_cuda(const char* running_torch);
 /* The same for c10's CPU allocator. */
 STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 
+/* For traces of fake tensors: a device without memory, -1 for the CPU, else the index of a GPU. 0: installed. */
+STALLOC_API int stalloc_torch_install_fake(const char* running_torch, int device);
+/* What would be asked of it. The address names the block and is not to be read; null for 0 bytes. Call neither before
+ * the device is installed. */
+STALLOC_API void* stalloc_torch_fake_allocate(size_t bytes);
+STALLOC_API void stalloc_torch_fake_free(void* block);
+
 #ifdef __cplusplus
 }
 #endif

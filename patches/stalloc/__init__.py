@@ -16,14 +16,18 @@ of its optimizer. Marks belong on the thread that runs the training loop.
 
 from __future__ import annotations
 
-from typing import Any, Optional, SupportsIndex
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Optional, SupportsIndex, Union
 
-from stalloc import _autoload, _imports, _install, _process, _session
+from stalloc import _autoload, _fake_trace, _imports, _install, _process, _session
 from stalloc._marks import NO_MARK, NoMark, check_pass
 from stalloc._version import __version__
 
 __all__ = [
     "__version__",
+    "fake_trace",
     "fence",
     "flush",
     "installed",
@@ -85,6 +89,28 @@ def tokens(count: SupportsIndex) -> None:
     session = _session.current
     if session is not None and session.tracing is not None:
         session.tracing.tokens(count)
+
+
+def fake_trace(
+    directory: Union[str, os.PathLike[str]], device: str = "cuda", assume: str = ""
+) -> AbstractContextManager[Path]:
+    """A trace without a device and without its memory: inside, tensors of `device` are torch's fake ones.
+
+        with stalloc.fake_trace("run1") as trace:
+            model = Model().cuda()
+            for batch in batches: ...        # then: stalloc plan run1; stalloc report run1
+
+    What is made inside must stay inside. One trace a process. Gives the trace's path.
+
+    Args:
+        directory: of the run, as STALLOC_MODEL_INFO_PATH.
+        device: "cuda", or "cpu": whose tensors are fake.
+        assume: values that the program reads from fake tensors, as in "int=4096,bool=0,nonzero=1/16".
+    Raises:
+        RuntimeError: stalloc is active already; or, from inside, an operator that a fake tensor cannot go through.
+        ValueError: a device or an assumption that is not allowed.
+    """
+    return _fake_trace.fake_trace(directory, device, assume)
 
 
 def stats() -> dict[str, Any]:

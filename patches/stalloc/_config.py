@@ -60,6 +60,8 @@ class Config:
     trace_names: bool = True
     trace_steps: TraceSteps = TraceSteps()
     traced: bool = True  # this rank is in STALLOC_TRACE_RANKS
+    trace_fake: bool = False  # of fake tensors: no device is touched
+    fake_assume: str = ""  # values that a fake run does not have: _fake/unknown.py
     nvtx: bool = False
     log_steps: Optional[int] = (
         None  # a line of figures after every so many iterations, 0: none; None: as the mode has it
@@ -139,6 +141,8 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         or _switch("STALLOC_TRACE_NAMES", variables["STALLOC_TRACE_NAMES"]),
         trace_steps=parse_steps(variables.get("STALLOC_TRACE_STEPS", "")),
         traced=lists_rank(variables.get("STALLOC_TRACE_RANKS", ""), rank_text(variables)),
+        trace_fake=_switch("STALLOC_TRACE_FAKE", variables.get("STALLOC_TRACE_FAKE", "")),
+        fake_assume=variables.get("STALLOC_FAKE_ASSUME", ""),
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
         log_steps=_log_steps(variables.get("STALLOC_LOG_STEPS", "")),
         tensorboard=variables.get("STALLOC_TENSORBOARD", ""),

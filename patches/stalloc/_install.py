@@ -29,8 +29,11 @@ TOO_LATE = (
 _activating = False
 
 
-def activate() -> None:
+def activate(to_the_end: bool = True) -> None:
     """Does what STALLOC_MODE asks of this process; nothing where it is unset, or a second time.
+
+    Args:
+        to_the_end: a trace of fake tensors ends the program where it ends; else whoever calls ends FakeRun.
 
     Raises:
         ValueError: a variable's value is not allowed.
@@ -57,16 +60,24 @@ def activate() -> None:
             torch = importlib.import_module("torch")
             if config.mode == _config.ALLOC:
                 _find_plan(config.rank)
-            library = _install_allocator(config, torch)
+            fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
+            library = _install_allocator(config, torch) if fake is None else fake.library
             lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
             report = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
-            tracing = Tracing(config, library, torch) if config.mode == _config.TRACE else None
+            block_of = None if fake is None else fake.address
+            tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
             finished = report if tracing is None else _both(report, tracing.iteration_finished)
-            marker = Marker(_nvtx.beside(library.mark, torch) if config.nvtx else library.mark, finished)
-            _session.start(_session.Session(config.mode, library, marker, tracing))
+            mark = library.mark
+            if fake is not None and tracing is not None:
+                mark = fake.in_order(mark)
+                finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
+            marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, finished)
+            _session.start(_session.Session(config.mode, library, marker, tracing, fake))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             if config.trace_modules and tracing is not None:
                 ModuleMarks(marker.module, tracing.paths).install(torch)
+            if fake is not None:
+                fake.begin(to_the_end)
         _frameworks.watch()
     finally:
         _activating = False
@@ -154,6 +165,24 @@ def _environment(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def _fake_run(config: _config.Config, torch: Any) -> Any:
+    """A device without memory, and the tensors for it; torch's own allocators stay."""
+    device = "cpu" if config.device == "cpu" else "cuda"
+    if device == "cuda" and torch.cuda.is_initialized():
+        raise RuntimeError(TOO_LATE)
+    running = str(torch.__version__)
+    adapter, obstacle = _load_adapter(running, "cpu")
+    if adapter is None:
+        raise RuntimeError(f"{obstacle}; reinstall stalloc where this torch is installed")
+    unknown, fakes = importlib.import_module("stalloc._fake.unknown"), importlib.import_module("stalloc._fake.running")
+    if os.environ.get("STALLOC_TRACE_USES") == "1":
+        _log.warning("a trace of fake tensors does not tell uses: STALLOC_TRACE_USES is left out")
+    assumptions = unknown.parse_assumptions(config.fake_assume)
+    _with_context(lambda: adapter.install_fake(device, running))
+    facts = fakes.facts_path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""), config.rank)
+    return fakes.FakeRun(adapter, device, assumptions, facts)
 
 
 def _load_adapter(running: str, device: str) -> tuple[Optional[TorchLibrary], str]:

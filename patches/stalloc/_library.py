@@ -124,6 +124,10 @@ class TorchLibrary(Library):
         self._function("stalloc_torch_has_cuda", ctypes.c_int)
         self._function("stalloc_torch_install_cuda", ctypes.c_int, ctypes.c_char_p)
         self._function("stalloc_torch_install_cpu", ctypes.c_int, ctypes.c_char_p)
+        self._function("stalloc_torch_install_fake", ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
+        # Bytes; the address names the block, None of 0 bytes.
+        self.fake_allocate = self._function("stalloc_torch_fake_allocate", ctypes.c_void_p, ctypes.c_size_t)
+        self.fake_free = self._function("stalloc_torch_fake_free", None, ctypes.c_void_p)
 
     @property
     def built_for(self) -> str:
@@ -138,6 +142,11 @@ class TorchLibrary(Library):
         """Puts our allocator in torch's place. RuntimeError with the library's words when that fails."""
         function = self._dll.stalloc_torch_install_cuda if device == "cuda" else self._dll.stalloc_torch_install_cpu
         self._raise_unless_zero(function(running_torch.encode()))
+
+    def install_fake(self, device: str, running_torch: str) -> None:
+        """Adds a device without memory to the trace. RuntimeError with the library's words when that fails."""
+        index = 0 if device == "cuda" else -1
+        self._raise_unless_zero(self._dll.stalloc_torch_install_fake(running_torch.encode(), index))
 
 
 def _decoded(text: Optional[bytes]) -> str:

@@ -26,11 +26,25 @@ _DISCOVERIES = 3  # modules may be made after the first step; later ones are not
 _MAIN = ":main"
 
 
+def _block_of(tensor: Any) -> int:
+    """The address at which a tensor's memory begins; 0: it has none."""
+    address: int = tensor.untyped_storage().data_ptr()
+    return address
+
+
 class TensorNames:
     """Tells `library` what lies where. Called on the thread that runs the loop. Whatever fails is said once."""
 
-    def __init__(self, library: Any, torch: Any, paths: ModulePaths, wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        library: Any,
+        torch: Any,
+        paths: ModulePaths,
+        wanted: Callable[[], bool],
+        block_of: Callable[[Any], int] = _block_of,
+    ) -> None:
         self._library = library
+        self._block_of = block_of
         self._torch = torch
         self._paths = paths
         self._wanted = wanted
@@ -134,7 +148,7 @@ class TensorNames:
             return
         for part in _plain(tensor):
             try:
-                block = part.untyped_storage().data_ptr()
+                block = self._block_of(part)
             except (RuntimeError, NotImplementedError):  # no storage: sparse, meta, functional
                 continue
             if block:

@@ -16,14 +16,22 @@ class Session:
     """Mode, library (None in mode Torch, where PyTorch's own allocator stays), marker and trace."""
 
     def __init__(
-        self, mode: str, library: Optional[Library], marker: Marker, tracing: Optional[Tracing] = None
+        self,
+        mode: str,
+        library: Optional[Library],
+        marker: Marker,
+        tracing: Optional[Tracing] = None,
+        fake: Optional[Any] = None,
     ) -> None:
         self.mode = mode
         self.library = library
         self.marker = marker
         self.tracing = tracing  # None in other modes than Trace
+        self.fake = fake  # FakeRun, where tensors are fake (STALLOC_TRACE_FAKE)
 
     def flush(self) -> None:
+        if self.fake is not None:
+            self.fake.settle()
         if self.tracing is not None:
             self.tracing.flush()
         if self.library is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Callable, Optional, SupportsIndex
 
 from stalloc import _config, _log, _tokens
 from stalloc._library import Library
@@ -17,7 +17,13 @@ WAITS, RUNS, ENDED = "waits", "runs", "ended"
 class Tracing:
     """One process's trace. Called on the thread that runs the loop."""
 
-    def __init__(self, config: _config.Config, library: Library, torch: Any) -> None:
+    def __init__(
+        self,
+        config: _config.Config,
+        library: Library,
+        torch: Any,
+        block_of: Optional[Callable[[Any], int]] = None,
+    ) -> None:
         self._steps = config.trace_steps
         self._library = library
         self._finished = 0  # iterations so far
@@ -25,7 +31,9 @@ class Tracing:
         directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
         self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, int(config.rank or 0)))
         self.paths = ModulePaths()
-        self.names = TensorNames(library, torch, self.paths, self._wants_names) if config.trace_names else None
+        self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
+        where = () if block_of is None else (block_of,)
+        self.names = TensorNames(library, torch, self.paths, self._wants_names, *where) if config.trace_names else None
 
     def _wants_names(self) -> bool:
         return self.state == RUNS
@@ -42,7 +50,7 @@ class Tracing:
         if self.state == RUNS and self._finished == self._steps.end:
             self.end()
             traced = self._finished - self._steps.first
-            _log.line(f"iteration {iteration}: the trace is complete after {traced} iterations; the run goes on")
+            _log.line(f"iteration {iteration}: the trace is complete after {traced} iterations; {self._afterwards}")
 
     def begin(self) -> None:
         """REQUIRES: it waits."""

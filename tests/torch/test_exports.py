@@ -25,6 +25,9 @@ ABI = {
     "stalloc_torch_has_cuda",
     "stalloc_torch_install_cuda",
     "stalloc_torch_install_cpu",
+    "stalloc_torch_install_fake",
+    "stalloc_torch_fake_allocate",
+    "stalloc_torch_fake_free",
 }
 SYSTEM = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux[\w-]*)\.so(\.\d+)*")
 

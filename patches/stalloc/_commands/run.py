@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from stalloc import _config, _install, _process, _runner
+from stalloc._fake import unknown
 
 HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
 
@@ -15,11 +16,15 @@ _EPILOG = """
 stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
 runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir run1 pretrain.py ...
 """
-_OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device")
+_OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume")
+_FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "stalloc run [--mode MODE] [--dir DIR] [--device DEVICE] (SCRIPT | -m MODULE) [ARGUMENT ...]"
+    parser.usage = (
+        "stalloc run [--mode MODE] [--dir DIR] [--device DEVICE] [--fake [--assume VALUES]] (SCRIPT | -m MODULE) "
+        "[ARGUMENT ...]"
+    )
     parser.epilog = _EPILOG
     parser.add_argument(
         "--mode",
@@ -31,6 +36,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=_config.DEVICES,
         help="whose memory: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
+    )
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="trace without a device and without its memory: tensors of --device (default: a GPU) are fake, and the "
+        f"program ends after STALLOC_TRACE_STEPS iterations (default {_FAKE_ITERATIONS})",
+    )
+    parser.add_argument(
+        "--assume",
+        metavar="VALUES",
+        help="with --fake: values that the program reads from fake tensors, as in int=4096,bool=0,nonzero=1/16 "
+        "(nonzero: which part of a mask is true)",
     )
     parser.set_defaults(parser=parser)
 
@@ -64,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ["STALLOC_MODEL_INFO_PATH"] = arguments.dir
     if arguments.device is not None:
         os.environ["STALLOC_DEVICE"] = arguments.device
+    if arguments.fake or arguments.assume is not None:
+        _prepare_fake(arguments)
     is_module = program[0] == "-m"
     if not is_module and not os.path.exists(program[0]):
         print(f"stalloc run: no such script: {program[0]!r}", file=sys.stderr)
@@ -76,6 +95,22 @@ def run(arguments: argparse.Namespace) -> int:
     if status != 0:
         return status
     return _runner.run_module(program[1]) if is_module else _runner.run_script(program[0])
+
+
+def _prepare_fake(arguments: argparse.Namespace) -> None:
+    if not arguments.fake:
+        arguments.parser.error("--assume is for --fake")
+    if arguments.mode not in (None, _config.TRACE):
+        arguments.parser.error(f"--fake is for --mode Trace, which it implies: {arguments.mode}")
+    if arguments.assume is not None:
+        try:
+            unknown.parse_assumptions(arguments.assume)
+        except ValueError as error:
+            arguments.parser.error(f"--assume: {error}")
+        os.environ["STALLOC_FAKE_ASSUME"] = arguments.assume
+    os.environ["STALLOC_MODE"] = _config.TRACE
+    os.environ["STALLOC_TRACE_FAKE"] = "1"
+    os.environ.setdefault("STALLOC_TRACE_STEPS", _FAKE_ITERATIONS)
 
 
 def _activate(is_module: bool, program: list[str]) -> int:

@@ -23,6 +23,8 @@ _VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_TRACE_STEPS": (None, "iterations after which the trace ends, or a window: 2:5"),
     "STALLOC_TRACE_RANKS": (None, "ranks that are traced: 0,3"),
     "STALLOC_TRACE_MAX_EVENTS": (None, "events after which the trace ends"),
+    "STALLOC_TRACE_FAKE": (_SWITCH, "the trace is of fake tensors: no device is touched"),
+    "STALLOC_FAKE_ASSUME": (None, "values that fake tensors lack: int=4096,bool=0,nonzero=1/16"),
     "STALLOC_TRACE_NAMES": (_SWITCH, "traces name parameters, gradients and optimizer state"),
     "STALLOC_TRACE_STACKS": (None, "Python stacks: 0, 1, every Nth request, or a least size as 64K"),
     "STALLOC_TRACE_USES": (_SWITCH, "traces know which operations use which blocks"),

@@ -1,0 +1,67 @@
+#include "allocator/torch/fake_cuda.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
+
+#include <new>
+
+namespace stalloc {
+namespace {
+
+// One device. What is not answered here raises torch's own error on a CUDA library that is missing.
+struct OneFakeDevice final : at::CUDAHooksInterface {
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasCUDA() const override { return true; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+  at::DeviceIndex deviceCount() const override { return 1; }
+  at::DeviceIndex current_device() const override { return 0; }
+  at::DeviceIndex getCurrentDevice() const override { return 0; }
+  void setCurrentDevice(at::DeviceIndex) const override {}
+  at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
+  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex) const override { return 0; }
+  int getNumGPUs() const override { return 1; }
+  void deviceSynchronize(at::DeviceIndex) const override {}
+};
+// Hooks are interfaces without state, in torch as here: the one may stand in the other's place.
+static_assert(sizeof(OneFakeDevice) == sizeof(at::CUDAHooksInterface));
+
+const c10::Device kDevice(c10::DeviceType::CUDA, 0);
+
+// One stream, of a device that the engine may count with: torch's own guard for no device has number -1. Events are
+// recorded where gradients meet, and there is nothing to wait for.
+struct NothingRuns final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
+  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  c10::Device getDevice() const override { return kDevice; }
+  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+  c10::Stream getNewStream(c10::Device device, int) const override { return getStream(device); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return getStream(kDevice); }
+  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+};
+
+// Found by name: libtorch_cpu is in the process, and nothing else of this library needs it.
+const at::CUDAHooksInterface* Hooks() {
+  void* const torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (torch == nullptr) return nullptr;
+  using Getter = const at::CUDAHooksInterface& (*)();
+  const auto getter = reinterpret_cast<Getter>(dlsym(torch, "_ZN2at6detail12getCUDAHooksEv"));
+  return getter == nullptr ? nullptr : &getter();
+}
+
+}  // namespace
+
+// torch asks its registry for the hooks once, when it is imported: what it has then is all that can be replaced.
+Status FakeCuda() {
+  const at::CUDAHooksInterface* const hooks = Hooks();
+  if (hooks == nullptr) return Error{"this torch does not tell its CUDA hooks: libtorch_cpu.so has no getCUDAHooks"};
+  new (const_cast<at::CUDAHooksInterface*>(hooks)) OneFakeDevice;
+  c10::impl::registerDeviceGuard(c10::DeviceType::CUDA, new NothingRuns);
+  return Ok{};
+}
+
+}  // namespace stalloc

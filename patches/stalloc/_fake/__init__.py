@@ -1,0 +1,12 @@
+"""Traces without a device: fake tensors in the place of a GPU's (or the CPU's), and what they would have asked for.
+
+    tensors.py   decides which tensors are fake, and tells of those that are made
+    blocks.py    storages as blocks: their births and deaths go to the trace
+    unknown.py   what stands in for values that nobody computed
+    cuda.py      a torch.cuda that answers as for one GPU
+    choices.py   what torch would choose on a GPU, where it asks the device
+    running.py   all of it in place, for a process or a `with` block
+
+A fake trace has what torch's operators return and what autograd keeps. It does not have what operators take and give
+back inside: workspaces of cuBLAS and cuDNN, temporaries of sorts and reductions, buffers of NCCL.
+"""

@@ -1,0 +1,144 @@
+"""A torch.cuda that answers as for one GPU, of a kind of today's: for programs that ask before they train.
+
+Streams and events do nothing, since nothing runs: a fake trace has one stream. Figures of memory are the trace's own.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import sys
+import types
+from typing import Any, Callable
+
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from stalloc._fake.patches import Patches
+
+NAME = "fake GPU"
+_CAPABILITY = (9, 0)
+_MEMORY = 80 << 30
+_PROCESSORS = 132
+
+# Of the device, by stats(): live bytes and their peak.
+Figures = Callable[[], tuple[int, int]]
+
+
+class _Stream:
+    """The only one."""
+
+    cuda_stream = 0
+    device_index = 0
+    stream_id = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+    def synchronize(self) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+
+class _Event:
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def elapsed_time(self, _: Any) -> float:
+        return 1.0
+
+    def query(self) -> bool:
+        return True
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+
+def install(patches: Patches, figures: Figures) -> None:
+    """Puts the answers in place until `patches` are undone."""
+    for name, answer in _answers(figures).items():
+        patches.set(torch.cuda, name, answer)
+        if hasattr(torch.cuda.memory, name):
+            patches.set(torch.cuda.memory, name, answer)
+    patches.set(fake_tensor, "init_gpu_context", _nothing)
+    cudnn = sys.modules["torch.backends.cudnn"].m  # its version cannot be asked for
+    patches.set(cudnn, "_init", lambda: False)
+    patches.set(cudnn, "is_acceptable", lambda _: False)
+    patches.set(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
+    patches.set(FakeTensor, "record_stream", _nothing)
+
+
+def _answers(figures: Figures) -> dict[str, Any]:
+    stream = _Stream()
+    properties = types.SimpleNamespace(
+        name=NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY, multi_processor_count=_PROCESSORS
+    )
+    answers: dict[str, Any] = dict.fromkeys(_SILENT, _nothing)
+    answers |= {
+        "Event": _Event,
+        "Stream": _Stream,
+        "current_device": lambda: 0,
+        "current_stream": lambda *_, **__: stream,
+        "default_stream": lambda *_, **__: stream,
+        "device": lambda *_: contextlib.nullcontext(),
+        "device_count": lambda: 1,
+        "get_device_capability": lambda *_: _CAPABILITY,
+        "get_device_name": lambda *_: NAME,
+        "get_device_properties": lambda *_: properties,
+        "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
+        "is_available": lambda: True,
+        "is_current_stream_capturing": lambda: False,
+        "is_bf16_supported": lambda *_, **__: True,
+        "is_initialized": lambda: True,
+        "max_memory_allocated": lambda *_: figures()[1],
+        "max_memory_reserved": lambda *_: figures()[1],
+        "mem_get_info": lambda *_: (max(0, _MEMORY - figures()[0]), _MEMORY),
+        "memory_allocated": lambda *_: figures()[0],
+        "memory_reserved": lambda *_: figures()[0],
+        "memory_stats": lambda *_: _statistics(*figures()),
+        "stream": lambda _: contextlib.nullcontext(),
+    }
+    return answers
+
+
+_SILENT = (
+    "_lazy_init",
+    "empty_cache",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "synchronize",
+)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """For calls that need a device and change none of its blocks."""
+
+
+# What has no figure here is 0.
+def _statistics(live: int, peak: int) -> dict[str, int]:
+    names = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
+    found = {f"{name}.all.current": live for name in names} | {f"{name}.all.peak": peak for name in names}
+    return collections.defaultdict(int, found)

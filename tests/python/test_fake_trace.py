@@ -1,0 +1,219 @@
+"""Traces of fake tensors: no device, no memory, and the peak, classes and names of a run that has both."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any, Optional
+
+import pytest
+
+from processes import SCRIPTS, Finished, Training, run_python
+from stalloc import cli
+from stalloc._fake.blocks import Blocks
+from stalloc._fake.unknown import parse_assumptions
+
+SCRIPT = str(SCRIPTS / "fake_training.py")
+GIB = 1 << 30
+
+
+def fake_run(training: Training, *arguments: str) -> Finished:
+    environment = training.environment(None)
+    del environment["STALLOC_DEVICE"]
+    return run_python("-m", "stalloc", "run", "--fake", *arguments, environment=environment, cwd=training.directory)
+
+
+def peak(training: Training) -> dict[str, Any]:
+    result: dict[str, Any] = training.plan()["ranks"][0]["report"]["devices"][0]["peak"]
+    return result
+
+
+def facts(training: Training) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((training.info / "trace" / "rank00000.fake.json").read_text())
+    return result
+
+
+# Of runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fake_cpu_trace_has_the_peak_of_a_real_one_and_its_plan_is_safe(
+    planned: Training, training: Training
+) -> None:
+    done = fake_run(training, "--device", "cpu", str(SCRIPTS / "train.py"), "--iterations", "4")
+    assert done.code == 0, done.err
+    plan = training.plan()["ranks"][0]["report"]
+    assert plan["fingerprint"]["trace_mode"] == "fake"
+    real = planned.plan()["ranks"][0]["report"]["devices"][0]["peak"]
+    for key in ("live_bytes", "phase", "by_class", "by_phase"):
+        assert plan["devices"][0]["peak"][key] == real[key], key
+
+    plain = training.run(None, "--iterations", "4")
+    served = training.run("Alloc", "--iterations", "4")
+    assert served["losses"] == plain["losses"]
+    steady = training.summary()["devices"][0]["steady"]
+    assert steady["hits"] > steady["requests"] / 2
+
+
+def test_a_model_larger_than_any_machine_is_traced_and_named(training: Training) -> None:
+    hidden = 200_000_000
+    done = fake_run(training, SCRIPT, "--hidden", str(hidden), "--iterations", "100000")
+    assert done.code == 0, done.err
+    assert "complete after 4 iterations; the program ends" in done.err
+    found = peak(training)
+    weights = 4 * (2 * 64 * hidden + hidden + 64)
+    # Weights, gradients and two moments, each a block rounded to 512 bytes of four tensors.
+    assert found["by_class"]["weights"] == pytest.approx(weights, abs=4 * 512)
+    assert found["by_class"]["optimizer state"] == pytest.approx(2 * weights, abs=12 * 512)
+    assert found["live_bytes"] > 4 * weights > 300 * GIB
+    assert facts(training)["values_read"] == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "operator", "way_out"),
+    [("--branch", ".item()", "--assume bool=VALUE"), ("--mask", "aten.nonzero.default", "--assume nonzero=SHARE")],
+)
+def test_what_depends_on_values_ends_in_one_line(training: Training, flag: str, operator: str, way_out: str) -> None:
+    done = fake_run(training, SCRIPT, flag)
+    assert done.code == 1
+    lines = [line for line in done.err.splitlines() if not line.startswith("[stalloc]")]
+    assert len(lines) == 1, done.err
+    assert "fake_training.py:" in lines[0]
+    assert operator in lines[0]
+    assert way_out in lines[0]
+
+
+def test_assumptions_stand_in_for_values_and_stand_beside_the_trace(training: Training) -> None:
+    done = fake_run(training, "--assume", "nonzero=1/2,bool=0", SCRIPT, "--mask", "--branch", "--autocast")
+    assert done.code == 0, done.err
+    found = facts(training)
+    assert found["assumptions"] == {"float": 1.0, "bool": False, "nonzero": 0.5}
+    assert {read["operator"]: read["times"] for read in found["values_read"]} == {
+        ".item()": 4,
+        "aten.nonzero.default": 4,
+    }
+
+
+def test_a_block_of_a_program_is_traced_and_the_rest_is_real(training: Training) -> None:
+    program = f"""
+        import stalloc, torch
+        with stalloc.fake_trace({str(training.info)!r}) as trace:
+            a, b = torch.nn.Embedding(1000, 512), torch.nn.Linear(512, 1000, bias=False)
+            b.weight = a.weight
+            model = torch.nn.Sequential(a, b).cuda()
+            assert b.weight is a.weight  # tied parameters stay one
+            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+            for step in range(3):
+                stalloc.iteration(step)
+                model(torch.zeros(8, dtype=torch.long).cuda()).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            assert torch.cuda.memory_allocated() >= 2 * 4 * 512000
+            del model, optimizer, a, b
+        assert trace.is_file()
+        assert not torch.cuda.is_available()
+        assert (torch.ones(3) * 2).sum().item() == 6
+    """
+    environment = training.environment(None)
+    done = run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory)
+    assert done.code == 0, done.err
+    assert peak(training)["by_class"]["weights"] == 4 * 512000
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--assume", "int=1"), "--assume is for --fake"),
+        (("--fake", "--mode", "Alloc"), "--fake is for --mode Trace"),
+        (("--fake", "--assume", "nonzero=2"), "assumptions are float, int, bool and nonzero"),
+    ],
+)
+def test_usage(options: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["run", *options, SCRIPT])
+    assert left.value.code == 2
+    assert error in capsys.readouterr().err
+
+
+# Of parts -------------------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A device that remembers its blocks."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+
+    def fake_allocate(self, size: int) -> Optional[int]:
+        self.events.append(("+", size))
+        return len(self.events) if size else None
+
+    def fake_free(self, block: int) -> None:
+        self.events.append(("-", self.events[block - 1][1]))
+
+
+class Storage:
+    def __init__(self, size: int) -> None:
+        self._cdata = id(self)
+        self.size = size
+
+    def nbytes(self) -> int:
+        return self.size
+
+
+def test_a_sum_takes_the_block_of_an_operand_that_dies_at_once() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    left, right, result = Storage(4096), Storage(4096), Storage(4096)
+    blocks.see(left)
+    blocks.see(right)
+    blocks.see(result, sum_into=left)
+    del left
+    del right
+    assert device.events == [("+", 4096), ("+", 4096), ("-", 4096)]
+    del result
+    assert device.events[3:] == [("-", 4096)]
+
+
+def test_a_sum_is_a_block_where_anything_comes_between() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    left, result, other = Storage(4096), Storage(4096), Storage(512)
+    blocks.see(left)
+    blocks.see(result, sum_into=left)
+    blocks.see(other)
+    del left
+    assert device.events == [("+", 4096), ("+", 4096), ("+", 512), ("-", 4096)]
+    assert blocks.address(result) == 2
+
+
+def test_a_sum_of_other_size_is_a_block() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    left, result = Storage(512), Storage(4096)
+    blocks.see(left)
+    blocks.see(result, sum_into=left)
+    del left
+    assert device.events == [("+", 512), ("+", 4096), ("-", 512)]
+
+
+def test_a_storage_that_is_resized_has_another_block() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    storage = Storage(4096)
+    blocks.see(storage)
+    blocks.resize(storage, lambda: setattr(storage, "size", 0))
+    assert device.events == [("+", 4096), ("+", 0), ("-", 4096)]
+    assert blocks.address(storage) == 0
+
+
+def test_assumptions_are_read() -> None:
+    assert parse_assumptions("") == parse_assumptions("float=1")
+    assert parse_assumptions("int=3,bool=1,nonzero=1/4").as_facts() == {
+        "float": 1.0,
+        "int": 3,
+        "bool": True,
+        "nonzero": 0.25,
+    }
+    for wrong in ("integer=3", "bool=2", "nonzero=2", "nonzero=1/0", "int", "int=x"):
+        with pytest.raises(ValueError, match="assumptions are float, int, bool and nonzero"):
+            parse_assumptions(wrong)
