@@ -227,11 +227,14 @@ std::string DeviceText(const DeviceReport& device) {
 
 std::string RankText(const RankReport& report) {
   const Fingerprint& fingerprint = report.fingerprint;
-  std::string text =
-      WrapText(absl::StrFormat("rank %d of %d, %s, torch %s, %d events%s", fingerprint.rank, fingerprint.world_size,
-                               fingerprint.device_name.empty() ? "device unknown" : fingerprint.device_name,
-                               fingerprint.torch_version.empty() ? "unknown" : fingerprint.torch_version, report.events,
-                               report.trace_complete ? "" : ", not ended in order"));
+  const bool fake = fingerprint.trace_mode == "fake";
+  const std::string where = !fingerprint.device_name.empty() ? fingerprint.device_name
+                            : fake                           ? "no device"
+                                                             : "device unknown";
+  std::string text = WrapText(absl::StrFormat("rank %d of %d, %s%s, torch %s, %d events%s", fingerprint.rank,
+                                              fingerprint.world_size, where, fake ? ", fake tensors" : "",
+                                              fingerprint.torch_version.empty() ? "unknown" : fingerprint.torch_version,
+                                              report.events, report.trace_complete ? "" : ", not ended in order"));
   if (!fingerprint.command_line.empty()) {
     absl::StrAppend(&text, WrapText(absl::StrCat("command: ", absl::StrJoin(fingerprint.command_line, " "))));
   }

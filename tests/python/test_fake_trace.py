@@ -66,6 +66,11 @@ def test_a_model_larger_than_any_machine_is_traced_and_named(training: Training)
     assert found["by_class"]["optimizer state"] == pytest.approx(2 * weights, abs=12 * 512)
     assert found["live_bytes"] > 4 * weights > 300 * GIB
     assert facts(training)["values_read"] == []
+    # What takes how long is not known: no cost is a share of the run's time.
+    command = ("-m", "stalloc", "advise", str(training.info), "--json")
+    advice = run_python(*command, environment=training.environment(None))
+    assert "offload the optimizer state" in advice.out
+    assert "%" not in advice.out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What torch would choose on a GPU, where it looks at the device or at the type of a tensor to choose.
 
 Attention: PyTorch's order of backends on recent GPUs, fused kernels first. Optimizers: the implementations over lists,
-as for ordinary tensors of a GPU. torch.compile is left out, since kernels that it would fuse are not run; torch.save has
+as for ordinary tensors of a GPU. torch.compile is left out, since kernels that it would fuse do not run; torch.save has
 nothing to write.
 """
 

@@ -78,8 +78,9 @@ class _Played:
         self._configuration = configuration
         self._ranks: int = gpus or view["replicas"]
         self._bus = bus
-        self._forward = _forward_shares(self._drawn)
-        self._iteration_ns = _iteration_ns(self._drawn)
+        timed = view["rank"]["fingerprint"]["trace_mode"] != "fake"  # its times are those of making it
+        self._forward = _forward_shares(self._drawn) if timed else {}
+        self._iteration_ns = _iteration_ns(self._drawn) if timed else 0
 
     def rows(self) -> list[Advice]:
         told: dict[str, Callable[[dict[str, Any]], Iterable[Told]]] = {
@@ -127,8 +128,9 @@ class _Played:
         """What it costs to bring so many bytes to the host and back in an iteration."""
         seconds = 2 * count / self._bus
         share = seconds * 1e9 / self._iteration_ns if self._iteration_ns else 0.0
-        relative = f"{100 * share:.1f} % of it" if share < 1 else f"{share:.1f} times as long as it takes"
-        return f"{size(count)} over the bus an iteration, out and back: {relative}, less what is hidden", share
+        relative = f": {100 * share:.1f} % of it" if share < 1 else f": {share:.1f} times as long as it takes"
+        known = relative if self._iteration_ns else ""
+        return f"{size(count)} over the bus an iteration, out and back{known}, less what is hidden", share
 
     def _offloaded(self, entry: dict[str, Any], what: str) -> Iterable[Told]:
         if self._drawn["device"] >= 0:  # the CPU's memory is the host's
@@ -137,7 +139,8 @@ class _Played:
     def _recompute_layer(self, entry: dict[str, Any]) -> Iterable[Told]:
         layer = entry["layers"]
         share = sum(part for name, part in self._forward.items() if called(name, layer))
-        yield f"recompute {layer}", f"its forward pass again, {100 * share:.1f} % of the iteration", share
+        part = f", {100 * share:.1f} % of the iteration" if self._forward else ""
+        yield f"recompute {layer}", f"its forward pass again{part}", share
         if "*" in layer:
             yield from self._offloaded(entry, f"the activations of {layer}")
 
@@ -241,7 +244,7 @@ def _merged(rows: list[Advice]) -> list[Advice]:
             kept += alike
             continue
         share = max(row.cost_share for row in alike)
-        cost = f"its forward pass again, {100 * share:.1f} % of the iteration at most"
+        cost = "its forward pass again" + (f", {100 * share:.1f} % of the iteration at most" if share else "")
         what = f"recompute one of {pattern} ({len(alike)} of them save as much each)"
         kept.append(dataclasses.replace(alike[0], what=what, cost=cost, cost_share=share))
     return kept

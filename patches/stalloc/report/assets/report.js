@@ -575,6 +575,7 @@
       element("button", { onclick: () => { document.documentElement.dataset.theme = dark ? "light" : "dark"; build(); } }, dark ? "light" : "dark"));
     const facts = [`rank ${view.rank.rank} of ${print.world_size || 1}`, device.device < 0 ? "cpu" : print.device_name || `device ${device.device}`,
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
+      print.trace_mode === "fake" ? "of fake tensors: times are those of making the trace" : null,
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
       ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
