@@ -20,6 +20,8 @@ using Event = void*;                     // CUevent
 using MemoryPool = void*;                // CUmemoryPool
 using Graph = void*;                     // CUgraph
 using GraphNode = void*;                 // CUgraphNode
+using Module = void*;                    // CUmodule
+using Function = void*;                  // CUfunction
 
 // CUresult
 inline constexpr Result kSuccess = 0;

@@ -54,6 +54,14 @@
   X(MemcpyHtoD, "cuMemcpyHtoD_v2", (DevicePointer to, const void* from, std::size_t bytes))                            \
   X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void* to, DevicePointer from, std::size_t bytes))                                  \
   X(MemsetD8Async, "cuMemsetD8Async", (DevicePointer to, unsigned char value, std::size_t bytes, Stream stream))       \
+  X(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void* to, DevicePointer from, std::size_t bytes, Stream stream))         \
+  X(MemAlloc, "cuMemAlloc_v2", (DevicePointer * pointer, std::size_t bytes))                                           \
+  X(MemAllocHost, "cuMemAllocHost_v2", (void** pointer, std::size_t bytes))                                            \
+  X(ModuleLoadData, "cuModuleLoadData", (Module * module, const void* image))                                          \
+  X(ModuleGetFunction, "cuModuleGetFunction", (Function * function, Module module, const char* name))                  \
+  X(LaunchKernel, "cuLaunchKernel",                                                                                    \
+    (Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,                   \
+     unsigned threads_y, unsigned threads_z, unsigned shared_bytes, Stream stream, void** parameters, void** extra))   \
   X(EventCreate, "cuEventCreate", (Event * event, unsigned flags))                                                     \
   X(EventRecord, "cuEventRecord", (Event event, Stream stream))                                                        \
   X(EventQuery, "cuEventQuery", (Event event))                                                                         \

@@ -235,6 +235,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   ReadTraceWindow(reader, &config);
   ReadTraceStacks(reader, &config);
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
+  reader.Flag("STALLOC_WATCH", &config.watch);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

@@ -30,7 +30,8 @@ void DeviceRuntime::Impl::SetUpPlan() {
   } else if (parts.driver == nullptr) {
     degraded = "this device has no driver for an arena";
   } else {
-    space = PlannedSpace::Create(*parts.driver, parts.fence, *parts.plan, parts.dynamic, &degraded);
+    VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
+    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, parts.dynamic, &degraded);
     if (space != nullptr) space->SetListener(this);
     if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
   }
@@ -51,6 +52,9 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
     impl_->SetUpPlan();
   } else if (parts.recorder != nullptr && parts.exact) {
     impl_->SetUpHeap();
+  }
+  if (impl_->watch != nullptr && impl_->space != nullptr) {
+    impl_->watch->SetArena(impl_->space->arena().base(), impl_->space->arena().reserved_bytes());
   }
   impl_->Sample();
 }
@@ -75,6 +79,7 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
   self.Record(pointer, requested, stream, origin);
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
+  if (self.watch != nullptr) self.Watch(pointer, requested, stream, origin);
   return pointer;
 }
 
@@ -139,6 +144,14 @@ void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHan
   if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, FlagsOf(origin));
 }
 
+// What is captured is neither filled nor asked about: that would become a part of the graph.
+void DeviceRuntime::Impl::Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
+  if (pointer == nullptr || origin == Origin::kCaptured) return;
+  BlockWatch::Place place = parts.upstream->PadsBlocks() ? BlockWatch::Place::kPadded : BlockWatch::Place::kExact;
+  if (Owns(pointer)) place = space != nullptr ? BlockWatch::Place::kArena : BlockWatch::Place::kPadded;
+  watch->Allocated(pointer, requested, stream, place);
+}
+
 // Free ----------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
@@ -149,6 +162,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
     if (!owned) self.parts.upstream->Free(pointer);
     return;
   }
+  if (self.watch != nullptr) self.watch->Freeing(pointer, current);
   if (owned) {
     // The trace has to have the free before the address can be given out again.
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
@@ -196,6 +210,7 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
     return;
   }
   if (self.recorder != nullptr) self.recorder->StreamRecorded(pointer, stream);
+  if (self.watch != nullptr) self.watch->StreamRecorded(pointer);
   if (self.events != nullptr) {
     self.Note(
         {.address = reinterpret_cast<Address>(pointer), .stream = stream, .kind = RecentEvent::Kind::kStreamRecorded});
@@ -218,6 +233,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
     self.Note({.kind = RecentEvent::Kind::kMark,
                .detail = static_cast<std::uint32_t>(mark.kind) << 8 | static_cast<std::uint32_t>(mark.edge)});
   }
+  if (self.watch != nullptr) self.watch->OnMark(mark);
   if (self.space != nullptr) self.space->engine().OnMark(mark);
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     const Upstream::Held held = self.Sample();

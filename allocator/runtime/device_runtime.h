@@ -27,6 +27,7 @@
 #include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/record/recorder.h"
+#include "allocator/runtime/block_watch.h"
 #include "allocator/runtime/config.h"
 #include "proto/model/plan.h"
 
@@ -50,6 +51,8 @@ class Upstream {
   [[nodiscard]] virtual bool IsOutOfMemory(const std::exception_ptr& /*thrown*/) const { return true; }
   // The device may be synchronised now: no capture runs that this would break.
   [[nodiscard]] virtual bool MaySynchronize() const noexcept { return true; }
+  // A block's bytes up to the next multiple of kBlockAlignment are its own.
+  [[nodiscard]] virtual bool PadsBlocks() const noexcept { return false; }
   // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.
   [[nodiscard]] virtual Held HeldBytes() const = 0;
 };
@@ -98,6 +101,7 @@ struct RuntimeStats {
   Bytes held_peak_bytes = 0;               // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
   double efficiency = 0;                   // peak_live / held_peak
   RunPeaks run;
+  WatchCounts watch;
 };
 
 class OomReports;
@@ -115,6 +119,7 @@ class DeviceRuntime {
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept
+    WatchMemory* watch = nullptr;   // not owned; null: blocks are not watched
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

@@ -34,6 +34,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   if (self.space != nullptr) stats.lent = self.space->chunks().GetCounts();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;
+  if (self.watch != nullptr) stats.watch = self.watch->Counts();
   stats.live_bytes = self.ledger.live_bytes();
   stats.peak_live_bytes = self.ledger.peak_bytes();
   const Upstream::Held held = self.Sample();

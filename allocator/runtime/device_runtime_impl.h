@@ -8,6 +8,7 @@
 #include <string>
 
 #include "allocator/base/log.h"
+#include "allocator/driver/unmap_notice.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/ledger.h"
@@ -22,10 +23,14 @@ namespace stalloc {
 struct DeviceRuntime::Impl : ArenaListener {
   explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
     if (parts.reports != nullptr) events = std::make_unique<RecentEvents>();
+    if (parts.watch != nullptr) watch = std::make_unique<BlockWatch>(parts.device, parts.watch);
+    if (watch != nullptr && parts.driver != nullptr) noticed = std::make_unique<UnmapNotice>(*parts.driver, *watch);
   }
 
   const Parts parts;
   std::string degraded;
+  std::unique_ptr<BlockWatch> watch;     // null: blocks are not watched
+  std::unique_ptr<UnmapNotice> noticed;  // the arena's driver then
   std::unique_ptr<PlannedSpace> space;
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
@@ -52,6 +57,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   Bytes Reclaim(Origin origin) noexcept;
   void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void UnknownFree(const void* pointer) noexcept;
+  void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;

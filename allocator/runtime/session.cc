@@ -72,7 +72,8 @@ struct Session::Impl {
   [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
   void Degrade(const std::string& why, bool logged);
   void WriteObserved();
-  DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence);
+  DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
+                       WatchMemory* watch);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
     for (std::atomic<DeviceRuntime*>& slot : by_index) {
@@ -184,7 +185,11 @@ const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
 }
 
 // REQUIRES: mutex is held.
-DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence) {
+DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
+                                    WatchMemory* watch) {
+  if (config.watch && watch == nullptr) {
+    Log(LogSeverity::kWarning, "device %d: its blocks cannot be watched (STALLOC_WATCH=1)", device);
+  }
   DeviceRuntime::Parts parts{.device = device,
                              .upstream = upstream,
                              .driver = driver,
@@ -194,7 +199,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .dynamic = config.dynamic != "0",
                              .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,
-                             .reports = reports.get()};
+                             .reports = reports.get(),
+                             .watch = config.watch ? watch : nullptr};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
@@ -205,13 +211,13 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
 }
 
 DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                  const Fingerprint& device_fingerprint) {
+                                  const Fingerprint& device_fingerprint, WatchMemory* watch) {
   Impl& self = *impl_;
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
   if (self.recorder != nullptr) self.recorder->UpdateFingerprint(self.fingerprint);
-  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence);
+  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
   const std::lock_guard marks_lock(self.marks_mutex);

@@ -51,6 +51,15 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);
   json->Field("held_peak_bytes", stats.run.held_bytes);
   json->Field("efficiency", stats.run.efficiency);
+  if (stats.watch.on) {
+    json->BeginObject("watch");
+    json->Field("tails", stats.watch.tails);
+    json->Field("freed", stats.watch.freed);
+    json->Field("unchecked", stats.watch.unchecked);
+    json->Field("open", stats.watch.open);
+    json->Field("findings", stats.watch.findings);
+    json->EndObject();
+  }
 }
 
 }  // namespace stalloc

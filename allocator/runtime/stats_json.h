@@ -24,6 +24,7 @@
 //   arena_move_seconds        that all of those requests took for moving, waits included
 //   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
 //   efficiency                peak_live_bytes / held_peak_bytes
+//   watch {...}               STALLOC_WATCH=1 only: tails and freed (ranges) looked at, unchecked, open, findings
 #pragma once
 
 #include <string>

@@ -13,8 +13,8 @@ namespace {
 // A deleter has no closure, so the runtime is global. Set once, before the first block.
 DeviceRuntime* g_runtime = nullptr;
 
-// at::in_parallel_region of the torch in this process. Looked up, since linking libtorch_cpu for one function would
-// bind the adapter to all that it needs; a torch without it has no parallel regions that we could tell.
+// at::in_parallel_region of the torch in this process. Looked up, since tests link this code without libtorch_cpu; a
+// torch without it has no parallel regions that we could tell.
 using InParallelRegion = bool (*)();
 
 InParallelRegion FindInParallelRegion() {

@@ -4,6 +4,7 @@
 #include "allocator/base/log.h"
 #include "allocator/capi/global_session.h"
 #include "allocator/driver/host_driver.h"
+#include "allocator/driver/host_watch_memory.h"
 #include "allocator/torch/cpu_allocator.h"
 #include "allocator/torch/cpu_upstream.h"
 
@@ -34,7 +35,9 @@ Result<StallocCpuAllocator*> MakeAllocator(Session& session, const char* running
   VmmDriver* driver = HostDriver::Create({.capacity = limit}).release();
   if (driver == nullptr) Log(LogSeverity::kWarning, "cpu: no memfd, so neither arena nor exact trace: errno %d", errno);
   auto* upstream = new CpuUpstream(previous, driver, limit);
-  DeviceRuntime* runtime = session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch));
+  WatchMemory* watch = session.config().watch ? new HostWatchMemory : nullptr;
+  DeviceRuntime* runtime =
+      session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch), watch);
   if (runtime == nullptr) return Error{session.failure()};
   return new StallocCpuAllocator(runtime);
 }

@@ -49,7 +49,8 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
       upstream_(environment.native, index, *environment.pools, *environment.relay) {
   WatchForks();
   OpenDriver(peers);
-  runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint());
+  runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
+                                             watch_.get());
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
@@ -74,6 +75,11 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
   events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context());
   fence_ = std::make_unique<CudaStreamFence>(*events_);
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
+  if (!environment_.session->config().watch) return;
+  watch_ = CudaWatchMemory::Create(driver_->api(), driver_->context(), *events_, &status);
+  if (!status.ok()) {
+    Log(LogSeverity::kWarning, "device %d: STALLOC_WATCH=1: %s gave %d", index_, status.call, status.native);
+  }
 }
 
 Fingerprint CudaDevice::DeviceFingerprint() {

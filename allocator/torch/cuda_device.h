@@ -15,6 +15,7 @@
 
 #include "allocator/capi/cuda_stream_fence.h"
 #include "allocator/driver/cuda_driver.h"
+#include "allocator/driver/cuda_watch_memory.h"
 #include "allocator/runtime/session.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_known_blocks.h"
@@ -116,8 +117,9 @@ class CudaDevice final : private ArenaListener {
   std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena and no heap
   std::unique_ptr<CudaEvents> events_;
   std::unique_ptr<CudaStreamFence> fence_;
-  DeviceRuntime* runtime_ = nullptr;  // the session's
-  bool serves_ = false;               // there is an arena or a heap
+  std::unique_ptr<CudaWatchMemory> watch_;  // null: not wanted, or not possible
+  DeviceRuntime* runtime_ = nullptr;        // the session's
+  bool serves_ = false;                     // there is an arena or a heap
   KnownBlocks heap_blocks_;
   KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
   CombinedStats stats_;

@@ -22,7 +22,12 @@ class CudaUpstream final : public Upstream {
 
   // REQUIRES: the native allocator caches at this moment (it does when a device makes its first request here).
   CudaUpstream(Native* native, c10::DeviceIndex device, const PoolFilters& pools, OomRelay& relay)
-      : native_(native), cached_deleter_(native->raw_deleter()), device_(device), pools_(pools), relay_(relay) {}
+      : native_(native),
+        cached_deleter_(native->raw_deleter()),
+        pads_blocks_(native->name() == "native"),
+        device_(device),
+        pools_(pools),
+        relay_(relay) {}
 
   // REQUIRES: the current device is this one's.
   void* Allocate(Bytes requested, StreamHandle stream) override;
@@ -33,6 +38,7 @@ class CudaUpstream final : public Upstream {
   [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override;
   // As the native allocator, which keeps its cache then: no capture or MemPool is open.
   [[nodiscard]] bool MaySynchronize() const noexcept override { return !pools_.AnyOpen(); }
+  [[nodiscard]] bool PadsBlocks() const noexcept override { return pads_blocks_; }
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 
@@ -67,6 +73,7 @@ class CudaUpstream final : public Upstream {
   // The native allocator's deleter of cached blocks, kept from a time when it caches: all blocks here are cached ones,
   // and once its caching is switched off both raw_delete and raw_deleter take every block for an uncached one.
   const c10::DeleterFnPtr cached_deleter_;
+  const bool pads_blocks_;  // PyTorch's own engine rounds to 512 bytes; CUDA's pools do not say
   const c10::DeviceIndex device_;
   const PoolFilters& pools_;
   OomRelay& relay_;

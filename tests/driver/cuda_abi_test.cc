@@ -133,6 +133,12 @@ TEST(CudaAbiTest, EveryFunctionHasTheRealParametersAndName) {
   STALLOC_EXPECT_CALL(MemcpyHtoD, cuMemcpyHtoD);
   STALLOC_EXPECT_CALL(MemcpyDtoH, cuMemcpyDtoH);
   STALLOC_EXPECT_CALL(MemsetD8Async, cuMemsetD8Async);
+  STALLOC_EXPECT_CALL(MemcpyDtoHAsync, cuMemcpyDtoHAsync);
+  STALLOC_EXPECT_CALL(MemAlloc, cuMemAlloc);
+  STALLOC_EXPECT_CALL(MemAllocHost, cuMemAllocHost);
+  STALLOC_EXPECT_CALL(ModuleLoadData, cuModuleLoadData);
+  STALLOC_EXPECT_CALL(ModuleGetFunction, cuModuleGetFunction);
+  STALLOC_EXPECT_CALL(LaunchKernel, cuLaunchKernel);
   STALLOC_EXPECT_CALL(EventCreate, cuEventCreate);
   STALLOC_EXPECT_CALL(EventRecord, cuEventRecord);
   STALLOC_EXPECT_CALL(EventQuery, cuEventQuery);

@@ -222,6 +222,12 @@ TEST(ConfigTest, UsesAreRecordedWhereTheyAreAskedFor) {
   EXPECT_THAT(ErrorOf({{"STALLOC_TRACE_USES", "all"}}), HasSubstr("STALLOC_TRACE_USES"));
 }
 
+TEST(ConfigTest, BlocksAreWatchedWhereItIsAskedFor) {
+  EXPECT_FALSE(Read({}).value().watch);
+  EXPECT_TRUE(Read({{"STALLOC_WATCH", "1"}}).value().watch);
+  EXPECT_THAT(ErrorOf({{"STALLOC_WATCH", "2"}}), HasSubstr("STALLOC_WATCH"));
+}
+
 TEST(ConfigTest, TheLimitOfEventsIsRead) {
   const Result<Config> config = Read({{"STALLOC_TRACE_MAX_EVENTS", "1000000"}});
   ASSERT_TRUE(config.ok()) << config.error();

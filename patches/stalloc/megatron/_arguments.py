@@ -39,6 +39,7 @@ _VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_STRICT": (_SWITCH, "a missing or foreign plan is an error"),
     "STALLOC_DEVICE": (("auto", "cuda", "cpu"), "which of torch's allocators is replaced"),
     "STALLOC_MEMORY_LIMIT": (None, "bytes, 40G: caps an exact trace's memory"),
+    "STALLOC_WATCH": (_SWITCH, "writes beyond the end of blocks and into freed ones are looked for"),
     "STALLOC_OOM_REPORT": (None, "directory of reports on out-of-memory errors"),
 }
 
