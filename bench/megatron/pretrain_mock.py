@@ -3,7 +3,8 @@
 Takes Megatron's arguments. Needs the published megatron-core (0.17 on: it contains megatron.training) and neither
 TransformerEngine nor Apex: pass `--transformer-impl local` and the rest of what workloads.py passes. Marks come with
 the import below; without STALLOC_MODE it does nothing. `--result-dir DIR` writes what this rank held, and a digest of
-its weights, to DIR/rank00000.json.
+its weights, to DIR/rank00000.json. With `--vary-lengths 0.5 0.75 1` each micro-batch has one of these parts of the
+sequence length, drawn alike on all ranks; schedules that interleave draw for each model chunk anew, and cannot have it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import inspect
 import json
 import os
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,15 +26,21 @@ from megatron.core import mpu
 from megatron.core.datasets import utils as dataset_utils
 from megatron.core.enums import ModelType
 from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_decoder_block_spec,
+    get_gpt_layer_local_spec,
+    get_gpt_mtp_block_spec,
+)
 from megatron.core.package_info import __version__ as megatron_version
 from megatron.core.utils import get_attr_wrapped_model
 from megatron.training import get_args, pretrain
 from megatron.training.arguments import core_transformer_config_from_args
 from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
+from without_extensions import supply
 
 MODELS: list[Any] = []  # the chunks of this rank
+LENGTHS = random.Random(1234)
 
 
 class MockTokens(Dataset[dict[str, torch.Tensor]]):
@@ -69,13 +77,24 @@ def provide_model(
     pre_process: bool = True, post_process: bool = True, vp_stage: int | None = None, **others: Any
 ) -> GPTModel:
     args = get_args()
+    supply(args)
     config = others.get("config") or core_transformer_config_from_args(args)
+    config.variable_seq_lengths = args.vary_lengths is not None
     if args.num_experts:
         spec = get_gpt_decoder_block_spec(
             config, use_transformer_engine=False, normalization=args.normalization, vp_stage=vp_stage
         )
     else:
-        spec = get_gpt_layer_local_spec(normalization=args.normalization)
+        spec = get_gpt_layer_local_spec(
+            normalization=args.normalization,
+            qk_layernorm=args.qk_layernorm,
+            multi_latent_attention=args.multi_latent_attention,
+        )
+    further: dict[str, Any] = {}
+    if args.mtp_num_layers:
+        further["mtp_block_spec"] = get_gpt_mtp_block_spec(
+            config, spec, use_transformer_engine=False, vp_stage=vp_stage
+        )
     model = GPTModel(
         config=config,
         transformer_layer_spec=spec,
@@ -88,6 +107,7 @@ def provide_model(
         position_embedding_type=args.position_embedding_type,
         rotary_percent=args.rotary_percent,
         vp_stage=vp_stage,
+        **further,
     )
     MODELS.append(model)
     return model
@@ -106,8 +126,9 @@ def forward_step(data_iterator: Any, model: Any, return_schedule_plan: bool = Fa
     of_stage = {} if stage is None else {"ignore_virtual": False, "vp_stage": stage}
     first, last = mpu.is_pipeline_first_stage(**of_stage), mpu.is_pipeline_last_stage(**of_stage)
     tokens = labels = mask = positions = None
+    length = int(get_args().seq_length * LENGTHS.choice(get_args().vary_lengths or [1.0]))
     if first or last:
-        batch = {name: tensor.cuda(non_blocking=True) for name, tensor in next(data_iterator).items()}
+        batch = {name: tensor[:, :length].cuda(non_blocking=True) for name, tensor in next(data_iterator).items()}
         tokens, labels, mask, positions = (batch[k] for k in ("tokens", "labels", "loss_mask", "position_ids"))
     run = get_attr_wrapped_model(model, "build_schedule_plan") if return_schedule_plan else model
     output = run(tokens, positions, None, labels=labels if last else None)
@@ -137,6 +158,7 @@ def run_pretrain(add_arguments: Any) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--result-dir", type=Path)
     parser.add_argument("--memory-fraction", type=float, help="cap the device's memory, as a part of it")
+    parser.add_argument("--vary-lengths", type=float, nargs="+", help="parts of --seq-length")
     return stalloc.megatron.add_arguments(parser)
 
 

@@ -124,6 +124,50 @@ WORKLOADS = {
         "--ckpt-format fsdp_dtensor",
         environment=_FOR_FSDP,
     ),
+    "tp2-sp": Workload(
+        _LAYERS,
+        "--tensor-model-parallel-size 2 --sequence-parallel",
+        1,
+        _DOUBLE_MICRO,
+        _ACCUMULATED,
+        DISTRIBUTED_OPTIMIZER,
+    ),
+    # Chunks of unequal depth: the embedding has a stage of its own.
+    "pp2-vpp2-uneven": Workload(
+        {"h200": 24, "h200-short": 24, "tiny": 8},
+        "--pipeline-model-parallel-size 2",
+        1,
+        _MICRO,
+        _PIPELINED,
+        DISTRIBUTED_OPTIMIZER,
+        {
+            "h200": "--pipeline-model-parallel-layout E|t*8|t*9|t*7L",
+            "h200-short": "--pipeline-model-parallel-layout E|t*8|t*9|t*7L",
+            "tiny": "--pipeline-model-parallel-layout E|t*3|t*4|tL",
+        },
+    ),
+    "pp2-varlen": Workload(
+        _LAYERS,
+        "--pipeline-model-parallel-size 2",
+        1,
+        _MICRO,
+        _PIPELINED,
+        f"{DISTRIBUTED_OPTIMIZER} --vary-lengths 0.25 0.5 0.75 1.0",
+    ),
+    "mtp": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED, "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"),
+    "mla": Workload(
+        _LAYERS,
+        "",
+        1,
+        _MICRO,
+        _ACCUMULATED,
+        "--multi-latent-attention --qk-layernorm --rope-type rope",
+        {
+            size: f"--q-lora-rank {4 * head} --kv-lora-rank {4 * head} --qk-head-dim {head // 2} "
+            f"--qk-pos-emb-head-dim {head // 2} --v-head-dim {head} --kv-channels {head}"
+            for size, head in {"h200": 128, "h200-short": 64, "tiny": 16}.items()
+        },
+    ),
     "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED),  # one process
 }
 
