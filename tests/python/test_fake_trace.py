@@ -124,6 +124,25 @@ def test_a_block_of_a_program_is_traced_and_the_rest_is_real(training: Training)
     assert peak(training)["by_class"]["weights"] == 4 * 512000
 
 
+@pytest.mark.parametrize("replicated", [False, True])
+def test_one_rank_of_several_is_traced_alone(training: Training, replicated: bool) -> None:
+    environment = {**training.environment(None), "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
+    del environment["STALLOC_DEVICE"]
+    words = ["-m", "stalloc", "run", "--fake", str(SCRIPTS / "fake_sharded.py"), *["--replicated"] * replicated]
+    done = run_python(*words, environment=environment)
+    if replicated:
+        assert done.code == 1
+        assert "fake_sharded.py:20: DistributedDataParallel times itself" in done.err
+        return
+    assert done.code == 0, done.err
+    found = training.plan()["ranks"][0]["report"]["devices"][0]["peak"]
+    shards = 6 * 1024 * 1024 * 4 // 8
+    assert found["by_class"]["weights"] == shards
+    assert found["by_class"]["optimizer state"] == 2 * shards
+    # Beside weights, gradients and state a few layers are whole at a time, and never the model.
+    assert 4 * shards < found["live_bytes"] < 4 * shards + 5 * (1024 * 1024 * 4)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -5,6 +5,7 @@
     unknown.py   what stands in for values that nobody computed
     cuda.py      a torch.cuda that answers as for one GPU
     choices.py   what torch would choose on a GPU, where it asks the device
+    ranks.py     one rank of several, alone
     running.py   all of it in place, for a process or a `with` block
 
 A fake trace has what torch's operators return and what autograd keeps. It does not have what operators take and give

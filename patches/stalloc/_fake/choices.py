@@ -37,11 +37,22 @@ def install(patches: Patches, device: str, warn: Callable[[str], None]) -> None:
     change = future.set_swap_module_params_on_conversion
     patches.call(lambda: change(True), lambda: change(before))
     patches.set(torch.utils, "swap_tensors", _swap)
+    patches.set(FakeTensor, "data", property(_data.__get__, _set_data))
     # Whether gradients are finite is not known; a step that is left out would be the exception.
     patches.set(grad_scaler.GradScaler, "_maybe_opt_step", _step)
     if device == "cuda":
         attention = torch.nn.functional.scaled_dot_product_attention
         patches.set(torch.nn.functional, "scaled_dot_product_attention", _attention_of_gpu(attention))
+
+
+_data: Any = torch._C.TensorBase.data
+
+
+# `tensor.data = moved`: the device of a fake tensor is an attribute, and stays behind.
+def _set_data(tensor: Any, value: Any) -> None:
+    _data.__set__(tensor, value)
+    if isinstance(value, FakeTensor):
+        tensor.fake_device = value.fake_device
 
 
 # torch's own refuses tensors with weak references; those of fake ones are its converter's, and fit either.

@@ -1,4 +1,5 @@
-"""A torch.cuda that answers as for one GPU, of a kind of today's: for programs that ask before they train.
+"""A torch.cuda that answers as for GPUs of a kind of today's: for programs that ask before they train. A process uses
+one of them, that of its LOCAL_RANK.
 
 Streams and events do nothing, since nothing runs: a fake trace has one stream. Figures of memory are the trace's own.
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
@@ -49,6 +52,33 @@ class _Stream:
     def wait_stream(self, stream: Any) -> None: ...
 
 
+class _Devices:
+    """How many there are, and which is the present one."""
+
+    def __init__(self) -> None:
+        ranks = int(os.environ.get("LOCAL_RANK", "0")) + 1
+        self.count = max(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+    @property
+    def present(self) -> int:
+        return int(torch._C._accelerator_hooks_get_current_device())
+
+    def set(self, device: Any) -> None:
+        index = device if isinstance(device, int) else torch.device(device).index
+        if index is not None and index >= 0:
+            torch._C._accelerator_hooks_set_current_device(index)
+
+    @contextlib.contextmanager
+    def inside(self, device: Any) -> Iterator[None]:
+        before = self.present
+        if device is not None:
+            self.set(device)
+        try:
+            yield
+        finally:
+            self.set(before)
+
+
 class _Event:
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -81,6 +111,7 @@ def install(patches: Patches, figures: Figures) -> None:
 
 def _answers(figures: Figures) -> dict[str, Any]:
     stream = _Stream()
+    devices = _Devices()
     properties = types.SimpleNamespace(
         name=NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY, multi_processor_count=_PROCESSORS
     )
@@ -88,11 +119,11 @@ def _answers(figures: Figures) -> dict[str, Any]:
     answers |= {
         "Event": _Event,
         "Stream": _Stream,
-        "current_device": lambda: 0,
+        "current_device": lambda: devices.present,
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "device": lambda *_: contextlib.nullcontext(),
-        "device_count": lambda: 1,
+        "device": devices.inside,
+        "device_count": lambda: devices.count,
         "get_device_capability": lambda *_: _CAPABILITY,
         "get_device_name": lambda *_: NAME,
         "get_device_properties": lambda *_: properties,
@@ -108,6 +139,7 @@ def _answers(figures: Figures) -> dict[str, Any]:
         "memory_allocated": lambda *_: figures()[0],
         "memory_reserved": lambda *_: figures()[0],
         "memory_stats": lambda *_: _statistics(*figures()),
+        "set_device": devices.set,
         "stream": lambda _: contextlib.nullcontext(),
     }
     return answers
@@ -124,7 +156,6 @@ _SILENT = (
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
-    "set_device",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 
 from stalloc import _log
-from stalloc._fake import choices, cuda
+from stalloc._fake import choices, cuda, ranks
 from stalloc._fake.blocks import Blocks
 from stalloc._fake.patches import Patches
 from stalloc._fake.tensors import DeviceOfFakes
@@ -47,6 +47,7 @@ class FakeRun:
         if self._device == "cuda":
             cuda.install(self._patches, self._figures)
         choices.install(self._patches, self._device, self._warn)
+        ranks.install(self._patches)
         self._mode.one_thread_at_a_time(self._patches)
         self._install_reads()
         # The engine's threads have no Python stack: a pass on the caller's own has one that says where it comes from.
