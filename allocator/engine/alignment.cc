@@ -42,11 +42,16 @@ void Alignment::Step(const ScriptIndex& script, Granules granules) noexcept {
 void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexcept {
   const auto column = script.ColumnsFrom(base_ - 1);  // element `cell`: the entry that is consumed on the way to `cell`
   const std::int32_t worth = script.Worth(granules);
+  const bool anchor = script.IsAnchorSize(granules);
   for (std::int32_t cell = kWidth - 1; cell > 0; --cell) {  // downwards: cell - 1 is still the old row
     const std::size_t at = Index(cell);
     const bool exact = column.size[cell] == granules;
-    const bool weak = granules >= column.weak_low[cell] && granules - column.weak_low[cell] <= column.weak_span[cell];
-    const std::int32_t gain = exact ? worth : weak ? std::max(worth - column.blur[cell], kMinWeak) : -kSubstitute;
+    const bool near = granules >= column.weak_low[cell] && granules - column.weak_low[cell] <= column.weak_span[cell];
+    const bool weak = near || (!anchor && column.weak_low[cell] != ScriptIndex::kNever);
+    const std::int32_t gain = exact  ? worth
+                              : near ? std::max(worth - column.blur[cell], kMinWeak)
+                              : weak ? -kStretch
+                                     : -kSubstitute;
     const std::int32_t taken = score_[at - 1] + gain;
     const std::int32_t extra = score_[at] - kInsert;
     const bool take = taken > extra;

@@ -7,6 +7,7 @@
 //
 //        request = entry p:   p -> p+1   + worth       request is extra:     p stays      - 12
 //        resized entry p:     p -> p+1   - 14          entry p is left out:  p -> p+1     - 12  (no request consumed)
+//        ... of one that varies:         -  2
 //
 //        script   A   B   C   D   E           live:  A  X  C  D  E
 //        cell     0   1   2   3   4           after X:  cell 1: -12 (X extra)   cell 2: -14 (X is B, resized)

@@ -14,6 +14,7 @@ inline constexpr double kPointsPerBit = 3;
 inline constexpr std::int32_t kMaxWorth = 30;     // of one match
 inline constexpr std::int32_t kMinWorth = 2;      // of an exact match
 inline constexpr std::int32_t kMinWeak = 1;       // of a weak match
+inline constexpr std::int32_t kStretch = 2;       // a size that is far from what was seen of an entry that varies
 inline constexpr std::int32_t kInsert = 12;       // a request that the script does not have
 inline constexpr std::int32_t kSkip = 12;         // an entry that the run left out
 inline constexpr std::int32_t kSkipOptional = 4;  // an entry that some traced iterations left out, too

@@ -52,6 +52,8 @@ class DynamicSpace {
     StreamIndex stream = kNoStream;
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
+    std::uint32_t from = 0;   // of those with gaps: not below
+    bool patient = true;      // likewise: looks behind every block on the way, however many there are
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
@@ -89,7 +91,7 @@ class DynamicSpace {
   [[nodiscard]] std::uint32_t FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
   // The tightest, lowest or highest room for the request in the gap, block by block.
   [[nodiscard]] std::uint32_t Tightest(Gap gap, const Request& request, Cost cost) const noexcept;
-  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost, int& steps) const noexcept;
   [[nodiscard]] std::uint32_t Highest(Gap gap, const Request& request, Cost cost) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none.
   [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept;

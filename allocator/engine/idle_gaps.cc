@@ -19,6 +19,9 @@ constexpr std::size_t kMostGaps = 64;
 // How far an entry's neighbourhood goes, in entries to either side: about a layer.
 constexpr std::size_t kNeighbourhood = 256;
 
+// An expert with few tokens in the traced iterations may have so many times as many.
+constexpr std::uint32_t kGrowth = 64;
+
 // A slot's owner finds room elsewhere when so many times as much is idle as it asks for.
 constexpr std::uint64_t kEasilyPlaced = 16;
 
@@ -66,6 +69,10 @@ class NextUses {
   std::uint32_t limit_;
   std::vector<Range> ranges_;
 };
+
+bool Varies(const Entry& entry) {
+  return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
+}
 
 std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
@@ -255,7 +262,8 @@ IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, 
   finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
     const Entry& entry = finder.entry(request);
     spans_[request] = {begin, end};
-    if (ToGranule(std::max(entry.max_bytes, entry.bytes)) < least) return;
+    const std::uint32_t most = ToGranule(std::max(entry.max_bytes, entry.bytes));
+    if (most < (Varies(entry) ? least / kGrowth : least)) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.
     const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
     const std::size_t first = found.gaps.size();

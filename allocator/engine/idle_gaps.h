@@ -58,7 +58,8 @@ class IdleGaps {
     [[nodiscard]] bool empty() const noexcept { return idle.empty(); }
   };
 
-  // The arena's addresses end at `limit`. Entries of fewer than `least` granules have no gaps.
+  // The arena's addresses end at `limit`. Entries of fewer than `least` granules have no gaps; of those that vary, such
+  // of far fewer.
   IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
 
   // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.

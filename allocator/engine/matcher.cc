@@ -12,6 +12,8 @@ void Matcher::Follow(const ScriptIndex* script, std::int32_t cursor) noexcept {
   excursion_left_ = 0;
   away_ = 0;
   away_unknown_sizes_ = 0;
+  requests_ = 0;
+  sure_ = {0, cursor};
   GainSync(cursor);
   in_sync_ = script != nullptr;
   Expect(0, in_sync_ ? script->size() : 0);
@@ -43,6 +45,7 @@ void Matcher::LoseSync() noexcept {
   ++times_lost_;
   const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kReplay);
   const std::int32_t proven = doubtful_[oldest % kReplay].cursor;
+  NotePassedLandmark(proven);
   excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
   if (excursion_left_ == 0) {
     home_ = proven;
@@ -67,6 +70,7 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   alignment_.Step(*script_, granules);
   cursor_ = alignment_.cursor();
   ++aligning_;
+  HeedLandmark(granules);
   const Match match = Answer(granules);
   // A size that fits nowhere says nothing against this place.
   const bool explained = alignment_.last() != Alignment::Last::kNothing;
@@ -96,6 +100,32 @@ Matcher::Match Matcher::Answer(Granules granules) const noexcept {
       break;
   }
   return {script_->KnownSize(granules) ? Outcome::kUnmatched : Outcome::kUnknownSize, -1};
+}
+
+// In sync, the requests from a landmark to `proven` came one an entry.
+void Matcher::NotePassedLandmark(std::int32_t proven) noexcept {
+  const std::int32_t passed = script_->landmarks().Before(proven);
+  if (passed < sync_start_) return;
+  const std::uint32_t before = requests_ - std::min(doubtful_count_, kReplay);  // those up to `proven`
+  sure_ = {before - static_cast<std::uint32_t>(proven - passed), passed};
+}
+
+void Matcher::HeedLandmark(Granules granules) noexcept {
+  const std::uint32_t request = requests_ - 1;
+  const std::int32_t pace = sure_.entry + static_cast<std::int32_t>(request - sure_.request);
+  const std::int32_t landmark = script_->landmarks().Nearest(granules, pace, expected_begin_, expected_end_);
+  if (landmark == Landmarks::kNone) return;
+  const bool there = alignment_.last() == Alignment::Last::kExact &&
+                     std::abs(cursor_ - 1 - landmark) <= 2 * Landmarks::kRun;  // one of the landmark's run
+  if (!there) {
+    alignment_.Start(*script_, landmark);
+    alignment_.Step(*script_, granules);
+    cursor_ = alignment_.cursor();
+    aligning_ = 0;
+    explained_ = kRecent;
+    ++times_reanchored_;
+  }
+  sure_ = {request, cursor_ - 1};
 }
 
 void Matcher::Remember(Granules granules) noexcept {

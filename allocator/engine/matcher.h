@@ -18,6 +18,10 @@
 // In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
 // the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
 //
+// Where layers are alike but for what varies in them, requests match all the same a few experts before or behind the
+// right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size that
+// is nearest to the script's pace, counted in requests from the last landmark.
+//
 // Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
 // no history of exact matches is needed. Of weak ones it is: they are replayed into the alignment when sync is lost.
@@ -65,6 +69,7 @@ class Matcher {
 
   // The next request. Advances.
   [[nodiscard]] Match Next(Granules granules) noexcept {
+    ++requests_;
     if (in_sync_ && script_->SizeAt(cursor_) == granules) {
       doubtful_count_ = 0;
       return {Outcome::kMatched, cursor_++};
@@ -111,6 +116,8 @@ class Matcher {
   [[nodiscard]] Match Answer(Granules granules) const noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
+  void HeedLandmark(Granules granules) noexcept;
+  void NotePassedLandmark(std::int32_t proven) noexcept;
   void Remember(Granules granules) noexcept;
   bool GoToAnchors() noexcept;
   [[nodiscard]] std::uint32_t CommonHistory(std::uint32_t last_anchor) const noexcept;
@@ -129,6 +136,14 @@ class Matcher {
   std::uint32_t doubtful_count_ = 0;          // since the last exact match
   std::array<Doubtful, kReplay> doubtful_{};  // ring: the last of them
   std::int32_t sync_start_ = 0;               // cursor when sync was gained
+
+  // The pace: request number `request` was entry `entry`.
+  struct Sure {
+    std::uint32_t request = 0;
+    std::int32_t entry = 0;
+  };
+  Sure sure_;                   // a landmark, or where Follow began
+  std::uint32_t requests_ = 0;  // since Follow
 
   // Aligning.
   Alignment alignment_;

@@ -12,8 +12,6 @@ namespace {
 
 using namespace alignment;  // NOLINT: the costs only
 
-constexpr Granules kNever = 0xffffffffu;  // equals no request
-
 // A size is no anchor if varying entries are expected to have it by chance more often than this, per fixed entry of
 // that size.
 constexpr double kMaxChanceHits = 0.05;
@@ -32,8 +30,11 @@ using Frequencies = std::map<Granules, Frequency>;
 
 Frequencies CountSizes(const Script& script) {
   Frequencies sizes;
+  const bool varies = std::any_of(script.entries.begin(), script.entries.end(), Varies);
   for (const Entry& entry : script.entries) {
-    if (!Varies(entry)) ++sizes[ToGranules(entry.bytes)].fixed;
+    if (Varies(entry)) continue;
+    const bool doubtful = varies && entry.entry_class == EntryClass::kOptional;
+    sizes[ToGranules(entry.bytes)].fixed += doubtful ? 0 : 1;
   }
   std::map<Granules, double> density_change;  // at this size and above
   for (const Entry& entry : script.entries) {
@@ -59,6 +60,10 @@ ScriptIndex::ScriptIndex(const Script& script) : size_(static_cast<std::int32_t>
   FillSizes(script);
   FillColumns(script);
   FillGrams();
+  landmarks_ = Landmarks(script, [this](std::int32_t position) {
+    const Granules granules = SizeAt(position);
+    return granules != kNever && IsAnchorSize(granules) ? granules : 0;
+  });
 }
 
 void ScriptIndex::FillSizes(const Script& script) {
@@ -70,9 +75,9 @@ void ScriptIndex::FillSizes(const Script& script) {
     if (granules == 0) continue;
     std::size_t place = HomeOf(granules);
     while (known_[place].granules != 0) place = (place + 1) & (known_.size() - 1);
-    const double bits = std::log2(entries / (frequency.fixed + frequency.chance));
+    const double bits = std::log2(entries / std::max(frequency.fixed + frequency.chance, 1.0));
     known_[place] = {granules, std::clamp(Points(bits), kMinWorth, kMaxWorth),
-                     frequency.chance <= kMaxChanceHits * frequency.fixed};
+                     frequency.fixed > 0 && frequency.chance <= kMaxChanceHits * frequency.fixed};
   }
 }
 

@@ -3,18 +3,20 @@
 // Sizes are counted in granules of kBlockAlignment bytes; positions are indices into Script::entries.
 //
 // Note [Anchors and weak matches]
-// An entry that varies (EntryClass::kDynamic) matches any size within a factor of four of what was seen, *weakly*:
-// worth the less, the wider its range. The classes come from a few traced iterations, so an entry may be called static
-// only because its size was the same twice by chance (a routed expert's token count, say). Therefore a size that some
-// varying entry could well have, too, is no *anchor*: an entry of that size also matches weakly, as far around it.
-// Anchors match exactly or not at all, and rows of them name places in the script. Where nothing varies, every size is
-// an anchor.
+// An entry that varies (EntryClass::kDynamic) matches other sizes *weakly*: those within a factor of four of what was
+// seen are worth the less, the wider its range; any other is better than none. The classes come from a few traced
+// iterations, so an entry may be called static only because its size was the same twice by chance (a routed expert's
+// token count, say), and one that was not always there (EntryClass::kOptional) has no more to show for its size.
+// Therefore a size that some varying entry could well have, too, or that optional entries alone have, is no *anchor*: an
+// entry of that size also matches weakly. Anchors match exactly or not at all, and rows of them name places in the
+// script. Where nothing varies, every size is an anchor.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "allocator/engine/landmarks.h"
 #include "proto/model/plan.h"
 #include "proto/model/units.h"
 
@@ -31,6 +33,7 @@ class ScriptIndex {
  public:
   static constexpr std::uint32_t kGram = 8;      // anchors in a row that name a place in the script
   static constexpr std::int32_t kPadding = 160;  // positions in [-kPadding, size() + kPadding) may be read
+  static constexpr Granules kNever = 0xffffffffu;  // equals no request
 
   explicit ScriptIndex(const Script& script);
 
@@ -40,13 +43,15 @@ class ScriptIndex {
   [[nodiscard]] Granules SizeAt(std::int32_t position) const noexcept { return At(sizes_, position); }
   // The request is not of the entry's size, or the entry has none, but it could be this entry.
   [[nodiscard]] bool WeaklyMatches(std::int32_t position, Granules granules) const noexcept {
-    return granules >= At(weak_low_, position) && granules - At(weak_low_, position) <= At(weak_span_, position);
+    const Granules low = At(weak_low_, position);
+    if (low == kNever) return false;
+    return (granules >= low && granules - low <= At(weak_span_, position)) || !IsAnchorSize(granules);
   }
 
   // Columns for the alignment's inner loop: element 0 is position `first`.
   struct Columns {
     const Granules* size;
-    const Granules* weak_low;
+    const Granules* weak_low;  // kNever: matches exactly or not at all
     const Granules* weak_span;
     const std::int32_t* blur;  // what a weak match is worth less than an exact one
     const std::int32_t* skip_cost;
@@ -83,6 +88,7 @@ class ScriptIndex {
   };
   // Places with this hash: equal sizes but for hash collisions, which the caller rules out.
   [[nodiscard]] GramRange FindGram(std::uint64_t hash) const noexcept;
+  [[nodiscard]] const Landmarks& landmarks() const noexcept { return landmarks_; }
   // Hash of kGram sizes; `next()` yields them, oldest first.
   template <typename Next>
   [[nodiscard]] static std::uint64_t HashGram(Next&& next) noexcept {
@@ -127,6 +133,7 @@ class ScriptIndex {
   std::vector<std::int32_t> skip_cost_;
   std::vector<std::int32_t> anchors_;
   std::vector<Gram> grams_;  // by hash, then by place
+  Landmarks landmarks_;
 };
 
 }  // namespace stalloc

@@ -47,7 +47,11 @@ IdleGaps::Room PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, 
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
-  if (entry >= 0) return matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+  if (entry >= 0) {
+    const IdleGaps::Room of_entry = matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+    // An entry that was always small has none, and now its size is another.
+    return of_entry.empty() ? gaps.Around(script, entry) : of_entry;
+  }
   if (!Disordered()) return gaps.Above();
   const IdleGaps::Room of_size = gaps.OfSize(script, matcher.cursor(), granules);
   return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
@@ -86,17 +90,27 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
   return true;
 }
 
-// Without a driver call.
-std::uint32_t PlanEngine::Impl::FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) const noexcept {
-  for (const IdleGaps::Window window : {room.idle, room.open}) {
+// Without a driver call. Open gaps are large, and full of blocks at their lower end: the search goes on where the last
+// one ended (next fit), and only what that does not find is looked for everywhere.
+std::uint32_t PlanEngine::Impl::FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept {
+  const auto find = [&](IdleGaps::Window window, std::uint32_t from, bool patient) {
     request.window = window;
-    for (const auto cost : {DynamicSpace::Cost::kNothing, DynamicSpace::Cost::kWaiting}) {
-      const std::uint32_t granule = dynamic.Find(request, cost);
-      if (granule != DynamicSpace::kNone) return granule;
-    }
-    if (room.open.empty()) break;
+    request.from = from;
+    request.patient = patient;
+    const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
+    return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
+  };
+  if (room.open.empty()) return find(room.idle, 0, true);
+  std::uint32_t granule = find(room.idle, 0, false);
+  if (granule != DynamicSpace::kNone) return granule;
+  granule = find(room.open, next_open, false);
+  if (granule == DynamicSpace::kNone) {
+    granule = find(room.idle, 0, true);
+    if (granule != DynamicSpace::kNone) return granule;
+    granule = find(room.open, 0, true);
   }
-  return DynamicSpace::kNone;
+  if (granule != DynamicSpace::kNone) next_open = granule + request.granules;
+  return granule;
 }
 
 // For a request of the entry, whose slot is not mapped.

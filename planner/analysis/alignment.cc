@@ -58,7 +58,10 @@ Matches PairByPosition(Keys left, Keys right) {
   return matches;
 }
 
-bool FewEnough(Keys left, Keys right) { return left.size() <= kMostSimilarPairs / right.size(); }
+bool FewEnough(Keys left, Keys right) {
+  const std::size_t row = std::min(right.size(), 2 * SimilarReach(left.size(), right.size()));
+  return left.size() <= kMostSimilarPairs / row;
+}
 
 Matches AlignCore(Keys left, Keys right);
 

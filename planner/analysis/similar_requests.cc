@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "planner/analysis/alignment.h"
 #include "planner/analysis/anchors.h"
 
@@ -16,8 +18,9 @@ namespace {
 // with the next one must not pay.
 constexpr int kEqual = 128;
 constexpr int kEqualSmall = 48;  // too common to mean much
+constexpr double kPerBit = 96;
 constexpr int kSameMagnitude = 96;
-constexpr int kPerEighthOctave = 6;  // less for each eighth of a factor of two between the sizes
+constexpr int kPerEighthOctave = 3;  // less for each eighth of a factor of two between the sizes
 constexpr int kUnlike = -400;
 constexpr int kOpenGap = -800;
 constexpr int kExtendGap = -8;
@@ -29,23 +32,51 @@ enum End : std::uint8_t { kOnlyLeft, kOnlyRight, kPair, kEnds };
 struct Request {
   RequestKey key = 0;
   int magnitude = 0;  // 8 * log2 of its bytes, roughly
+  int worth = 0;      // of an equal partner
 };
 
-std::vector<Request> Measure(std::span<const RequestKey> keys) {
+int MagnitudeOf(Bytes bytes) {
+  const int octave = std::bit_width(bytes);
+  const auto fraction = static_cast<int>(octave > 4 ? (bytes >> (octave - 4)) & 7 : 0);
+  return 8 * octave + fraction;
+}
+
+// What equal sizes are worth: the more, the rarer they are. Sizes that vary are rare, too, but seldom do both sides have
+// as many of them.
+class Worths {
+ public:
+  Worths(std::span<const RequestKey> left, std::span<const RequestKey> right)
+      : requests_(std::min(left.size(), right.size())) {
+    for (const RequestKey key : left) ++counts_[key].first;
+    for (const RequestKey key : right) ++counts_[key].second;
+  }
+
+  [[nodiscard]] int Of(RequestKey key) const {
+    if (KeyBytes(key) < kAnchorBytes) return kEqualSmall;
+    const auto [left, right] = counts_.at(key);
+    const auto [fewer, more] = std::minmax(left, right);
+    if (fewer < kFew || more - fewer > fewer / 8) return kEqual;
+    return std::max(kEqual, static_cast<int>(kPerBit * std::log2(static_cast<double>(requests_) / more)));
+  }
+
+ private:
+  static constexpr std::size_t kFew = 4;
+  std::size_t requests_;
+  absl::flat_hash_map<RequestKey, std::pair<std::size_t, std::size_t>> counts_;
+};
+
+std::vector<Request> Measure(std::span<const RequestKey> keys, const Worths& worths) {
   std::vector<Request> requests;
   requests.reserve(keys.size());
   for (const RequestKey key : keys) {
-    const Bytes bytes = KeyBytes(key);
-    const int octave = std::bit_width(bytes);
-    const auto fraction = static_cast<int>(octave > 4 ? (bytes >> (octave - 4)) & 7 : 0);
-    requests.push_back({key, 8 * octave + fraction});
+    requests.push_back({key, MagnitudeOf(KeyBytes(key)), worths.Of(key)});
   }
   return requests;
 }
 
 int Likeness(const Request& left, const Request& right) {
   if (left.key == right.key) {
-    return KeyBytes(left.key) >= kAnchorBytes ? kEqual : kEqualSmall;
+    return left.worth;
   }
   if (KeyStream(left.key) != KeyStream(right.key)) {
     return kImpossible;
@@ -56,13 +87,17 @@ int Likeness(const Request& left, const Request& right) {
 
 class SimilarAligner {
  public:
-  SimilarAligner(std::span<const RequestKey> left, std::span<const RequestKey> right)
-      : left_(Measure(left)), right_(Measure(right)), width_(right.size() + 1) {}
+  SimilarAligner(std::span<const RequestKey> left, std::span<const RequestKey> right, const Worths& worths)
+      : left_(Measure(left, worths)),
+        right_(Measure(right, worths)),
+        width_(right.size() + 1),
+        reach_(SimilarReach(left.size(), right.size())),
+        row_(std::min(width_, 2 * reach_ + 1)) {}
 
   Matches Align() {
-    steps_.resize((left_.size() + 1) * width_);
-    above_.resize(width_);
-    here_.resize(width_);
+    steps_.resize((left_.size() + 1) * row_);
+    above_.assign(width_, kNowhere);
+    here_.assign(width_, kNowhere);
     for (std::size_t i = 0; i <= left_.size(); ++i) {
       FillRow(i);
       std::swap(above_, here_);
@@ -72,6 +107,13 @@ class SimilarAligner {
 
  private:
   using Scores = std::array<int, kEnds>;
+  static constexpr Scores kNowhere = {kImpossible, kImpossible, kImpossible};
+
+  // The columns of a row that count: those near the diagonal.
+  [[nodiscard]] std::size_t First(std::size_t i) const {
+    const std::size_t middle = i * (width_ - 1) / std::max<std::size_t>(left_.size(), 1);
+    return std::min(middle - std::min(middle, reach_), width_ - row_);
+  }
 
   static std::pair<End, int> BestEnd(const Scores& scores) {
     const auto best = std::max_element(scores.begin(), scores.end());
@@ -88,9 +130,15 @@ class SimilarAligner {
 
   // A step holds, in two bits for each end, with which end the prefixes before it end.
   void FillRow(std::size_t i) {
-    for (std::size_t j = 0; j < width_; ++j) {
+    const std::size_t first = First(i);
+    // What an earlier row left beside this one's columns.
+    const std::size_t next_end = i < left_.size() ? First(i + 1) + row_ : first + row_;
+    if (first > 0) here_[first - 1] = kNowhere;
+    std::fill(here_.begin() + static_cast<std::ptrdiff_t>(first + row_),
+              here_.begin() + static_cast<std::ptrdiff_t>(next_end), kNowhere);
+    for (std::size_t j = first; j < first + row_; ++j) {
       Scores& scores = here_[j];
-      scores.fill(kImpossible);
+      scores = kNowhere;
       std::uint8_t step = 0;
       if (i == 0 && j == 0) {
         scores[kPair] = 0;
@@ -110,7 +158,7 @@ class SimilarAligner {
         scores[kOnlyRight] = std::max(score, kImpossible);
         step |= static_cast<std::uint8_t>(end << (2 * kOnlyRight));
       }
-      steps_[i * width_ + j] = step;
+      steps_[i * row_ + j - first] = step;
     }
   }
 
@@ -119,7 +167,7 @@ class SimilarAligner {
     std::size_t i = left_.size();
     std::size_t j = right_.size();
     while (i > 0 || j > 0) {
-      const std::uint8_t step = steps_[i * width_ + j];
+      const std::uint8_t step = steps_[i * row_ + j - First(i)];
       const auto before = static_cast<End>(step >> (2 * end) & 3);
       if (end == kPair) {
         matches.emplace_back(static_cast<std::uint32_t>(i - 1), static_cast<std::uint32_t>(j - 1));
@@ -135,6 +183,8 @@ class SimilarAligner {
   std::vector<Request> left_;
   std::vector<Request> right_;
   std::size_t width_;
+  std::size_t reach_;
+  std::size_t row_;  // columns that count
   std::vector<Scores> above_;
   std::vector<Scores> here_;
   std::vector<std::uint8_t> steps_;
@@ -146,7 +196,7 @@ Matches AlignSimilar(std::span<const RequestKey> left, std::span<const RequestKe
   if (left.empty() || right.empty()) {
     return {};
   }
-  return SimilarAligner(left, right).Align();
+  return SimilarAligner(left, right, Worths(left, right)).Align();
 }
 
 }  // namespace stalloc::planner

@@ -14,10 +14,15 @@
 
 namespace stalloc::planner {
 
-// Runs with a product of lengths up to this are aligned so.
-inline constexpr std::size_t kMostSimilarPairs = std::size_t{1} << 20;
+// Runs of so many pairs of positions that count are aligned so.
+inline constexpr std::size_t kMostSimilarPairs = std::size_t{1} << 24;
 
-// REQUIRES: left.size() * right.size() <= kMostSimilarPairs. Deterministic; pure.
+// How far from the diagonal a position may be that counts.
+[[nodiscard]] constexpr std::size_t SimilarReach(std::size_t left, std::size_t right) {
+  return 512 + (left > right ? left - right : right - left);
+}
+
+// REQUIRES: IsShortEnough(left.size(), right.size()). Deterministic; pure.
 [[nodiscard]] Matches AlignSimilar(std::span<const RequestKey> left, std::span<const RequestKey> right);
 
 }  // namespace stalloc::planner
