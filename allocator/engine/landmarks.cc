@@ -54,11 +54,13 @@ Landmarks::Landmarks(const Script& script, const std::function<std::uint32_t(std
   for (const auto& [granules, places] : sizes) {
     if (places.varying * kSeldom > places.fixed.size() || places.fixed.empty()) continue;
     const std::vector<std::int32_t> firsts = FirstOfRuns(places.fixed);
-    const std::int32_t span = places.fixed.back() - places.fixed.front();
-    const std::int32_t varying = varying_before[static_cast<std::size_t>(places.fixed.back())] -
-                                 varying_before[static_cast<std::size_t>(places.fixed.front())];
     const auto gaps = static_cast<std::int32_t>(firsts.size()) - 1;
-    if (span < kApart * gaps || 4 * varying < span) continue;
+    // Of one place alone, the whole script is what it tells apart.
+    const std::int32_t begin = gaps > 0 ? firsts.front() : 0;
+    const std::int32_t end = gaps > 0 ? firsts.back() : static_cast<std::int32_t>(script.entries.size());
+    const std::int32_t varying =
+        varying_before[static_cast<std::size_t>(end)] - varying_before[static_cast<std::size_t>(begin)];
+    if (end - begin < kApart * gaps || 4 * varying < end - begin) continue;
     for (const std::int32_t position : firsts) {
       by_size_.push_back({granules, position});
       positions_.push_back(position);
