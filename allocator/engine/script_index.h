@@ -41,11 +41,12 @@ class ScriptIndex {
 
   // Size of the entry; equals no request for entries that vary and outside the script.
   [[nodiscard]] Granules SizeAt(std::int32_t position) const noexcept { return At(sizes_, position); }
-  // The request is not of the entry's size, or the entry has none, but it could be this entry.
+  // The request is not of the entry's size, or the entry has none, but it could be this entry: as far as kFar times what
+  // the alignment calls near. Anything further is looked at together with what comes next.
   [[nodiscard]] bool WeaklyMatches(std::int32_t position, Granules granules) const noexcept {
+    constexpr Granules kFar = 16;
     const Granules low = At(weak_low_, position);
-    if (low == kNever) return false;
-    return (granules >= low && granules - low <= At(weak_span_, position)) || !IsAnchorSize(granules);
+    return granules >= low / kFar && granules / kFar <= std::uint64_t{low} + At(weak_span_, position) && low != kNever;
   }
 
   // Columns for the alignment's inner loop: element 0 is position `first`.
