@@ -24,11 +24,12 @@ struct Places {
   std::size_t varying = 0;
 };
 
-// The first ones of each run.
+// The first ones of each run; none if one run is long: what an expert asks for several times marks no place.
 std::vector<std::int32_t> FirstOfRuns(const std::vector<std::int32_t>& places) {
   std::vector<std::int32_t> firsts;
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (i == 0 || places[i] - places[i - 1] > Landmarks::kRun) firsts.push_back(places[i]);
+    if (places[i] - firsts.back() > 2 * Landmarks::kRun) return {};
   }
   return firsts;
 }
@@ -52,8 +53,8 @@ Landmarks::Landmarks(const Script& script, const std::function<std::uint32_t(std
     }
   }
   for (const auto& [granules, places] : sizes) {
-    if (places.varying * kSeldom > places.fixed.size() || places.fixed.empty()) continue;
     const std::vector<std::int32_t> firsts = FirstOfRuns(places.fixed);
+    if (firsts.empty() || places.varying * kSeldom > places.fixed.size()) continue;
     const auto gaps = static_cast<std::int32_t>(firsts.size()) - 1;
     // Of one place alone, the whole script is what it tells apart.
     const std::int32_t begin = gaps > 0 ? firsts.front() : 0;

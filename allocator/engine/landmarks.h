@@ -7,12 +7,13 @@
 //
 // A model's layers are alike, and the experts of a layer still more so: what follows an expert that had no tokens
 // resembles what follows the one before. Small steps in the wrong direction add up, and half a layer off is as good as
-// the right place. But requests come at the script's pace, give or take some experts, so the landmark that is nearest to
-// it is the right one, wherever the alignment is.
+// the right place. But requests come at the script's pace, give or take some experts, so the landmark that is nearest
+// to it is the right one, wherever the alignment is.
 //
 // A size is a landmark if it does not vary (an anchor, script_index.h), hardly any entry that is not always there has
 // it, its places are kApart entries from each other on average, and a quarter or more of what lies between them varies.
-// Places of one size within kRun entries are one, the first. Where nothing varies there are no landmarks.
+// Places of one size that follow each other within kRun entries are one, the first. Where nothing varies there are no
+// landmarks.
 //
 // Read-only and thread-safe once built. Positions are script positions.
 #pragma once
@@ -51,7 +52,7 @@ class Landmarks {
     return a.granules != b.granules ? a.granules < b.granules : a.position < b.position;
   }
 
-  std::vector<Landmark> by_size_;  // in order
+  std::vector<Landmark> by_size_;        // in order
   std::vector<std::int32_t> positions_;  // ascending
 };
 

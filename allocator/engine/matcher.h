@@ -19,8 +19,8 @@
 // the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
 //
 // Where layers are alike but for what varies in them, requests match all the same a few experts before or behind the
-// right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size that
-// is nearest to the script's pace, counted in requests from the last landmark.
+// right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size
+// that is nearest to the script's pace, counted in requests from the last landmark.
 //
 // Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so

@@ -90,7 +90,7 @@ struct PlanEngine::Impl {
   WithdrawnRanges withdrawn;
   LastFrees last_frees;
   DynamicSpace dynamic;
-  std::uint32_t next_open = 0;  // where the search in open gaps goes on; granule
+  std::uint32_t next_open = 0;          // where the search in open gaps goes on; granule
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;

@@ -7,8 +7,8 @@
 // seen are worth the less, the wider its range; any other is better than none. The classes come from a few traced
 // iterations, so an entry may be called static only because its size was the same twice by chance (a routed expert's
 // token count, say), and one that was not always there (EntryClass::kOptional) has no more to show for its size.
-// Therefore a size that some varying entry could well have, too, or that optional entries alone have, is no *anchor*: an
-// entry of that size also matches weakly. Anchors match exactly or not at all, and rows of them name places in the
+// Therefore a size that some varying entry could well have, too, or that optional entries alone have, is no *anchor*:
+// an entry of that size also matches weakly. Anchors match exactly or not at all, and rows of them name places in the
 // script. Where nothing varies, every size is an anchor.
 #pragma once
 
@@ -31,8 +31,8 @@ using Granules = std::uint32_t;
 
 class ScriptIndex {
  public:
-  static constexpr std::uint32_t kGram = 8;      // anchors in a row that name a place in the script
-  static constexpr std::int32_t kPadding = 160;  // positions in [-kPadding, size() + kPadding) may be read
+  static constexpr std::uint32_t kGram = 8;        // anchors in a row that name a place in the script
+  static constexpr std::int32_t kPadding = 160;    // positions in [-kPadding, size() + kPadding) may be read
   static constexpr Granules kNever = 0xffffffffu;  // equals no request
 
   explicit ScriptIndex(const Script& script);
@@ -41,8 +41,8 @@ class ScriptIndex {
 
   // Size of the entry; equals no request for entries that vary and outside the script.
   [[nodiscard]] Granules SizeAt(std::int32_t position) const noexcept { return At(sizes_, position); }
-  // The request is not of the entry's size, or the entry has none, but it could be this entry: as far as kFar times what
-  // the alignment calls near. Anything further is looked at together with what comes next.
+  // The request is not of the entry's size, or the entry has none, but it could be this entry: as far as kFar times
+  // what the alignment calls near. Anything further is looked at together with what comes next.
   [[nodiscard]] bool WeaklyMatches(std::int32_t position, Granules granules) const noexcept {
     constexpr Granules kFar = 16;
     const Granules low = At(weak_low_, position);

@@ -41,28 +41,46 @@ int MagnitudeOf(Bytes bytes) {
   return 8 * octave + fraction;
 }
 
-// What equal sizes are worth: the more, the rarer they are. Sizes that vary are rare, too, but seldom do both sides have
-// as many of them.
+// What equal sizes are worth: the more, the rarer they are, where they keep step: as many on both sides, and each of
+// them less than half of their distance from where the other side's is. Sizes that vary are rare, too, but do not.
 class Worths {
  public:
-  Worths(std::span<const RequestKey> left, std::span<const RequestKey> right)
-      : requests_(std::min(left.size(), right.size())) {
-    for (const RequestKey key : left) ++counts_[key].first;
-    for (const RequestKey key : right) ++counts_[key].second;
+  Worths(std::span<const RequestKey> left, std::span<const RequestKey> right) {
+    absl::flat_hash_map<RequestKey, Places> places;
+    for (std::size_t i = 0; i < left.size(); ++i) places[left[i]].left.push_back(Share(i, left.size()));
+    for (std::size_t i = 0; i < right.size(); ++i) places[right[i]].right.push_back(Share(i, right.size()));
+    const std::size_t requests = std::min(left.size(), right.size());
+    for (const auto& [key, of_key] : places) {
+      if (KeyBytes(key) < kAnchorBytes || !of_key.KeepStep()) continue;
+      const double bits = std::log2(static_cast<double>(requests) / static_cast<double>(of_key.left.size()));
+      worths_[key] = std::max(kEqual, static_cast<int>(kPerBit * bits));
+    }
   }
 
   [[nodiscard]] int Of(RequestKey key) const {
-    if (KeyBytes(key) < kAnchorBytes) return kEqualSmall;
-    const auto [left, right] = counts_.at(key);
-    const auto [fewer, more] = std::minmax(left, right);
-    if (fewer < kFew || more - fewer > fewer / 8) return kEqual;
-    return std::max(kEqual, static_cast<int>(kPerBit * std::log2(static_cast<double>(requests_) / more)));
+    const auto found = worths_.find(key);
+    return found != worths_.end() ? found->second : KeyBytes(key) >= kAnchorBytes ? kEqual : kEqualSmall;
   }
 
  private:
-  static constexpr std::size_t kFew = 4;
-  std::size_t requests_;
-  absl::flat_hash_map<RequestKey, std::pair<std::size_t, std::size_t>> counts_;
+  static double Share(std::size_t position, std::size_t size) {
+    return static_cast<double>(position) / static_cast<double>(size);
+  }
+
+  // Of the whole run, from 0 to 1.
+  struct Places {
+    std::vector<double> left;
+    std::vector<double> right;
+    [[nodiscard]] bool KeepStep() const {
+      constexpr std::size_t kFew = 4;
+      if (left.size() != right.size() || left.size() < kFew) return false;
+      const double most = 0.5 / static_cast<double>(left.size());
+      return std::equal(left.begin(), left.end(), right.begin(),
+                        [most](double l, double r) { return std::abs(l - r) <= most; });
+    }
+  };
+
+  absl::flat_hash_map<RequestKey, int> worths_;
 };
 
 std::vector<Request> Measure(std::span<const RequestKey> keys, const Worths& worths) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "planner/analysis/anchors.h"
@@ -49,6 +50,39 @@ TEST(AlignRequestsTest, PairsVaryingRequestsBetweenAnchorsByPosition) {
   const auto right = Keys({100, 21, 22, 23, 200, 24, 25, 100, 26, 200});
   EXPECT_THAT(AlignRequests(left, right), ElementsAre(Pair(0, 0), Pair(1, 1), Pair(2, 2), Pair(3, 3), Pair(4, 4),
                                                       Pair(5, 5), Pair(6, 6), Pair(7, 7), Pair(8, 8), Pair(9, 9)));
+}
+
+// Layers that are alike, of experts that are alike: each with its number of tokens, and without any one time in eight.
+std::vector<Bytes> LayersOfExperts(unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<Bytes> kib;
+  for (int layer = 0; layer < 12; ++layer) {
+    for (Bytes i = 0; i < 12; ++i) kib.push_back(50000 + 100 * i);
+    for (int expert = 0; expert < 16; ++expert) {
+      if (random() % 8 == 0) continue;
+      const Bytes tokens = random() % 400 + 1;
+      for (int i = 0; i < 4; ++i) kib.insert(kib.end(), {16 * tokens, 900, tokens, 901, 22 * tokens});
+    }
+  }
+  return kib;
+}
+
+TEST(AlignRequestsTest, LayersAreNotConfusedWhereTheirExpertsVary) {
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto left = LayersOfExperts(2 * seed);
+    const auto right = LayersOfExperts(2 * seed + 1);
+    std::vector<int> layers;  // that begin with each other
+    for (const auto& [l, r] : AlignRequests(Keys(left), Keys(right))) {
+      if (left[l] != 50000) continue;
+      EXPECT_EQ(right[r], 50000u);
+      const auto before_left = std::count(left.begin(), left.begin() + l, 50000);
+      const auto before_right = std::count(right.begin(), right.begin() + r, 50000);
+      EXPECT_EQ(before_left, before_right);
+      layers.push_back(static_cast<int>(before_left));
+    }
+    EXPECT_EQ(layers.size(), 12u);
+  }
 }
 
 TEST(AlignRequestsTest, KeepsADifferenceInCountBetweenItsAnchors) {

@@ -172,6 +172,69 @@ TEST(MatcherTest, ALongerHistoryFarAwayIsNoBetterThanAShorterOneNearby) {
   for (std::size_t i = 0; i < entries.size(); ++i) ASSERT_EQ(entries[i], static_cast<int>(near + i)) << i;
 }
 
+// Layers that are alike, of experts that are alike: each with its number of tokens, and without any one time in eight.
+class ExpertsRun {
+ public:
+  static constexpr int kLayers = 10;
+  static constexpr Granules kAttentionEnds = 6100;
+
+  // `seed` draws the tokens. Entries: as those of the script `seed` made.
+  explicit ExpertsRun(unsigned seed, bool all_experts) : random_(seed) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (Granules i = 0; i < 12; ++i) Add(kAttentionEnds - 100 * (11 - i), false);
+      for (int expert = 0; expert < 16; ++expert) {
+        if (const Granules tokens = random_() % 400 + 1; all_experts || random_() % 8 != 0) AddExpert(tokens);
+      }
+    }
+  }
+  [[nodiscard]] const Script& script() const { return script_; }
+
+ private:
+  void AddExpert(Granules tokens) {
+    for (int i = 0; i < 4; ++i) {
+      Add(16 * tokens, true);
+      Add(900, false);
+      Add(tokens, true);
+      Add(901, false);
+      Add(22 * tokens, true);
+    }
+  }
+  void Add(Granules granules, bool varies) {
+    Entry entry;
+    entry.bytes = entry.min_bytes = entry.max_bytes = Bytes{granules} * kBlockAlignment;
+    if (varies) {
+      entry.entry_class = EntryClass::kDynamic;
+      entry.max_bytes *= 2;
+    }
+    script_.entries.push_back(entry);
+  }
+
+  std::mt19937 random_;
+  Script script_;
+};
+
+TEST(MatcherTest, WhereExpertsVaryEveryLayerIsFoundAgain) {
+  const ExpertsRun planned(1, true);
+  std::vector<int> ends;
+  for (std::size_t i = 0; i < planned.script().entries.size(); ++i) {
+    if (planned.script().entries[i].bytes == Bytes{ExpertsRun::kAttentionEnds} * kBlockAlignment) {
+      ends.push_back(static_cast<int>(i));
+    }
+  }
+  for (unsigned seed = 2; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Follower follower(planned.script());
+    const ExpertsRun live(seed, false);
+    std::vector<int> found;
+    for (const Entry& request : live.script().entries) {
+      const Granules granules = ToGranules(request.bytes);
+      const int entry = follower.matcher.Next(granules).entry;
+      if (granules == ExpertsRun::kAttentionEnds) found.push_back(entry);
+    }
+    EXPECT_EQ(found, ends);
+  }
+}
+
 TEST(MatcherTest, AVaryingEntryMatchesOtherSizesAndKeepsTheTrack) {
   Script script = ScriptOfLetters(kAlphabet);
   Varying(script, 3, 'h', 'p');
