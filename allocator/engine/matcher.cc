@@ -27,7 +27,7 @@ void Matcher::GainSync(std::int32_t cursor) noexcept {
 }
 
 Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
-  if (script_ == nullptr) return {Outcome::kUnknownSize, -1};
+  if (script_ == nullptr || granules == 0) return {Outcome::kUnknownSize, -1};
   return in_sync_ ? NextInSync(granules) : NextAligning(granules);
 }
 

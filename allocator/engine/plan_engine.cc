@@ -87,8 +87,8 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   place = cursor.script()->PlaceOf(match.entry);
   if (matcher.in_sync()) stamp = observations.StampOf(match.entry);
   if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations.watched();
-  return place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;  // no place, or of a varying entry a
-                                                                                  // larger size
+  // No place, or of a varying entry a larger size. 0: larger than any place.
+  return granules == 0 || place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;
 }
 
 // The place was used before by blocks that left a trace, or the request comes from another stream than its entry's.

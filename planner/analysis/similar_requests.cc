@@ -18,9 +18,9 @@ namespace {
 // with the next one must not pay.
 constexpr int kEqual = 128;
 constexpr int kEqualSmall = 48;  // too common to mean much
-constexpr double kPerBit = 96;
+constexpr double kPerBit = 64;
 constexpr int kSameMagnitude = 96;
-constexpr int kPerEighthOctave = 3;  // less for each eighth of a factor of two between the sizes
+constexpr int kPerEighthOctave = 4;  // less for each eighth of a factor of two between the sizes
 constexpr int kUnlike = -400;
 constexpr int kOpenGap = -800;
 constexpr int kExtendGap = -8;

@@ -287,6 +287,16 @@ TEST(MatcherTest, SizesBeyondAnyPlanAreUnknown) {
   EXPECT_EQ(follower.Run("ABC"), (Entries{0, 1, 2}));
 }
 
+TEST(MatcherTest, NorAreTheyAnEntryThatVaries) {
+  Script script = ScriptOfLetters("ABCD");
+  for (std::size_t entry = 0; entry < 4; ++entry) Varying(script, entry, '\1', 'Z');
+  Follower follower(script);
+  const Granules too_large = ToGranules(~Bytes{0} - 4096);
+  EXPECT_EQ(follower.matcher.Next(too_large).outcome, Outcome::kUnknownSize);
+  follower.Run("zzz");  // out of sync, too
+  EXPECT_EQ(follower.matcher.Next(too_large).outcome, Outcome::kUnknownSize);
+}
+
 // Whatever comes, an answer names an entry of the script, of the size that was asked for, and the matcher stays in
 // bounds.
 TEST(MatcherTest, RandomRequestsAreNeverMatchedToEntriesOfAnotherSize) {

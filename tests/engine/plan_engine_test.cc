@@ -187,6 +187,16 @@ TEST(PlanEngineTest, AVaryingEntryWithASlotIsServedWhileItFits) {
   }
 }
 
+TEST(PlanEngineTest, AVaryingEntrysSlotServesNothingThatIsLargerThanAnyArena) {
+  DevicePlan plan = PlanOf({{512, 0}, {4 * kMiB, kMiB}, {1024, 512}});
+  plan.cycle[0].entries[1].entry_class = EntryClass::kDynamic;
+  plan.cycle[0].entries[1].min_bytes = 512;
+  PlanEngine engine(plan, kBase, nullptr);
+  engine.OnMark(Iteration());
+  (void)engine.Allocate(512, 0);
+  EXPECT_EQ(engine.Allocate(Bytes{1} << 45, 0).pointer, nullptr);
+}
+
 TEST(PlanEngineTest, AnArenaThatIsTooLargeForItsTablesIsNeverServed) {
   DevicePlan plan = PlanOf({{kMiB, 0}});
   plan.arena_bytes = Bytes{1} << 62;
