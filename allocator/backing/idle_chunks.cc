@@ -1,7 +1,6 @@
 #include "allocator/backing/idle_chunks.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <iterator>
 
@@ -80,35 +79,12 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_gr
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
-  if (arena_.mapped_bytes() + missing.bytes <= most_) {
-    if (end <= end_ && Map(WithNeighbours(missing))) {
-      ++counts_.times_mapped_again;
-      return true;
-    }
-    if (BackByMapping(offset, end)) return true;
-  }
+  if (arena_.mapped_bytes() + missing.bytes <= most_ && BackByMapping(offset, end)) return true;
   if (moves_left_.load(std::memory_order_relaxed) > 0 && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
   if (!may_grow) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now);  // the device is full
   return BackByMapping(offset, end);
-}
-
-// Lent chunks that follow at once, as long as no more is held than before. REQUIRES: mutex_ is held.
-Arena::Range IdleChunks::WithNeighbours(const Arena::Range& missing) const noexcept {
-  const Bytes chunk = arena_.chunk_bytes();
-  const Offset from = missing.offset + missing.bytes;
-  const Bytes room = most_ - std::min(most_, arena_.mapped_bytes() + missing.bytes);
-  std::array<bool, kRun> follows{};
-  for (const Arena::Range& lent : lent_) {
-    const std::size_t at = (lent.offset - from) / chunk;
-    if (lent.offset >= from && at < kRun && lent.bytes == chunk && (lent.offset - from) % chunk == 0)
-      follows[at] = true;
-  }
-  Bytes more = 0;
-  const Bytes most = std::min(room, kRun * chunk - std::min(kRun * chunk, missing.bytes));
-  for (std::size_t i = 0; i < kRun && follows[i] && more + chunk <= most; ++i) more += chunk;
-  return {missing.offset, missing.bytes + more};
 }
 
 // REQUIRES: mutex_ is held.

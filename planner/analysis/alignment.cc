@@ -58,11 +58,6 @@ Matches PairByPosition(Keys left, Keys right) {
   return matches;
 }
 
-bool FewEnough(Keys left, Keys right) {
-  const std::size_t row = std::min(right.size(), 2 * SimilarReach(left.size(), right.size()));
-  return left.size() <= kMostSimilarPairs / row;
-}
-
 Matches AlignCore(Keys left, Keys right);
 
 // What lies between the matches is aligned for itself.
@@ -91,7 +86,7 @@ Matches AlignCore(Keys left, Keys right) {
   if (script.has_value() && 4 * script->size() >= 3 * std::min(left.size(), right.size())) {
     return FillBetween(*script, left, right);
   }
-  if (FewEnough(left, right)) {
+  if (IsShortEnough(left.size(), right.size())) {
     return AlignSimilar(left, right);
   }
   // Between two anchors a size may agree that does not on the whole. Each level has fewer requests than the one above.

@@ -30,11 +30,13 @@ Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
 std::vector<StreamEdge> BuildStreamEdges(const Timeline& timeline, const Packing& packing) {
   std::vector<StreamEdge> edges;
   const std::vector<Block>& blocks = timeline.problem.blocks;
-  if (!HasSeveralStreams(timeline.problem)) {
+  if (!MayNeedWaits(timeline.problem)) {
     return edges;
   }
   for (const HandOver& hand_over : FindHandOvers(timeline.problem, packing.offsets, timeline.cycle())) {
-    edges.push_back({hand_over.from, hand_over.to, blocks[hand_over.from].stream, blocks[hand_over.to].stream});
+    const std::uint32_t from = blocks[hand_over.from].stream;
+    const std::uint32_t to = blocks[hand_over.to].stream;
+    if (from != to) edges.push_back({hand_over.from, hand_over.to, from, to});
   }
   return edges;
 }

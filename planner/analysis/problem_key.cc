@@ -31,7 +31,7 @@ ProblemKey KeyOfProblem(const Problem& problem, ProblemKey seed) {
     Add(block.life, &key);
     Add(block.second_life.value_or(Lifetime{}), &key);
     Add(block.alignment, &key);
-    Add(std::uint64_t{block.stream} << 1 | (block.persistent ? 1 : 0), &key);
+    Add(std::uint64_t{block.stream} << 2 | (block.recorded ? 2 : 0) | (block.persistent ? 1 : 0), &key);
   }
   return key;
 }

@@ -18,7 +18,7 @@ namespace {
 // with the next one must not pay.
 constexpr int kEqual = 128;
 constexpr int kEqualSmall = 48;  // too common to mean much
-constexpr double kPerBit = 64;
+constexpr double kPerBit = 64;   // of rarity, where the size keeps step
 constexpr int kSameMagnitude = 96;
 constexpr int kPerEighthOctave = 4;  // less for each eighth of a factor of two between the sizes
 constexpr int kUnlike = -400;

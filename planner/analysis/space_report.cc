@@ -8,7 +8,7 @@
 namespace stalloc::planner {
 
 void ReportSpace(const Timeline& timeline, const Packing& packing, const DevicePlan& plan, PackingReport* report) {
-  if (HasSeveralStreams(timeline.problem)) {
+  if (MayNeedWaits(timeline.problem)) {
     const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
     report->hand_overs = CountByStreams(timeline.problem, found);
   }

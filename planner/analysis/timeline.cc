@@ -159,6 +159,7 @@ class TimelineBuilder {
     block.second_life = second;
     block.alignment = kBlockAlignment;
     block.stream = device_.allocations[entry.allocation].stream;
+    block.recorded = device_.allocations[entry.allocation].foreign_stream;
     block.persistent = entry.entry_class == EntryClass::kPersistent;
     timeline_.problem.blocks.push_back(block);
     return static_cast<std::uint32_t>(timeline_.problem.blocks.size() - 1);

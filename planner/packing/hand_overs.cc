@@ -41,6 +41,20 @@ bool Recurs(const Block& block, const Use& use, const CycleAxis& cycle) {
   return use.begin >= cycle.begin && block.life != Lifetime{cycle.begin, cycle.end};
 }
 
+// Ticks from the end of a block to a later use of its bytes: of this round, or the last one.
+Tick TicksSince(const Block& from, Tick use, const CycleAxis& cycle) {
+  const Tick end = from.life.end;
+  const Tick second_end = from.second_life ? from.second_life->end : end;
+  const Tick last = std::max(end, second_end);
+  const Tick first = std::min(end, second_end);
+  const Tick before = last <= use ? last : first <= use ? first : last - cycle.length();
+  return use - before;
+}
+
+bool NeedsWait(const Block& from, const Block& to, Tick use, const CycleAxis& cycle) {
+  return from.stream != to.stream || (from.recorded && TicksSince(from, use, cycle) < kRecordedStreamsAreDone);
+}
+
 // Several runs of bytes, and both rounds, may have the same pair: the greatest sum of one use stays.
 void MergePairs(std::vector<HandOver>& found) {
   std::sort(found.begin(), found.end(), [](const HandOver& a, const HandOver& b) {
@@ -62,7 +76,7 @@ std::vector<HandOver> FindHandOvers(const Problem& problem, std::span<const Offs
     const Offset begin = offsets[use.block];
     const std::size_t first = found.size();
     holders.Take(begin, begin + block.bytes, use.block, [&](std::uint32_t from, Bytes bytes) {
-      if (problem.blocks[from].stream == block.stream) return;
+      if (!NeedsWait(problem.blocks[from], block, use.begin, cycle)) return;
       const auto same = std::find_if(found.begin() + static_cast<std::ptrdiff_t>(first), found.end(),
                                      [from](const HandOver& other) { return other.from == from; });
       if (same == found.end()) {
@@ -87,6 +101,7 @@ std::vector<StreamPair> CountByStreams(const Problem& problem, std::span<const H
   for (const HandOver& hand_over : hand_overs) {
     const std::uint32_t from = problem.blocks[hand_over.from].stream;
     const std::uint32_t to = problem.blocks[hand_over.to].stream;
+    if (from == to) continue;
     StreamPair& pair = counts[{from, to}];
     pair.from_stream = from;
     pair.to_stream = to;
@@ -98,9 +113,10 @@ std::vector<StreamPair> CountByStreams(const Problem& problem, std::span<const H
   return pairs;
 }
 
-bool HasSeveralStreams(const Problem& problem) {
-  return std::any_of(problem.blocks.begin(), problem.blocks.end(),
-                     [&](const Block& block) { return block.stream != problem.blocks.front().stream; });
+bool MayNeedWaits(const Problem& problem) {
+  return std::any_of(problem.blocks.begin(), problem.blocks.end(), [&](const Block& block) {
+    return block.recorded || block.stream != problem.blocks.front().stream;
+  });
 }
 
 }  // namespace stalloc::planner

@@ -33,6 +33,7 @@ struct Block {
   std::optional<Lifetime> second_life = std::nullopt;  // disjoint from `life`
   Bytes alignment = 1;                                 // offset is a multiple of it
   std::uint32_t stream = 0;                            // ordinal; for counting hand-overs
+  bool recorded = false;                               // other streams use it, too; likewise
   bool persistent = false;                             // prefers the bottom
 };
 

@@ -15,17 +15,22 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::uint32_t kPredecessors = 8;  // of one stream whose places a block wishes for
+constexpr std::uint32_t kPredecessors = 8;  // of one lane whose places a block wishes for
 constexpr double kPeakShare = 0.9;          // of the load bound: what is near the peak
 
 Bytes Time(const Item& item) { return Bytes{item.span.length()} + item.second.length(); }
 
-// Greatest load of the blocks of each stream.
-std::map<std::uint32_t, Bytes> PeakByStream(const Problem& problem) {
-  std::map<std::uint32_t, Problem> parts;
-  for (const Block& block : problem.blocks) parts[block.stream].blocks.push_back(block);
-  std::map<std::uint32_t, Bytes> peaks;
-  for (const auto& [stream, part] : parts) peaks[stream] = LoadBound(part);
+// One stream's own blocks, which hand bytes to each other without a wait, or those of them that others use, too.
+using Lane = std::pair<std::uint32_t, bool>;
+
+Lane LaneOf(const Block& block) { return {block.stream, block.recorded}; }
+
+// Greatest load of the blocks of each lane.
+std::map<Lane, Bytes> PeakByLane(const Problem& problem) {
+  std::map<Lane, Problem> parts;
+  for (const Block& block : problem.blocks) parts[LaneOf(block)].blocks.push_back(block);
+  std::map<Lane, Bytes> peaks;
+  for (const auto& [lane, part] : parts) peaks[lane] = LoadBound(part);
   return peaks;
 }
 
@@ -36,7 +41,7 @@ class Tidier {
         options_(options),
         instance_(problem),
         meter_(problem, options.cycle),
-        several_streams_(HasSeveralStreams(problem)),
+        may_need_waits_(MayNeedWaits(problem)),
         replacer_(instance_, [this] { return OutOfTime(); }),
         best_(std::move(packing)) {}
 
@@ -44,7 +49,7 @@ class Tidier {
     if (OutOfWork()) return std::move(best_);
     tidiness_ = Judge(best_);
     loose_ = Loose();
-    if (several_streams_) SeparateStreams();
+    if (may_need_waits_) SeparateLanes();
     const auto small_last = [this](BlockIndex block) { return ~Size(block); };
     Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(~Time(instance_[block]), small_last(block)); }));
     Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(Step(block), small_last(block)); }));
@@ -69,7 +74,7 @@ class Tidier {
 
   [[nodiscard]] Tidiness Judge(const Packing& packing) const {
     Tidiness tidiness;
-    if (several_streams_) tidiness.hand_overs = FindHandOvers(problem_, packing.offsets, options_.cycle).size();
+    if (may_need_waits_) tidiness.hand_overs = FindHandOvers(problem_, packing.offsets, options_.cycle).size();
     tidiness.scatter = meter_.Measure(packing.offsets, packing.height);
     return tidiness;
   }
@@ -115,14 +120,14 @@ class Tidier {
     return true;
   }
 
-  void SeparateStreams() {
+  void SeparateLanes() {
     FindRegions();
     RankByTime();
     const auto by_time = [this](BlockIndex block) { return Step(block); };
-    const auto home = [this](BlockIndex block) { return regions_.at(Stream(block)); };
+    const auto home = [this](BlockIndex block) { return regions_.at(Of(block)); };
     const Replacer::Wishes follow = [this](BlockIndex block, const std::vector<Offset>& offsets,
                                            std::vector<Offset>* wishes) { WishForOwn(block, offsets, wishes); };
-    // Minor blocks first, so that the loose ones of the main stream do not break their regions.
+    // Minor blocks first, so that the loose ones of the main lane do not break their regions.
     Try(Sorted(loose_,
                [this](BlockIndex block) {
                  const bool is_minor = IsMinor(block);
@@ -135,8 +140,8 @@ class Tidier {
     }
   }
 
-  [[nodiscard]] std::uint32_t Stream(BlockIndex block) const { return problem_.blocks[block].stream; }
-  [[nodiscard]] bool IsMinor(BlockIndex block) const { return Stream(block) != main_stream_; }
+  [[nodiscard]] Lane Of(BlockIndex block) const { return LaneOf(problem_.blocks[block]); }
+  [[nodiscard]] bool IsMinor(BlockIndex block) const { return Of(block) != main_lane_; }
   [[nodiscard]] std::tuple<Offset, std::uint32_t> PlaceKey(BlockIndex block) const {
     return {best_.offsets[block], Step(block)};
   }
@@ -154,15 +159,15 @@ class Tidier {
     ranks_.resize(instance_.size());
     const Order all = Where([](BlockIndex) { return true; });
     for (const BlockIndex block : Sorted(all, [this](BlockIndex b) { return Step(b); })) {
-      Order& blocks = by_stream_[Stream(block)];
+      Order& blocks = by_lane_[Of(block)];
       ranks_[block] = static_cast<std::uint32_t>(blocks.size());
       blocks.push_back(block);
     }
   }
 
-  // The places of the blocks of the same stream that came just before and are gone.
+  // The places of the blocks of the same lane that came just before and are gone.
   void WishForOwn(BlockIndex block, const std::vector<Offset>& offsets, std::vector<Offset>* wishes) const {
-    const Order& own = by_stream_.at(Stream(block));
+    const Order& own = by_lane_.at(Of(block));
     const std::uint32_t rank = ranks_[block];
     for (std::uint32_t back = 1; back <= std::min(rank, kPredecessors); ++back) {
       const BlockIndex before = own[rank - back];
@@ -173,36 +178,36 @@ class Tidier {
     }
   }
 
-  // Minor streams get regions at the top, one below the other, each as high as the stream's own load; the main stream
-  // has the rest.
+  // Minor lanes get regions at the top, one below the other, each as high as the lane's own load; the main lane has the
+  // rest.
   void FindRegions() {
-    const std::map<std::uint32_t, Bytes> peaks = PeakByStream(problem_);
+    const std::map<Lane, Bytes> peaks = PeakByLane(problem_);
     const auto main =
         std::max_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    main_stream_ = main->first;
+    main_lane_ = main->first;
     Offset top = best_.height;
-    for (const auto& [stream, peak] : peaks) {
-      if (stream == main_stream_) continue;
+    for (const auto& [lane, peak] : peaks) {
+      if (lane == main_lane_) continue;
       top -= std::min(top, peak);
-      regions_[stream] = top;
+      regions_[lane] = top;
     }
-    regions_[main_stream_] = 0;
+    regions_[main_lane_] = 0;
   }
 
   const Problem& problem_;
   const TidyOptions& options_;
   const Instance instance_;
   const ScatterMeter meter_;
-  const bool several_streams_;
+  const bool may_need_waits_;
   Replacer replacer_;
   Packing best_;
   Tidiness tidiness_;  // of best_
   Order loose_;
   std::vector<bool> is_core_;
-  std::uint32_t main_stream_ = 0;
-  std::map<std::uint32_t, Offset> regions_;   // where each stream's blocks look first
-  std::map<std::uint32_t, Order> by_stream_;  // blocks in order of time
-  std::vector<std::uint32_t> ranks_;          // of each block in by_stream_
+  Lane main_lane_;
+  std::map<Lane, Offset> regions_;    // where each lane's blocks look first
+  std::map<Lane, Order> by_lane_;     // blocks in order of time
+  std::vector<std::uint32_t> ranks_;  // of each block in by_lane_
 };
 
 }  // namespace

@@ -13,6 +13,8 @@ Problem ProblemOfTrace(const Trace& trace) {
                                 .bytes = BlockBytes(event.bytes),
                                 .life = {.begin = tick++, .end = kAlive},
                                 .stream = event.stream});
+    } else if (event.kind == EventKind::kRecordStream) {
+      problem.blocks[event.allocation].recorded = true;
     } else if (event.kind == EventKind::kFree) {
       problem.blocks[event.allocation].life.end = tick++;
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -18,8 +19,30 @@ Block MakeBlock(Bytes bytes, Lifetime life, std::uint32_t stream) {
 TEST(HandOversTest, BlocksOfOneStreamNeverCount) {
   const Problem problem{{MakeBlock(8, {0, 1}, 3), MakeBlock(8, {1, 2}, 3)}};
   EXPECT_TRUE(FindHandOvers(problem, std::vector<Offset>{0, 0}, {}).empty());
-  EXPECT_FALSE(HasSeveralStreams(problem));
-  EXPECT_FALSE(HasSeveralStreams({}));
+  EXPECT_FALSE(MayNeedWaits(problem));
+  EXPECT_FALSE(MayNeedWaits({}));
+}
+
+TEST(HandOversTest, WhoeverSoonTakesTheBytesOfABlockThatOtherStreamsUseWaits) {
+  constexpr std::array<Offset, 3> kOffsets = {0, 0, 0};
+  Problem problem{{MakeBlock(8, {0, 1}, 3), MakeBlock(8, {1, 2}, 3), MakeBlock(8, {2, 3}, 3)}};
+  problem.blocks[1].recorded = true;
+  EXPECT_TRUE(MayNeedWaits(problem));
+  const std::vector<HandOver> found = FindHandOvers(problem, kOffsets, {});
+  EXPECT_EQ(found, (std::vector<HandOver>{{1, 2, 8}}));
+  EXPECT_TRUE(CountByStreams(problem, found).empty()) << "nothing passes between two streams";
+  problem.blocks[2].life = {1 + kRecordedStreamsAreDone, 2 + kRecordedStreamsAreDone};
+  EXPECT_EQ(FindHandOvers(problem, kOffsets, {}), found);
+  problem.blocks[2].life = {2 + kRecordedStreamsAreDone, 3 + kRecordedStreamsAreDone};
+  EXPECT_TRUE(FindHandOvers(problem, kOffsets, {}).empty());
+}
+
+TEST(HandOversTest, TheNextRoundTakesBytesOfTheLastOne) {
+  Problem problem{{MakeBlock(8, {0, 1}, 0), MakeBlock(8, {1, 2}, 0)}};
+  problem.blocks[1].recorded = true;
+  constexpr std::array<Offset, 2> kOffsets = {0, 0};
+  EXPECT_TRUE(FindHandOvers(problem, kOffsets, {0, 2 + kRecordedStreamsAreDone}).empty());
+  EXPECT_EQ(FindHandOvers(problem, kOffsets, {0, 1 + kRecordedStreamsAreDone}), (std::vector<HandOver>{{1, 0, 8}}));
 }
 
 TEST(HandOversTest, OnlyTheBytesThatPassCountAndOnlyFromTheirLastHolder) {

@@ -68,6 +68,18 @@ TEST(TidyTest, MovesAMinorStreamOutOfTheOthersBytes) {
   EXPECT_EQ(MeasureTidiness(problem, after, {}).hand_overs, 1u);
 }
 
+TEST(TidyTest, NobodyTakesTheBytesOfABlockThatOtherStreamsUseWhereThereIsRoom) {
+  Problem problem{{{.bytes = 8192, .life = {1000, 1001}}}};  // makes the arena high enough
+  for (Tick tick = 0; tick < 8; ++tick) {
+    problem.blocks.push_back({.bytes = 1024, .life = {tick, tick + 1}, .recorded = tick == 3});
+  }
+  const Packing before = MakeSizeFirstFit()->Solve(problem, {});
+  EXPECT_EQ(MeasureTidiness(problem, before, {}).hand_overs, 1u);
+  const Packing after = Tidy(problem, before, {});
+  EXPECT_EQ(after.height, before.height);
+  EXPECT_EQ(MeasureTidiness(problem, after, {}).hand_overs, 0u);
+}
+
 TEST(TidyTest, LeavesThePackingAloneWhenItMayDoNothing) {
   std::mt19937_64 random(63);
   const Problem problem = RandomStreams(1, random);

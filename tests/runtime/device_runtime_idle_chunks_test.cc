@@ -91,20 +91,19 @@ TEST_F(AllocTest, AnEmptiedCacheHoldsOnlyTheChunksUnderLiveBlocks) {
   for (void* pointer : {first, second}) runtime_->Free(pointer);
 }
 
-TEST_F(AllocTest, ChunksThatWentBackAreMappedAgainInRuns) {
+// Programs compare what is held before and after what they do, caches emptied in between.
+TEST_F(AllocTest, OfChunksThatWentBackOnlyThoseThatAreNeededAreMappedAgain) {
   PlanBuilder builder;
   for (int i = 0; i < 64; ++i) builder.Each(2 * kMiB);
   Start(builder.Build(), /*capacity=*/4 * kGiB, /*granularity=*/2 * kMiB);
   Iteration();
   EXPECT_EQ(runtime_->EmptyCache(), 128 * kMiB);
   std::vector<void*> blocks;
-  for (const Bytes mapped : {64, 64, 64}) {
+  while (blocks.size() < 64) {
     blocks.push_back(Allocate(2 * kMiB));
-    EXPECT_EQ(runtime_->Stats().arena_bytes, mapped * kMiB);
+    EXPECT_EQ(runtime_->Stats().arena_bytes, blocks.size() * 2 * kMiB);
   }
-  while (blocks.size() < 64) blocks.push_back(Allocate(2 * kMiB));
-  EXPECT_EQ(runtime_->Stats().arena_bytes, 128 * kMiB) << "no more than was held before";
-  EXPECT_EQ(runtime_->Stats().lent.times_mapped_again, 2u);
+  EXPECT_EQ(runtime_->Stats().lent.times_mapped_again, 64u);
   EXPECT_EQ(runtime_->Stats().lent.lent_bytes, 0u);
   for (void* pointer : blocks) runtime_->Free(pointer);
 }
