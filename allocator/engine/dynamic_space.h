@@ -62,6 +62,8 @@ class DynamicSpace {
   [[nodiscard]] bool Takes(std::uint32_t granules) const noexcept {
     return limit_ > 0 && granules >= least_ && mapped_ > 0 && extents_.CanChange();
   }
+  // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
+  [[nodiscard]] bool IsSmall(std::uint32_t granules) const noexcept { return granules < least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
 
   // What the request may cost, from good to bad.

@@ -139,13 +139,14 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
 }
 
 // Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that
-// is mapped is better than to hold more.
+// is mapped is better than to hold more, and a small block is not worth a chunk: upstream has a pool for such.
 [[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, std::int32_t entry,
                                                       StreamHandle stream, Lock& lock) noexcept {
   const std::uint32_t end = place.granule + granules;
   if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
+  if (dynamic.IsSmall(granules)) return MissReason::kUnbacked;
   bool backed = AskBacking(place.granule, granules, false, lock);
   if (!backed && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, true, lock);
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;

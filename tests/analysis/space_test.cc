@@ -69,6 +69,19 @@ TEST(SpaceTest, BlocksRecordedOnAnotherStreamArePlannedWithAllStreams) {
   }
 }
 
+TEST(SpaceTest, NobodySoonTakesTheBytesOfABlockThatAnotherStreamUses) {
+  const std::string others = Repeat("+o=1024 -o ", 300) + Repeat("+o=1024@1 -o ", 20);
+  const std::string script = "I +big=4194304 -big " + others + "+a=512@1 ~a@2 -a +b=512@1 -b " + others;
+  for (const int iterations : {2, 3}) {
+    const RankResult result = PlanScript(Repeat(script, iterations), true);
+    const DevicePlan& plan = result.plan->devices[0];
+    const std::vector<Entry>& entries = plan.cycle[0].entries;
+    ASSERT_EQ(entries.size(), 643u);
+    EXPECT_NE(plan.slots[entries[321].slot].offset, plan.slots[entries[322].slot].offset);
+    EXPECT_EQ(plan.arena_bytes, 4194304u);
+  }
+}
+
 // Six requests a cycle; 4 MiB are needed by the first only.
 const char* const kIdle = "I +a=4194304 -a +b=512 -b +c=512 -c +d=512 -d +e=512 -e +f=512 -f ";
 

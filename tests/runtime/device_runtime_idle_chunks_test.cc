@@ -108,6 +108,26 @@ TEST_F(AllocTest, OfChunksThatWentBackOnlyThoseThatAreNeededAreMappedAgain) {
   for (void* pointer : blocks) runtime_->Free(pointer);
 }
 
+TEST_F(AllocTest, ForASmallBlockNoChunkIsMappedAgain) {
+  Start(PlanBuilder().Each(kGiB).Each(512).Each(512).Each(kGiB).Build(), /*capacity=*/4 * kGiB,
+        /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  Iteration();
+  std::vector<void*> blocks = {Allocate(kGiB)};
+  runtime_->EmptyCache();
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB);
+  blocks.push_back(Allocate(512));
+  EXPECT_FALSE(runtime_->Owns(blocks.back())) << "upstream has a pool for it";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB);
+  runtime_->EmptyCache();
+  blocks.push_back(Allocate(512));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kGiB);
+  blocks.push_back(Allocate(kGiB));
+  EXPECT_TRUE(runtime_->Owns(blocks.back()));
+  EXPECT_GE(runtime_->Stats().arena_bytes, 2 * kGiB);
+  for (void* pointer : blocks) runtime_->Free(pointer);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
 TEST_F(AllocTest, AnEmptiedCacheIsReasonToTryAgainWhatCouldNotBeMapped) {
   Start(PlanBuilder().Each(kGiB).Each(kGiB).Build(), /*capacity=*/2 * kGiB, /*granularity=*/2 * kMiB);
   Iteration();
