@@ -5,10 +5,10 @@ served from it. Steered by SUITE_* variables of the environment; see `Settings`.
 one JSON object a line, written before and after each test: a crash leaves the test that it happened in.
 
 A test finds the process as if it were the first, under every allocator: what the last one left (tensors and graphs that
-a failed test's traceback keeps, cuBLAS workspaces, cached memory, peaks) is cleared away. Some tests compare counts
-before and after themselves, which garbage of others that goes meanwhile would change; others limit the process to some
-MiB, of which a workspace of 32 MiB for every stream that was multiplied on leaves nothing. Tests that read
-`expandable_segments` are told the native allocator's present setting, as PyTorch's own
+a failed test's traceback keeps, cuBLAS workspaces, cached memory, peaks, how sizes are rounded) is cleared away. Some
+tests compare counts before and after themselves, which garbage of others that goes meanwhile would change; others limit
+the process to some MiB, of which a workspace of 32 MiB for every stream that was multiplied on leaves nothing. Tests
+that read `expandable_segments` are told the native allocator's present setting, as PyTorch's own
 test_cuda_expandable_segments.py tells them.
 
 A kernel that faults leaves a context in which every later call fails. The process then ends behind the test that met
@@ -118,6 +118,7 @@ def _clear() -> None:
     if torch is None or not torch.cuda.is_initialized():
         return
     with contextlib.suppress(RuntimeError):  # an allocator that cannot do it
+        torch.cuda.memory._set_allocator_settings("")  # rounding and splitting as at the start
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         torch.empty(1, device="cuda")  # its segment stays: tests tell new pools by what the default one has before
