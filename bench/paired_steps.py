@@ -5,7 +5,8 @@
 
 One process for each mode; in every iteration each of them makes one step while the others wait, in changing order.
 What makes a host slow for some seconds, a neighbour's load or a clock, then meets all of them. Reported are the median
-over the iterations of the ratio to native's step of the same iteration, its quartiles, and the ratio of the sums.
+over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
+95 % confidence, the quartiles, and the ratio of the sums.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -90,6 +92,21 @@ def take_turns(runners: list[Runner], iterations: int) -> dict[str, list[float]]
     return seconds
 
 
+def median_interval(values: list[float], confidence: float = 0.95) -> list[float]:
+    """Two of the values, between which the true median is with at least this confidence, whatever the distribution (the
+    sign test's interval); the extremes where there are too few values for it."""
+    ordered = sorted(values)
+    tail = (1 - confidence) / 2
+    below, rank = 0.0, 0  # P(fewer than `rank` + 1 values lie below the median)
+    while rank < len(ordered) // 2:
+        below += math.comb(len(ordered), rank) / 2 ** len(ordered)
+        if below > tail:
+            break
+        rank += 1
+    outermost = max(rank - 1, 0)
+    return [ordered[outermost], ordered[len(ordered) - 1 - outermost]]
+
+
 def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str, Any]]:
     """By mode: its ratios to native's steps of the same iterations."""
     native = seconds["native"][warm_up:]
@@ -100,6 +117,7 @@ def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str
         rows[mode] = {
             "median_step_seconds": statistics.median(own[warm_up:]),
             "median_ratio": middle,
+            "median_interval": median_interval(ratios),
             "quartiles": [low, high],
             "ratio_of_sums": sum(own[warm_up:]) / sum(native),
         }
@@ -130,10 +148,11 @@ def main() -> int:
                 runner.end()
     rows = compare(seconds, arguments.warm_up)
     for mode, row in rows.items():
+        least, most = row["median_interval"]
         low, high = row["quartiles"]
         print(
-            f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native "
-            f"(quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
+            f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native (95 %: "
+            f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
         )
     if arguments.json:
         document = {
