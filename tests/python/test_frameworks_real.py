@@ -1,5 +1,7 @@
 """The real frameworks, trained on the CPU: trace, plan, Alloc, with the losses and weights of plain torch.
 
+On a GPU: tests/gpu/python/test_frameworks_cuda.py.
+
 Each needs its package in this Python, or in the one that STALLOC_FRAMEWORKS_PYTHON names; else it is skipped. A line of
 JSON for each, with versions and figures, is added to the file that STALLOC_FRAMEWORKS_RESULTS names.
 """
@@ -31,12 +33,22 @@ def free_port() -> str:
 class Framework:
     """Runs one script in one mode after the other on one directory."""
 
-    def __init__(self, build: Path, directory: Path, package: str, script: str, ranks: int, **environment: str) -> None:
+    def __init__(
+        self,
+        build: Path,
+        directory: Path,
+        package: str,
+        script: str,
+        ranks: int,
+        *,
+        device: str = "cpu",
+        **environment: str,
+    ) -> None:
         self.python = os.environ.get("STALLOC_FRAMEWORKS_PYTHON", sys.executable)
         if run([self.python, "-c", f"import torch, {package}"], {"PYTHONPATH": EXTRA}).code != 0:
             pytest.skip(f"{self.python} has no {package}; STALLOC_FRAMEWORKS_PYTHON may name one that has")
         self.build, self.directory, self.script, self.ranks = build, directory, script, ranks
-        self.packages, self.environment = package, environment
+        self.packages, self.device, self.environment = package, device, environment
 
     def train(self, mode: Optional[str], steps: int) -> list[dict[str, Any]]:
         """What each rank left."""
@@ -45,7 +57,9 @@ class Framework:
             **self.environment,
             "STALLOC_LIB_PATH": str(self.build),
             "STALLOC_MODEL_INFO_PATH": str(self.directory / "info"),
-            "STALLOC_DEVICE": "cpu",
+            "STALLOC_DEVICE": self.device,
+            "DEVICE": self.device,
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "OMP_NUM_THREADS": "1",
             "STEPS": str(steps),
             "OUTCOME": str(outcome),
@@ -84,7 +98,7 @@ class Framework:
         versions = run([self.python, "-c", program, *names], {"PYTHONPATH": EXTRA}).out.split("\n")
         device = planned[0]["figures"]["devices"][0]
         row = {"case": name, "ranks": self.ranks, "versions": dict(line.split() for line in versions if line)}
-        row |= {"modes": ["native", "Torch", "Trace", "Alloc"], "losses": planned[0]["losses"]}
+        row |= {"modes": ["native", "Torch", "Trace", "Alloc"], "device": self.device, "losses": planned[0]["losses"]}
         row |= {key: device[key] for key in ("requests", "planned_hits", "misses")}
         with open(os.environ["STALLOC_FRAMEWORKS_RESULTS"], "a") as file:
             file.write(json.dumps(row) + "\n")

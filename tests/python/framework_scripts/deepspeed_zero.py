@@ -2,14 +2,15 @@
 
 import os
 
-os.environ.update(DS_ACCELERATOR="cpu", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1")
+os.environ.update(WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1")
+os.environ["DS_ACCELERATOR"] = os.environ.get("DEVICE", "cpu")
 import deepspeed
 import torch
-from outcome import Model, Tokens, leave
+from outcome import DEVICE, Model, Tokens, leave
 from torch.utils.data import DataLoader
 
 torch.manual_seed(1)
-model = Model()
+model = Model().to(DEVICE)
 engine, _, _, _ = deepspeed.initialize(
     model=model,
     optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3),
@@ -22,16 +23,22 @@ engine, _, _, _ = deepspeed.initialize(
 )
 batches = iter(DataLoader(Tokens(), batch_size=2))
 losses = []
+
+
+def following():
+    return {name: value.to(DEVICE) for name, value in next(batches).items()}
+
+
 for step in range(int(os.environ["STEPS"])):
     for _ in range(2):
-        loss = engine(**next(batches))
+        loss = engine(**following())
         engine.backward(loss)
         engine.step()
         losses.append(loss.item())
     if step == 3:
         engine.eval()
         with torch.no_grad():
-            losses.append(engine(**next(batches)).item())
+            losses.append(engine(**following()).item())
         engine.train()
 with deepspeed.zero.GatheredParameters(list(model.parameters())):
     leave(losses, model)

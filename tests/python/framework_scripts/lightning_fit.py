@@ -5,7 +5,7 @@ import tempfile
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from outcome import Model, Tokens, leave
+from outcome import DEVICE, Model, Tokens, leave
 from torch.utils.data import DataLoader
 
 seed_everything(1, verbose=False)
@@ -32,7 +32,7 @@ class Module(LightningModule):
 module = Module()
 with tempfile.TemporaryDirectory() as directory:
     Trainer(
-        accelerator="cpu",
+        accelerator="gpu" if DEVICE == "cuda" else "cpu",
         devices=1,
         max_steps=int(os.environ["STEPS"]),
         accumulate_grad_batches=2,

@@ -1,4 +1,7 @@
-"""What every script leaves: losses and a digest of the weights, to the last bit, and stalloc's figures."""
+"""What every script leaves: losses and a digest of the weights, to the last bit, and stalloc's figures.
+
+$DEVICE says where it trains: cpu (the default) or cuda.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,13 @@ from typing import Any
 
 import torch
 from torch import nn
+
+DEVICE = os.environ.get("DEVICE", "cpu")
+if DEVICE == "cuda":  # kernels whose sums have one order
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):

@@ -5,7 +5,7 @@ import tempfile
 
 import torch
 import transformers
-from outcome import Tokens, leave
+from outcome import DEVICE, Tokens, leave
 
 torch.manual_seed(1)
 config = transformers.GPT2Config(vocab_size=96, n_positions=48, n_embd=64, n_layer=2, n_head=4)
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as directory:
         eval_steps=4,
         save_strategy="steps",
         save_steps=4,
-        use_cpu=True,
+        use_cpu=DEVICE == "cpu",
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=False,
