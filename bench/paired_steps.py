@@ -124,6 +124,19 @@ def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str
     return rows
 
 
+def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """A line for each mode."""
+    lines = []
+    for mode, row in rows.items():
+        least, most = row["median_interval"]
+        low, high = row["quartiles"]
+        lines.append(
+            f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native (95 %: "
+            f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
+        )
+    return lines
+
+
 def main() -> int:
     arguments = parse_arguments()
     if arguments.iterations <= arguments.warm_up:
@@ -147,13 +160,7 @@ def main() -> int:
             for runner in runners:
                 runner.end()
     rows = compare(seconds, arguments.warm_up)
-    for mode, row in rows.items():
-        least, most = row["median_interval"]
-        low, high = row["quartiles"]
-        print(
-            f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native (95 %: "
-            f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
-        )
+    print("\n".join(describe(rows)))
     if arguments.json:
         document = {
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],

@@ -136,6 +136,13 @@ class Comparison:
         write_json(self.output / "results.json", self.document())
         return result
 
+    def start(self, mode: str, environment: dict[str, str]) -> Ranks:
+        """Lets the ranks of a mode go, beside those of others. The caller ends them."""
+        ranks = self._waiting.pop(mode)
+        variables = {**self._stalloc_variables(mode), **environment}
+        ranks.start(self.common.entry, self._arguments(mode), variables, self.common.port + next(_ports))
+        return ranks
+
     def make_plan(self) -> None:
         begin = time.perf_counter()
         environment = {k: v for k, v in os.environ.items() if k != "STALLOC_MODE"}

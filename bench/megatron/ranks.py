@@ -51,6 +51,11 @@ class Ranks:
         self, script: Path, arguments: Sequence[str], environment: Mapping[str, str], port: int, limit_seconds: float
     ) -> int:
         """Runs `script`; 0, or the exit code of the first rank that fails, 124 where the time was over."""
+        self.start(script, arguments, environment, port)
+        return self._wait(time.monotonic() + limit_seconds)
+
+    def start(self, script: Path, arguments: Sequence[str], environment: Mapping[str, str], port: int) -> None:
+        """Lets the ranks go. Ends with `end`."""
         self.wait_until_ready()
         for rank, process in enumerate(self._processes):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(self._processes))}
@@ -59,7 +64,12 @@ class Ranks:
             assert process.stdin is not None
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.close()
-        return self._wait(time.monotonic() + limit_seconds)
+
+    def failed(self) -> bool:
+        """Whether a rank has ended with an error."""
+        for process in self._processes:
+            process.poll()
+        return self._first_failure() != 0
 
     def end(self) -> None:
         """Ends what still runs or waits."""

@@ -64,7 +64,8 @@ class Compared:
             assert (ours["gave_up"], ours["degraded"]) == (False, None)
 
 
-def compare(python: str, build: Path, directory: Path, *arguments: str) -> Compared:
+def call(python: str, build: Path, program: str, directory: Path, *arguments: str) -> str:
+    """What a program of bench/megatron printed, tiny and on the CPU."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -75,11 +76,16 @@ def compare(python: str, build: Path, directory: Path, *arguments: str) -> Compa
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": f"{PACKAGE}:{REAL}:{os.environ.get('STALLOC_MEGATRON_PATH', '')}",
     }
-    command = [python, str(ROOT / "bench" / "megatron" / "compare.py"), "--size", "tiny", "--backend", "gloo"]
+    command = [python, str(ROOT / "bench" / "megatron" / program), "--size", "tiny", "--backend", "gloo"]
     command += ["--entry", str(REAL / "pretrain_on_cpu.py"), "--output", str(directory), "--port", str(port)]
     command += ["--import-first", "cuda_on_cpu", "megatron.training"]
     done = run([*command, *arguments], environment)
     assert done.code == 0, done.err[-4000:]
+    return done.out
+
+
+def compare(python: str, build: Path, directory: Path, *arguments: str) -> Compared:
+    call(python, build, "compare.py", directory, *arguments)
     return Compared(directory)
 
 
@@ -169,6 +175,25 @@ def test_passes_that_megatron_merges_are_marked_as_merged(python: str, build: Pa
         begun = [line for line in marks_of(build, tmp_path, rank) if re.match(r"micro-batch : [A-Z]+ chunk", line)]
         passes = ["F chunk 0 index 0", "FB chunk 0 index 1", "B chunk 0 index 1"]
         assert begun == [f"micro-batch : {each}" for each in passes] * 2
+
+
+def test_two_runs_take_turns_step_by_step(python: str, build: Path, tmp_path: Path) -> None:
+    out = call(
+        python, build, "paired.py", tmp_path, "--workload", "ep2-moe", "--iterations", "6", "--warm-up", "2"
+    )  # fmt: skip
+    document = json.loads((tmp_path / "paired.json").read_text())
+    for mode in ("native", "alloc"):
+        assert len(document["step_seconds"][mode]) == 6
+        assert min(document["step_seconds"][mode]) > 0
+    assert document["rows"]["native"]["median_ratio"] == 1
+    assert f"{document['rows']['alloc']['median_ratio']:.4f} x native" in out
+    losses = {
+        mode: re.findall(r"lm loss: (\S+)", (tmp_path / f"{mode}.log").read_text()) for mode in ("native", "alloc")
+    }
+    assert losses["alloc"][:5] == losses["native"][:5]
+    assert len(losses["native"]) >= 5
+    assert "stalloc memory (MB) | live: " in (tmp_path / "alloc.log").read_text()
+    assert "stalloc memory (MB) | live: " not in (tmp_path / "native.log").read_text()
 
 
 def test_the_installed_version_has_every_target(python: str) -> None:

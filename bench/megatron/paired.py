@@ -1,0 +1,87 @@
+"""Megatron's step times under native and Alloc where the machine's own speed changes: both runs at once, taking turns.
+
+    python bench/megatron/paired.py --workload ep2-moe --size h200-short --iterations 40 --output DIR
+
+Traces and plans first. Then one run under each allocator, on the same GPUs: each makes a step while the other waits,
+and who goes first changes. Reported as by bench/paired_steps.py: the median of the ratios of an iteration's two steps,
+with the interval that the true median is in with 95 % confidence. DIR/paired.json gets all step times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from compare import Comparison, add_arguments, write_json
+from turns import Turns
+from workloads import WORKLOADS
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from compare_modes import machine
+from paired_steps import compare, describe
+
+MODES = ("native", "alloc")
+# An evaluation is no step, and its time would be whoever's turn it is.
+NOTHING_BETWEEN = ["--eval-iters", "0"]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--warm-up", type=int, default=4, help="iterations that do not count")
+    add_arguments(parser)
+    chosen = parser.parse_args()
+    if chosen.iterations <= chosen.warm_up:
+        parser.error(f"--iterations {chosen.iterations} leaves nothing after --warm-up {chosen.warm_up}")
+    return chosen
+
+
+def train_in_turns(comparison: Comparison, iterations: int) -> dict[str, list[float]]:
+    """Step times by mode."""
+    count = comparison.common.processes
+    turns = {mode: Turns(comparison.output / mode / "turns", count) for mode in MODES}
+    runs = {mode: comparison.start(mode, {"TURNS": str(turns[mode].directory)}) for mode in MODES}
+    seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
+
+    def check() -> None:
+        for mode, run in runs.items():
+            if run.failed():
+                raise SystemExit(f"paired: the {mode} run failed:\n{run.output()[-3000:]}")
+
+    try:
+        for iteration in range(iterations):
+            for mode in MODES if iteration % 2 == 0 else MODES[::-1]:
+                seconds[mode].append(turns[mode].step(check))
+            times = ", ".join(f"{mode} {own[-1] * 1e3:.1f} ms" for mode, own in seconds.items())
+            print(f"iteration {iteration}: {times}", flush=True)
+    finally:
+        for mode, run in runs.items():
+            run.end()
+            turns[mode].close()
+            (comparison.output / f"{mode}.log").write_text(run.output())
+    return seconds
+
+
+def main() -> int:
+    chosen = parse_arguments()
+    comparison = Comparison(chosen, chosen.workload, ["trace", *MODES], extra=NOTHING_BETWEEN)
+    comparison.prepare()
+    try:
+        comparison.wait_until_ready()
+        if comparison.run("trace")["exit_code"]:
+            print((comparison.output / "trace.log").read_text()[-3000:], file=sys.stderr)
+            return 1
+        comparison.make_plan()
+        seconds = train_in_turns(comparison, chosen.iterations)
+    finally:
+        comparison.end()
+    rows = compare(seconds, chosen.warm_up)
+    print("\n".join(describe(rows)))
+    document = {"command": [Path(sys.argv[0]).name, *sys.argv[1:]], "machine": machine(), "rows": rows}
+    write_json(comparison.output / "paired.json", {**document, "step_seconds": seconds})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
