@@ -98,7 +98,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_gr
 Arena::Range IdleChunks::WithNeighbours(const Arena::Range& missing) const noexcept {
   const Bytes chunk = arena_.chunk_bytes();
   const Offset from = missing.offset + missing.bytes;
-  const Bytes room = most_ - std::min(most_, arena_.mapped_bytes() + missing.bytes);
+  const Bytes room = Spare() - std::min(Spare(), missing.bytes);
   std::array<bool, kRun> follows{};
   for (const Arena::Range& lent : lent_) {
     const std::size_t at = (lent.offset - from) / chunk;
@@ -299,7 +299,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   if (mapped) counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before - grown);
   if (listener != nullptr) listener->AfterArenaChange();
   if (!mapped) return false;
-  most_ = std::max(most_, arena_.mapped_bytes());
+  most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
   std::erase_if(lent_, [&](const Arena::Range& chunk) {
     if (chunk.offset >= end || range.offset >= chunk.offset + chunk.bytes) return false;
     engine_.Restore(chunk.offset, chunk.bytes);
