@@ -14,7 +14,8 @@
 //                                                  =>           lent        lent    lent  ( the block )
 //
 // What an emptied cache took is mapped again in runs of kRun chunks, so that small blocks do not come back here one
-// by one: the chunks above the one that is needed are needed soon, too.
+// by one: the chunks above the one that is needed are needed soon, too. As long as no more is held than before (Spare)
+// it is room like any other: blocks that crowd where memory is mapped just then leave none for large ones later.
 //
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed

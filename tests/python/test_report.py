@@ -56,7 +56,11 @@ def test_the_allocators_line_names_its_hits(
 
 
 def test_the_hits_are_the_trainings_and_what_is_fenced_stands_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
-    device: dict[str, Any] = {"planned_hits": 90, "requests": 500, "steady": {"requests": 70, "hits": 70, "fenced": 400}}
+    device: dict[str, Any] = {
+        "planned_hits": 90,
+        "requests": 500,
+        "steady": {"requests": 70, "hits": 70, "fenced": 400},
+    }
     _report.stats_report(lambda: {"devices": [device]})(4)
     assert capsys.readouterr().err.endswith(", planned 70 of 70 steady requests, and 400 fenced\n")
     device["steady"]["fenced"] = 0
