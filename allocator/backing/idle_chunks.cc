@@ -79,7 +79,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_gr
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
-  if (arena_.mapped_bytes() + missing.bytes <= most_ && BackByMapping(offset, end)) return true;
+  if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
   if (moves_left_.load(std::memory_order_relaxed) > 0 && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
   if (!may_grow) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
@@ -275,7 +275,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   if (mapped) counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before - grown);
   if (listener != nullptr) listener->AfterArenaChange();
   if (!mapped) return false;
-  most_ = std::max(most_, arena_.mapped_bytes());
+  most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
   std::erase_if(lent_, [&](const Arena::Range& chunk) {
     if (chunk.offset >= end || range.offset >= chunk.offset + chunk.bytes) return false;
     engine_.Restore(chunk.offset, chunk.bytes);

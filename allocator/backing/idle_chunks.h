@@ -14,7 +14,8 @@
 //                                                  =>           lent        lent    lent  ( the block )
 //
 // What an emptied cache took is mapped again chunk by chunk, as it is needed: a program that has emptied its caches
-// finds no more held than what it asks for.
+// finds no more held than what it asks for. As long as no more is held than before (Spare) it is room like any other:
+// blocks that crowd where memory is mapped just then leave none for large ones later.
 //
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
@@ -40,6 +41,7 @@
 // Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -89,6 +91,10 @@ class IdleChunks final : public ArenaBacking {
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
   bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept override;
+  [[nodiscard]] Bytes Spare() const noexcept override {
+    const Bytes most = most_.load(std::memory_order_relaxed);
+    return most - std::min(most, arena_.mapped_bytes());
+  }
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
   void TryAgain() noexcept {
     too_much_.store(kNothingFailed, std::memory_order_relaxed);
@@ -137,8 +143,8 @@ class IdleChunks final : public ArenaBacking {
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
-  Offset end_;  // of what was mapped at any time; guarded by mutex_, as is what follows
-  Bytes most_;  // that was mapped at a time
+  Offset end_;               // of what was mapped at any time; guarded by mutex_, as is what follows
+  std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
   std::vector<Arena::Range> lent_;
   Counts counts_;
 };

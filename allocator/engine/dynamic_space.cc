@@ -104,7 +104,7 @@ std::uint32_t DynamicSpace::Highest(Gap gap, const Request& request, Cost cost) 
 
 DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept {
   Gap withdrawn;
-  if (cost != Cost::kMapping && !withdrawn_.empty()) {
+  if (cost != Cost::kMapping && !request.refills && !withdrawn_.empty()) {
     const WithdrawnRanges::Range* const range = withdrawn_.LastIn(gap.lo, gap.hi);
     if (range != nullptr) withdrawn = {range->lo, range->hi};
     gap.lo = std::max(gap.lo, withdrawn.hi);  // blocks above it come first

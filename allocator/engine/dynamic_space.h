@@ -54,6 +54,7 @@ class DynamicSpace {
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
     std::uint32_t from = 0;   // of those with gaps: not below
     bool patient = true;      // likewise: looks behind every block on the way, however many there are
+    bool refills = false;     // memory that was withdrawn is as good as any: there is enough to be mapped again
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,

@@ -43,6 +43,8 @@ class ArenaBacking {
   // cycle. `may_grow`: more may be taken from the device than was held at any time. Thread-safe, noexcept; may call the
   // driver.
   virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept = 0;
+  // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.
+  [[nodiscard]] virtual Bytes Spare() const noexcept { return 0; }
 };
 
 struct EngineStats {

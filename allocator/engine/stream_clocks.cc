@@ -25,7 +25,11 @@ bool StreamClocks::Order(StreamIndex waiter, const StreamNeeds& needs, Lock& loc
 bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept {
   if (IsOrdered(waiter, need.stream, need.stamp)) return true;
   if (fence_ == nullptr) return false;
-  FenceEvents::Entry* const entry = streams_[need.stream].events.FirstFrom(need.stamp);
+  FenceEvents::Entry* entry = streams_[need.stream].events.FirstFrom(need.stamp);
+  if (entry == nullptr) return WaitForNew(waiter, need.stream, lock);
+  if (TurnsOutDone(streams_[need.stream], *entry, lock)) return true;
+  // The lock was open: the ring may have moved.
+  entry = streams_[need.stream].events.FirstFrom(need.stamp);
   if (entry == nullptr) return WaitForNew(waiter, need.stream, lock);
   const StreamFence::Event event = entry->event;
   const std::uint64_t stamp = entry->stamp;
@@ -36,6 +40,19 @@ bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need
   --streams_[need.stream].events.Find(event).pins;
   if (waits) NoteOrdered(waiter, need.stream, stamp);
   return waits;
+}
+
+// Since the last mark the stream may have gone on: then nobody needs to wait, neither for this event nor for earlier
+// ones. A stream that is asked in vain again and again is asked less and less often.
+bool StreamClocks::TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept {
+  if (stream.unasked > 0) {
+    --stream.unasked;
+    return false;
+  }
+  const bool done = Query(stream, entry, lock);
+  stream.in_vain = done ? 0 : std::min(2 * stream.in_vain + 1, kMostUnasked);
+  stream.unasked = stream.in_vain;
+  return done;
 }
 
 bool StreamClocks::WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept {
@@ -91,17 +108,16 @@ void StreamClocks::Poll(Lock& lock) noexcept {
 
 // The newest first: if that is done, all are, and one query was enough.
 void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
-  if (stream.events.size() > 0 && !QueryAt(stream, stream.events.size() - 1, lock)) {
+  if (stream.events.size() > 0 && !Query(stream, stream.events.At(stream.events.size() - 1), lock)) {
     for (std::uint32_t queries = 0; queries < kQueries && stream.events.size() > 0; ++queries) {
-      if (!QueryAt(stream, 0, lock)) break;
+      if (!Query(stream, stream.events.At(0), lock)) break;
       DropDone(stream, lock);
     }
   }
   DropDone(stream, lock);
 }
 
-bool StreamClocks::QueryAt(Stream& stream, std::uint32_t index, Lock& lock) noexcept {
-  FenceEvents::Entry& entry = stream.events.At(index);
+bool StreamClocks::Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept {
   const StreamFence::Event event = entry.event;
   const std::uint64_t stamp = entry.stamp;
   ++entry.pins;

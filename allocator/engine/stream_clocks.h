@@ -12,7 +12,8 @@
 // Hence a freed block needs no event of its own: its stamp and its streams are enough. A request for its bytes takes
 // the first event of each of these streams that is not before the stamp; where there is none, one is recorded now,
 // behind all that the stream has been given meanwhile: later than needed, but right. What B waited for once it need not
-// wait for again, and what is known to be done nobody has to wait for.
+// wait for again, and what is known to be done nobody has to wait for: marks ask, and so does who would wait. Programs
+// that copy sizes to the host, as experts' dispatchers do, have waited for the device themselves a moment ago.
 //
 // Waits always point from work that is given later to work that was given earlier, so they cannot close a circle among
 // the streams of one process, nor among ranks that give their collectives in the same order.
@@ -159,7 +160,8 @@ class StreamClocks {
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
  private:
-  static constexpr std::uint32_t kQueries = 8;  // of one stream in one Poll, besides the newest event
+  static constexpr std::uint32_t kQueries = 8;       // of one stream in one Poll, besides the newest event
+  static constexpr std::uint32_t kMostUnasked = 31;  // waits in a row without a query
 
   struct Stream {
     StreamHandle handle = 0;
@@ -167,6 +169,8 @@ class StreamClocks {
     std::uint64_t met = 0;       // stamp: of the last IndexOf or Meet
     std::uint64_t recorded = 0;  // stamp: of the last event
     bool owes = false;
+    std::uint32_t in_vain = 0;  // grows with each query before a wait that found work
+    std::uint32_t unasked = 0;  // so many waits go without a query
     FenceEvents events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
     std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: Note [Debts]
@@ -176,7 +180,8 @@ class StreamClocks {
   bool WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept;
   void Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept;
   void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
-  [[nodiscard]] bool QueryAt(Stream& stream, std::uint32_t index, Lock& lock) noexcept;
+  [[nodiscard]] bool TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
+  [[nodiscard]] bool Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
   void PollStream(Stream& stream, Lock& lock) noexcept;
   void DropDone(Stream& stream, Lock& lock) noexcept;
 

@@ -126,9 +126,19 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
                                          Lock& lock) noexcept {
   if (request.stream == kNoStream) return DynamicSpace::kNone;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
+  // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
+  // and blocks do not crowd where memory happens to be.
+  bool refills = true;
   for (int tries = 0; tries < kTries; ++tries) {
+    const Bytes bytes = Bytes{request.granules} * kBlockAlignment;
+    request.refills = refills && !room.empty() && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
     std::uint32_t granule = FindMapped(request, room);
-    if (granule != DynamicSpace::kNone) return granule;
+    if (granule != DynamicSpace::kNone) {
+      if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
+      refills = AskBacking(granule, request.granules, false, lock);
+      if (!active.load(std::memory_order_relaxed)) break;
+      continue;
+    }
     request.window = room.idle;
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);

@@ -240,6 +240,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
     if (self.recorder != nullptr) self.recorder->Held(self.parts.device, held.current);
   }
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) self.OnIteration();
+  if (mark.kind == MarkKind::kFence) self.counts.Fence(mark.edge);
 }
 
 void DeviceRuntime::Impl::OnIteration() {

@@ -73,10 +73,12 @@ enum class Origin : std::uint8_t {
   kParallel,  // inside a parallel region: its threads' requests come in any order, so a plan cannot expect them
 };
 
-// Requests over 512 B from the second iteration on, all of them (also fenced and captured ones).
+// Requests over 512 B from the second iteration on, captured ones among them. Evaluations and checkpoints have no
+// slots, and are counted apart.
 struct SteadyCounts {
-  std::uint64_t requests = 0;
-  std::uint64_t hits = 0;
+  std::uint64_t requests = 0;  // outside of fences
+  std::uint64_t hits = 0;      // of these: served from their slots
+  std::uint64_t fenced = 0;    // inside of fences
 };
 
 struct RuntimeStats {

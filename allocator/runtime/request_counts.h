@@ -1,7 +1,8 @@
 // RequestCounts: what a DeviceRuntime counts of its requests beside the engine's own statistics.
 //
 // A request costs two relaxed atomic additions at most. Hit rates are about requests over 512 B ("large"): smaller ones
-// are cheap wherever they lie. Thread-safe; Iteration() comes from the thread of the loop.
+// are cheap wherever they lie. What is fenced costs one addition more. Thread-safe; Iteration() and Fence() come from
+// the thread of the loop.
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,7 @@ class RequestCounts {
   // time. `well_served`: that is so.
   void Planned(Bytes requested, MissReason reason, bool well_served) noexcept {
     if (!IsLarge(requested)) return;
+    if (reason == MissReason::kFenced || (reason != MissReason::kNone && InFence())) Bump(large_fenced_);
     const bool out_of_order =
         reason == MissReason::kUnmatched || reason == MissReason::kOccupied || reason == MissReason::kUnknownSize;
     if (reason == MissReason::kNone) {
@@ -35,7 +37,9 @@ class RequestCounts {
   // A request that no plan expects: kCapturing, which the engine never sees, or kParallel.
   void Withheld(Bytes requested, MissReason reason) noexcept {
     if (reason == MissReason::kCapturing) Bump(captured_);
-    if (IsLarge(requested)) Bump(large_not_for_plan_);
+    if (!IsLarge(requested)) return;
+    Bump(large_not_for_plan_);
+    if (InFence()) Bump(large_fenced_);
   }
   void HeapHit() noexcept { Bump(heap_hits_); }
   void UpstreamServed() noexcept { Bump(upstream_); }
@@ -45,6 +49,17 @@ class RequestCounts {
     if (iterations_.fetch_add(1, std::memory_order_relaxed) != 1) return;
     steady_from_.store(Read(large_), std::memory_order_relaxed);
     steady_from_hits_.store(Read(large_hits_), std::memory_order_relaxed);
+    steady_from_fenced_.store(Read(large_fenced_), std::memory_order_relaxed);
+  }
+
+  // A fence begins or ends; one may lie inside another, and an end may lack its begin. The engine knows of fences
+  // itself, but not of what never reaches it, and of none once it has given up.
+  void Fence(MarkEdge edge) noexcept {
+    if (edge == MarkEdge::kBegin) {
+      Bump(fences_open_);
+    } else if (InFence()) {
+      fences_open_.fetch_sub(1, std::memory_order_relaxed);
+    }
   }
 
   [[nodiscard]] std::uint64_t iterations() const noexcept { return Read(iterations_); }
@@ -61,7 +76,10 @@ class RequestCounts {
     stats->iterations = Read(iterations_);
     stats->engine.misses[static_cast<std::size_t>(MissReason::kCapturing)] += Read(captured_);
     if (stats->iterations < 2) return;
-    stats->steady = {Read(large_) - Read(steady_from_), Read(large_hits_) - Read(steady_from_hits_)};
+    // Before the number of all: other threads go on.
+    const std::uint64_t hits = Read(large_hits_) - Read(steady_from_hits_);
+    const std::uint64_t fenced = Read(large_fenced_) - Read(steady_from_fenced_);
+    stats->steady = {Read(large_) - Read(steady_from_) - fenced, hits, fenced};
   }
 
  private:
@@ -70,18 +88,22 @@ class RequestCounts {
   static bool IsLarge(Bytes requested) noexcept { return requested > 512; }
   static void Bump(Counter& counter) noexcept { counter.fetch_add(1, std::memory_order_relaxed); }
   static std::uint64_t Read(const Counter& counter) noexcept { return counter.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool InFence() const noexcept { return Read(fences_open_) > 0; }
 
   // Touched by every hit; the rest only by misses and marks.
   alignas(64) Counter small_{0};
   Counter large_{0};
   Counter large_hits_{0};
   alignas(64) Counter large_not_for_plan_{0};
+  Counter large_fenced_{0};
   Counter upstream_{0};
   Counter heap_hits_{0};
   Counter captured_{0};
   Counter iterations_{0};
   Counter steady_from_{0};
   Counter steady_from_hits_{0};
+  Counter steady_from_fenced_{0};
+  Counter fences_open_{0};
 };
 
 }  // namespace stalloc

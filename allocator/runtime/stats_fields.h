@@ -33,6 +33,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->BeginObject("steady");
   json->Field("requests", stats.steady.requests);
   json->Field("hits", stats.steady.hits);
+  json->Field("fenced", stats.steady.fenced);
   json->EndObject();
   json->Field("gave_up", stats.gave_up);
   json->Field("live_bytes", stats.live_bytes);

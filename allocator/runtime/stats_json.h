@@ -11,7 +11,8 @@
 //   misses {reason: n}        every reason, also with 0
 //   unknown_frees, iterations, gave_up
 //   stream_events, stream_waits    by which the arena's bytes passed between streams
-//   steady {requests, hits}   requests over 512 B from the second iteration on
+//   steady                    of requests over 512 B from the second iteration on: requests outside of fences, hits of
+//                             these (from their slots), fenced (evaluations and checkpoints, which have no slots)
 //   live_bytes, arena_live_bytes, heap_bytes, upstream_reserved_bytes    now
 //   peak_live_bytes           of arena, heap and upstream together, every block rounded up to 512 B
 //   arena_bytes               mapped at most

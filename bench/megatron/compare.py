@@ -9,8 +9,8 @@ native-again (are native's own losses the same twice?). DIR gets a log per mode,
 and results.json, which is written anew after each mode. E is peak live bytes / peak held bytes per rank; live bytes are
 those that stalloc counts, in the Alloc run or else in the trace. Losses are compared as Megatron prints them, weights
 bit by bit. Step times are medians of the iterations that follow neither an evaluation nor a checkpoint. `in slots`: %
-of all requests that got the slots planned for them; those of evaluations and checkpoints, which have none, are among
-all, so that `-- --eval-iters 0` without --save-at says what of the training is served from its plan.
+of the training's requests over 512 B, from the second iteration on, that got the slots planned for them; `fenced`:
+how many evaluations and checkpoints had besides, which have no slots.
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ def quiet_step_ms(result: Result) -> float | None:
 def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
     """One a mode and rank; ratios and equality are against native, of a resumed run against native's, too, if any.
 
-    `share_in_slots`: of all requests over 512 B from the second iteration on, those that got their planned slots.
-    Evaluations and checkpoints have none: what they ask for lies in the room that slots leave, and counts here as well.
+    `share_in_slots`: of the requests over 512 B of training, from the second iteration on, those that got their planned
+    slots. Evaluations and checkpoints have none: what they ask for lies in the room that slots leave, and is counted in
+    `fenced_requests`.
     """
     rows = []
     for mode, result in results.items():
@@ -59,6 +60,7 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
             row["step_ratio"] = step / base if step and base else None
             if ours:
                 row["share_in_slots"] = ours["steady"]["hits"] / max(ours["steady"]["requests"], 1)
+                row["fenced_requests"] = ours["steady"]["fenced"]
             if native and mode not in ("trace", "native-resumed") and rank < len(native["ranks"]):
                 row["weights_equal"] = figures["weights_sha256"] == native["ranks"][rank]["weights_sha256"]
             row["losses_equal"] = _same_losses(result, native) if native and mode != "native-resumed" else None
@@ -67,7 +69,7 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
 
 
 def table(results: dict[str, Result]) -> str:
-    names = f"{'live GiB':>10}{'held GiB':>10}{'E %':>9}{'step ms':>10}{'x native':>10}{'in slots':>9}"
+    names = f"{'live GiB':>10}{'held GiB':>10}{'E %':>9}{'step ms':>10}{'x native':>10}{'in slots':>9}{'fenced':>8}"
     lines = [f"{'mode':15}{'rank':>5}{names}  equal to native's"]
     lines += [_line(row) for row in rows_of(results)]
     for mode, result in results.items():
@@ -110,5 +112,5 @@ def _line(row: dict[str, Any]) -> str:
     return (
         f"{row['mode']:15}{row['rank']:5}{cell('live_bytes', 1 / GIB, 10, 3)}{cell('held_bytes', 1 / GIB, 10, 3)}"
         f"{cell('efficiency', 100, 9, 2)}{cell('step_ms', 1, 10, 1)}{cell('step_ratio', 1, 10, 4)}"
-        f"{cell('share_in_slots', 100, 9, 3)}  {equal}"
+        f"{cell('share_in_slots', 100, 9, 3)}{cell('fenced_requests', 1, 8, 0)}  {equal}"
     )

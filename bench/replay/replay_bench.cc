@@ -38,6 +38,8 @@ ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so th
 ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
+ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
+ABSL_FLAG(std::uint64_t, empty_cache, 0, "Caches are emptied before every so many-th served iteration; 0: never.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
 ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
@@ -92,6 +94,8 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
   options.dynamic = absl::GetFlag(FLAGS_dynamic);
+  options.lag = absl::GetFlag(FLAGS_lag);
+  options.empties = absl::GetFlag(FLAGS_empty_cache);
   options.times = absl::GetFlag(FLAGS_times);
   return options;
 }
@@ -209,8 +213,8 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve", "orders", "cut_tail", "edit", "scale", "marks", "dynamic", "times", "growth", "floors",
-       "floor", "root", "time_limit", "threads", "seed", "json", "markdown"}};
+      {"plan_from", "serve",  "orders", "cut_tail", "edit", "scale",      "marks",   "dynamic", "lag",  "empty_cache",
+       "times",     "growth", "floors", "floor",    "root", "time_limit", "threads", "seed",    "json", "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

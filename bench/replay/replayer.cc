@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/driver/host_driver.h"
-#include "allocator/engine/instant_fence.h"
 #include "allocator/runtime/device_runtime.h"
 #include "bench/replay/expandable_upstream.h"
+#include "bench/replay/lagging_device.h"
 #include "bench/replay/live_ranges.h"
 
 namespace stalloc::bench {
@@ -22,22 +22,25 @@ constexpr Bytes kDeviceBytes = Bytes{512} << 30;
 // A device with a runtime on it, and the run's blocks there.
 class Bed {
  public:
-  static absl::StatusOr<std::unique_ptr<Bed>> Make(const ComposedRun& run, const DevicePlan& plan, bool dynamic) {
+  static absl::StatusOr<std::unique_ptr<Bed>> Make(const ComposedRun& run, const DevicePlan& plan,
+                                                   const Serving& serving) {
     std::unique_ptr<Bed> bed(new Bed(run));
     bed->driver_ = HostDriver::Create({.capacity = kDeviceBytes});
     if (bed->driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
+    bed->device_ = std::make_unique<LaggingDevice>(*bed->driver_, serving.lag);
     bed->runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = run.device,
                                                                          .upstream = &bed->upstream_,
-                                                                         .driver = bed->driver_.get(),
-                                                                         .fence = &bed->fence_,
+                                                                         .driver = bed->device_.get(),
+                                                                         .fence = bed->device_.get(),
                                                                          .plan = &plan,
-                                                                         .dynamic = dynamic});
+                                                                         .dynamic = serving.dynamic});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
     return bed;
   }
 
   void Allocate(std::uint32_t block) {
     const Block& asked = run_.blocks[block];
+    device_->Advance();
     pointers_[block] = runtime_->Allocate(asked.requested, handles_[asked.stream], OriginOf(asked));
   }
   void Free(std::uint32_t block) { runtime_->Free(pointers_[block]); }
@@ -75,8 +78,8 @@ class Bed {
 
   const ComposedRun& run_;
   ExpandableUpstream upstream_;
-  InstantFence fence_;
   std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<LaggingDevice> device_;
   std::unique_ptr<DeviceRuntime> runtime_;  // after what it uses: destroyed first
   std::vector<void*> pointers_;             // by block
   std::vector<StreamHandle> handles_;       // by the stream's ordinal, which counts through all devices
@@ -84,8 +87,8 @@ class Bed {
 
 class Replayer {
  public:
-  Replayer(const ComposedRun& run, Bed& bed, std::size_t first_served)
-      : run_(run), bed_(bed), first_served_(first_served) {
+  Replayer(const ComposedRun& run, Bed& bed, const Serving& serving)
+      : run_(run), bed_(bed), first_served_(serving.first), empties_(serving.empties) {
     result_.served_by.resize(run.blocks.size());
   }
 
@@ -94,6 +97,8 @@ class Replayer {
     if (absl::Status status = TakeSteps(0, run_.begin[first_served_], false); !status.ok()) return status;
     before_ = bed_.runtime().Stats();
     for (std::size_t i = first_served_; i < run_.begin.size(); ++i) {
+      const std::size_t served = i - first_served_;
+      if (empties_ > 0 && served > 0 && served % empties_ == 0) (void)bed_.runtime().EmptyCache();
       if (absl::Status status = TakeSteps(run_.begin[i], run_.end(i), true); !status.ok()) return status;
       // Neither arena nor upstream gives anything back, so that the peak so far is that of the iteration.
       result_.iterations.push_back({PeakLiveBytes(run_, run_.begin[i], run_.end(i)), result_.peak_held_bytes});
@@ -163,6 +168,8 @@ class Replayer {
     }
     result_.moves = stats.lent.times_moved - before_.lent.times_moved;
     result_.moved_bytes = stats.lent.moved_bytes - before_.lent.moved_bytes;
+    result_.stream_events = stats.engine.stream_events - before_.engine.stream_events;
+    result_.stream_waits = stats.engine.stream_waits - before_.engine.stream_waits;
     result_.peak_live_bytes = PeakLiveBytes(run_, 0, run_.steps.size());
     result_.arena_bytes = bed_.arena_bytes();
     result_.upstream_bytes = bed_.upstream_bytes();
@@ -180,6 +187,7 @@ class Replayer {
   const ComposedRun& run_;
   Bed& bed_;
   const std::size_t first_served_;
+  const std::size_t empties_;
   LiveRanges live_;
   Replayed result_;
   RuntimeStats before_;  // as the served iteration begins
@@ -231,8 +239,8 @@ const char* ServedByName(ServedBy kind) {
 }
 
 absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan, const Serving& serving) {
-  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving.dynamic);
-  return bed.ok() ? Replayer(run, **bed, serving.first).Replay() : bed.status();
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving);
+  return bed.ok() ? Replayer(run, **bed, serving).Replay() : bed.status();
 }
 
 std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first) {
@@ -258,7 +266,7 @@ std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t f
 absl::StatusOr<std::array<PairTimes, kServedKinds>> TimeRun(const ComposedRun& run, const DevicePlan& plan,
                                                             const Serving& serving,
                                                             const std::vector<ServedBy>& served_by) {
-  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving.dynamic);
+  const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving);
   if (!bed.ok()) return bed.status();
   const double clock = ClockNanoseconds();
   std::vector<double> allocate_ns(run.blocks.size(), -1);  // -1: not of a served iteration

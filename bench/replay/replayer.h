@@ -46,6 +46,8 @@ struct Replayed {
   std::vector<Growth> growths{};
   std::uint64_t moves = 0;  // requests that idle chunks of the arena were moved for
   Bytes moved_bytes = 0;    // of those chunks
+  std::uint64_t stream_events = 0;
+  std::uint64_t stream_waits = 0;  // of one stream for another
   std::array<std::uint64_t, kServedKinds> requests{};
   std::array<Bytes, kServedKinds> bytes{};  // sums of rounded sizes
   std::array<std::uint64_t, kMissReasons> misses{};
@@ -61,8 +63,10 @@ struct Replayed {
 };
 
 struct Serving {
-  std::size_t first = 0;  // the run's iterations from here on are those that are served
-  bool dynamic = true;    // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
+  std::size_t first = 0;    // the run's iterations from here on are those that are served
+  bool dynamic = true;      // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
+  std::uint64_t lag = 0;    // of the device, in requests (lagging_device.h)
+  std::size_t empties = 0;  // before every so many-th served iteration caches are emptied; 0: never
 };
 
 // Internal: a block overlaps a live one, the runtime counts

@@ -98,6 +98,7 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   json.Key("arena_bytes").Value(replayed.arena_bytes).Key("upstream_bytes").Value(replayed.upstream_bytes);
   json.Key("growth_steps").Value(replayed.growths.size()).Key("growth_bytes").Value(replayed.growth_bytes());
   json.Key("moves").Value(replayed.moves).Key("moved_bytes").Value(replayed.moved_bytes);
+  json.Key("stream_events").Value(replayed.stream_events).Key("stream_waits").Value(replayed.stream_waits);
   json.Key("gave_up").Value(replayed.gave_up).Key("served_by").BeginObject();
   for (std::size_t kind = 0; kind < kServedKinds; ++kind) WriteKind(experiment, kind, json);
   json.EndObject().Key("misses").BeginObject();
@@ -140,7 +141,8 @@ std::string ExperimentText(const Experiment& experiment) {
       RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
       "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",
       absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes()) / kMiB),
-      "  idle chunks moved: ", replayed.moves, " times, ", GiB(replayed.moved_bytes), " GiB\n");
+      "  idle chunks moved: ", replayed.moves, " times, ", GiB(replayed.moved_bytes),
+      " GiB; streams waited for each other: ", replayed.stream_waits, " times, ", replayed.stream_events, " events\n");
 }
 
 std::string IterationText(const Experiment& experiment) {

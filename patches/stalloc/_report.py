@@ -70,6 +70,16 @@ def torch_report() -> Callable[[int], None]:
     return report
 
 
+def planned(device: dict[str, Any]) -> str:
+    """What a device's plan served, of requests over 512 B from the second iteration on; fenced ones (evaluations,
+    checkpoints) have no slots, and are apart. Before that iteration: of all requests."""
+    steady = device.get("steady", {})
+    if not steady.get("requests"):
+        return f"{device.get('planned_hits', 0)} of {device.get('requests', 0)} requests"
+    fenced = steady.get("fenced", 0)
+    return f"{steady['hits']} of {steady['requests']} steady requests" + (f", and {fenced} fenced" if fenced else "")
+
+
 def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     """Modes Trace and Alloc, where the log level asks for it: the line from our own ledger, with the plan's hits."""
 
@@ -78,10 +88,9 @@ def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     def report(iteration: int) -> None:
         for device in stats().get("devices", []):
             live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
-            hits, requests = device.get("planned_hits", 0), device.get("requests", 0)
             _log.line(
                 f"iteration {iteration}{place}: peak live {_size(live)}, peak held {_size(held)}, "
-                f"utilisation {_percent(live, held)}, planned {hits} of {requests} requests"
+                f"utilisation {_percent(live, held)}, planned {planned(device)}"
             )
 
     return report

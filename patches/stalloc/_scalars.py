@@ -45,6 +45,9 @@ def of_stats(stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 yield prefix + name, float(device[key])
         if "efficiency" in device:
             yield prefix + "peak live of peak held", float(device["efficiency"])
+        steady = device.get("steady", {})
+        if steady.get("requests"):  # outside of fences, from the second iteration on
+            yield prefix + "planned of steady requests", steady["hits"] / steady["requests"]
 
 
 def of_torch(torch: Any) -> Iterator[tuple[str, float]]:

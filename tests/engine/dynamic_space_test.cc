@@ -224,6 +224,59 @@ TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) 
   EXPECT_EQ(Place(2 * kMiB), 6);
 }
 
+// Maps again what was withdrawn, as long as there is something to spare.
+class Refill final : public ArenaBacking {
+ public:
+  explicit Refill(PlanEngine& engine) : engine_(engine) { engine.SetBacking(this); }
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool may_grow) noexcept override {
+    EXPECT_FALSE(may_grow);
+    ++asked;
+    if (full) return false;
+    engine_.Restore(offset, bytes);
+    return true;
+  }
+  [[nodiscard]] Bytes Spare() const noexcept override { return spare; }
+
+  Bytes spare = 0;
+  bool full = false;
+  int asked = 0;
+
+ private:
+  PlanEngine& engine_;
+};
+
+// The tightest room for the second request is [0, 2), which was withdrawn; [10, 16) is mapped.
+TEST_F(DynamicSpaceTest, WhatCanBeMappedWithoutHoldingMoreThanBeforeIsRoomLikeAnyOther) {
+  const DevicePlan plan = PlanOf({{6 * kMiB, 10 * kMiB, 1}, {2 * kMiB, kNoPlace, 2}, {8 * kMiB, 2 * kMiB, 1}});
+  struct Case {
+    Bytes spare;
+    bool full;
+    std::int64_t place;
+    int asked;
+  };
+  for (const Case& each : {Case{kMiB, false, 10, 0}, Case{2 * kMiB, false, 0, 1}, Case{2 * kMiB, true, 10, 1}}) {
+    Start(plan);
+    Refill refill(*engine_);
+    refill.spare = each.spare;
+    refill.full = each.full;
+    ASSERT_TRUE(engine_->Withdraw(0, 2 * kMiB));
+    ASSERT_EQ(Place(6 * kMiB), 10);
+    Free(10);
+    EXPECT_EQ(Place(2 * kMiB), each.place);
+    EXPECT_EQ(refill.asked, each.asked);
+  }
+}
+
+TEST_F(DynamicSpaceTest, WhatIsFencedTakesMappedRoomFirstWhateverThereIsToSpare) {
+  Start(PlanOf({{8 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}));
+  Refill refill(*engine_);
+  refill.spare = 4 * kMiB;
+  ASSERT_TRUE(engine_->Withdraw(4 * kMiB, 4 * kMiB));
+  engine_->OnMark(Fence(MarkEdge::kBegin));
+  EXPECT_EQ(Place(2 * kMiB), 2);
+  EXPECT_EQ(refill.asked, 0);
+}
+
 // Lent slots
 // ------------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class FakeFence : public StreamFence {
   }
   bool Done(Event event) noexcept override {
     const std::lock_guard lock(mutex_);
+    ++queries_;
     EXPECT_TRUE(outstanding_.contains(event)) << "event " << event << " is not outstanding";
     return finished_.contains(outstanding_[event]);
   }
@@ -56,6 +57,7 @@ class FakeFence : public StreamFence {
   void SetCapturing(bool capturing) { capturing_ = capturing; }
   [[nodiscard]] std::size_t outstanding() const { return outstanding_.size(); }
   [[nodiscard]] int records() const { return records_; }
+  [[nodiscard]] int queries() const { return queries_; }
   // Since the last call: (who waited, for whom).
   [[nodiscard]] Waits TakeWaits() { return std::exchange(waits_, {}); }
 
@@ -63,6 +65,7 @@ class FakeFence : public StreamFence {
   std::mutex mutex_;
   bool capturing_ = false;
   int records_ = 0;
+  int queries_ = 0;
   Event last_ = 0;
   std::map<Event, StreamHandle> outstanding_;
   std::set<StreamHandle> finished_;
@@ -147,6 +150,38 @@ TEST_F(StreamFenceTest, AMarkLetsGoOfWhatIsDone) {
   EXPECT_EQ(fence_.outstanding(), 0u);
   EXPECT_EQ(Allocate(), block);
   EXPECT_TRUE(fence_.TakeWaits().empty()) << "nobody waits for what is done";
+}
+
+TEST_F(StreamFenceTest, WhatIsDoneWithoutAMarkIsNotWaitedForEither) {
+  void* block = Allocate();
+  engine_.RecordStream(block, 11);
+  engine_.Free(block);
+  fence_.Finish(11);
+  EXPECT_EQ(Allocate(), block);
+  EXPECT_TRUE(fence_.TakeWaits().empty());
+  EXPECT_EQ(fence_.queries(), 1);
+}
+
+TEST_F(StreamFenceTest, AStreamThatWorksOnIsAskedLessAndLess) {
+  int round = 0;
+  const auto go_round = [&](int times) {
+    for (int i = 0; i < times; ++i, ++round) {
+      if (round % 10 == 0) engine_.OnMark(MarkOf(MarkKind::kIteration));
+      void* block = Allocate();
+      ASSERT_NE(block, nullptr);
+      engine_.RecordStream(block, 11);
+      engine_.Free(block);
+    }
+  };
+  go_round(200);
+  EXPECT_EQ(fence_.TakeWaits().size(), 199u);
+  const int of_marks = 2 * 200 / 10;
+  EXPECT_LE(fence_.queries(), of_marks + 12);
+  fence_.Finish(11);
+  go_round(40);
+  EXPECT_LE(fence_.TakeWaits().size(), 32u);
+  go_round(40);
+  EXPECT_TRUE(fence_.TakeWaits().empty()) << "it is asked each time again";
 }
 
 TEST_F(StreamFenceTest, ABlockFreedOnAnotherStreamIsKeptFromThirdOnesUntilThen) {

@@ -62,6 +62,7 @@ class Compared:
             assert ours["planned_hits"] > 1000
             assert misses <= (1 - least) * ours["planned_hits"], ours["misses"]
             assert (ours["gave_up"], ours["degraded"]) == (False, None)
+            assert ours["steady"]["hits"] >= least * ours["steady"]["requests"] > 500
 
 
 def call(python: str, build: Path, program: str, directory: Path, *arguments: str) -> str:
@@ -103,6 +104,7 @@ def test_a_dense_model_trains_from_its_plan(python: str, build: Path, tmp_path: 
     )  # fmt: skip
     compared.expect_the_same_training(1, "alloc")
     compared.expect_served_from_the_plan(0.99)
+    assert compared.results["alloc"]["ranks"][0]["stalloc"]["steady"]["fenced"] > 100
     evaluations = compared.results["alloc"]["evaluations"]
     assert len(evaluations) == 4  # at iterations 3 and 6, and both sets at the end
     model = parse([], 1, 0, read_settled(tmp_path / "plan" / "trace" / "rank00000.trace") or {})

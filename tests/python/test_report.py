@@ -55,6 +55,20 @@ def test_the_allocators_line_names_its_hits(
     )
 
 
+def test_the_hits_are_the_trainings_and_what_is_fenced_stands_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
+    device: dict[str, Any] = {
+        "planned_hits": 90,
+        "requests": 500,
+        "steady": {"requests": 70, "hits": 70, "fenced": 400},
+    }
+    _report.stats_report(lambda: {"devices": [device]})(4)
+    assert capsys.readouterr().err.endswith(", planned 70 of 70 steady requests, and 400 fenced\n")
+    device["steady"]["fenced"] = 0
+    assert _report.planned(device) == "70 of 70 steady requests"
+    device["steady"]["requests"] = 0  # the second iteration has not begun
+    assert _report.planned(device) == "90 of 500 requests"
+
+
 def test_the_line_has_the_rank_s_place_in_the_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,13 @@ def test_devices_are_told_apart() -> None:
     assert dict(_scalars.of_stats(stats)) == {"stalloc/device -1/live GiB": 0.5, "stalloc/device 1/live GiB": 1.0}
 
 
+def test_the_share_of_planned_requests_is_the_trainings() -> None:
+    device = {"planned_hits": 90, "requests": 500, "steady": {"requests": 80, "hits": 60, "fenced": 400}}
+    assert dict(_scalars.of_stats({"devices": [device]}))["stalloc/planned of steady requests"] == 0.75
+    device["steady"] = {"requests": 0, "hits": 0, "fenced": 0}
+    assert "stalloc/planned of steady requests" not in dict(_scalars.of_stats({"devices": [device]}))
+
+
 def test_torch_s_own_figures() -> None:
     stats = {
         f"{kind}_bytes.all.{when}": size << 30

@@ -87,7 +87,49 @@ TEST_F(AllocTest, FencedCapturedAndDeliberatelyUnplannedRequestsDoNotCountAgains
   EXPECT_FALSE(stats.gave_up);
   EXPECT_EQ(stats.planned_hits, 120u);
   EXPECT_EQ(Misses(stats, MissReason::kFenced), 1800u);
+  EXPECT_EQ(stats.steady.fenced, 1500u);  // five iterations
+  EXPECT_EQ(stats.steady.requests, 5u * (60 + 300));
+  EXPECT_EQ(stats.steady.hits, 100u);
   EXPECT_EQ(log_.text(), "");
+}
+
+TEST_F(AllocTest, WhatIsFencedIsNoMissOfTheTrainingWhoeverServesIt) {
+  Start(PlanBuilder().Each(100 * kKiB).Build());
+  for (int i = 0; i < 3; ++i) {
+    Iteration();
+    Churn(1, 100 * kKiB);
+    for (int nested = 0; nested < 2; ++nested) {
+      runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kBegin, .name = "eval"});
+    }
+    runtime_->Free(runtime_->Allocate(50 * kKiB, 0, Origin::kParallel));
+    runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+    runtime_->Free(runtime_->Allocate(60 * kKiB, 0, Origin::kCaptured));
+    Churn(1, 100 * kKiB);  // of a size that has a slot
+    runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+    runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "an end without a begin"});
+  }
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.steady.requests, 2u);
+  EXPECT_EQ(stats.steady.hits, 2u);
+  EXPECT_EQ(stats.steady.fenced, 6u);
+}
+
+TEST_F(AllocTest, FencesAreKnownAfterThePlanWasGivenUp) {
+  PlanBuilder plan;
+  for (int i = 0; i < 20; ++i) plan.Each(100 * kKiB);
+  Start(plan.Build());
+  Iteration();
+  for (int i = 0; i < 6; ++i) {
+    Churn(20, 33 * kKiB);
+    runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kBegin, .name = "eval"});
+    Churn(7, 77 * kKiB);
+    runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+    Iteration();
+  }
+  const RuntimeStats stats = runtime_->Stats();
+  ASSERT_TRUE(stats.gave_up);
+  EXPECT_EQ(stats.steady.requests, 100u);
+  EXPECT_EQ(stats.steady.fenced, 35u);
 }
 
 TEST_F(AllocTest, AnIterationInsideAFenceIsNone) {

@@ -134,10 +134,11 @@ TEST_F(SessionTest, APlanIsServedAndTheSummaryAddsUp) {
                                   "\"world_size\": 1, "));
   EXPECT_THAT(summary, AllOf(HasSubstr("\"requests\": 9, \"planned_hits\": 6, \"dynamic_hits\": 3, \"heap_hits\": 0, "
                                        "\"upstream\": 0, \"misses\": {\"unplanned\": 0, \"unknown_size\": 0, "),
-                             HasSubstr("\"steady\": {\"requests\": 6, \"hits\": 4}"), HasSubstr("\"iterations\": 3"),
-                             HasSubstr("\"peak_live_bytes\": 204800"), HasSubstr("\"arena_bytes\": 327680"),
-                             HasSubstr("\"upstream_reserved_peak_bytes\": 0"), HasSubstr("\"held_peak_bytes\": 327680"),
-                             HasSubstr("\"efficiency\": 0.625"), HasSubstr("\"devices\": [{\"device\": -1, ")));
+                             HasSubstr("\"steady\": {\"requests\": 6, \"hits\": 4, \"fenced\": 0}"),
+                             HasSubstr("\"iterations\": 3"), HasSubstr("\"peak_live_bytes\": 204800"),
+                             HasSubstr("\"arena_bytes\": 327680"), HasSubstr("\"upstream_reserved_peak_bytes\": 0"),
+                             HasSubstr("\"held_peak_bytes\": 327680"), HasSubstr("\"efficiency\": 0.625"),
+                             HasSubstr("\"devices\": [{\"device\": -1, ")));
 }
 
 TEST_F(SessionTest, TheTopFiguresAreThoseOfTheDeviceWithMostRequestsWhicheverCameFirst) {

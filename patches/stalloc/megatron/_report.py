@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stalloc import _log, _session
+from stalloc import _log, _report, _session
 from stalloc._patching import Function, argument
 
 _MEGABYTE = 1024.0 * 1024.0
@@ -50,8 +50,7 @@ def _line(name: str, device: dict[str, Any]) -> str:
         "max held": device.get("held_peak_bytes", 0),
     }
     sizes = "".join(f" | {what}: {count / _MEGABYTE:.2f}" for what, count in figures.items())
-    planned = f"planned: {device.get('planned_hits', 0)} of {device.get('requests', 0)} requests"
-    return f"[Rank {_log.rank()}] {name} stalloc memory (MB){sizes} | {planned}"
+    return f"[Rank {_log.rank()}] {name} stalloc memory (MB){sizes} | planned: {_report.planned(device)}"
 
 
 def _is_first_replica(group: Any) -> bool:

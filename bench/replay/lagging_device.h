@@ -1,0 +1,70 @@
+// LaggingDevice: a device that is behind its host by so many requests, as one that computes is: an event is done when
+// so many requests have come since it was recorded, or when somebody has waited for the device. With a lag of 0 all is
+// done at once.
+//
+// A driver in front of another one, and the fence of its streams. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "allocator/driver/vmm_driver.h"
+#include "allocator/engine/stream_fence.h"
+
+namespace stalloc::bench {
+
+class LaggingDevice final : public VmmDriver, public StreamFence {
+ public:
+  // `driver` outlives this.
+  LaggingDevice(VmmDriver& driver, std::uint64_t lag) : driver_(driver), lag_(lag) {}
+
+  // The host comes to another request.
+  void Advance() {
+    ++now_;
+    for (; !recorded_.empty() && recorded_.front() + lag_ <= now_; recorded_.pop_front()) ++done_;
+  }
+
+  Event Record(StreamHandle /*stream*/) noexcept override {
+    recorded_.push_back(now_);
+    if (lag_ == 0) CatchUp();
+    return ++last_;
+  }
+  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
+  bool Done(Event event) noexcept override { return event <= done_; }
+  void Recycle(Event /*event*/) noexcept override {}
+
+  DriverStatus Synchronize() noexcept override {
+    CatchUp();
+    return driver_.Synchronize();
+  }
+  [[nodiscard]] Bytes Granularity() const noexcept override { return driver_.Granularity(); }
+  [[nodiscard]] const char* Name() const noexcept override { return driver_.Name(); }
+  DriverStatus Reserve(Bytes bytes, Address* address) noexcept override { return driver_.Reserve(bytes, address); }
+  DriverStatus ReleaseReservation(Address address, Bytes bytes) noexcept override {
+    return driver_.ReleaseReservation(address, bytes);
+  }
+  DriverStatus Create(Bytes bytes, PhysicalHandle* handle) noexcept override { return driver_.Create(bytes, handle); }
+  DriverStatus Release(PhysicalHandle handle) noexcept override { return driver_.Release(handle); }
+  DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override {
+    return driver_.Map(address, bytes, handle);
+  }
+  DriverStatus Unmap(Address address, Bytes bytes) noexcept override { return driver_.Unmap(address, bytes); }
+  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override { return driver_.SetAccess(address, bytes); }
+  DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
+
+ private:
+  void CatchUp() noexcept {
+    done_ += recorded_.size();
+    recorded_.clear();
+  }
+
+  VmmDriver& driver_;
+  const std::uint64_t lag_;
+  std::uint64_t now_ = 0;               // requests so far
+  std::deque<std::uint64_t> recorded_;  // when, of events that are not done; in order
+  Event last_ = 0;
+  Event done_ = 0;  // the last one
+};
+
+}  // namespace stalloc::bench
