@@ -1,7 +1,7 @@
 """What the Python tests share: the fake library and torch, the real build.
 
 The real build is $STALLOC_BUILD_DIR, else build/release; tests that need it are skipped where neither has the adapter.
-Test modules import from processes.py, never from here: other directories have a conftest of their own.
+Test modules import from processes.py and its like, never from here: other directories have a conftest of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from megatron_scripts import Megatron
 from processes import HERE, ROOT, FakeProcess, Training
 
 # A process under the fakes ------------------------------------------------------------------------------------------
@@ -34,6 +35,11 @@ def fake_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fake(fake_libraries: Path, tmp_path: Path) -> FakeProcess:
     return FakeProcess(fake_libraries, tmp_path)
+
+
+@pytest.fixture
+def megatron(fake: FakeProcess) -> Megatron:
+    return Megatron(fake)
 
 
 # The real thing -----------------------------------------------------------------------------------------------------
