@@ -15,6 +15,7 @@ import pytest
 
 from megatron_scripts import Megatron
 from processes import HERE, ROOT, FakeProcess, Training
+from synthetic_runs import synthesize
 
 # A process under the fakes ------------------------------------------------------------------------------------------
 
@@ -71,3 +72,10 @@ def planned(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
     training.run("Trace", "--iterations", "4")
     training.plan()
     return training
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
+    """A synthetic one: three iterations of three micro-batches, four layers."""
+    shape = ("--layers=4", "--stages=1", "--micro-batches=3", "--iterations=3", "--state=full")
+    return synthesize(tmp_path_factory.mktemp("synthetic"), build, *shape)

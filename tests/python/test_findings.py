@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from exports import STACKED, trace_of_text
 from processes import PACKAGE
 from stalloc import cli
 from stalloc.report import findings
@@ -45,9 +46,7 @@ class Writer:
         self.lines.append(f"m {kind} {edge} {which} 0 {index} {next(self.times)} {name}".rstrip())
 
     def trace(self, path: Path, build: Path) -> Path:
-        command = [str(build / "stalloc-planner"), "import", "-", f"--output={path}"]
-        subprocess.run(command, input="\n".join(self.lines) + "\n", text=True, check=True, capture_output=True)
-        return path
+        return trace_of_text(build, "\n".join(self.lines) + "\n", path)
 
 
 def run(build: Path, path: Path, *, leak: int = 0, activation: int = 4 * MIB, iterations: int = 7) -> Path:
@@ -340,6 +339,23 @@ def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
     same = answer(capsys, "diff", before, before)
     assert same["blocks"] == []
     assert all(row["change"] == 0 for row in same["by_class"])
+
+
+def test_two_runs_differ_by_call_site(build: Path, tmp_path: Path, capsys: Any) -> None:
+    more = STACKED.replace("a 2 512 0 0 4000000", "a 2 512 0 0 4000000 1\na 3 1024 0 0 4500000 2")
+    traces = [
+        str(trace_of_text(build, text, tmp_path / f"{name}.trace"))
+        for name, text in (("one", STACKED), ("other", more))
+    ]
+    assert cli.main(["diff", *traces, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["by_call_site"]
+    assert {row["name"]: row["change"] for row in found} == {
+        "a model.py:30 Block.forward": 1024,
+        "a model.py:7 <module>": 512,
+        "from no known place": -512,
+    }
+    assert cli.main(["diff", *traces]) == 0
+    assert "call site, at the peak" in capsys.readouterr().out
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) -> None:
