@@ -43,6 +43,10 @@ def test_a_database_has_every_block_and_the_peak(trace: Path, tmp_path: Path) ->
     assert asked(file, by_phase) == asked(file, "SELECT phase, sum(bytes * count) FROM peak GROUP BY 1 ORDER BY 1")
     freed = f"SELECT coalesce(b.freed_in, ''), sum(rounded) {AT_THE_PEAK} GROUP BY 1 ORDER BY 1"
     assert asked(file, freed) == asked(file, "SELECT freed_in, sum(bytes * count) FROM peak GROUP BY 1 ORDER BY 1")
+    by_class = f"SELECT b.class, b.layer, b.tensor, sum(rounded) {AT_THE_PEAK} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    of_peak = "SELECT class, layer, tensor, sum(bytes * count) FROM peak GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    assert asked(file, by_class) == asked(file, of_peak)
+    assert len(asked(file, by_class)) > 3
     iterations = "SELECT number FROM marks WHERE kind = 'iteration' AND edge = 'begin' ORDER BY event"
     assert asked(file, iterations) == [(0,), (1,), (2,)]
     assert asked(file, "SELECT max(peak_live) FROM phases") == [(live,)]
@@ -80,3 +84,18 @@ def test_csv_is_an_instance_for_pack(trace: Path, tmp_path: Path, build: Path) -
         [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
     )
     assert result["lower_bound"] == json.loads(report.stdout)["rank"]["devices"][0]["peak"]["live_bytes"]
+
+
+def test_a_directory_is_exported_by_rank(build: Path, tmp_path: Path, capsys: Any) -> None:
+    for rank, size in ((0, 512), (3, 1024)):
+        trace_of_text(build, f"stalloc-events 1\n= rank {rank}\na 0 {size} -1 0 1\n", _trace_file(tmp_path, rank))
+    for options, told in (((), "0,1,2,512"), (("--rank=3",), "0,1,2,1024")):
+        assert cli.main(["export", str(tmp_path), "-f", "csv", "-o", str(tmp_path / "out.csv"), *options]) == 0
+        assert (tmp_path / "out.csv").read_text().splitlines()[1:] == [told]
+    assert cli.main(["export", str(tmp_path), "-f", "csv", "-o", str(tmp_path / "out.csv"), "--rank=1"]) == 1
+    assert "has no rank 1; traced: 0, 3" in capsys.readouterr().err
+
+
+def _trace_file(directory: Path, rank: int) -> Path:
+    (directory / "trace").mkdir(exist_ok=True)
+    return directory / "trace" / f"rank{rank:05d}.trace"

@@ -7,11 +7,13 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import memory_snapshot_format
 from exports import STACKED, exported, trace_of_text
 from lifetimes import lifetimes
 from stalloc import cli
@@ -87,6 +89,79 @@ def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> 
     file.write_bytes(pickle.dumps(snapshot))
     assert cli.main(["import", str(file), "-o", str(tmp_path / "again")]) == 0
     assert report(tmp_path / "again" / "trace" / "rank00000.trace") == told
+
+
+def test_pytorch_s_page_can_read_what_is_exported(trace: Path, build: Path, tmp_path: Path) -> None:
+    assert memory_snapshot_format.check(exported(trace, "snapshot", tmp_path).read_bytes())["segments"]
+    stacked = trace_of_text(build, STACKED, tmp_path / "stacked.trace")
+    memory_snapshot_format.check(exported(stacked, "snapshot", tmp_path).read_bytes())
+
+
+def _leave_a_gap(snapshot: Any) -> None:
+    del snapshot["segments"][0]["blocks"][1]
+
+
+def _forget_unknown(snapshot: Any) -> None:
+    for entry in snapshot["device_traces"][0]:
+        if entry.get("category") == "unknown":
+            del entry["category"]
+
+
+def _allocate_outside(snapshot: Any) -> None:
+    first = snapshot["device_traces"][0][1]
+    end = snapshot["segments"][0]["address"] + snapshot["segments"][0]["total_size"]
+    pair = [first | {"action": action, "addr": end} for action in ("alloc", "free_requested", "free_completed")]
+    snapshot["device_traces"][0][1:1] = pair
+
+
+def _free_twice(snapshot: Any) -> None:
+    history = snapshot["device_traces"][0]
+    at = next(at for at, entry in enumerate(history) if entry["action"] == "free_completed")
+    history.insert(at, history[at])
+
+
+@pytest.mark.parametrize(
+    ("change", "protocol", "told"),
+    [
+        (lambda snapshot: None, 5, "protocol 5"),
+        (lambda snapshot: snapshot.update(more={1}), 4, "EMPTY_SET"),
+        (_leave_a_gap, 4, "a gap before"),
+        (_forget_unknown, 4, "without unknown"),
+        (_allocate_outside, 4, "no segment"),
+        (_free_twice, 4, "live behind that"),
+    ],
+    ids=["protocol", "opcode", "gap", "category", "outside", "twice"],
+)
+def test_the_check_of_snapshots_finds_what_is_wrong(
+    change: Callable[[Any], None], protocol: int, told: str, trace: Path, tmp_path: Path
+) -> None:
+    snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
+    change(snapshot)
+    with pytest.raises(AssertionError, match=told):
+        memory_snapshot_format.check(pickle.dumps(snapshot, protocol=protocol))
+
+
+def test_the_page_colours_blocks_by_their_class(trace: Path, build: Path, tmp_path: Path) -> None:
+    """Bytes of each class, added up at the peak, are the report's."""
+    snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
+    done = subprocess.run([str(build / "stalloc-planner"), "report", str(trace), "--json"], stdout=-1, check=True)
+    expected = json.loads(done.stdout)["rank"]["devices"][0]["peak"]
+    live: dict[str, int] = {}
+    found: dict[str, int] = {}
+    held: dict[int, tuple[str, int]] = {}
+    for entry in snapshot["device_traces"][0]:
+        if entry["action"] == "alloc":
+            held[entry["addr"]] = entry["category"], max(512, -(-entry["size"] // 512) * 512)
+            category, size = held[entry["addr"]]
+            live[category] = live.get(category, 0) + size
+        elif entry["action"] == "free_completed":
+            category, size = held.pop(entry["addr"])
+            live[category] -= size
+        if sum(live.values()) > sum(found.values()):
+            found = dict(live)
+    assert {name: size for name, size in found.items() if size} == {
+        name: size for name, size in expected["by_class"].items() if size
+    }
 
 
 def test_no_two_live_blocks_of_a_snapshot_overlap(trace: Path, tmp_path: Path) -> None:
