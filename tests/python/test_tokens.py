@@ -66,6 +66,13 @@ def test_micro_batches_and_layers_add_up(tmp_path: Path) -> None:
     assert tokens.read_tokens(tmp_path, 1) == {}
 
 
+def test_a_directory_without_tokens_is_an_error(run_directory: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "save").mkdir()
+    assert cli.main(["report", str(run_directory), "--md", "--tokens", str(tmp_path / "save")]) == 1
+    assert f"{tmp_path}/save has no tokens_per_expert/rank0.jsonl" in capsys.readouterr().err
+    assert tokens.known_ranks(write(tmp_path / "save", {0: [[1]]}, rank=12)) == [12]
+
+
 @pytest.mark.parametrize("line", ["no json", "[]", '{"iter": 1}', '{"iter": 1, "tpe": 3}'])
 def test_a_line_that_is_another_program_s_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "rank0.jsonl").write_text(line + "\n")

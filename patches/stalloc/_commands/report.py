@@ -103,9 +103,11 @@ def _render(arguments: argparse.Namespace) -> str:
 def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[dict[str, Any]]:
     """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
     from stalloc.report import figures
-    from stalloc.report.tokens import read_tokens
+    from stalloc.report.tokens import known_ranks, read_tokens
 
     rows = figures.rank_rows(views)
+    if tokens is not None:
+        known_ranks(tokens)
     for row in rows:
         known = read_tokens(tokens, row["rank"]).values() if tokens is not None else ()
         row["tokens"] = max((entry["tokens"] for entry in known), default=None)

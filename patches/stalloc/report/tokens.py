@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -37,6 +38,19 @@ def read_tokens(directory: Path, rank: int) -> dict[int, dict[str, float]]:
         if sum(experts):
             row["uneven"] = max(row["uneven"], max(experts) * len(experts) / sum(experts))
     return found
+
+
+def known_ranks(directory: Path) -> list[int]:
+    """Those that have a file. CollectError if none has: the directory is another one, or Megatron-LM wrote none."""
+    names = (directory / "tokens_per_expert").glob("rank*.jsonl"), directory.glob("rank*.jsonl")
+    matches = [re.fullmatch(r"rank(\d+)\.jsonl", path.name) for found in names for path in found]
+    ranks = sorted({int(match[1]) for match in matches if match})
+    if not ranks:
+        raise CollectError(
+            f"{directory} has no tokens_per_expert/rank0.jsonl: give the --save of a run with "
+            "--save-tokens-per-expert-interval (Megatron-LM writes it for TransformerEngine's experts alone)"
+        )
+    return ranks
 
 
 def iteration_rows(drawn: dict[str, Any], tokens: Mapping[int, dict[str, float]]) -> list[dict[str, Any]]:
