@@ -62,6 +62,20 @@ def test_the_peak_is_the_engine_s_to_the_byte(training: Training, capsys: pytest
     assert max(map(sum, zip(*device["timeline"]["by_class"]))) == counted["peak_live_bytes"]
 
 
+def test_a_trace_has_a_report_of_its_own(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    trace = tmp_path / "mine.trace"
+    shutil.copy(run_directory / "trace" / "rank00001.trace", trace)
+    (view,) = payload(trace, capsys)["views"]
+    assert view["rank"]["rank"] == 1
+    assert report(trace, capsys).strip() == str(tmp_path / "mine.html")
+    assert "<title>Memory of mine</title>" in (tmp_path / "mine.html").read_text()
+    report(trace, capsys, "--per-rank")
+    assert (tmp_path / "rank00001" / "memory.log").is_file()
+
+
 def test_details_are_of_the_rank_with_the_highest_peak(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = payload(run_directory, capsys)
     highest = max(found["ranks"], key=lambda row: row["peak_live_bytes"])

@@ -16,14 +16,17 @@ _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
 of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
 (one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
-runtime_report.md and memory.log (totals by class where phases begin). The others print. Options of Megatron-LM that the
+runtime_report.md and memory.log (totals by class where phases begin). The others print. Of a single TRACE the files
+lie beside it. Options of Megatron-LM that the
 traced command line lacks stand behind -- (for the estimate).
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("directory", metavar="DIR", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH")
+    parser.add_argument(
+        "directory", metavar="DIR|TRACE", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH; or one of its traces"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
     which.add_argument("--all", action="store_true", help="details of every rank")
@@ -72,9 +75,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _output(arguments: argparse.Namespace) -> Optional[Path]:
     if arguments.output is None and arguments.form == "html":
-        return Path(arguments.directory) / "output" / "report" / "report.html"
+        directory: Path = arguments.directory
+        return directory.with_suffix(".html") if directory.is_file() else _folder(directory) / "report.html"
     output: Optional[Path] = arguments.output
     return output
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.is_file() else path / "output" / "report"
+
+
+def _name(path: Path) -> str:
+    return path.stem if path.is_file() else path.resolve().name
 
 
 def _render(arguments: argparse.Namespace) -> str:
@@ -92,7 +104,7 @@ def _render(arguments: argparse.Namespace) -> str:
     for view in details:
         _complete(view, arguments)
     payload = {"ranks": ranks, "views": details}
-    title = f"Memory of {directory.resolve().name}"
+    title = f"Memory of {_name(directory)}"
     if arguments.form == "md":
         return markdown.render(details, ranks, title)
     if arguments.form == "json":
@@ -139,8 +151,8 @@ def _write_ranks(arguments: argparse.Namespace) -> int:
     ranks = _rank_rows(views, arguments.tokens)
     for view in views:
         _complete(view, arguments)
-        folder = (arguments.output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
-        title = f"Memory of {directory.resolve().name}, rank {view['rank']['rank']}"
+        folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"
+        title = f"Memory of {_name(directory)}, rank {view['rank']['rank']}"
         write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())
         write_whole(folder / "runtime_report.md", markdown.render([view], ranks, title).encode())
         write_whole(folder / "memory.log", memory_log.render(view).encode())

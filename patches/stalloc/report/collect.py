@@ -33,7 +33,10 @@ class RankFiles:
 
 
 def find_ranks(directory: Path) -> list[RankFiles]:
-    """The traced ranks of a run's directory, ascending. CollectError if there is none."""
+    """The traced ranks of a run's directory, ascending; of a trace itself, it. CollectError if there is none."""
+    if directory.is_file():
+        named = _TRACE_NAME.fullmatch(directory.name)
+        return [RankFiles(int(named[1]) if named else 0, directory, None, None)]
     found = []
     for trace in sorted((directory / "trace").glob("rank*.trace")):
         match = _TRACE_NAME.fullmatch(trace.name)
