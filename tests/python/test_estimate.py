@@ -280,6 +280,10 @@ def test_a_trace_of_a_cpu_has_no_workspaces_of_cublas(
         for device, each in found.items()
     }
     assert masks[-1] == 2 * masks[0], "of bf16, not of one byte"
+    softmax = {
+        device: next(row for row in each["operations"] if row["name"] == "softmax") for device, each in found.items()
+    }
+    assert softmax[-1]["backward"] - softmax[0]["backward"] == softmax[0]["kept"], "one matrix of scores more"
 
 
 def test_what_megatron_settled_is_beside_the_trace(fake: FakeProcess) -> None:

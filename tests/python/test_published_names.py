@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
 from megatron_scripts import SCRIPT, Megatron
+from processes import Training, run_python
 
 
 def test_the_published_tools_names_work(megatron: Megatron) -> None:
@@ -40,3 +47,20 @@ def test_schedulers_of_megatron_infini_are_marked(megatron: Megatron) -> None:
         "scheduler.backward_step(None, output, None, {})"
     )
     assert megatron.marks() == ["F 6", "B 6"]
+
+
+def test_the_published_planner_s_flags_work(planned: Training, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    shutil.copytree(planned.info / "trace", tmp_path / "trace")
+    words = ("--draw", "--validation", "--autotune", f"--model-memory-dir={tmp_path}", "--device", "0", "--json")
+    done = run_python("-m", "stalloc", "plan", *words, environment=planned.environment(None))
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["ok"]
+    report = tmp_path / "output" / "report" / "report.html"
+    assert str(report) in done.err
+    assert '"plan":{"arena_bytes":' in report.read_text(), "drawn behind the plan"
+    failed = run_python("-m", "stalloc", "plan", "--draw", str(tmp_path / "x"), environment=planned.environment(None))
+    assert failed.code == 1
+    assert "report" not in failed.err
+    shown = run_python("-m", "stalloc", "plan", "--help", environment=planned.environment(None)).out
+    assert "--draw" in shown

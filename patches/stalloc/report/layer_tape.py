@@ -143,8 +143,8 @@ def _attention_by_scores(config: Configuration, projected: float, context: float
     steps = [
         Step("scores", queries + tables, scores + 2 * context),
         Step("causality", causal, 2 * scores),
-        # torch multiplies gradient and output into a tensor of its own before it reduces rows.
-        Step("softmax", width * elements, 3 * width * elements),
+        # torch multiplies gradient and output into a tensor of its own before it reduces rows; on a CPU into another.
+        Step("softmax", width * elements, (3 if config.cuda else 4) * width * elements),
     ]
     if dropped:
         steps.append(Step("dropout of scores", _dropped(config) * elements, 2 * scores))
