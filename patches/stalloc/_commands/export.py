@@ -89,37 +89,37 @@ def _sqlite(trace: Path, _device: object) -> bytes:
 
 
 def _csv(trace: Path, device: object) -> bytes:
-    lines = [line for line in dump_lines(trace) if line["event"] in ("alloc", "free")]
-    chosen = _device_of(trace, lines, device)
-    rows: dict[int, list[int]] = {}
-    now = 0
-    for line in lines:
-        if line["device"] != chosen:
+    rows: dict[int, dict[int, list[int]]] = {}  # by device and block: id, begin, end, size
+    now: dict[int, int] = {}
+    for line in dump_lines(trace):
+        if line["event"] not in ("alloc", "free"):
             continue
-        now += 1
+        of, block = line["device"], line["id"]
+        now[of] = now.get(of, 0) + 1
         if line["event"] == "alloc":
-            rows[line["id"]] = [line["id"], now, -1, max(512, -(-line["bytes"] // 512) * 512)]
+            rows.setdefault(of, {})[block] = [block, now[of], -1, max(512, -(-line["bytes"] // 512) * 512)]
         else:
-            rows[line["id"]][2] = now
+            rows[of][block][2] = now[of]
+    chosen = _device_of(trace, sorted(rows), device)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["id", "lower", "upper", "size"])
-    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else now + 1, row[3]] for row in rows.values())
+    behind = now.get(chosen, 0) + 1
+    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else behind, row[3]] for row in rows[chosen].values())
     return out.getvalue().encode()
 
 
-def _device_of(trace: Path, lines: list[dict[str, Any]], device: object) -> object:
+def _device_of(trace: Path, known: list[int], device: object) -> int:
     """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
     from stalloc.report.collect import CollectError
 
-    known = sorted({line["device"] for line in lines})
     if device is None and len(known) == 1:
         return known[0]
     if device is None:
         raise CollectError(f"{trace} has devices {known}, and CSV is of one: choose it with --device")
     if device not in known:
         raise CollectError(f"{trace} has no device {device}; it has {known}")
-    return device
+    return known[known.index(device)]
 
 
 _FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite}
