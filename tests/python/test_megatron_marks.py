@@ -193,3 +193,22 @@ def test_an_exception_passes_through_and_leaves_no_mark_open(megatron: Megatron)
     marks = megatron.marks(ends=True)
     assert marks[:4] == ["iteration 0", "F 0", "/F 0", "/iteration 0"]
     assert marks[4:6] == ["iteration 0", "F 0"]
+
+
+def test_a_trace_knows_the_tokens_of_experts(megatron: Megatron) -> None:
+    """Of training alone, not where reading them would wait for a device, and not twice where layers are recomputed."""
+    path = megatron.fake.directory / "trace" / "rank00000.experts.jsonl"
+    path.parent.mkdir()
+    path.write_text("of an earlier trace")
+    megatron.run("pretrain(forward_step, MOE, optimizer, 2, microbatches=2, eval_at=[0])")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines == [
+        {"iter": 1, "layer": 3, "tpe": [[1, 10], [2, 10]]},
+        {"iter": 2, "layer": 3, "tpe": [[4, 10], [5, 10]]},  # the third is the evaluation's
+    ]
+    again = "MOE[0][0].token_dispatcher.device = 'cuda'\n"
+    megatron.run(f"{again}pretrain(forward_step, MOE, optimizer, 1, microbatches=1)")
+    assert not path.exists()
+    recomputed = "import torch\ntorch._C = type('C', (), {'_current_graph_task_id': staticmethod(lambda: 0)})\n"
+    megatron.run(f"{recomputed}pretrain(forward_step, MOE, optimizer, 1, microbatches=1)")
+    assert not path.exists()

@@ -43,7 +43,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
     parser.add_argument(
-        "--tokens", type=Path, metavar="DIR", help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run)"
+        "--tokens",
+        type=Path,
+        metavar="DIR",
+        help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run); default: what traces have beside them",
     )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
@@ -97,7 +100,7 @@ def _render(arguments: argparse.Namespace) -> str:
     if rank is not None and rank not in [entry.rank for entry in files]:
         raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
     views = collect.views(files)
-    ranks = _rank_rows(views, arguments.tokens)
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
     highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
     wanted = highest if rank is None else rank
     details = [view for view in views if arguments.all or view["rank"]["rank"] == wanted]
@@ -112,7 +115,12 @@ def _render(arguments: argparse.Namespace) -> str:
     return page.render(payload, title)
 
 
-def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[dict[str, Any]]:
+def _traces(path: Path) -> Path:
+    """Where what was noted of a run's tokens lies."""
+    return path.parent if path.is_file() else path / "trace"
+
+
+def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: Path) -> list[dict[str, Any]]:
     """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
     from stalloc.report import figures
     from stalloc.report.tokens import known_ranks, read_tokens
@@ -121,7 +129,7 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[
     if tokens is not None:
         known_ranks(tokens)
     for row in rows:
-        known = read_tokens(tokens, row["rank"]).values() if tokens is not None else ()
+        known = read_tokens(tokens or beside, row["rank"]).values()
         row["tokens"] = max((entry["tokens"] for entry in known), default=None)
         row["uneven"] = max((entry["uneven"] for entry in known), default=None)
     return rows
@@ -131,12 +139,12 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
     from stalloc.report import advice, comparison, figures, findings, tokens
 
-    directory = arguments.tokens
+    directory = arguments.tokens or _traces(arguments.directory)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
-    known = tokens.read_tokens(directory, view["rank"]["rank"]) if directory is not None else {}
+    known = tokens.read_tokens(directory, view["rank"]["rank"])
     view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]
     view["correlation"] = [tokens.correlation(rows) for rows in view["iterations"]]
     view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
@@ -148,7 +156,7 @@ def _write_ranks(arguments: argparse.Namespace) -> int:
 
     directory = arguments.directory
     views = collect.views(collect.find_ranks(directory))
-    ranks = _rank_rows(views, arguments.tokens)
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
     for view in views:
         _complete(view, arguments)
         folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"

@@ -1,8 +1,9 @@
 """How many tokens experts got, beside what that made of memory.
 
-Tokens are those that Megatron-LM writes with --save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a
-line for each iteration and layer, {"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe
-has a list for each micro-batch, with a number for each expert of the rank, and iterations count from 1; here from 0.
+Tokens are those that stalloc.megatron notes beside a trace (stalloc/_experts.py), or that Megatron-LM writes with
+--save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a line for each iteration and layer,
+{"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe has a list for each micro-batch, with a
+number for each expert of the rank, and iterations count from 1; here from 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def read_tokens(directory: Path, rank: int) -> dict[int, dict[str, float]]:
     mean of its layer, the greatest of all layers. CollectError where a line is not Megatron-LM's; empty without a file.
     """
     name = f"rank{rank}.jsonl"
-    places = (directory / "tokens_per_expert" / name, directory / name)
+    places = (directory / "tokens_per_expert" / name, directory / name, directory / f"rank{rank:05d}.experts.jsonl")
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         return {}

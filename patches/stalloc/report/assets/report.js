@@ -521,7 +521,7 @@
         yaxis2: { overlaying: "y", side: "right", rangemode: "tozero", showgrid: false, title: { text: "tokens" } }, ...(narrow() || !known.length ? {} : { margin: { l: 76, r: 76, t: 60, b: 52 } }) });
     });
     return section("dynamic", "What varies, by iteration", "Blocks whose size or presence depends on the data: experts, variable lengths. " +
-      (related === null ? "Tokens come from Megatron-LM's --save-tokens-per-expert-interval (stalloc report --tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
+      (related === null ? "Tokens of experts are known of Megatron-LM's runs: noted beside the trace, or by its --save-tokens-per-expert-interval (--tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
       table([{ name: "iteration", value: (row) => row.iteration }, bytesColumn("peak", (row) => row.peak_live), bytesColumn("dynamic, most", (row) => row.dynamic_peak),
         bytesColumn("dynamic requested", (row) => row.dynamic_requested), ...(rows.some((row) => row.tokens !== null) ? tokenColumns : [])], rows, { sort: null }), box);
   };
