@@ -31,6 +31,11 @@ class Coordinates:
     dp: int
     sizes: tuple[int, ...]  # of the groups, in this order
 
+    def told(self) -> str:
+        """ "tp 1, pp 0, dp 3": of the groups that have more than one rank."""
+        numbers = zip(("tp", "pp", "cp", "ep", "dp"), (self.tp, self.pp, self.cp, self.ep, self.dp), self.sizes)
+        return ", ".join(f"{name} {number}" for name, number, size in numbers if size > 1)
+
     def replica_of(self, other: Coordinates) -> bool:
         """True where at most the data-parallel number differs."""
         return dataclasses.replace(self, dp=other.dp) == other
@@ -114,10 +119,7 @@ def place(words: Sequence[str], environ: Mapping[str, str], rank: str) -> str:
         own = of_command_line(words, int(rank), int(world))
     except (argparse.ArgumentError, SystemExit):
         return ""
-    if own is None:
-        return ""
-    numbers = zip(("tp", "pp", "cp", "ep", "dp"), (own.tp, own.pp, own.cp, own.ep, own.dp), own.sizes)
-    return ", ".join(f"{name} {number}" for name, number, size in numbers if size > 1)
+    return "" if own is None else own.told()
 
 
 def choose_plan(words: Sequence[str], environ: Mapping[str, str], rank: str) -> Optional[int]:

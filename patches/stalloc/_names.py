@@ -8,14 +8,17 @@ trace is told which block each lies in. Nothing is kept alive, and no device mem
     Model.blocks.0.up.weight:main        the optimizer's own copy (Megatron's main_param), and its gradient
     AdamW.0.3:main                       one whose parameter is not known: group 0, number 3
 
-A flattened buffer holds many tensors, and the trace has the names of all of them. Of a tensor that is made of others
-(DTensor, quantized weights) these are named.
+An optimizer's own tensors belong to parameters that say so (main_param), in whose memory they lie (shards that are
+views, as of Megatron's distributed optimizer in fp32), or that have, one after the other, the same shapes: copies are
+made in the order of the model's parameters. A flattened buffer holds many tensors, and the trace has the names of all
+of them. Of a tensor that is made of others (DTensor, quantized weights) these are named.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from stalloc import _log
 from stalloc._paths import ModulePaths
@@ -24,6 +27,22 @@ PARAMETER, GRADIENT, OPTIMIZER_STATE, BUFFER = 1, 2, 3, 4  # TensorRole in proto
 
 _DISCOVERIES = 3  # modules may be made after the first step; later ones are not looked for
 _MAIN = ":main"
+
+
+class _Parameter(NamedTuple):
+    """Of a module."""
+
+    identity: int
+    name: str
+    shape: tuple[int, ...]
+    trained: bool
+    block: int  # 0: without memory
+    begin: int  # in the block, bytes
+    end: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.block, self.begin
 
 
 def _block_of(tensor: Any) -> int:
@@ -50,6 +69,7 @@ class TensorNames:
         self._wanted = wanted
         self._texts: dict[str, int] = {}
         self._names: dict[int, str] = {}  # by id of the parameter; of this iteration
+        self._parameters: list[_Parameter] = []  # of modules, in their order; of this iteration
         self._iteration_begins = True
         self._discoveries = 0
         self._failed = False
@@ -91,12 +111,13 @@ class TensorNames:
         if self._discoveries < _DISCOVERIES:
             self._discoveries += 1
             self._paths.discover(self._torch)
-        self._names = {}
+        self._names, self._parameters = {}, []
         for module, path in self._paths.items():
             for name, parameter in _members(module, "_parameters"):
                 if id(parameter) not in self._names:
                     self._names[id(parameter)] = f"{path}.{name}"
                     self._name_parameter(parameter, f"{path}.{name}", PARAMETER)
+                    self._parameters.append(self._known(parameter, f"{path}.{name}"))
             for name, buffer in _members(module, "_buffers"):
                 self._tell(buffer, f"{path}.{name}", BUFFER)
 
@@ -112,9 +133,10 @@ class TensorNames:
             self._tell(main, name + _MAIN, OPTIMIZER_STATE)
             self._tell(main.grad, name + _MAIN, GRADIENT)
 
-    # Without any module its parameters are the model; else those that no module has are copies.
+    # Without any module its parameters are the model; else those that no module has are views or copies.
     def _name_groups(self, optimizer: Any) -> None:
         known = bool(self._names)
+        self._recognise([parameter for group in optimizer.param_groups for parameter in group["params"]])
         for group_number, group in enumerate(optimizer.param_groups):
             for number, parameter in enumerate(group["params"]):
                 if id(parameter) in self._names:
@@ -123,6 +145,41 @@ class TensorNames:
                 name = f"{type(optimizer).__name__}.{group_number}.{number}{_MAIN if known else ''}"
                 self._names[id(parameter)] = name
                 self._name_parameter(parameter, name, OPTIMIZER_STATE if known else PARAMETER)
+
+    def _recognise(self, parameters: list[Any]) -> None:
+        """Names those that lie in a module's parameter, and those that are copies of all that are trained."""
+        owned = {id(parameter) for parameter in parameters if id(parameter) in self._names}
+        own = [parameter for parameter in parameters if id(parameter) not in self._names]
+        if not own or not self._parameters:
+            return
+        holders = sorted((known for known in self._parameters if known.block), key=lambda known: known.place)
+        begins = [known.place for known in holders]
+        copies = []
+        for parameter in own:
+            block, begin, end = self._place(parameter)
+            at = bisect.bisect_right(begins, (block, begin)) - 1
+            if block and at >= 0 and holders[at].block == block and end <= holders[at].end:
+                self._names[id(parameter)] = holders[at].name
+            else:
+                copies.append(parameter)
+        trained = [known for known in self._parameters if known.trained and known.identity not in owned]
+        if [tuple(copy.shape) for copy in copies] == [known.shape for known in trained]:
+            for copy, known in zip(copies, trained):
+                self._names[id(copy)] = known.name + _MAIN
+                self._tell(copy, known.name + _MAIN, OPTIMIZER_STATE)
+
+    def _known(self, parameter: Any, name: str) -> _Parameter:
+        shape = tuple(parameter.shape)
+        return _Parameter(id(parameter), name, shape, bool(parameter.requires_grad), *self._place(parameter))
+
+    def _place(self, parameter: Any) -> tuple[int, int, int]:
+        """Its block, and where it begins and ends in it, in bytes; zeros without memory of its own."""
+        part = next(_plain(parameter), parameter)
+        try:
+            block, begin = self._block_of(part), part.storage_offset() * part.element_size()
+        except (RuntimeError, NotImplementedError):  # no storage
+            return 0, 0, 0
+        return block, begin, begin + part.numel() * part.element_size()
 
     def _name_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():

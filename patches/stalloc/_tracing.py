@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional, SupportsIndex
 
-from stalloc import _config, _log, _tokens
+from stalloc import _config, _experts, _log, _tokens
 from stalloc._library import Library
 from stalloc._names import TensorNames
 from stalloc._paths import ModulePaths
@@ -29,7 +29,9 @@ class Tracing:
         self._finished = 0  # iterations so far
         self.state = WAITS if self._steps.waits else RUNS
         directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
-        self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, int(config.rank or 0)))
+        rank = int(config.rank or 0)
+        self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, rank))
+        self._experts = _experts.ExpertTokens(_experts.path_of(directory, rank))
         self.paths = ModulePaths()
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
         where = () if block_of is None else (block_of,)
@@ -42,6 +44,7 @@ class Tracing:
         """Begins or ends the trace where the window does; `iteration` is the loop's own number."""
         self._finished += 1
         self._tokens.iteration_finished()
+        self._experts.iteration_finished(iteration)
         if self.names is not None:
             self.names.next_iteration()
         if self.state == WAITS and not self._steps.manual and self._finished == self._steps.first:
@@ -64,13 +67,19 @@ class Tracing:
         self._library.stop_trace()
         self.state = ENDED
         self._tokens.iteration_finished()  # the loop's last, where stop() is called behind it
-        self._tokens.write()
+        self.flush()
 
     def tokens(self, count: SupportsIndex) -> None:
         """Of the present micro-batch, where it is traced."""
         if self.state == RUNS:
             self._tokens.add(count)
 
+    def experts(self, layer: int, counts: list[int]) -> None:
+        """Tokens of a layer's experts in the present micro-batch, where it is traced."""
+        if self.state == RUNS:
+            self._experts.add(layer, counts)
+
     def flush(self) -> None:
         """What is not the library's to write."""
         self._tokens.write()
+        self._experts.write()

@@ -64,7 +64,7 @@ COMMANDS: dict[str, Command] = {
 # Their arguments are another program's: argparse must not look at them.
 _VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
 # Behind -- they take options of the training program that a trace's command line lacks.
-_MODEL_OPTIONS = frozenset({"advise", "estimate", "report"})
+_MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@
 ABSL_FLAG(std::uint32_t, ranks, 0, "Share state among so many ranks in what would lower the peak; 0: as traced.");
 ABSL_FLAG(std::string, beside, "",
           "A second trace of the program, with another micro-batch: sizes are fitted to both.");
+ABSL_FLAG(bool, every_block, false, "With --json: class, layer and tensor of each block, too.");
 ABSL_FLAG(double, ratio, 0, "The second trace's micro-batch over the first's.");
 
 namespace stalloc::planner {
@@ -111,6 +112,7 @@ absl::StatusOr<std::string> Render(const std::vector<std::string>& positional) {
   options.plan = plan->has_value() ? &**plan : nullptr;
   options.ranks = absl::GetFlag(FLAGS_ranks);
   options.uses = &timed->uses;
+  options.every_block = absl::GetFlag(FLAGS_every_block);
   if (beside->has_value()) {
     options.other = OtherRun{&(*beside)->traced, &(*beside)->clock, absl::GetFlag(FLAGS_ratio)};
   }
@@ -141,10 +143,12 @@ const Command& ReportCommand() {
       {"report",
        "TRACE [PLAN]",
        "Prints what a trace says about one rank; with --json, all that `stalloc report` draws.",
-       "The JSON is one line whose size does not grow with the trace: curves of live bytes by class, the blocks at the "
-       "peak,\n"
-       "the blocks that cost most, phases, layers, and the plan as a map. planner/README.md has its keys.\n",
-       {"json", "ranks", "beside", "ratio"}},
+       "The JSON is one line whose size does not grow with the trace (but for --every_block): curves of live bytes by "
+       "class,\n"
+       "the blocks at the peak, the blocks that cost most, phases, layers, and the plan as a map. planner/README.md "
+       "has "
+       "its keys.\n",
+       {"json", "ranks", "beside", "ratio", "every_block"}},
       RunReport};
   return command;
 }

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kStretches = 1500;
 constexpr std::size_t kHeldPoints = 2000;
+constexpr std::uint64_t kNear = kStretches / 2;  // events before and behind the peak, each drawn
 constexpr std::size_t kPeakGroups = 5000;
 constexpr std::size_t kTopGroups = 250;
 constexpr std::size_t kUnusedGroups = 25;
@@ -38,7 +39,7 @@ class ViewWriter {
 
   // `fit` and `plan` may be null.
   void Write(const TracedRank& traced, const BlockUses& uses, std::uint32_t ranks, const MicroBatchFit* fit,
-             const DevicePlan* plan) {
+             const DevicePlan* plan, bool every_block) {
     json_.BeginObject().Key("device").Value(facts_.device.device);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
     json_.Key("roles").BeginArray();
@@ -52,6 +53,9 @@ class ViewWriter {
     WriteSeries(SampleLive(facts_, 0, facts_.events, kStretches));
     json_.Key("peak_timeline");
     WriteSeries(AroundPeak(peak.event));
+    json_.Key("near_peak");
+    WriteSeries(SampleLive(facts_, peak.event - std::min(peak.event, kNear),
+                           std::min(facts_.events, peak.event + kNear), kStretches));
     WriteHeld();
     WritePeak(peak);
     WriteTop();
@@ -64,6 +68,8 @@ class ViewWriter {
     WriteIterations(traced.segmentation);
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
+    json_.Key("blocks");
+    every_block ? WriteBlocks() : void(json_.Null());
     json_.EndObject();
   }
 
@@ -240,6 +246,13 @@ class ViewWriter {
     });
     Column("visits", rows, [](const LayerRow& row) { return row.visits; });
     Column("peak_live", rows, [](const LayerRow& row) { return row.peak_live; });
+    json_.Key("peak_by_class").BeginArray();
+    for (const LayerRow& row : rows) {
+      json_.BeginArray();
+      for (const Bytes bytes : row.peak_by_class) json_.Value(bytes);
+      json_.EndArray();
+    }
+    json_.EndArray();
     Column("most_rise", rows, [](const LayerRow& row) { return row.most_rise; });
     Column("most_spike", rows, [](const LayerRow& row) { return row.most_spike; });
     Column("most_net", rows, [](const LayerRow& row) { return row.most_net; });
@@ -309,6 +322,16 @@ class ViewWriter {
     json_.EndObject();
   }
 
+  // By event of the allocation, which numbers it as the events of a dump do.
+  void WriteBlocks() {
+    json_.BeginObject();
+    Column("event", facts_.device.allocations, [](const Allocation& allocation) { return allocation.event; });
+    Column("class", facts_.blocks, [](const BlockFact& block) { return static_cast<int>(block.memory_class); });
+    Column("layer", facts_.blocks, [](const BlockFact& block) { return block.layer; });
+    Column("name", facts_.blocks, [&](const BlockFact& block) { return facts_.names.Text(block.names); });
+    json_.EndObject();
+  }
+
   void WritePlan(const DevicePlan& plan) {
     const PlanMap map = DrawPlan(plan, facts_);
     json_.BeginObject().Key("arena_bytes").Value(plan.arena_bytes);
@@ -366,7 +389,8 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
     const std::optional<MicroBatchFit> fit = FitTo(facts, options.other);
     const std::uint32_t ranks = options.ranks == 0 ? traced.head.fingerprint.world_size : options.ranks;
     const BlockUses uses(traced, device, recorded);
-    ViewWriter(facts, &json).Write(traced, uses, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device));
+    ViewWriter(facts, &json)
+        .Write(traced, uses, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device), options.every_block);
   }
   json.EndArray().EndObject();
   return json.Take();

@@ -27,11 +27,12 @@ struct RunViewOptions {
   std::uint32_t ranks = 0;     // to share state among, in alternatives; 0: those of the run
   std::optional<OtherRun> other;
   const std::vector<BlockUse>* uses = nullptr;  // of the trace; may be null
+  bool every_block = false;                     // class, layer and tensor of each; grows with the trace
 };
 
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
-// "peak_timeline", "held", "peak", "top_blocks", "unused", "layer_table", "alternatives", "scaling", "fit", "growth",
-// "iterations", "plan"}]}.
+// "peak_timeline", "near_peak", "held", "peak", "top_blocks", "unused", "layer_table", "alternatives", "scaling",
+// "fit", "growth", "iterations", "plan", "blocks"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                                       const RunViewOptions& options);
 

@@ -33,16 +33,27 @@ class LayerTable {
     std::size_t row = 0;
     Bytes begin_live = 0;
     Bytes peak_live = 0;
+    BytesByClass peak_by_class{};
     std::uint64_t requests = 0;
     Bytes requested = 0;
     std::int64_t begin_ns = 0;
   };
 
+  // Of a Visit or a LayerRow.
+  template <typename Peak>
+  static void Raise(Bytes live, const BytesByClass& by_class, Peak* peak) {
+    if (live <= peak->peak_live) return;
+    peak->peak_live = live;
+    peak->peak_by_class = by_class;
+  }
+
   void TakeStep(const SweepStep& step) {
     const Bytes bytes = facts_.device.allocations[step.allocation].bytes;
     live_ = step.is_free ? live_ - bytes : live_ + bytes;
+    Bytes& of_class = by_class_[static_cast<std::size_t>(facts_.blocks[step.allocation].memory_class)];
+    of_class = step.is_free ? of_class - bytes : of_class + bytes;
     if (open_.empty()) return;
-    open_.back().peak_live = std::max(open_.back().peak_live, live_);
+    Raise(live_, by_class_, &open_.back());
     if (!step.is_free) {
       ++open_.back().requests;
       open_.back().requested += bytes;
@@ -59,7 +70,7 @@ class LayerTable {
   void Enter(const LayerEdge& edge) {
     const auto [found, is_new] = known_.try_emplace({edge.name, edge.pass}, rows_.size());
     if (is_new) rows_.push_back({edge.name, edge.pass});
-    open_.push_back({found->second, live_, live_, 0, 0, TimeOf(facts_.clock, edge.event)});
+    open_.push_back({found->second, live_, live_, by_class_, 0, 0, TimeOf(facts_.clock, edge.event)});
   }
 
   void Leave(std::uint64_t event) {
@@ -70,13 +81,13 @@ class LayerTable {
     row.most_net = row.visits == 0 ? net : std::max(row.most_net, net);
     ++row.visits;
     row.ns += TimeOf(facts_.clock, event) - visit.begin_ns;
-    row.peak_live = std::max(row.peak_live, visit.peak_live);
+    Raise(visit.peak_live, visit.peak_by_class, &row);
     row.most_rise = std::max(row.most_rise, visit.peak_live - visit.begin_live);
     row.most_spike = std::max(row.most_spike, visit.peak_live - std::max(visit.begin_live, live_));
     row.requests += visit.requests;
     row.requested += visit.requested;
     if (!open_.empty()) {
-      open_.back().peak_live = std::max(open_.back().peak_live, visit.peak_live);
+      Raise(visit.peak_live, visit.peak_by_class, &open_.back());
       open_.back().requests += visit.requests;
       open_.back().requested += visit.requested;
     }
@@ -88,6 +99,7 @@ class LayerTable {
   std::vector<Visit> open_;
   std::size_t next_ = 0;
   Bytes live_ = 0;
+  BytesByClass by_class_{};
 };
 
 }  // namespace

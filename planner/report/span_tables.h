@@ -28,11 +28,12 @@ struct LayerRow {
   std::uint32_t name = 0;  // index into LayerMap::names
   Pass pass = Pass::kNone;
   std::uint64_t visits = 0;
-  Bytes peak_live = 0;         // of the whole device, while inside; the greatest
-  Bytes most_rise = 0;         // above what was live when it began; the greatest
-  Bytes most_spike = 0;        // above both ends; the greatest
-  std::int64_t most_net = 0;   // what it leaves behind; the greatest
-  std::uint64_t requests = 0;  // with those of the layers inside it
+  Bytes peak_live = 0;           // of the whole device, while inside; the greatest
+  BytesByClass peak_by_class{};  // of peak_live
+  Bytes most_rise = 0;           // above what was live when it began; the greatest
+  Bytes most_spike = 0;          // above both ends; the greatest
+  std::int64_t most_net = 0;     // what it leaves behind; the greatest
+  std::uint64_t requests = 0;    // with those of the layers inside it
   Bytes requested = 0;
   std::int64_t ns = 0;  // between begin and end, on the host, of all visits together
 };

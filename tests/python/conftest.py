@@ -1,7 +1,7 @@
 """What the Python tests share: the fake library and torch, the real build.
 
 The real build is $STALLOC_BUILD_DIR, else build/release; tests that need it are skipped where neither has the adapter.
-Test modules import from processes.py, never from here: other directories have a conftest of their own.
+Test modules import from processes.py and its like, never from here: other directories have a conftest of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from megatron_scripts import Megatron
 from processes import HERE, ROOT, FakeProcess, Training
+from synthetic_runs import synthesize
 
 # A process under the fakes ------------------------------------------------------------------------------------------
 
@@ -34,6 +36,11 @@ def fake_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fake(fake_libraries: Path, tmp_path: Path) -> FakeProcess:
     return FakeProcess(fake_libraries, tmp_path)
+
+
+@pytest.fixture
+def megatron(fake: FakeProcess) -> Megatron:
+    return Megatron(fake)
 
 
 # The real thing -----------------------------------------------------------------------------------------------------
@@ -65,3 +72,10 @@ def planned(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
     training.run("Trace", "--iterations", "4")
     training.plan()
     return training
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
+    """A synthetic one: three iterations of three micro-batches, four layers."""
+    shape = ("--layers=4", "--stages=1", "--micro-batches=3", "--iterations=3", "--state=full")
+    return synthesize(tmp_path_factory.mktemp("synthetic"), build, *shape)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from exports import trace_of_text
 from processes import HERE, ROOT, FakeProcess
 from stalloc import cli
 from stalloc.report.comparison import compare
@@ -259,6 +260,30 @@ def test_stands_beside_the_trace(build: Path, tmp_path: Path, capsys: Any, monke
     assert "measured at the peak" in capsys.readouterr().out
     assert cli.main(["estimate", str(trace)]) == 1
     assert "the command line has no --num-layers" in capsys.readouterr().err
+
+
+def test_a_trace_of_a_cpu_has_no_workspaces_of_cublas(
+    build: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+    words, found = [*PLAIN, "--transformer-impl=local"], {}
+    for device in (-1, 0):
+        trace = trace_of_text(build, f"stalloc-events 1\na 0 1000448 {device} 0 0\n", tmp_path / f"{device}.trace")
+        assert cli.main(["estimate", str(trace), "--json", "--", *words]) == 0
+        found[device] = json.loads(capsys.readouterr().out)
+    rows = {device: {row["name"]: row for row in each["rows"]} for device, each in found.items()}
+    buffers = {device: each["buffers and the rest"] for device, each in rows.items()}
+    assert buffers[0]["estimate"] - buffers[-1]["estimate"] == 64 << 20
+    assert ("cuBLAS" in buffers[0]["why"], buffers[-1]["why"]) == (True, "one matrix of scores")
+    masks = {
+        device: sum(row["kept"] for row in each["operations"] if "dropout" in row["name"])
+        for device, each in found.items()
+    }
+    assert masks[-1] == 2 * masks[0], "of bf16, not of one byte"
+    softmax = {
+        device: next(row for row in each["operations"] if row["name"] == "softmax") for device, each in found.items()
+    }
+    assert softmax[-1]["backward"] - softmax[0]["backward"] == softmax[0]["kept"], "one matrix of scores more"
 
 
 def test_what_megatron_settled_is_beside_the_trace(fake: FakeProcess) -> None:

@@ -6,85 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from event_runs import KIB, MIB, Writer, answer, run, text
+from exports import STACKED, trace_of_text
 from processes import PACKAGE
 from stalloc import cli
-from stalloc.report import findings
-
-KIB = 1 << 10
-MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
-
-
-class Writer:
-    """Events in text, a millisecond apart."""
-
-    def __init__(self) -> None:
-        self.lines = ["stalloc-events 1", "= world_size 4"]
-        self.ids = iter(range(1 << 30))
-        self.times: Iterator[int] = iter(range(0, 1 << 60, 1_000_000))
-
-    def alloc(self, size: int) -> int:
-        block = next(self.ids)
-        self.lines.append(f"a {block} {size} 0 0 {next(self.times)}")
-        return block
-
-    def free(self, block: int) -> None:
-        self.lines.append(f"f {block} {next(self.times)}")
-
-    def mark(self, kind: str, which: str = "-", index: int = 0, name: str = "", edge: str = "begin") -> None:
-        self.lines.append(f"m {kind} {edge} {which} 0 {index} {next(self.times)} {name}".rstrip())
-
-    def trace(self, path: Path, build: Path) -> Path:
-        command = [str(build / "stalloc-planner"), "import", "-", f"--output={path}"]
-        subprocess.run(command, input="\n".join(self.lines) + "\n", text=True, check=True, capture_output=True)
-        return path
-
-
-def run(build: Path, path: Path, *, leak: int = 0, activation: int = 4 * MIB, iterations: int = 7) -> Path:
-    """4 MiB of weights, two layers of activations, 1 MiB of gradients, 8 MiB of state, 2 MiB of optimizer scratch."""
-    writer = Writer()
-    writer.alloc(4 * MIB)
-    for iteration in range(iterations):
-        writer.mark("iteration", index=iteration)
-        writer.mark("microbatch", "F")
-        blocks = []
-        for layer in ("layers.0", "layers.1"):
-            writer.mark("layer", "F", name=layer)
-            blocks.append(writer.alloc(activation))
-            writer.mark("layer", "F", name=layer, edge="end")
-        writer.mark("microbatch", "B")
-        gradient = writer.alloc(MIB)
-        for block in reversed(blocks):
-            writer.free(block)
-        if leak:
-            writer.alloc(leak)
-        writer.mark("optimizer")
-        if iteration == 0:
-            writer.alloc(8 * MIB)
-        writer.free(writer.alloc(2 * MIB))
-        writer.free(gradient)
-    return writer.trace(path, build)
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert cli.main([*words, "--json"]) == 0
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
-
-
-def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.main([*words]) == 0
-    return capsys.readouterr().out
 
 
 def test_a_leak_is_named_with_its_size(tmp_path: Path, build: Path, capsys: Any) -> None:
@@ -225,105 +160,6 @@ def test_a_leak_is_advice(tmp_path: Path, build: Path, capsys: Any) -> None:
     assert any("stalloc leaks" in row["what"] and row["saves_bytes"] == 5 * 256 * KIB for row in rows)
 
 
-def test_the_largest_micro_batch_keeps_what_is_fixed(tmp_path: Path, build: Path, capsys: Any) -> None:
-    trace = str(run(build, tmp_path / "a.trace"))
-    device = answer(capsys, "whatif", trace, "--memory", "64M", "--micro-batch", "2")["devices"][0]
-    assert device["peak_live_bytes"] == 21 * MIB
-    assert device["peak_of_twice"] == 29 * MIB
-    native = next(row for row in device["allocators"] if row["name"] == "PyTorch native")
-    efficiency = device["peak_live_bytes"] / native["held_bytes"]
-    assert native["fits"]
-    assert native["largest_scale"] == pytest.approx((64 * MIB * efficiency - 13 * MIB) / (8 * MIB))
-    assert native["largest_micro_batch"] == int(2 * native["largest_scale"])
-    small = answer(capsys, "whatif", trace, "--memory", "12M")["devices"][0]["allocators"][0]
-    assert (small["fits"], small["largest_scale"]) == (False, 0)
-    assert "29.00 MiB with twice the micro-batch" in text(capsys, "whatif", trace, "--memory", "64M")
-
-
-def test_extrapolation_is_what_a_larger_run_has(tmp_path: Path, build: Path, capsys: Any) -> None:
-    twice = str(run(build, tmp_path / "b.trace", activation=8 * MIB))
-    peak = answer(capsys, "whatif", twice, "--memory", "64M")["devices"][0]["peak_live_bytes"]
-    once = str(run(build, tmp_path / "a.trace"))
-    assert answer(capsys, "whatif", once, "--memory", "64M")["devices"][0]["peak_of_twice"] == peak
-
-
-def of_micro_batch(build: Path, path: Path, count: int, micro_batches: int = 3) -> Path:
-    """A workspace of 3 MiB that activations of 2 MiB a sequence come with, and scratch with 1 MiB of padding."""
-    writer = Writer()
-    writer.alloc(4 * MIB)
-    for iteration in range(5):
-        writer.mark("iteration", index=iteration)
-        for number in range(micro_batches):
-            writer.mark("microbatch", "F", number)
-            blocks = [writer.alloc(3 * MIB), writer.alloc(2 * MIB * count), writer.alloc(MIB + 512 * 3 * count)]
-            if count > 2:
-                writer.free(writer.alloc(512))  # another kernel's
-            writer.mark("microbatch", "B", number)
-            writer.free(writer.alloc(MIB * count))
-            for block in blocks:
-                writer.free(block)
-        writer.mark("optimizer")
-        writer.free(writer.alloc(5 * MIB))
-    return writer.trace(path, build)
-
-
-def test_two_traces_tell_what_does_not_grow(tmp_path: Path, build: Path, capsys: Any) -> None:
-    paths = {count: str(of_micro_batch(build, tmp_path / f"{count}.trace", count)) for count in (2, 4, 16)}
-    peaks = {
-        count: answer(capsys, "whatif", path, "--memory=1G")["devices"][0]["peak_live_bytes"]
-        for count, path in paths.items()
-    }
-    assert peaks == {count: 8 * MIB + 512 * 3 * count + 3 * MIB * count for count in paths}
-    words = ["whatif", paths[2], "--memory", "56.5M", "--micro-batch", "2"]
-    device = answer(capsys, *words, "--beside", paths[4], "4")["devices"][0]
-    fit = device["fit"]
-    assert (fit["fixed_bytes"], fit["unpaired_bytes"]) == (7 * MIB, 0)
-    assert (fit["proportional_bytes"], fit["affine_bytes"]) == (6 * MIB, MIB + 512 * 6)
-    assert fit["fitted_peak_bytes"] == fit["other_peak_bytes"] == peaks[4]
-    assert device["peak_of_twice"] == peaks[4]
-    # One trace alone takes workspace and padding for what grows.
-    assert answer(capsys, *words)["devices"][0]["peak_of_twice"] > peaks[4]
-    native = device["allocators"][0]
-    room = 56.5 * MIB * device["peak_live_bytes"] / native["held_bytes"]
-    assert native["largest_micro_batch"] == int((room - 8 * MIB) / (3 * MIB + 512 * 3))
-    # Eight times the first trace's micro-batch, which neither has.
-    eight = answer(capsys, "whatif", paths[2], "--memory=1G", "--micro-batch=2", "--beside", paths[16], "16")
-    assert eight["devices"][0]["fit"]["fitted_peak_bytes"] == peaks[16]
-    shown = text(capsys, *words, "--beside", paths[4], "4")
-    assert "7.00 MiB of the peak do not grow" in shown
-    assert "traced (+0.00 %)" in shown
-
-
-def test_fewer_micro_batches_are_paired_with_the_last(tmp_path: Path, build: Path, capsys: Any) -> None:
-    one, other = of_micro_batch(build, tmp_path / "2.trace", 2), of_micro_batch(build, tmp_path / "4.trace", 4, 1)
-    words = ["whatif", str(one), "--memory=1G", "--micro-batch=2", "--beside", str(other), "4"]
-    fit = answer(capsys, *words)["devices"][0]["fit"]
-    assert fit["unpaired_bytes"] == 0
-    assert fit["fitted_peak_bytes"] == fit["other_peak_bytes"]
-
-
-def test_the_second_trace_needs_another_micro_batch(tmp_path: Path, build: Path, capsys: Any) -> None:
-    trace = str(of_micro_batch(build, tmp_path / "2.trace", 2))
-    for count in ("2", "0", "x"):
-        assert cli.main(["whatif", trace, "--memory=1G", "--micro-batch=2", "--beside", trace, count]) == 1
-        assert f"other than --micro-batch 2: {count}" in capsys.readouterr().err
-    assert cli.main(["whatif", trace, "--memory=1G", "--beside", str(tmp_path / "no.trace"), "4"]) == 1
-    assert "no.trace" in capsys.readouterr().err
-
-
-def test_sizes_are_read_as_people_write_them(tmp_path: Path, capsys: Any) -> None:
-    for wrong in ("many", "80X", "-1G"):
-        with pytest.raises(SystemExit) as error:
-            cli.main(["whatif", str(tmp_path), f"--memory={wrong}"])
-        assert error.value.code == 2
-    capsys.readouterr()
-
-
-def test_nothing_scales_is_said() -> None:
-    with pytest.raises(ValueError, match="nothing in the trace scales"):
-        findings.largest_scale({"fixed": [5], "scaling": [0]}, 10)
-
-
 def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
     before = str(run(build, tmp_path / "a.trace"))
     after = str(run(build, tmp_path / "b.trace", activation=6 * MIB))
@@ -340,6 +176,27 @@ def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
     same = answer(capsys, "diff", before, before)
     assert same["blocks"] == []
     assert all(row["change"] == 0 for row in same["by_class"])
+
+
+def test_two_runs_differ_by_call_site(build: Path, tmp_path: Path, capsys: Any) -> None:
+    more = STACKED.replace("a 2 512 0 0 4000000", "a 2 512 0 0 4000000 1\na 3 1024 0 0 4500000 2")
+    traces = [
+        str(trace_of_text(build, text, tmp_path / f"{name}.trace"))
+        for name, text in (("one", STACKED), ("other", more))
+    ]
+    assert cli.main(["diff", *traces, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["by_call_site"]
+    assert {row["name"]: row["change"] for row in found} == {
+        "a model.py:30 Block.forward": 1024,
+        "a model.py:7 <module>": 512,
+        "from no known place": -512,
+    }
+    assert cli.main(["diff", *traces]) == 0
+    assert "call site, at the peak" in capsys.readouterr().out
+    without = "\n".join(line for line in STACKED.splitlines() if line[0] not in "tc").replace(" 3\n", "\n")
+    bare = trace_of_text(build, without.replace("3000000 2", "3000000"), tmp_path / "bare.trace")
+    assert cli.main(["diff", traces[0], str(bare), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["by_call_site"] == [], "one of them has no stacks"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) -> None:

@@ -165,6 +165,13 @@ def test_experts_over_two_ranks_train_from_their_plans(python: str, build: Path,
     layers = {found for line in marks_of(build, tmp_path, 0) for found in re.findall(r"moe\d+(?:\.\w+)?", line)}
     steps = ("", ".route", ".dispatch", ".experts", ".combine")
     assert layers == {f"moe{number}{step}" for number in (1, 2, 3, 4) for step in steps}
+    dealt: collections.Counter[tuple[int, int]] = collections.Counter()
+    for rank in (0, 1):
+        noted = (tmp_path / "plan" / "trace" / f"rank{rank:05d}.experts.jsonl").read_text()
+        for entry in map(json.loads, noted.splitlines()):
+            dealt[entry["iter"], entry["layer"]] += sum(map(sum, entry["tpe"]))
+    assert len(dealt) == 4 * 4  # iterations x layers
+    assert set(dealt.values()) == {4 * 64 * 2}, "sequences x tokens x experts of each"
 
 
 def test_passes_that_megatron_merges_are_marked_as_merged(python: str, build: Path, tmp_path: Path) -> None:

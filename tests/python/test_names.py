@@ -169,6 +169,46 @@ def test_parameters_that_no_module_has_are_the_model_only_where_there_is_none() 
     assert (beside.of(_names.OPTIMIZER_STATE), beside.of(_names.GRADIENT)) == (["SGD.0.0:main"], ["SGD.0.0:main"])
 
 
+def model_of_two() -> Any:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2))
+    model[0].bias.requires_grad_(False)
+    return model
+
+
+def test_copies_in_the_order_of_the_parameters_are_theirs() -> None:
+    model, library = model_of_two(), Library()
+    copies = [torch.nn.Parameter(p.detach().clone()) for p in model.parameters() if p.requires_grad]
+    for copy in copies:
+        copy.grad = torch.zeros_like(copy)
+    optimizer = torch.optim.SGD(copies)
+    names_over(library, model).before_step(optimizer)
+    mains = [f"Sequential.{name}:main" for name in ("0.weight", "1.weight", "1.bias")]
+    assert (library.of(_names.OPTIMIZER_STATE), library.of(_names.GRADIENT)) == (mains, mains)
+    library = Library()
+    optimizer.param_groups[0]["params"] = copies[::-1]
+    names_over(library, model).before_step(optimizer)
+    assert library.of(_names.OPTIMIZER_STATE) == [f"SGD.0.{number}:main" for number in range(3)], "in no known order"
+
+
+def test_a_shard_that_is_a_view_is_what_it_is_a_view_of() -> None:
+    """Of Megatron's distributed optimizer in fp32: ranges of parameters that lie in one buffer."""
+    flat, library = torch.zeros(12), Library()
+    model = torch.nn.Module()
+    model.a, model.b = torch.nn.Parameter(flat[:4]), torch.nn.Parameter(flat[4:10])
+    shards = [torch.nn.Parameter(model.a.detach()[2:]), torch.nn.Parameter(model.b.detach()[:3])]
+    beyond = torch.nn.Parameter(flat[10:])
+    optimizer = torch.optim.SGD([*shards, beyond])
+    names = names_over(library, model)
+    names.before_step(optimizer)
+    optimizer.state = {shard: {"momentum_buffer": torch.zeros(2)} for shard in shards}
+    names.after_step(optimizer)
+    assert library.of(_names.OPTIMIZER_STATE) == [
+        "SGD.0.2:main",
+        "Module.a:momentum_buffer",
+        "Module.b:momentum_buffer",
+    ]
+
+
 def test_state_in_lists_and_dictionaries_is_found() -> None:
     library = Library()
     parameter = torch.nn.Parameter(torch.zeros(4))

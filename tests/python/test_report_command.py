@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from exports import trace_of_text
 from processes import Training
 from stalloc import _coordinates, cli
 from stalloc.report import comparison, figures
@@ -61,6 +62,20 @@ def test_the_peak_is_the_engine_s_to_the_byte(training: Training, capsys: pytest
     assert max(map(sum, zip(*device["timeline"]["by_class"]))) == counted["peak_live_bytes"]
 
 
+def test_a_trace_has_a_report_of_its_own(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    trace = tmp_path / "mine.trace"
+    shutil.copy(run_directory / "trace" / "rank00001.trace", trace)
+    (view,) = payload(trace, capsys)["views"]
+    assert view["rank"]["rank"] == 1
+    assert report(trace, capsys).strip() == str(tmp_path / "mine.html")
+    assert "<title>Memory of mine</title>" in (tmp_path / "mine.html").read_text()
+    report(trace, capsys, "--per-rank")
+    assert (tmp_path / "rank00001" / "memory.log").is_file()
+
+
 def test_details_are_of_the_rank_with_the_highest_peak(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = payload(run_directory, capsys)
     highest = max(found["ranks"], key=lambda row: row["peak_live_bytes"])
@@ -89,10 +104,32 @@ def test_a_run_with_the_plan_is_measured(
     assert (rows[-1]["held_bytes"], rows[-1]["efficiency"]) == (200, 0.75)
 
 
+def test_a_heap_that_holds_less_than_is_live_is_no_allocator(
+    build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exact traces on a CPU: requests are not rounded up there."""
+    (tmp_path / "trace").mkdir()
+
+    def names(held: int) -> list[str]:
+        events = f"stalloc-events 1\na 0 100 -1 0 0\nh -1 {held} 1\nm iteration begin - 0 0 2\n"
+        trace_of_text(build, events, tmp_path / "trace" / "rank00000.trace")
+        return [row["name"] for row in payload(tmp_path, capsys)["views"][0]["figures"][0]["allocators"]]
+
+    assert names(100) == ["PyTorch native", "expandable_segments"]
+    assert names(512) == ["PyTorch native", "expandable_segments", "as traced"]
+
+
 def test_markdown_has_its_tables(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(run_directory, capsys, "--md")
     assert "Imbalance of the peak: greatest / mean " in text
-    for wanted in ("| rank |", "| class |", "| PyTorch native |", "### What is live at the peak", "| set-up |"):
+    for wanted in (
+        "| rank |",
+        "| class |",
+        "| PyTorch native |",
+        "### What is live at the peak",
+        "### What costs most",
+        "| set-up |",
+    ):
         assert wanted in text
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
@@ -173,5 +210,7 @@ def test_state_is_shared_among_replicas_alone(
 
     split(pipeline=2, data=1)
     assert shared() == []
+    assert payload(tmp_path, capsys)["ranks"][0]["place"] == "pp 0"
+    assert "| 0 (pp 0) |" in report(tmp_path, capsys, "--md")
     split(pipeline=1, data=4)
     assert any("among 4 ranks" in what for what in shared())

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from exports import trace_of_text
 from processes import SCRIPTS, Training
 from stalloc import cli
+from stalloc._commands.export import dump_lines
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (
@@ -148,9 +150,59 @@ def test_plots_have_room(shown: Shown) -> None:
     assert max(bar["width"] for bar in shown.boxes("#allocators .barlayer .bars .point")) >= 80
 
 
+def test_around_the_peak_every_change_is_drawn(browser: Any, report: Path) -> None:
+    opened = Shown(browser, report)
+    opened.page.get_by_role("button", name="around the peak", exact=True).click()
+    plot = opened.page.query_selector("#timeline .js-plotly-plot")
+    drawn = plot.evaluate("(plot) => plot.data.filter((line) => line.stackgroup).map((line) => [...line.x])[0]")
+    trace = report.parents[2] / "trace" / f"rank{int(opened.page.get_by_label('rank').input_value()):05d}.trace"
+    lines = [line for line in dump_lines(trace) if line["event"] != "call"]
+    changes = [at for at, line in enumerate(lines) if line["event"] in ("alloc", "free")]
+    assert len(drawn) > 300
+    assert drawn[-1] - drawn[0] <= 1500
+    assert set(drawn) >= {at for at in changes if drawn[0] <= at <= drawn[-1]}
+    assert opened.page.locator("#timeline .annotation-text", has_text=re.compile("^[FB] ")).count() > 1, "phases"
+    assert opened.said == []
+    opened.page.close()
+
+
+def test_labels_of_iterations_stand_clear_of_each_other(browser: Any, build: Path, tmp_path: Path) -> None:
+    """Where the set-up is a thirtieth of what is drawn."""
+    lines = ["stalloc-events 1", *(f"a {block} 1024 0 0 {block}" for block in range(70))]
+    for block in range(70, 1270):
+        if block % 300 == 70:
+            lines.append(f"m iteration begin - 0 {block // 300} {block}")
+        lines += [f"a {block} 4096 0 0 {block}", f"f {block} {block}"]
+    (tmp_path / "trace").mkdir()
+    trace_of_text(build, "\n".join(lines) + "\n", tmp_path / "trace" / "rank00000.trace")
+    opened = Shown(browser, report_of(tmp_path, build))
+    labels = opened.page.locator("#timeline .annotation-text")
+    told = [text for text in labels.all_text_contents() if not text.startswith("peak")]
+    boxes = [labels.nth(at).bounding_box() for at in range(len(told))]
+    assert told == ["iter 0", "iter 1", "iter 2", "iter 3"]
+    for at, box in enumerate(boxes):
+        assert not any(_meet(box, other) for other in boxes[at + 1 :])
+    opened.page.close()
+
+
+def test_every_class_of_the_tree_has_its_name_and_bytes(shown: Shown) -> None:
+    told = shown.page.locator("#tree .legend").inner_text()
+    classes = set(texts_of(shown.page, "peak", "class"))
+    assert classes
+    assert all(re.search(rf"{name} [\d.]+ [KMG]iB, [\d.]+ %", told) for name in classes), told
+
+
+def test_layers_have_their_classes(browser: Any, named: Path) -> None:
+    opened = Shown(browser, named)
+    row = opened.page.locator("#layers tbody tr").first
+    assert row.locator(".bar span").count() > 2
+    assert "weights: " in (row.locator("td[title*='weights']").get_attribute("title") or "")
+    opened.page.close()
+
+
 def test_its_controls_work(shown: Shown) -> None:
     page = shown.page
-    for label in ("iteration of the peak", "by time", "treemap"):
+    for label in ("iteration of the peak", "around the peak", "by time", "treemap"):
         page.get_by_role("button", name=label, exact=True).click()
         assert page.get_by_role("button", name=label, exact=True).get_attribute("aria-pressed") == "true"
     assert page.locator("#tree .treemaplayer .slice").count() > 1
@@ -245,6 +297,16 @@ def test_two_runs_lie_over_each_other(browser: Any, report: Path, tmp_path: Path
     assert opened.page.locator("#blocks tbody tr").count() > 0
     opened.page.get_by_role("button", name="dark").click()
     opened.settle()
+    assert opened.said == []
+
+
+def test_runs_that_do_not_differ_say_so(browser: Any, report: Path, tmp_path: Path) -> None:
+    trace = str(report.parents[2] / "trace" / "rank00000.trace")
+    assert cli.main(["diff", trace, trace, "--html", str(tmp_path / "diff.html")]) == 0
+    opened = Shown(browser, tmp_path / "diff.html")
+    for section in ("classes", "layers", "phases", "allocators"):
+        assert opened.page.locator(f"#{section}").inner_text().endswith("Nothing differs.")
+        assert opened.page.locator(f"#{section} table").count() == 0
     assert opened.said == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -209,3 +210,42 @@ def test_info_tells_what_fits(fake: FakeProcess) -> None:
     text = fake.python("-m", "stalloc", "info", STALLOC_MODE="Alloc").out
     assert "built for torch 2.11.0, fits, with CUDA" in text
     assert "STALLOC_MODE" in text
+
+
+def test_settings_come_from_a_file_variables_and_options_overrule_them(tmp_path: Path) -> None:
+    told = "{k: v for k, v in os.environ.items() if k.startswith('STALLOC_') and k != 'STALLOC_OWNER'}"
+    (tmp_path / "told.py").write_text(f"import json, os; print(json.dumps({told}))")
+    settings = {"mode": "Torch", "model_info_path": "a", "trace_steps": "2:5", "trace_ranks": [0, 3], "log_steps": 7}
+    (tmp_path / "c.json").write_text(json.dumps({**settings, "nvtx": True, "trace_names": False}))
+    words = ("-m", "stalloc", "run", "--config", "c.json", "--dir", "b", "told.py")
+    done = run_python(*words, environment={"STALLOC_LOG_STEPS": "0"}, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {
+        "STALLOC_MODE": "Torch",
+        "STALLOC_MODEL_INFO_PATH": "b",
+        "STALLOC_TRACE_STEPS": "2:5",
+        "STALLOC_TRACE_RANKS": "0,3",
+        "STALLOC_LOG_STEPS": "0",
+        "STALLOC_NVTX": "1",
+        "STALLOC_TRACE_NAMES": "0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "c.json: Expecting"),
+        ("[]", "expected an object, found list"),
+        ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are device, "),
+        ('{"trace_ranks": {"a": 1}}', 'trace_ranks must be a text, a number, true, false or a list of these: {"a": 1}'),
+        ('{"mode": "Tracing"}', "STALLOC_MODE must be one of Torch, Trace, Alloc: 'Tracing'"),
+        (None, "No such file"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(content: Optional[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('ran')")
+    if content is not None:
+        (tmp_path / "c.json").write_text(content)
+    done = under_stalloc("--config", "c.json", "script.py", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err

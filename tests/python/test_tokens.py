@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stalloc import cli
+from stalloc import _experts, cli
 from stalloc.report import tokens
 from stalloc.report.collect import CollectError
 from synthetic_runs import synthesize
@@ -64,6 +64,27 @@ def test_micro_batches_and_layers_add_up(tmp_path: Path) -> None:
     found = tokens.read_tokens(write(tmp_path, {0: [[1, 2, 3], [4, 5, 6]], 7: [[0, 0, 0]]}), 0)
     assert found == {0: {"tokens": 42, "uneven": pytest.approx(9 * 3 / 21)}, 7: {"tokens": 0, "uneven": 0.0}}
     assert tokens.read_tokens(tmp_path, 1) == {}
+
+
+def test_what_was_noted_beside_the_trace_is_taken(run_directory: Path, capsys: Any) -> None:
+    noted = _experts.ExpertTokens(_experts.path_of(run_directory, 0))
+    for iteration in range(3):
+        noted.add(1, [5 + iteration, 1])
+        noted.add(1, [2, 2])
+        noted.add(2, [1, 1])
+        noted.iteration_finished(iteration)
+    noted.write()
+    assert cli.main(["report", str(run_directory), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["tokens"] for row in told["views"][0]["iterations"][0]] == [12, 13, 14, None, None, None]
+    assert (told["ranks"][0]["tokens"], told["ranks"][0]["uneven"]) == (14, pytest.approx(9 * 2 / 12))
+
+
+def test_a_directory_without_tokens_is_an_error(run_directory: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "save").mkdir()
+    assert cli.main(["report", str(run_directory), "--md", "--tokens", str(tmp_path / "save")]) == 1
+    assert f"{tmp_path}/save has no tokens_per_expert/rank0.jsonl" in capsys.readouterr().err
+    assert tokens.known_ranks(write(tmp_path / "save", {0: [[1]]}, rank=12)) == [12]
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", '{"iter": 1}', '{"iter": 1, "tpe": 3}'])

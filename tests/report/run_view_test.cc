@@ -27,6 +27,28 @@ TEST(RunViewTest, HoldsReportCurvesTablesAndPlan) {
   EXPECT_THAT(without, HasSubstr("\"plan\": null"));
 }
 
+TEST(RunViewTest, NearThePeakEveryEventIsDrawn) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I " + Repeat("F0 +a=1024 +t=512 -t B0 -a ", 500), 3));
+  const auto solver = MakePortfolio();
+  const RankResult result = PlanRank(facts.trace(), {}, *solver).value();
+  const std::string view = RunViewJson(result.report, facts.traced(), facts.clock(), {});
+  const std::size_t near = view.find("\"near_peak\": {\"event\": [");
+  ASSERT_NE(near, std::string::npos);
+  // The peak is event 4; marks change nothing and have no point.
+  EXPECT_THAT(view.substr(near, 60), HasSubstr("[0, 3, 4, 5, 7, 9, 10, 11, 13, "));
+}
+
+TEST(RunViewTest, TellsEveryBlockWhereItIsAsked) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 L:mlp +a=1024 B0 -a ", 3));
+  const auto solver = MakePortfolio();
+  const RankResult result = PlanRank(facts.trace(), {}, *solver).value();
+  RunViewOptions options;
+  EXPECT_THAT(RunViewJson(result.report, facts.traced(), facts.clock(), options), HasSubstr("\"blocks\": null"));
+  options.every_block = true;
+  EXPECT_THAT(RunViewJson(result.report, facts.traced(), facts.clock(), options),
+              HasSubstr("\"blocks\": {\"event\": [0, 4, 10, 16], \"class\": [0, 3, 3, 3], \"layer\": [0, 1, 1, 1], "));
+}
+
 TEST(RunViewTest, DoesNotGrowWithTheTrace) {
   const auto length = [](int iterations) {
     const ScriptFacts facts("+w=4096 " + Repeat("I " + Repeat("F0 +a=1024 B0 -a ", 100), iterations));

@@ -54,5 +54,20 @@ TEST(SpanTablesTest, LayersCountWhatIsInsideThem) {
   EXPECT_EQ(rows[1].requests, 3u);
 }
 
+TEST(SpanTablesTest, ALayersPeakIsKnownByClass) {
+  const ScriptFacts facts("+w=4096 " + Repeat("I F0 L:a +a=1024 L:b +t=2048 -t B0 -a ", 3));
+  const auto rows = TabulateLayers(*facts);
+  ASSERT_EQ(rows.size(), 2u);
+  const auto of = [](const LayerRow& row, MemoryClass memory_class) {
+    return row.peak_by_class[static_cast<std::size_t>(memory_class)];
+  };
+  for (const LayerRow& row : rows) {  // the peak of "a" is inside "b"
+    EXPECT_EQ(of(row, MemoryClass::kWeights), 4096u);
+    EXPECT_EQ(of(row, MemoryClass::kActivations), 1024u);
+    EXPECT_EQ(of(row, MemoryClass::kTemporaries), 2048u);
+    EXPECT_EQ(std::accumulate(row.peak_by_class.begin(), row.peak_by_class.end(), Bytes{0}), row.peak_live);
+  }
+}
+
 }  // namespace
 }  // namespace stalloc::planner

@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(device: dict[str, Any], most: Optional[int]) -> None:
     from stalloc.report import text
-    from stalloc.report.figures import size
+    from stalloc.report.figures import device_name, size
 
-    print(f"device {device['device']}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
+    print(f"{device_name(device['device'])}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
     found = device["advice"]
     rows = [(f"-{size(row['saves_bytes'])}", row["what"], row["cost"], row["how_known"]) for row in found[:most]]
     print(text.table(("saves", "change", "cost", "known from"), rows, text_columns=(1, 2, 3)), end="")

@@ -60,14 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _configuration(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> Configuration:
-    from stalloc.report.megatron_arguments import parse, settled_of, words_of
+    from stalloc.report.megatron_arguments import parse, traced_configuration
 
     if view is None:
         return parse(arguments.program, arguments.world_size or 1, arguments.rank or 0)
     view["added_options"] = arguments.program
-    fingerprint = view["rank"]["fingerprint"]
-    world = arguments.world_size or max(1, fingerprint["world_size"])
-    return parse(words_of(view), world, fingerprint["rank"], settled_of(view))
+    return traced_configuration(view, arguments.world_size or 0)
 
 
 def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:

@@ -6,26 +6,27 @@ import argparse
 import csv
 import io
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 HELP = "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite"
 
 _EPILOG = """
-snapshot   a pickle for https://pytorch.org/memory_viz; `stalloc import` reads it, too
+snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too
 perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
 csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
 sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
+Of a directory with several traces it is rank 0's, unless --rank says otherwise.
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("trace", metavar="TRACE", type=Path, help="DIR/trace/rank00000.trace")
+    parser.add_argument("trace", metavar="DIR|TRACE", type=Path, help="a run's directory, or DIR/trace/rank00000.trace")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory: whose trace (default 0)")
     parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True)
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE")
     parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stalloc.report.files import write_whole
 
     try:
-        content = _FORMS[arguments.format](arguments.trace, arguments.device)
+        content = _FORMS[arguments.format](_trace_of(arguments.trace, arguments.rank), arguments.device)
         write_whole(arguments.output, content)
     except (CollectError, OSError) as error:
         print(f"stalloc export: {error}", file=sys.stderr)
@@ -47,10 +48,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _trace_of(path: Path, rank: Optional[int]) -> Path:
+    """CollectError where a directory has no such rank."""
+    from stalloc.report.collect import CollectError, find_ranks
+
+    if not path.is_dir():
+        return path
+    traces = {files.rank: files.trace for files in find_ranks(path)}
+    if (rank or 0) not in traces:
+        raise CollectError(f"{path}/trace has no rank {rank or 0}; traced: {', '.join(map(str, traces))}")
+    return traces[rank or 0]
+
+
 def _snapshot(trace: Path, _device: object) -> bytes:
+    from stalloc.report.collect import run_planner
     from stalloc.snapshot.write import write_snapshot
 
-    return pickle.dumps(write_snapshot(dump_lines(trace)))
+    view = run_planner(["report", str(trace), "--json", "--every_block"])
+    blocks = [device["blocks"] for device in view["devices"]]
+    categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
+    return write_snapshot(dump_lines(trace), categories)
 
 
 def _perfetto(trace: Path, device: object) -> bytes:
@@ -68,41 +85,41 @@ def _sqlite(trace: Path, _device: object) -> bytes:
     from stalloc.report.collect import run_planner
     from stalloc.report.database import database
 
-    return database(run_planner(["report", str(trace), "--json"]), dump_lines(trace))
+    return database(run_planner(["report", str(trace), "--json", "--every_block"]), dump_lines(trace))
 
 
 def _csv(trace: Path, device: object) -> bytes:
-    lines = [line for line in dump_lines(trace) if line["event"] in ("alloc", "free")]
-    chosen = _device_of(trace, lines, device)
-    rows: dict[int, list[int]] = {}
-    now = 0
-    for line in lines:
-        if line["device"] != chosen:
+    rows: dict[int, dict[int, list[int]]] = {}  # by device and block: id, begin, end, size
+    now: dict[int, int] = {}
+    for line in dump_lines(trace):
+        if line["event"] not in ("alloc", "free"):
             continue
-        now += 1
+        of, block = line["device"], line["id"]
+        now[of] = now.get(of, 0) + 1
         if line["event"] == "alloc":
-            rows[line["id"]] = [line["id"], now, -1, max(512, -(-line["bytes"] // 512) * 512)]
+            rows.setdefault(of, {})[block] = [block, now[of], -1, max(512, -(-line["bytes"] // 512) * 512)]
         else:
-            rows[line["id"]][2] = now
+            rows[of][block][2] = now[of]
+    chosen = _device_of(trace, sorted(rows), device)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["id", "lower", "upper", "size"])
-    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else now + 1, row[3]] for row in rows.values())
+    behind = now.get(chosen, 0) + 1
+    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else behind, row[3]] for row in rows[chosen].values())
     return out.getvalue().encode()
 
 
-def _device_of(trace: Path, lines: list[dict[str, Any]], device: object) -> object:
+def _device_of(trace: Path, known: list[int], device: object) -> int:
     """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
     from stalloc.report.collect import CollectError
 
-    known = sorted({line["device"] for line in lines})
     if device is None and len(known) == 1:
         return known[0]
     if device is None:
         raise CollectError(f"{trace} has devices {known}, and CSV is of one: choose it with --device")
     if device not in known:
         raise CollectError(f"{trace} has no device {device}; it has {known}")
-    return device
+    return known[known.index(device)]
 
 
 _FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite}

@@ -28,10 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(device: dict[str, Any]) -> None:
     from stalloc.report import text
-    from stalloc.report.figures import size
+    from stalloc.report.figures import device_name, size
 
     begins = device["live_at_begin"]
-    print(f"device {device['device']}: live where iterations begin: " + ", ".join(size(row["bytes"]) for row in begins))
+    print(
+        f"{device_name(device['device'])}: live where iterations begin: "
+        + ", ".join(size(row["bytes"]) for row in begins)
+    )
     if not device["enough_iterations"]:
         print(f"too few iterations: {device['judged_iterations']} can be judged, 3 are needed; trace 5 or more")
         return

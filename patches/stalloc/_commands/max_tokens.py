@@ -98,7 +98,7 @@ def plan(longest: int, words: list[str]) -> int:
     given, others = parser.parse_known_args(words)
     if given.headroom is not None:
         parser.error(f"{OPTION} and --headroom exclude each other")
-    directory = _directory(others)
+    directory = directory_of(others)
     traced = _traced_ranks(directory)
     wanted = [given.device] if given.device is not None else traced if given.devices is None else range(given.devices)
     if not wanted or not set(wanted) <= set(traced):
@@ -113,11 +113,12 @@ def _parser() -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog="stalloc plan", add_help=False, allow_abbrev=False, usage="stalloc plan --help")
 
 
-def _directory(words: list[str]) -> Path:
+def directory_of(words: list[str]) -> Path:
+    """Which directory the planner would plan. Leaves by SystemExit where there is not one."""
     parser = _parser()
     parser.add_argument("directories", nargs="*", default=[])
     parser.add_argument("--model-memory-dir", "--model_memory_dir", action="append", dest="named", default=[])
-    for name in ("--threads", "--seed"):
+    for name in ("--threads", "--seed", "--device", "--devices", "--headroom", OPTION):
         parser.add_argument(name)
     parser.add_argument("--time-limit", "--time_limit")
     given, _ = parser.parse_known_args(words)

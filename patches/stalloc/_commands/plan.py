@@ -1,13 +1,23 @@
-"""`stalloc plan`: plan the memory of every traced rank below a directory. The planner does it, but for --max-tokens."""
+"""`stalloc plan`: plan the memory of every traced rank below a directory. The planner does it, but for --max-tokens.
+
+The published tool's other flags are taken, too: --draw draws the report beside the plan; --validation and --autotune
+ask for what is always done.
+"""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from stalloc._commands import max_tokens, planner
 
 HELP = "plan the memory of every traced rank below a directory"
+
+_DRAW = "--draw"
+_ALWAYS = ("--validation", "--autotune")
+_FLAGS_HELP = f"""  {_DRAW}  Draw the report, too: DIR/output/report/report.html, with the plan as a map.
+  {_ALWAYS[0]}, {_ALWAYS[1]}  For users of the published tool: every plan is checked, all solvers are tried."""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -16,10 +26,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    words: list[str] = arguments.arguments
+    words: list[str] = [word for word in arguments.arguments if word not in _ALWAYS]
     try:
         if {"--help", "-h"} & set(words):
             return _help(words)
+        if _DRAW in words:
+            return _draw([word for word in words if word != _DRAW])
         longest, others = max_tokens.split(words)
         return planner.execute("plan", words) if longest is None else max_tokens.plan(longest, others)
     except (max_tokens.TokensError, planner.PlannerError) as error:
@@ -27,8 +39,19 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
 
 
+def _draw(words: list[str]) -> int:
+    """Plans in a process of its own, which the planner replaces, and draws what there is then."""
+    directory = max_tokens.directory_of(words)
+    done = subprocess.run([sys.executable, "-m", "stalloc", "plan", *words], check=False)
+    if done.returncode != 0:
+        return done.returncode
+    # What --json prints stays alone on the standard output.
+    drawn = subprocess.run([sys.executable, "-m", "stalloc", "report", str(directory)], stdout=sys.stderr, check=False)
+    return drawn.returncode
+
+
 def _help(words: list[str]) -> int:
-    """The planner's, and the option that it does not know."""
+    """The planner's, and the options that it does not know."""
     code = planner.run("plan", words).returncode
-    print(max_tokens.HELP)
+    print(f"{max_tokens.HELP}\n{_FLAGS_HELP}")
     return code

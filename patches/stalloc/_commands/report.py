@@ -16,14 +16,17 @@ _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
 of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
 (one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
-runtime_report.md and memory.log (totals by class where phases begin). The others print. Options of Megatron-LM that the
+runtime_report.md and memory.log (totals by class where phases begin). The others print. Of a single TRACE the files
+lie beside it. Options of Megatron-LM that the
 traced command line lacks stand behind -- (for the estimate).
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("directory", metavar="DIR", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH")
+    parser.add_argument(
+        "directory", metavar="DIR|TRACE", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH; or one of its traces"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
     which.add_argument("--all", action="store_true", help="details of every rank")
@@ -40,7 +43,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
     parser.add_argument(
-        "--tokens", type=Path, metavar="DIR", help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run)"
+        "--tokens",
+        type=Path,
+        metavar="DIR",
+        help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run); default: what traces have beside them",
     )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
@@ -72,9 +78,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _output(arguments: argparse.Namespace) -> Optional[Path]:
     if arguments.output is None and arguments.form == "html":
-        return Path(arguments.directory) / "output" / "report" / "report.html"
+        directory: Path = arguments.directory
+        return directory.with_suffix(".html") if directory.is_file() else _folder(directory) / "report.html"
     output: Optional[Path] = arguments.output
     return output
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.is_file() else path / "output" / "report"
+
+
+def _name(path: Path) -> str:
+    return path.stem if path.is_file() else path.resolve().name
 
 
 def _render(arguments: argparse.Namespace) -> str:
@@ -85,14 +100,14 @@ def _render(arguments: argparse.Namespace) -> str:
     if rank is not None and rank not in [entry.rank for entry in files]:
         raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
     views = collect.views(files)
-    ranks = _rank_rows(views, arguments.tokens)
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
     highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
     wanted = highest if rank is None else rank
     details = [view for view in views if arguments.all or view["rank"]["rank"] == wanted]
     for view in details:
         _complete(view, arguments)
     payload = {"ranks": ranks, "views": details}
-    title = f"Memory of {directory.resolve().name}"
+    title = f"Memory of {_name(directory)}"
     if arguments.form == "md":
         return markdown.render(details, ranks, title)
     if arguments.form == "json":
@@ -100,14 +115,21 @@ def _render(arguments: argparse.Namespace) -> str:
     return page.render(payload, title)
 
 
-def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path]) -> list[dict[str, Any]]:
+def _traces(path: Path) -> Path:
+    """Where what was noted of a run's tokens lies."""
+    return path.parent if path.is_file() else path / "trace"
+
+
+def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: Path) -> list[dict[str, Any]]:
     """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
     from stalloc.report import figures
-    from stalloc.report.tokens import read_tokens
+    from stalloc.report.tokens import known_ranks, read_tokens
 
     rows = figures.rank_rows(views)
+    if tokens is not None:
+        known_ranks(tokens)
     for row in rows:
-        known = read_tokens(tokens, row["rank"]).values() if tokens is not None else ()
+        known = read_tokens(tokens or beside, row["rank"]).values()
         row["tokens"] = max((entry["tokens"] for entry in known), default=None)
         row["uneven"] = max((entry["uneven"] for entry in known), default=None)
     return rows
@@ -117,12 +139,12 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
     from stalloc.report import advice, comparison, figures, findings, tokens
 
-    directory = arguments.tokens
+    directory = arguments.tokens or _traces(arguments.directory)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
-    known = tokens.read_tokens(directory, view["rank"]["rank"]) if directory is not None else {}
+    known = tokens.read_tokens(directory, view["rank"]["rank"])
     view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]
     view["correlation"] = [tokens.correlation(rows) for rows in view["iterations"]]
     view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
@@ -134,11 +156,11 @@ def _write_ranks(arguments: argparse.Namespace) -> int:
 
     directory = arguments.directory
     views = collect.views(collect.find_ranks(directory))
-    ranks = _rank_rows(views, arguments.tokens)
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
     for view in views:
         _complete(view, arguments)
-        folder = (arguments.output or directory / "output" / "report") / f"rank{view['rank']['rank']:05d}"
-        title = f"Memory of {directory.resolve().name}, rank {view['rank']['rank']}"
+        folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"
+        title = f"Memory of {_name(directory)}, rank {view['rank']['rank']}"
         write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())
         write_whole(folder / "runtime_report.md", markdown.render([view], ranks, title).encode())
         write_whole(folder / "memory.log", memory_log.render(view).encode())

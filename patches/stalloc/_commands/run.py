@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from stalloc import _config, _install, _process, _runner
 from stalloc._fake import unknown
+from stalloc._variables import read_settings
 
 HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
 
@@ -16,14 +18,14 @@ _EPILOG = """
 stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
 runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir run1 pretrain.py ...
 """
-_OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume")
+_OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume", "--config")
 _FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stalloc run [--mode MODE] [--dir DIR] [--device DEVICE] [--fake [--assume VALUES]] (SCRIPT | -m MODULE) "
-        "[ARGUMENT ...]"
+        "stalloc run [--mode MODE] [--dir DIR] [--device DEVICE] [--config FILE] [--fake [--assume VALUES]] "
+        "(SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = _EPILOG
     parser.add_argument(
@@ -36,6 +38,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=_config.DEVICES,
         help="whose memory: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE.json",
+        type=Path,
+        help='settings: {"mode": "Trace", "trace_steps": "2:5", "trace_stacks": 8}, the STALLOC_* variables in lower '
+        "case; variables that are set, and options, overrule them",
     )
     parser.add_argument(
         "--fake",
@@ -76,6 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     program: list[str] = arguments.program
     if not program or program == ["-m"]:
         arguments.parser.error("a SCRIPT or -m MODULE is needed")
+    if arguments.config is not None:
+        try:
+            settings = read_settings(arguments.config)
+        except (OSError, ValueError) as error:
+            print(f"stalloc run: {error}", file=sys.stderr)
+            return 2
+        for variable, value in settings.items():
+            os.environ.setdefault(variable, value)
     os.environ["STALLOC_MODE"] = arguments.mode or os.environ.get("STALLOC_MODE") or _config.TORCH
     if arguments.dir is not None:
         os.environ["STALLOC_MODEL_INFO_PATH"] = arguments.dir

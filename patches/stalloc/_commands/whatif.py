@@ -17,8 +17,10 @@ The peak with k times the traced micro-batch is the maximum, over all moments of
 scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
 --beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
 buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
-what is live is taken in proportion.
+what is live is taken in proportion. Where it does not fit, each change that stalloc advise knows is tried: layers
+recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
 """
+_MOST = 12
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -46,9 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     def show(device: dict[str, Any]) -> None:
         _show(device, arguments)
 
+    from stalloc.report.collect import CollectError
+
     try:
         options = _beside(arguments)
-    except ValueError as error:
+    except (ValueError, CollectError) as error:
         print(f"stalloc whatif: {error}", file=sys.stderr)
         return 1
     return viewed.answer("whatif", arguments, of_device, show, options)
@@ -56,12 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _beside(arguments: argparse.Namespace) -> list[str]:
     """For the planner. ValueError where the second trace cannot tell more than the first."""
+    from stalloc.report import collect
+
     if arguments.beside is None:
         return []
     path, count = Path(arguments.beside[0]), arguments.beside[1]
     if not count.isdigit() or int(count) in (0, arguments.micro_batch):
         raise ValueError(f"--beside needs a micro-batch other than --micro-batch {arguments.micro_batch}: {count}")
     if path.is_dir():
+        if arguments.rank is None and arguments.path.is_dir() and len(collect.find_ranks(arguments.path)) > 1:
+            raise ValueError("--beside of several ranks needs --rank, so that both are of the same")
         path = path / "trace" / f"rank{arguments.rank or 0:05d}.trace"
     return [f"--beside={path}", f"--ratio={int(count) / arguments.micro_batch!r}"]
 
@@ -90,7 +98,28 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
         "peak_of_twice": findings.peak_at_scale(points, 2),
         "fit": _fit(view["devices"][index]["fit"], points, arguments),
         "allocators": rows,
+        "changes": _changes(view, index, of_device, arguments),
     }
+
+
+def _changes(
+    view: dict[str, Any], index: int, of_device: dict[str, Any], arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """What `stalloc advise` would change of what is live, by the peak that is left; which allocators then fit."""
+    from stalloc.report import advice
+
+    memory, live = arguments.memory, of_device["peak_live_bytes"]
+    known = [row for row in of_device["allocators"] if row["efficiency"]]
+    if all(row["held_bytes"] <= memory for row in known):
+        return []
+    view["added_options"] = arguments.program
+    rows = []
+    for row in advice.advise(view, index, of_device):
+        if not row["of_live"]:
+            continue
+        fits = [each["name"] for each in known if row["peak_bytes"] <= memory * each["efficiency"]]
+        rows.append({key: row[key] for key in ("what", "cost", "saves_bytes", "peak_bytes")} | {"fits": fits})
+    return [row for row in rows if row["peak_bytes"] < live]
 
 
 def _fit(
@@ -107,10 +136,10 @@ def _fit(
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     from stalloc.report import text
-    from stalloc.report.figures import size
+    from stalloc.report.figures import device_name, size
 
     print(
-        f"device {device['device']}: {size(device['peak_live_bytes'])} live at the peak, "
+        f"{device_name(device['device'])}: {size(device['peak_live_bytes'])} live at the peak, "
         f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}"
     )
     fit = device["fit"]
@@ -136,3 +165,19 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     ]
     header = ("allocator", "holds", "fits", "at most", f"micro-batch (traced {arguments.micro_batch})")
     print(text.table(header, rows), end="")
+    if device["changes"]:
+        _show_changes(device)
+
+
+def _show_changes(device: dict[str, Any]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    rows = [
+        (row["what"], size(row["peak_bytes"]), ", ".join(row["fits"]) or "none", row["cost"])
+        for row in device["changes"]
+    ]
+    print("\nwith one change (stalloc advise), it would be\n")
+    print(text.table(("change", "live", "fits under", "cost"), rows[:_MOST], text_columns=(0, 2, 3)), end="")
+    if len(rows) > _MOST:
+        print(f"and {len(rows) - _MOST} that save less (--json)")

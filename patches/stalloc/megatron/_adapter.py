@@ -45,7 +45,7 @@ PATCHER: Patcher = Patcher(
         "MoE layer": lambda original: _moe.layer(original, LOOP),
         "MoE route": lambda original: _moe.step(original, LOOP, "route"),
         "MoE dispatch": lambda original: _moe.step(original, LOOP, "dispatch"),
-        "MoE experts": lambda original: _moe.step(original, LOOP, "experts"),
+        "MoE experts": lambda original: _moe.experts(original, LOOP),
         "MoE combine": lambda original: _moe.step(original, LOOP, "combine"),
         "graph capture": lambda original: _step.fenced(original, LOOP, "capture"),
         "full graph": lambda original: _graphs.full_iteration(original, LOOP),

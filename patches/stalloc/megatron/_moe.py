@@ -5,9 +5,11 @@ The backward pass is seen by hooks on tensors; module hooks would put nodes into
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, Optional
 
 import stalloc
+from stalloc import _session
 from stalloc._patching import Function
 from stalloc.megatron._loop import Loop
 
@@ -37,6 +39,47 @@ def step(original: Function, loop: Loop, what: str) -> Function:
             return original(self, *args, **kwargs)
 
     return method
+
+
+def experts(original: Function, loop: Loop) -> Function:
+    """MoELayer.routed_experts_compute, which also knows how many tokens each expert got."""
+    marked = step(original, loop, "experts")
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tracing = None if _session.current is None else _session.current.tracing
+        dispatcher: Any = getattr(self, "token_dispatcher", None)
+        if tracing is None or not loop.marks or not hasattr(dispatcher, "dispatch_postprocess"):
+            return marked(self, *args, **kwargs)
+        deal = dispatcher.dispatch_postprocess
+
+        def watched(*inner: Any, **named: Any) -> Any:
+            dealt = deal(*inner, **named)
+            counts = _counts(dealt)
+            if counts is not None and not _in_backward():  # a recomputed layer deals its tokens again
+                tracing.experts(int(getattr(self, "layer_number", None) or 0), counts)
+            return dealt
+
+        dispatcher.dispatch_postprocess = watched
+        try:
+            return marked(self, *args, **kwargs)
+        finally:
+            del dispatcher.dispatch_postprocess
+
+    return method
+
+
+def _counts(dealt: Any) -> Optional[list[int]]:
+    """Of (hidden states, tokens of each expert, probabilities); None where reading them would wait for a device."""
+    tokens: Any = dealt[1] if isinstance(dealt, tuple) and len(dealt) > 1 else None
+    if getattr(getattr(tokens, "device", None), "type", None) != "cpu":
+        return None
+    return [int(count) for count in tokens.tolist()]
+
+
+def _in_backward() -> bool:
+    torch: Any = sys.modules.get("torch")
+    current = getattr(getattr(torch, "_C", None), "_current_graph_task_id", None)
+    return current is not None and int(current()) != -1
 
 
 def _name(module: Any) -> str:

@@ -32,6 +32,7 @@ class Advice:
     cost: str
     how_known: str
     cost_share: float = 0.0  # of an iteration's time on the host
+    of_live: bool = True  # saves_bytes are of what is live; else of what an allocator holds
     layers: str = dataclasses.field(default="", repr=False)  # that are recomputed
 
 
@@ -205,7 +206,7 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
         ("stalloc, planned", "run with the plan (STALLOC_MODE=Alloc)", "predicted by the planner"),
     ]
     return [
-        Advice(what, native - held[name], held[name], "none", known + how)
+        Advice(what, native - held[name], held[name], "none", known + how, of_live=False)
         for name, what, how in changes
         if name in held
     ]

@@ -33,7 +33,10 @@ class RankFiles:
 
 
 def find_ranks(directory: Path) -> list[RankFiles]:
-    """The traced ranks of a run's directory, ascending. CollectError if there is none."""
+    """The traced ranks of a run's directory, ascending; of a trace itself, it. CollectError if there is none."""
+    if directory.is_file():
+        named = _TRACE_NAME.fullmatch(directory.name)
+        return [RankFiles(int(named[1]) if named else 0, directory, None, None)]
     found = []
     for trace in sorted((directory / "trace").glob("rank*.trace")):
         match = _TRACE_NAME.fullmatch(trace.name)
@@ -52,14 +55,16 @@ def find_ranks(directory: Path) -> list[RankFiles]:
 def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     """All that a report shows of one rank (keys: planner/README.md). `summary` is what the last run left, or None.
 
-    `replicas`: how many ranks have the same part of the model, so that they could share its state.
+    `place`: where the rank stands, "tp 1, pp 0"; empty where that is not known or there is one rank. `replicas`: how
+    many ranks have the same part of the model, so that they could share its state.
 
     `options`: for `stalloc-planner report`.
 
     Raises:
         CollectError: the planner is missing or refuses a file; the text has its words.
     """
-    replicas = _replicas(files)
+    place = _place(files)
+    replicas = None if place is None else _replicas(place)
     known = [] if replicas is None else [f"--ranks={replicas}"]  # an option that is given once more overrules it
     result: dict[str, Any] = run_planner(
         ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *known, *options]
@@ -67,6 +72,7 @@ def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     result["replicas"] = replicas or max(1, result["rank"]["fingerprint"]["world_size"])
     for device in result["devices"]:
         wrappers.unwrap(device)
+    result["place"] = "" if place is None else place.told()
     result["megatron_arguments"] = _settled(files)
     result["summary"] = _read_summary(files.summary)
     return result
@@ -90,17 +96,19 @@ def run_planner(arguments: Sequence[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def _replicas(files: RankFiles) -> Optional[int]:
-    """Data and context parallelism share weights; None where no coordinates lie beside the trace."""
+def _place(files: RankFiles) -> Optional[_coordinates.Coordinates]:
+    """None where no coordinates lie beside the trace."""
     if files.trace.parent.name != "trace":
         return None
     try:
-        known = _coordinates.read_all(files.trace.parents[1]).get(files.rank)
+        return _coordinates.read_all(files.trace.parents[1]).get(files.rank)
     except ValueError as error:
         raise CollectError(str(error)) from error
-    if known is None:
-        return None
-    _, _, context, _, data = known.sizes
+
+
+def _replicas(place: _coordinates.Coordinates) -> int:
+    """Data and context parallelism share weights."""
+    _, _, context, _, data = place.sizes
     return max(1, context * data)
 
 

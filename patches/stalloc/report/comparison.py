@@ -67,8 +67,8 @@ def _texts(config: Configuration, result: Estimate) -> dict[str, str]:
 
 
 def _buffers(config: Configuration) -> str:
-    workspaces = "two cuBLAS workspaces of 32 MiB (from Hopper on)"
-    return workspaces if config.fused_attention else f"one matrix of scores, {workspaces}"
+    parts = [] if config.fused_attention else ["one matrix of scores"]
+    return ", ".join([*parts, *(["two cuBLAS workspaces of 32 MiB (from Hopper on)"] if config.cuda else [])])
 
 
 def _measured(view: dict[str, Any]) -> dict[str, int]:

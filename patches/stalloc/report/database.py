@@ -1,7 +1,7 @@
 """A trace as an SQLite database, for questions that no report answers. Bytes; nanoseconds since the first event.
 
 `blocks` has every allocation; `rounded` is what it counts as in a peak, and `freed_event` is NULL where it stays.
-`peak` has what is live at the peak, with what only the planner knows of it (class, layer, tensor). `device` is -1 for
+`peak` has what is live at the peak, in groups of blocks that are alike. `device` is -1 for
 the CPU. An event is an allocation, a free or a mark, numbered as in reports.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 _SCHEMA = """
 CREATE TABLE blocks (id INTEGER, device INTEGER, stream INTEGER, bytes INTEGER, rounded INTEGER, thread INTEGER,
   allocated_event INTEGER, freed_event INTEGER, allocated_ns INTEGER, freed_ns INTEGER, phase TEXT, freed_in TEXT,
-  call INTEGER);
+  call INTEGER, class TEXT, layer TEXT, tensor TEXT);
 CREATE TABLE calls (id INTEGER PRIMARY KEY, outer INTEGER, file TEXT, line INTEGER, function TEXT);
 CREATE TABLE marks (event INTEGER, ns INTEGER, thread INTEGER, kind TEXT, edge TEXT, pass TEXT, chunk INTEGER,
   number INTEGER, name TEXT);
@@ -32,7 +32,7 @@ _INDEXES = "CREATE INDEX blocks_by_event ON blocks (device, allocated_event, fre
 
 
 def database(view: dict[str, Any], lines: Iterable[dict[str, Any]]) -> bytes:
-    """The file's content. `view`: of stalloc-planner report; `lines`: of stalloc-planner dump, of the same trace."""
+    """The file's content. `view`: of stalloc-planner report --every_block; `lines`: of its dump of the same trace."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.sqlite"
         with closing(sqlite3.connect(path)) as made, made:
@@ -68,6 +68,7 @@ def _peak_rows(classes: list[str], device: dict[str, Any]) -> Iterator[tuple[Any
 
 def _fill_from_events(made: sqlite3.Connection, view: dict[str, Any], lines: Iterable[dict[str, Any]]) -> None:
     phases = {device["device"]: device["phases"] for device in view["devices"]}
+    known_of = dict(_known_of_blocks(view))
     blocks: dict[int, list[Any]] = {}
     done: list[tuple[Any, ...]] = []
     calls, marks = [], []
@@ -90,7 +91,7 @@ def _fill_from_events(made: sqlite3.Connection, view: dict[str, Any], lines: Ite
             phase = _phase_at(phases[line["device"]], event)
             stack = line.get("stack") or None
             times = [line["thread"], event, None, ns, None, phase, None]
-            blocks[line["id"]] = [*sizes, *times, stack]
+            blocks[line["id"]] = [*sizes, *times, stack, *known_of[event]]
         elif kind == "free":
             block = blocks.pop(line["id"])
             block[7], block[9], block[11] = event, ns, _phase_at(phases[line["device"]], event)
@@ -98,6 +99,14 @@ def _fill_from_events(made: sqlite3.Connection, view: dict[str, Any], lines: Ite
     _insert(made, "blocks", [*done, *map(tuple, blocks.values())])
     _insert(made, "calls", calls)
     _insert(made, "marks", marks)
+
+
+def _known_of_blocks(view: dict[str, Any]) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Class, layer and tensor, by the event of the allocation."""
+    for device in view["devices"]:
+        blocks, layers = device["blocks"], device["layers"]
+        for event, of, layer, name in zip(*(blocks[column] for column in ("event", "class", "layer", "name"))):
+            yield event, (view["classes"][of], layers[layer], name)
 
 
 def _phase_at(phases: dict[str, Any], event: int) -> str:

@@ -12,12 +12,13 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Of the first devices of two views. Every change is `after` minus `before`."""
     devices = [figures.device_figures(view, 0) for view in (before, after)]
     peaks = [device["peak_live_bytes"] for device in devices]
+    sites = [_by_call_site(view) for view in (before, after)]
     return {
         "peak_live_bytes": {"before": peaks[0], "after": peaks[1], "change": peaks[1] - peaks[0]},
         "peak_phase": {"before": devices[0]["peak_phase"], "after": devices[1]["peak_phase"]},
         "by_class": _changes(devices[0]["by_class"], devices[1]["by_class"]),
         "by_layer": _changes(*(_by_layer(view) for view in (before, after))),
-        "by_call_site": _changes(*(_by_call_site(view) for view in (before, after))),
+        "by_call_site": _changes(*sites) if all(sites) else [],
         "blocks": _block_changes(before, after),
         "phases": _changes(*(_phase_peaks(view) for view in (before, after))),
         "allocators": _changes(

@@ -61,6 +61,7 @@ class Configuration:
     recompute_num_layers: int = 1
     mixed_precision: bool = True
     fp32_gradients: bool = True
+    cuda: bool = True  # a CPU has no workspaces of cuBLAS, and masks of dropout as wide as what they drop out of
     world_size: int = 1
     rank: int = 0
 
@@ -134,7 +135,7 @@ def estimate(config: Configuration) -> Estimate:
         activations=round(layers * _layer_activations(config)) + round(_recompute_scratch(config)),
         layers_in_flight=layers,
         logits=_logits(config),
-        buffers=_WORKSPACES + _score_buffer(config),
+        buffers=(_WORKSPACES if config.cuda else 0) + _score_buffer(config),
         peak=_peak(config),
     )
 

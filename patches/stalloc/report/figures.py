@@ -20,6 +20,10 @@ def size(count: float) -> str:
     return f"{count:.0f} B" if unit == 0 else f"{value:.2f} {_UNITS[unit]}"
 
 
+def device_name(number: int) -> str:
+    return "cpu" if number < 0 else f"device {number}"
+
+
 def share(value: Optional[float]) -> str:
     return "-" if not value else f"{100 * value:.2f} %"
 
@@ -48,7 +52,8 @@ def _allocators(
     simulated, plan = report["simulated"], drawn["plan"]
     add("PyTorch native", simulated["native_bytes"], "simulated from the trace")
     add("expandable_segments", simulated["expandable_segments_bytes"], "simulated from the trace")
-    if report["traced_held_peak_bytes"]:
+    # An exact trace's heap on a CPU does not round requests up to 512 bytes: it tells nothing of a device.
+    if report["traced_held_peak_bytes"] >= live:
         add("as traced", report["traced_held_peak_bytes"], "measured while the trace was recorded")
     if plan is not None:
         arena = -(-plan["arena_bytes"] // _MAPPING_UNIT) * _MAPPING_UNIT
@@ -94,6 +99,7 @@ def rank_rows(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "rank": view["rank"]["rank"],
+                    "place": view.get("place", ""),
                     "device": report["device"],
                     "peak_live_bytes": figures["peak_live_bytes"],
                     "peak_phase": figures["peak_phase"],

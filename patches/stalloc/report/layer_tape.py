@@ -88,10 +88,15 @@ def _steps(config: Configuration) -> list[Step]:
     return [*_attention_half(config), *(_expert_half(config) if config.num_experts else _mlp_half(config))]
 
 
+def _dropped(config: Configuration) -> int:
+    """Bytes of an element of a mask of dropout: torch's CPU kernels keep the factors themselves."""
+    return _MASK if config.cuda else config.width
+
+
 def _half(config: Configuration, name: str, inner: Sequence[Step]) -> list[Step]:
     """Norm, what is inside, dropout: each half of a layer."""
     stream = config.width * config.hidden_size / _spread(config)
-    mask = _MASK * config.hidden_size / _spread(config) if config.hidden_dropout > 0 else 0.0
+    mask = _dropped(config) * config.hidden_size / _spread(config) if config.hidden_dropout > 0 else 0.0
     return [Step(f"norm of {name}", stream, 2 * stream), *inner, Step(f"dropout of {name}", mask, 2 * stream)]
 
 
@@ -138,11 +143,11 @@ def _attention_by_scores(config: Configuration, projected: float, context: float
     steps = [
         Step("scores", queries + tables, scores + 2 * context),
         Step("causality", causal, 2 * scores),
-        # torch multiplies gradient and output into a tensor of its own before it reduces rows.
-        Step("softmax", width * elements, 3 * width * elements),
+        # torch multiplies gradient and output into a tensor of its own before it reduces rows; on a CPU into another.
+        Step("softmax", width * elements, (3 if config.cuda else 4) * width * elements),
     ]
     if dropped:
-        steps.append(Step("dropout of scores", _MASK * elements, 2 * scores))
+        steps.append(Step("dropout of scores", _dropped(config) * elements, 2 * scores))
     steps.append(Step("values", values + (scores if dropped else lowered), context + scores + context))
     return steps
 

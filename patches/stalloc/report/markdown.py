@@ -32,7 +32,8 @@ def _rank_table(ranks: Sequence[dict[str, Any]]) -> list[str]:
         text = [size(value) if value else "-" for value in held]
         experts = [f"{row['tokens']:.0f}", f"{row['uneven']:.2f}"] if row["tokens"] is not None else ["-", "-"]
         told = [size(row["dynamic_bytes"]), *(experts if with_tokens else []), row["peak_phase"]]
-        return [str(row["rank"]), size(row["peak_live_bytes"]), *text, *told]
+        place = f" ({row['place']})" if row["place"] else ""
+        return [f"{row['rank']}{place}", size(row["peak_live_bytes"]), *text, *told]
 
     with_tokens = any(row["tokens"] is not None for row in ranks)
     header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "last run held", "dynamic, most"]
@@ -52,8 +53,9 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     report, drawn = view["rank"]["devices"][index], view["devices"][index]
     of_device = figures.device_figures(view, index)
     live = of_device["peak_live_bytes"]
-    name = "cpu" if report["device"] < 0 else f"device {report['device']}"
-    lines = [f"## Rank {view['rank']['rank']}, {name}", ""]
+    name = figures.device_name(report["device"])
+    place = f" ({view['place']})" if view.get("place") else ""
+    lines = [f"## Rank {view['rank']['rank']}{place}, {name}", ""]
     lines += [f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}.", ""]
     lines += _table(
         ["class", "live at the peak", "share"],
@@ -68,6 +70,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     )
     lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
     lines += _phases(drawn, report["peak"]["segment"])
+    lines += _layers(drawn) + _costly(view, drawn)
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
@@ -150,3 +153,41 @@ def _phases(drawn: dict[str, Any], segment: int) -> list[str]:
     )
     header = ["phase", "live before", "peak", "live after", "spike", "requests"]
     return ["### Phases of the peak's iteration", "", *_table(header, rows)]
+
+
+def _layers(drawn: dict[str, Any]) -> list[str]:
+    table = drawn["layer_table"]
+    order = sorted(range(len(table["layer"])), key=lambda i: -int(table["most_rise"][i]))[:_LARGEST]
+    if not order:
+        return []
+    rows = (
+        (
+            drawn["layers"][table["layer"][i]],
+            table["pass"][i] or "-",
+            *(size(table[key][i]) for key in ("most_rise", "most_spike", "most_net", "peak_live")),
+            table["visits"][i],
+        )
+        for i in order
+    )
+    header = ["layer", "pass", "rise", "spike", "net", "device live inside", "visits"]
+    return ["### Layers that rise most", "", *_table(header, rows)]
+
+
+def _costly(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
+    top = drawn["top_blocks"]
+    order = sorted(range(len(top["bytes"])), key=lambda i: -float(top["byte_seconds"][i]))[:_LARGEST]
+    whole = top["all_byte_seconds"]
+    rows = (
+        (
+            f"{size(top['byte_seconds'][i])} s",
+            share(top["byte_seconds"][i] / whole if whole else None),
+            size(top["bytes"][i]),
+            top["count"][i],
+            view["classes"][top["class"][i]],
+            drawn["layers"][top["layer"][i]] or "-",
+            drawn["roles"][top["role"][i]],
+        )
+        for i in order
+    )
+    header = ["size x lifetime", "share", "block", "blocks", "class", "layer", "phase"]
+    return ["### What costs most", "", *_table(header, rows)]

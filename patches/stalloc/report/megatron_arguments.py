@@ -18,12 +18,20 @@ class EstimateError(Exception):
 
 
 def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
-    """Of the run that was traced, changed by `added_options`; None where that is not Megatron-LM's."""
-    fingerprint = view["rank"]["fingerprint"]
+    """As `traced_configuration`; None where that is not Megatron-LM's."""
     try:
-        return parse(words_of(view), max(1, fingerprint["world_size"]), fingerprint["rank"], settled_of(view))
+        return traced_configuration(view)
     except EstimateError:
         return None
+
+
+def traced_configuration(view: dict[str, Any], world_size: int = 0) -> Configuration:
+    """Of the run that was traced, changed by `added_options`, of a world of another size if one is given. EstimateError
+    names what is missing."""
+    fingerprint = view["rank"]["fingerprint"]
+    world = world_size or max(1, fingerprint["world_size"])
+    config = parse(words_of(view), world, fingerprint["rank"], settled_of(view))
+    return dataclasses.replace(config, cuda=view["devices"][0]["device"] >= 0)
 
 
 def words_of(view: dict[str, Any]) -> list[str]:

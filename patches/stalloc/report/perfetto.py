@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stalloc.report import figures
+
 
 def trace_events(view: dict[str, Any], devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of the planner's JSON. A device is a process of the viewer; iterations and phases are threads of it."""
@@ -12,8 +14,7 @@ def trace_events(view: dict[str, Any], devices: Sequence[dict[str, Any]]) -> dic
     events: list[dict[str, Any]] = []
     for number, device in enumerate(devices):
         pid = rank * 100 + number
-        name = "cpu" if device["device"] < 0 else f"device {device['device']}"
-        events.append(_named("process_name", pid, 0, f"rank {rank}, {name}"))
+        events.append(_named("process_name", pid, 0, f"rank {rank}, {figures.device_name(device['device'])}"))
         events += [_named("thread_name", pid, 1, "iterations"), _named("thread_name", pid, 2, "phases")]
         events += _counters(pid, view["classes"], device)
         events += _phases(pid, device)

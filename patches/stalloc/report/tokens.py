@@ -1,14 +1,16 @@
 """How many tokens experts got, beside what that made of memory.
 
-Tokens are those that Megatron-LM writes with --save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a
-line for each iteration and layer, {"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe
-has a list for each micro-batch, with a number for each expert of the rank, and iterations count from 1; here from 0.
+Tokens are those that stalloc.megatron notes beside a trace (stalloc/_experts.py), or that Megatron-LM writes with
+--save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a line for each iteration and layer,
+{"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe has a list for each micro-batch, with a
+number for each expert of the rank, and iterations count from 1; here from 0.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -21,7 +23,7 @@ def read_tokens(directory: Path, rank: int) -> dict[int, dict[str, float]]:
     mean of its layer, the greatest of all layers. CollectError where a line is not Megatron-LM's; empty without a file.
     """
     name = f"rank{rank}.jsonl"
-    places = (directory / "tokens_per_expert" / name, directory / name)
+    places = (directory / "tokens_per_expert" / name, directory / name, directory / f"rank{rank:05d}.experts.jsonl")
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         return {}
@@ -37,6 +39,19 @@ def read_tokens(directory: Path, rank: int) -> dict[int, dict[str, float]]:
         if sum(experts):
             row["uneven"] = max(row["uneven"], max(experts) * len(experts) / sum(experts))
     return found
+
+
+def known_ranks(directory: Path) -> list[int]:
+    """Those that have a file. CollectError if none has: the directory is another one, or Megatron-LM wrote none."""
+    names = (directory / "tokens_per_expert").glob("rank*.jsonl"), directory.glob("rank*.jsonl")
+    matches = [re.fullmatch(r"rank(\d+)\.jsonl", path.name) for found in names for path in found]
+    ranks = sorted({int(match[1]) for match in matches if match})
+    if not ranks:
+        raise CollectError(
+            f"{directory} has no tokens_per_expert/rank0.jsonl: give the --save of a run with "
+            "--save-tokens-per-expert-interval (Megatron-LM writes it for TransformerEngine's experts alone)"
+        )
+    return ranks
 
 
 def iteration_rows(drawn: dict[str, Any], tokens: Mapping[int, dict[str, float]]) -> list[dict[str, Any]]:

@@ -2,23 +2,35 @@
 
 A trace has no addresses. Blocks get some here: the last one that was freed with the same size, else behind all others.
 The segment that holds them is therefore larger than what any allocator would reserve.
+
+What the page of memory_viz (torch/utils/viz/MemoryViz.js) asks for beyond PyTorch's own readers: a pickle of a protocol
+from 2 to 4; blocks that fill their segment, in order; and, where entries have a category, one that is called unknown.
+By category it colours blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Frames = list[dict[str, Any]]
 
 _BASE = 0x7F00_0000_0000
 _UNIT = 512
+_PROTOCOL = 4
+_NO_CATEGORY = "unknown"
 
 
 class SnapshotWriter:
-    """Takes the lines of `stalloc-planner dump --json`, parsed, in order; `finish` gives what to pickle."""
+    """Takes the lines of `stalloc-planner dump --json`, parsed, in order; `finish` gives what to pickle.
 
-    def __init__(self) -> None:
+    `categories`: the class of each block, by the event of its allocation.
+    """
+
+    def __init__(self, categories: Mapping[int, str]) -> None:
+        self._categories = categories
+        self._events = 0
         self._devices: dict[int, _Device] = {}
         self._homes: dict[int, _Device] = {}
         self._annotations: list[dict[str, Any]] = []
@@ -34,6 +46,7 @@ class SnapshotWriter:
             frame = {"filename": line["file"], "line": line["line"], "name": line["function"]}
             self._calls[line["id"]] = (line["parent"], frame)
             return
+        self._events += 1
         self._time_us = max(line["time_ns"] // 1000, self._time_us)
         if kind == "mark":
             # Readers place ranges among events by time alone, so none begins or ends at the microsecond of one before.
@@ -44,7 +57,8 @@ class SnapshotWriter:
             device = self._devices.setdefault(max(0, line["device"]), _Device())
             self._homes[line["id"]] = device
             frames = self._frames(line.get("stack", 0))
-            device.allocate(line["id"], line["bytes"], line["stream"], self._time_us, frames)
+            category = self._categories.get(self._events - 1, _NO_CATEGORY)
+            device.allocate(line, self._time_us, frames, category)
         elif kind == "free":
             self._homes.pop(line["id"]).free(line["id"], self._time_us)
         elif kind == "mark":
@@ -103,7 +117,8 @@ class _Device:
         self._next = _BASE
         self._blocks: dict[int, int] = {}  # rounded size, by address
 
-    def allocate(self, block: int, size: int, stream: int, time_us: int, frames: Frames) -> None:
+    def allocate(self, line: dict[str, Any], time_us: int, frames: Frames, category: str) -> None:
+        size, stream = line["bytes"], line["stream"]
         rounded = max(_UNIT, -(-size // _UNIT) * _UNIT)
         places = self._free.get(rounded)
         if places:
@@ -111,8 +126,9 @@ class _Device:
         else:
             address, self._next = self._next, self._next + rounded
             self._blocks[address] = rounded
-        self._live[block] = (address, size, stream, frames)
-        self._entries.append(_entry("alloc", address, size, stream, time_us, frames=frames))
+        self._live[line["id"]] = (address, size, stream, frames)
+        entry = _entry("alloc", address, size, stream, time_us, frames=frames)
+        self._entries.append(entry | {"category": category})
 
     def free(self, block: int, time_us: int) -> None:
         address, size, stream, _ = self._live.pop(block)
@@ -122,7 +138,8 @@ class _Device:
 
     def history(self) -> list[dict[str, Any]]:
         begin = self._entries[0]["time_us"]
-        return [_entry("segment_alloc", _BASE, self._next - _BASE, 0, begin), *self._entries]
+        segment = _entry("segment_alloc", _BASE, self._next - _BASE, 0, begin)
+        return [segment | {"category": _NO_CATEGORY}, *self._entries]
 
     def segment(self, index: int) -> dict[str, Any]:
         live = {address: (size, frames) for address, size, _, frames in self._live.values()}
@@ -164,8 +181,9 @@ def _entry(
     }
 
 
-def write_snapshot(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    writer = SnapshotWriter()
+def write_snapshot(lines: Iterable[dict[str, Any]], categories: Mapping[int, str]) -> bytes:
+    """The file's content; arguments as SnapshotWriter has them."""
+    writer = SnapshotWriter(categories)
     for line in lines:
         writer.take(line)
-    return writer.finish()
+    return pickle.dumps(writer.finish(), protocol=_PROTOCOL)

@@ -1,7 +1,7 @@
 """PyTorch's own history of a training run, imported: nothing is lost, and stalloc's trace of the run says the same.
 
 STALLOC_KEEP_SNAPSHOT=DIR keeps the history there (toy_history.pickle.xz, and what PyTorch counted in toy_history.json),
-as data for tests/python/test_snapshot.py.
+as data for tests/python/test_snapshot_import.py.
 """
 
 from __future__ import annotations

@@ -136,13 +136,15 @@
     const starts = phases.segment.map((segment, i) => (i === 0 || segment !== phases.segment[i - 1] ? i : -1)).filter((i) => i >= 0);
     const every = Math.ceil(starts.length / (narrow() ? 5 : 24));
     const place = (i) => (key === "event" ? phases.event[i] : phases.ns[i] / 1e9);
-    const whole = place(starts[starts.length - 1]) - place(starts[0]);
+    const drawn = document.documentElement.clientWidth - (narrow() ? 90 : 180); // of the plot, about
+    const room = (name) => (key === "event" ? to - from : place(starts[starts.length - 1]) - place(starts[0])) * ((7 * name.length + 8) / drawn);
     starts.forEach((i, number) => {
       if (phases.event[i] < from || phases.event[i] > to) return;
-      const x = place(i), tight = number + 1 < starts.length && place(starts[number + 1]) - x < whole * 0.03;
+      const name = phases.name[i].split(",")[0];
+      const x = place(i), tight = number + 1 < starts.length && place(starts[number + 1]) - x < room(name);
       shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } });
       if (number % every === 0 && !tight) {
-        labels.push({ x, yref: "paper", ...(narrow() ? { y: 1, yanchor: "bottom" } : { y: 0.995, yanchor: "top" }), xanchor: "left", text: phases.name[i].split(",")[0], showarrow: false,
+        labels.push({ x, yref: "paper", ...(narrow() ? { y: 1, yanchor: "bottom" } : { y: 0.995, yanchor: "top" }), xanchor: "left", text: name, showarrow: false,
           font: { size: 12, color: css("--soft") }, bgcolor: css("--card"), opacity: 0.85 });
       }
     });
@@ -150,14 +152,14 @@
   };
 
   // Phases of one iteration as bands, each with its name where there is room.
-  const bands = (phases, from, to, key) => {
+  const bands = (phases, x, from, to, key) => {
     const shapes = [], labels = [];
     const place = (i) => (key === "event" ? phases.event[i] : phases.ns[i] / 1e9);
-    const inside = phases.event.map((event, i) => i).filter((i) => phases.event[i] >= from && phases.event[i] <= to);
-    const end = key === "event" ? to : inside.length ? place(inside[inside.length - 1]) : 0;
-    const whole = end - (inside.length ? place(inside[0]) : 0);
+    // Also the one in which the series begins.
+    const inside = phases.event.map((event, i) => i).filter((i) => (phases.event[i + 1] ?? Infinity) > from && phases.event[i] <= to);
+    const begin = x[0], end = x[x.length - 1], whole = end - begin;
     inside.forEach((i, number) => {
-      const x0 = place(i), x1 = number + 1 < inside.length ? place(inside[number + 1]) : end;
+      const x0 = Math.max(place(i), begin), x1 = number + 1 < inside.length ? place(inside[number + 1]) : end;
       if (number % 2 === 0) {
         shapes.push({ type: "rect", x0, x1, yref: "paper", y0: 0, y1: 1, line: { width: 0 }, fillcolor: css("--soft"), opacity: 0.09, layer: "below" });
       }
@@ -191,7 +193,7 @@
           line: { shape: "hv", width: 2, color: css("--text"), dash: "dash" }, hoverinfo: "none",
         });
       }
-      const lines = state.span === "timeline" ? boundaries(device.phases, from, to, key) : bands(device.phases, from, to, key);
+      const lines = state.span === "timeline" ? boundaries(device.phases, from, to, key) : bands(device.phases, x, from, to, key);
       lines.labels.push({
         x: key === "event" ? device.peak.event : device.peak.ns / 1e9, y: device.peak.live_bytes / unit.bytes, ay: narrow() ? -12 : -32, ax: 46,
         text: `peak ${size(device.peak.live_bytes)}`, font: { size: 13, color: css("--text") }, arrowcolor: css("--text"), bgcolor: css("--card"),
@@ -213,14 +215,14 @@
     const tools = element("div", { class: "row" });
     const refresh = () => {
       tools.replaceChildren(
-        choice([["timeline", "whole run"], ["peak_timeline", "iteration of the peak"]], state.span, (value) => { state.span = value; refresh(); }),
+        choice([["timeline", "whole run"], ["peak_timeline", "iteration of the peak"], ["near_peak", "around the peak"]], state.span, (value) => { state.span = value; refresh(); }),
         choice([["event", "by event"], ["ns", "by time"]], state.axis, (value) => { state.axis = value; refresh(); }));
       render();
     };
     later.push(refresh);
     return section("timeline", "Live memory over the run",
       "Each block counts from its allocation to its free, rounded up to 512 bytes. A long run is drawn by the least and the greatest moment of each " +
-      "stretch, so no peak is lost. Drag to zoom, double-click to go back.", tools, box, readout);
+      "stretch, so no peak is lost; around the peak every allocation and free is. Drag to zoom, double-click to go back.", tools, box, readout);
   };
 
   const peakRows = (view, device) => device.peak.bytes.map((bytes, i) => ({
@@ -257,6 +259,10 @@
         total: (found) => `${counted(found.length, "row")}, ${counted(found.reduce((sum, row) => sum + row.count, 0), "block")}, ${size(found.reduce((sum, row) => sum + row.together, 0))}` }));
   };
 
+  // In the order of the stack; those that have something.
+  const classTotals = (rows) => STACK.map((name) => [name, rows.filter((row) => row.class === name).reduce((sum, row) => sum + row.together, 0)])
+    .filter(([, bytes]) => bytes > 0);
+
   // class > layer path or phase > size. Values are totals, so that plotly need not sum rounded numbers.
   const treeNodes = (rows, device) => {
     const nodes = new Map();
@@ -277,10 +283,11 @@
   };
 
   const treeSection = (view, device) => {
-    const left = plotBox(560), tools = element("div", { class: "row" });
+    const left = plotBox(560), tools = element("div", { class: "row" }), whole = device.peak.live_bytes;
+    const legend = element("div", { class: "row legend" }, ...classTotals(peakRows(view, device)).map(([name, bytes]) =>
+      element("span", { class: "hint", style: "margin:0" }, dot(name), `${name} ${size(bytes)}, ${share(bytes / whole)}`)));
     const render = () => {
       const nodes = treeNodes(peakRows(view, device), device);
-      const whole = device.peak.live_bytes;
       draw(left, [{
         type: state.tree, ids: nodes.map((node) => node.id), labels: nodes.map((node) => node.label), parents: nodes.map((node) => node.parent),
         values: nodes.map((node) => node.bytes), branchvalues: "total", maxdepth: state.tree === "sunburst" ? 3 : 4,
@@ -295,7 +302,7 @@
       render();
     };
     later.push(refresh);
-    return section("tree", "The peak as a tree", "Class, then layer where the trace knows it, then the tensor by name, else the phase that allocated and the size. A click opens a part.", tools, left);
+    return section("tree", "The peak as a tree", "Class, then layer where the trace knows it, then the tensor by name, else the phase that allocated and the size. A click opens a part.", tools, legend, left);
   };
 
   const topSection = (view, device) => {
@@ -364,17 +371,24 @@
     return section("phases", "Phases", "Seen at every event: the spike is what measurements before and after a phase do not see.", tools, holder);
   };
 
-  const layerSection = (device) => {
+  // A bar of classes, whose bytes are in the tip.
+  const sharesColumn = (name, parts) => ({ name, value: (row) => parts(row)[0][1],
+    title: (row) => parts(row).filter(([, bytes]) => bytes > 0).map(([of, bytes]) => `${of}: ${size(bytes)}`).join("\n"),
+    show: (row) => [element("span", { class: "bar" }, ...parts(row).filter(([, bytes]) => bytes > 0).map(([of, bytes]) =>
+      element("span", { style: `background:${COLOURS[of]};flex:${bytes} 0 0` })))] });
+
+  const layerSection = (view, device) => {
     const rows = device.layer_table.layer.map((layer, i) => Object.fromEntries(Object.entries(device.layer_table).map(([key, values]) => [key, values[i]])));
     if (!rows.length) {
       return section("layers", "Layers", "The trace has no layer marks: record with STALLOC_TRACE_MODULES=1, or mark layers with stalloc.layer().");
     }
-    return section("layers", "Layers", "Greatest of all visits. Rise: above what was live on entering. Spike: above both ends, gone when the layer ends. Net: what it leaves behind.",
+    return section("layers", "Layers", "Greatest of all visits. Rise: above what was live on entering. Spike: above both ends, gone when the layer ends. Net: what it leaves behind. By class: what the device had live; pointing at a bar tells how much.",
       table([
         bytesColumn("rise", (row) => row.most_rise), { name: "layer", text: true, value: (row) => device.layers[row.layer] },
         { name: "pass", text: true, value: (row) => row.pass || "–" }, bytesColumn("spike", (row) => row.most_spike),
         { name: "net", value: (row) => row.most_net, show: (row) => (row.most_net < 0 ? "−" : "+") + size(Math.abs(row.most_net)) },
-        bytesColumn("device live inside", (row) => row.peak_live), { name: "visits", value: (row) => row.visits, show: (row) => count(row.visits) },
+        bytesColumn("device live inside", (row) => row.peak_live), sharesColumn("by class", (row) => STACK.map((name) => [name, row.peak_by_class[view.classes.indexOf(name)]])),
+        { name: "visits", value: (row) => row.visits, show: (row) => count(row.visits) },
         { name: "requests", value: (row) => row.requests, show: (row) => count(row.requests) }, bytesColumn("requested", (row) => row.requested),
       ], rows, { search: "search layer" }));
   };
@@ -398,7 +412,7 @@
   const planSection = (view, device) => {
     const plan = device.plan;
     if (plan === null) return section("plan", "The plan", "There is none in output/plan: run stalloc plan.");
-    const map = plan.map, box = plotBox(620), legend = element("div", { class: "row" });
+    const map = plan.map, box = plotBox(620), legend = element("div", { class: "row legend" });
     const readout = element("div", { class: "readout" }, "Point at the map: address, request and class appear here.");
     const unit = unitOf(plan.arena_bytes), step = map.positions / map.columns, high = plan.arena_bytes / map.rows;
     const used = view.classes.filter((name, i) => map.classes.includes(String(i)));
@@ -507,7 +521,7 @@
         yaxis2: { overlaying: "y", side: "right", rangemode: "tozero", showgrid: false, title: { text: "tokens" } }, ...(narrow() || !known.length ? {} : { margin: { l: 76, r: 76, t: 60, b: 52 } }) });
     });
     return section("dynamic", "What varies, by iteration", "Blocks whose size or presence depends on the data: experts, variable lengths. " +
-      (related === null ? "Tokens come from Megatron-LM's --save-tokens-per-expert-interval (stalloc report --tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
+      (related === null ? "Tokens of experts are known of Megatron-LM's runs: noted beside the trace, or by its --save-tokens-per-expert-interval (--tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
       table([{ name: "iteration", value: (row) => row.iteration }, bytesColumn("peak", (row) => row.peak_live), bytesColumn("dynamic, most", (row) => row.dynamic_peak),
         bytesColumn("dynamic requested", (row) => row.dynamic_requested), ...(rows.some((row) => row.tokens !== null) ? tokenColumns : [])], rows, { sort: null }), box);
   };
@@ -528,7 +542,8 @@
     return section("ranks", rows.length === 1 ? "Rank" : `Ranks: ${rows.length}, greatest / mean ${(Math.max(...peaks) / mean).toFixed(3)}`,
       rows.length === 1 ? "" : `Peaks from ${size(Math.min(...peaks))} to ${size(Math.max(...peaks))}. Dynamic: the most that was alive of blocks whose size or presence varies (experts, variable lengths).`,
       table([
-        { name: "rank", value: (row) => row.rank, show: (row) => `${row.rank}${row.device > 0 ? ` (device ${row.device})` : ""}` }, bytesColumn("peak live", (row) => row.peak_live_bytes),
+        { name: "rank", value: (row) => row.rank, show: (row) => `${row.rank}${row.device > 0 ? ` (device ${row.device})` : ""}` },
+        ...(rows.some((row) => row.place) ? [{ name: "place", text: true, value: (row) => row.place || "–" }] : []), bytesColumn("peak live", (row) => row.peak_live_bytes),
         { name: "against the mean", value: (row) => row.peak_live_bytes, show: (row) => `${row.peak_live_bytes >= mean ? "+" : "−"}${(100 * Math.abs(row.peak_live_bytes / mean - 1)).toFixed(1)} %` },
         bytesColumn("native holds", (row) => row.native_bytes), bytesColumn("expandable holds", (row) => row.expandable_segments_bytes),
         bytesColumn("held when traced", (row) => row.traced_bytes), bytesColumn("plan holds", (row) => row.planned_bytes),
@@ -573,12 +588,12 @@
       view.devices.length > 1 ? element("select", { "aria-label": "device", onchange: (event) => { state.device = Number(event.target.value); state.segment = null; build(); } },
         ...view.devices.map((entry, i) => element("option", { value: i, selected: i === state.device }, entry.device < 0 ? "cpu" : `device ${entry.device}`))) : null,
       element("button", { onclick: () => { document.documentElement.dataset.theme = dark ? "light" : "dark"; build(); } }, dark ? "light" : "dark"));
-    const facts = [`rank ${view.rank.rank} of ${print.world_size || 1}`, device.device < 0 ? "cpu" : print.device_name || `device ${device.device}`,
+    const facts = [`rank ${view.rank.rank} of ${print.world_size || 1}${view.place ? ` (${view.place})` : ""}`, device.device < 0 ? "cpu" : print.device_name || `device ${device.device}`,
       print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
       print.trace_mode === "fake" ? "of fake tensors: times are those of making the trace" : null,
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
+      ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(view, device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
@@ -653,7 +668,9 @@
     later = [];
     const found = data.difference, peak = found.peak_live_bytes;
     const dark = document.documentElement.dataset.theme === "dark";
-    const part = (id, title, name, rows) => section(id, title, "", table(changeColumns(name), rows.filter((row) => row.change), { sort: null, search: `search ${name}` }));
+    const part = (id, title, name, rows) => (rows.some((row) => row.change)
+      ? section(id, title, "", table(changeColumns(name), rows.filter((row) => row.change), { sort: null, search: `search ${name}` }))
+      : section(id, title, "Nothing differs."));
     const blocks = table([changeColumn, { name: "blocks", value: (row) => row.after - row.before, show: (row) => `${row.before} → ${row.after}` }, bytesColumn("block", (row) => row.bytes), classColumn,
       { name: "layer", text: true, value: (row) => row.layer || "–" }, { name: "phase", text: true, value: (row) => row.phase }], found.blocks, { sort: null, search: "search class, layer, phase" });
     const sections = [curveSection(found), part("classes", "Classes at the peak", "class", found.by_class), section("blocks", "Blocks at the peak", "Alike in class, layer, phase and size.", blocks),

@@ -1,0 +1,89 @@
+"""stalloc's variables as arguments of a Megatron script."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from megatron_scripts import SCRIPT, Megatron
+from processes import ROOT, Finished
+from stalloc._variables import VARIABLES
+
+PARSE = """
+import argparse, sys
+def my_arguments(parser):
+    parser.add_argument("--mine")
+    return stalloc.megatron.add_arguments(parser)
+print(sorted(vars(my_arguments(argparse.ArgumentParser()).parse_args()).items()))
+pretrain(forward_step, DENSE, optimizer, 1, microbatches=1)
+"""
+
+
+def plain_run(megatron: Megatron, *arguments: str, **environment: str) -> Finished:
+    script = megatron.fake.directory / "pretrain.py"
+    script.write_text("import stalloc.megatron\n" + SCRIPT + PARSE)
+    return megatron.fake.python(str(script), *arguments, **environment)
+
+
+def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
+    done = plain_run(
+        megatron, "--mine", "1", "--stalloc-mode", "Trace", "--stalloc-trace-fast-mode", "--stalloc-device=cpu"
+    )
+    assert (done.code, done.err) == (0, "")
+    assert dict(ast.literal_eval(done.out)) == {
+        "mine": "1",
+        "stalloc_mode": "Trace",
+        "stalloc_model_info_path": str(megatron.fake.directory),
+        "stalloc_lib_path": megatron.fake.environment["STALLOC_LIB_PATH"],
+        "stalloc_trace_fast_mode": "1",
+        "stalloc_trace_steps": None,
+        "stalloc_trace_ranks": None,
+        "stalloc_trace_max_events": None,
+        "stalloc_trace_fake": None,
+        "stalloc_fake_assume": None,
+        "stalloc_trace_names": None,
+        "stalloc_trace_stacks": None,
+        "stalloc_trace_uses": None,
+        "stalloc_log_steps": None,
+        "stalloc_tensorboard": None,
+        "stalloc_trace_modules": None,
+        "stalloc_nvtx": None,
+        "stalloc_dynamic": None,
+        "stalloc_plan_rank": None,
+        "stalloc_static_fallback": None,
+        "stalloc_log_level": None,
+        "stalloc_strict": None,
+        "stalloc_device": "cpu",
+        "stalloc_memory_limit": None,
+        "stalloc_watch": None,
+        "stalloc_oom_report": None,
+    }
+    assert megatron.fake.calls()[0] == "install cpu 2.11.0+cu130"
+    assert megatron.marks() == ["iteration 0", "F 0", "B 0", "optimizer"]
+
+
+def test_an_argument_that_came_too_late_is_a_warning(megatron: Megatron) -> None:
+    done = plain_run(megatron, "--stalloc-log-level", "1", STALLOC_MODE="Trace")
+    assert done.code == 0
+    assert "--stalloc-log-level 1 came too late, the allocator is in place with the default" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--stalloc-mode", "Trac"], "STALLOC_MODE must be one of Torch, Trace, Alloc: 'Trac'"),
+        (["--stalloc-strict", "yes"], "--stalloc-strict: invalid choice: 'yes'"),
+    ],
+)
+def test_a_wrong_argument_names_itself(megatron: Megatron, words: list[str], said: str) -> None:
+    done = plain_run(megatron, *words)
+    assert done.code != 0
+    assert said in done.err
+
+
+def test_every_variable_of_the_library_is_an_argument() -> None:
+    sources = [ROOT / "allocator" / "runtime" / "config.cc", ROOT / "patches" / "stalloc" / "_config.py"]
+    read = {name for path in sources for name in re.findall(r'"(STALLOC_[A-Z_]+)"', path.read_text())}
+    assert read == set(VARIABLES)

@@ -1,0 +1,214 @@
+"""`stalloc import`: a PyTorch memory snapshot becomes a trace."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lifetimes import lifetimes, most_requested
+from stalloc import cli
+from stalloc._commands.export import dump_lines
+from stalloc.snapshot import iterations
+from stalloc.snapshot.phases import find_marks
+from stalloc.snapshot.read import SnapshotError, parse, read_snapshot
+
+DATA = Path(__file__).resolve().parent / "data"
+BASE = 0x7000_0000_0000
+MIB = 1 << 20
+FORWARD = [{"filename": "/model.py", "name": "forward", "line": 3}]
+OPTIMIZER = [{"filename": "/torch/optim/adamw.py", "name": "step", "line": 9}]
+
+
+@pytest.fixture(autouse=True)
+def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+
+
+class History:
+    """A snapshot as PyTorch writes it: entries one microsecond apart."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.annotations: list[dict[str, Any]] = []
+        self.live: dict[int, int] = {}
+
+    def add(self, action: str, address: int, size: int, frames: object = ()) -> None:
+        entry = {"action": action, "addr": address, "size": size, "stream": 0, "time_us": len(self.entries)}
+        self.entries.append(entry | {"frames": frames})
+
+    def alloc(self, address: int, size: int, frames: object = ()) -> None:
+        self.add("alloc", BASE + address * MIB, size, frames)
+        self.live[BASE + address * MIB] = size
+
+    def free(self, address: int) -> None:
+        size = self.live.pop(BASE + address * MIB)
+        self.add("free_requested", BASE + address * MIB, size)
+        self.add("free_completed", BASE + address * MIB, size)
+
+    def annotate(self, name: str, stage: str) -> None:
+        self.annotations.append({"name": name, "stage": stage, "time_us": len(self.entries), "device": 0})
+
+    def snapshot(self, more_blocks: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
+        live = {**self.live, **{BASE + address * MIB: size for address, size in more_blocks}}
+        blocks = [{"address": a, "size": s, "requested_size": s, "state": "active_allocated"} for a, s in live.items()]
+        segment = {"device": 0, "address": BASE, "total_size": 64 * MIB, "stream": 0, "blocks": blocks}
+        return {"segments": [segment], "device_traces": [self.entries], "external_annotations": self.annotations}
+
+
+def training(steps: int, layers: int = 5, annotate: bool = False) -> History:
+    history = History()
+    history.add("segment_alloc", BASE, 64 * MIB)
+    history.alloc(0, 4 * MIB)
+    for step in range(steps):
+        if annotate:
+            history.annotate(f"ProfilerStep#{step}", "START")
+        for layer in range(layers):
+            history.alloc(10 + layer, 1000 * (layer + 1), FORWARD)
+        for layer in reversed(range(layers)):
+            history.alloc(20 + layer, 3000 + layer)
+            history.free(10 + layer)
+        history.alloc(30, 77777, OPTIMIZER)
+        history.free(30)
+        for layer in range(layers):
+            history.free(20 + layer)
+        if annotate:
+            history.annotate(f"ProfilerStep#{step}", "END")
+    return history
+
+
+def imported(snapshot: object, directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    file = directory / "run.pickle"
+    file.write_bytes(pickle.dumps(snapshot))
+    assert cli.main(["import", str(file), "--json", *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_snapshot_becomes_a_trace_that_can_be_planned(tmp_path: Path, build: Path, capsys: Any) -> None:
+    found = imported(training(4).snapshot(), tmp_path, capsys)
+    assert found["iterations"] == 4
+    assert found["source"].startswith("the period of the requests")
+    planner = [str(build / "stalloc-planner"), "plan", str(tmp_path / "run"), "--json"]
+    report = json.loads(subprocess.run(planner, check=True, capture_output=True).stdout)["ranks"][0]["report"]
+    device = report["devices"][0]
+    assert device["traced_held_peak_bytes"] == 64 * MIB
+    # Weights, and at the backward pass's beginning all activations with the first gradient, rounded up to 512.
+    activations = sum(-(-1000 * (layer + 1) // 512) * 512 for layer in range(5))
+    assert device["peak"]["live_bytes"] >= 4 * MIB + activations
+    assert device["plan"]["arena_bytes"] == device["peak"]["live_bytes"]
+    assert report["marks"]["microbatches"] == 2 * 4 * 1, "F and B of each iteration, from stacks (begins only)"
+    assert report["marks"]["optimizers"] == 4
+
+
+def test_annotations_tell_iterations(tmp_path: Path, capsys: Any) -> None:
+    snapshot = training(3, annotate=True).snapshot()
+    assert imported(snapshot, tmp_path, capsys)["source"] == 'annotations "ProfilerStep#" (3 iterations)'
+    lines = [line for line in dump_lines(tmp_path / "run" / "trace" / "rank00000.trace") if line["event"] == "mark"]
+    assert [line["index"] for line in lines if line["kind"] == "iteration"] == [0, 1, 2]
+    assert imported(snapshot, tmp_path, capsys, "--iterations", "nothing")["iterations"] == 0
+
+
+def test_blocks_from_before_the_history_count_as_set_up() -> None:
+    history = training(3)
+    earlier = History()
+    earlier.live = {BASE + 50 * MIB: 5 * MIB}
+    earlier.entries = list(history.entries)
+    earlier.free(50)  # allocated before
+    snapshot = parse(earlier.snapshot(more_blocks=((60, 7 * MIB), (0, 4 * MIB))))
+    assert snapshot.earlier_blocks == 2
+    first = [event for event in snapshot.events if event.kind == "alloc"][:2]
+    assert [(event.address, event.size) for event in first] == [(BASE + 50 * MIB, 5 * MIB), (BASE + 60 * MIB, 7 * MIB)]
+    assert {event.time_us for event in first} == {0}
+
+
+def test_times_that_step_back_do_not_change_the_order() -> None:
+    history = History()
+    history.alloc(1, 512)
+    history.free(1)
+    history.alloc(1, 1024)
+    for entry, time_us in zip(history.entries, (50, 49, 48, 47)):
+        entry["time_us"] = time_us
+    events = [event for event in parse(history.snapshot()).events if event.kind != "held"]
+    assert [(event.kind, event.size, event.time_us) for event in events] == [
+        ("alloc", 512, 50),
+        ("free", 0, 50),
+        ("alloc", 1024, 50),
+    ]
+
+
+def test_without_stacks_there_are_iterations_only() -> None:
+    history = training(3)
+    for entry in history.entries:
+        entry["frames"] = ()
+    marks = find_marks(parse(history.snapshot()))
+    assert {mark.kind for mark in marks.marks} == {"iteration"}
+
+
+class TestPeriod:
+    def test_micro_batches_are_no_iterations(self) -> None:
+        microbatch = [100 + i for i in range(40)]
+        step = microbatch * 8 + [7, 8, 9, 10, 11]
+        assert iterations.find_period([1, 2, 3] + step * 4) == len(step)
+
+    def test_sizes_that_vary_do_not_vote(self) -> None:
+        steps = [[10, 11, 12, 13, 14, 15, 16, 17, 1000 + 7 * k, 2000 + 3 * k * k] for k in range(5)]
+        assert iterations.find_period([size for step in steps for size in step]) == 10
+
+    def test_nothing_repeats(self) -> None:
+        assert iterations.find_period(list(range(1000))) == 0
+        assert iterations.cut([5] * 30, [0] * 30) == []
+
+    def test_cuts_where_least_is_live(self) -> None:
+        step, live = list(range(20)), [9] * 20
+        live[4] = 1
+        assert iterations.cut(step * 4, live * 4) == [4, 24, 44, 64]
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["import", str(tmp_path / "x.pickle")]) == 1
+    assert capsys.readouterr().err == f"stalloc import: [Errno 2] No such file or directory: '{tmp_path}/x.pickle'\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"no pickle", "not a pickle"),
+        (pickle.dumps(_Evil()), "refers to builtins.print"),
+        (pickle.dumps([1]), "expected a dictionary"),
+        (pickle.dumps({"segments": [], "device_traces": [[]]}), "it has no history"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc"}]]}), "not as PyTorch writes it"),
+    ],
+    ids=["garbage", "code", "list", "no history", "broken entry"],
+)
+def test_what_is_no_snapshot_is_refused(content: bytes, told: str, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "x.pickle"
+    file.write_bytes(content)
+    with pytest.raises(SnapshotError, match=told):
+        read_snapshot(file)
+    assert cli.main(["import", str(file)]) == 1
+    captured = capsys.readouterr()
+    assert str(file) in captured.err
+    assert captured.out == ""
+
+
+# A history that PyTorch wrote on a GPU: tests/gpu/python/test_snapshot_cuda.py keeps it, and what PyTorch counted.
+def test_a_real_history_is_read_as_pytorch_counted(tmp_path: Path, capsys: Any) -> None:
+    packed = DATA / "toy_history.pickle.xz"
+    if not packed.exists():
+        pytest.skip(f"no {packed.name} in {DATA.name}: STALLOC_KEEP_SNAPSHOT of the tests on a GPU writes one")
+    counted = json.loads((DATA / "toy_history.json").read_text())
+    found = imported(pickle.loads(lzma.decompress(packed.read_bytes())), tmp_path, capsys)
+    assert (found["allocations"], found["earlier_blocks"]) == (counted["memory"]["allocations"], 0)
+    assert counted["iterations"] - 1 <= found["iterations"] <= counted["iterations"]
+    assert most_requested(lifetimes(Path(found["trace"]))) == counted["most_requested"]
