@@ -128,6 +128,32 @@ TEST_F(AllocTest, ForASmallBlockNoChunkIsMappedAgain) {
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+// The tightest room for the block without a slot lies between two blocks that stay. The first request after the cache
+// was emptied brings memory back, with more room in one piece, but elsewhere.
+TEST_F(AllocTest, ABlockWithoutASlotGoesWhereItWentBeforeTheCacheWasEmptied) {
+  PlanBuilder builder;
+  builder.Persistent(4 * kMiB).Each(2 * kMiB).EachUnplanned(16 * kMiB).Each(64 * kMiB);
+  builder.Persistent(4 * kMiB).Each(16 * kMiB).Persistent(4 * kMiB);
+  Start(builder.Build(), /*capacity=*/4 * kGiB, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(runtime_->Owns(Allocate(4 * kMiB)));
+  const Bytes mapped = runtime_->Stats().arena_bytes;
+  std::vector<void*> places;
+  for (const bool emptied : {false, true}) {
+    EXPECT_EQ(emptied ? runtime_->EmptyCache() : 0, emptied ? mapped - 12 * kMiB : 0);
+    Iteration();
+    void* const first = Allocate(2 * kMiB);
+    places.push_back(Allocate(16 * kMiB));
+    EXPECT_TRUE(runtime_->Owns(places.back()));
+    runtime_->Free(first);
+    runtime_->Free(places.back());
+    Churn(1, 64 * kMiB);
+    Churn(1, 16 * kMiB);
+    EXPECT_EQ(runtime_->Stats().arena_bytes, mapped);
+  }
+  EXPECT_EQ(places[0], places[1]);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
 TEST_F(AllocTest, AnEmptiedCacheIsReasonToTryAgainWhatCouldNotBeMapped) {
   Start(PlanBuilder().Each(kGiB).Each(kGiB).Build(), /*capacity=*/2 * kGiB, /*granularity=*/2 * kMiB);
   Iteration();
