@@ -52,6 +52,9 @@ class OpenTable {
     return slot.stored == kEmpty ? nullptr : &slot.value;
   }
 
+  // The key's place will soon be looked at: it is fetched into the cache.
+  void Prefetch(std::uint64_t key) const noexcept { __builtin_prefetch(&slots_[Home(Store(key))]); }
+
   // The value that was there, or nullopt.
   std::optional<Value> Erase(std::uint64_t key) noexcept {
     const std::size_t slot = FindSlot(key);

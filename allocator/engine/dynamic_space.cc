@@ -33,6 +33,43 @@ std::uint32_t DynamicSpace::Find(const Request& request, Cost cost) const noexce
 }
 
 std::uint32_t DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
+  if (request.from > 0) return FindAmongBlocks(window, request, cost);
+  const Gap tightest = TightestRoom(window, request.granules);
+  if (tightest.hi == 0) return kNone;
+  occupancy_.Prefetch(tightest.lo);
+  const Gap start{tightest.lo, tightest.lo + request.granules};
+  return LastObstacle(start, request, cost).hi == 0 ? start.lo : FindAmongBlocks(window, request, cost);
+}
+
+// What a request without a slot mostly costs. Which gap is large enough is as good as random, so that nothing branches
+// on it: a mistaken branch costs more than to look at some gaps.
+DynamicSpace::Gap DynamicSpace::TightestRoom(IdleGaps::Window window, std::uint32_t granules) const noexcept {
+  // A room's length, and below it its place. Less what is too short, which wraps and so is beyond all others.
+  const std::uint64_t least = std::uint64_t{granules} << 32;
+  std::uint64_t tightest = ~std::uint64_t{0};
+  int rooms = 0;  // that are large enough
+  const Gap* gap = window.data();
+  const Gap* const end = gap + window.size();
+  for (const Extents::Extent* below = extents_.Between(); gap != end && rooms < kMostRooms; ++below) {
+    const std::uint32_t free_lo = below[0].hi;
+    const std::uint32_t free_hi = std::min(below[1].lo, mapped_);
+    const auto look = [&] {
+      const std::uint32_t lo = std::max(gap->lo, free_lo);
+      const std::uint32_t hi = std::max(std::min(gap->hi, free_hi), lo);
+      const std::uint64_t room = std::uint64_t{hi - lo} << 32 | lo;
+      rooms += room >= least ? 1 : 0;
+      tightest = std::min(tightest, room - least);
+    };
+    for (; gap != end && gap->hi <= below[1].lo && rooms < kMostRooms; ++gap) look();
+    if (gap != end && rooms < kMostRooms) look();  // it may go on behind the extent
+  }
+  if (rooms == 0) return {};
+  const auto lo = static_cast<std::uint32_t>(tightest);
+  return {lo, lo + granules + static_cast<std::uint32_t>(tightest >> 32)};
+}
+
+// Where blocks lie in the tightest room, against the plan.
+std::uint32_t DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
   std::uint32_t best = kNone;
   std::uint32_t best_room = kNone;
   int rooms = 0;  // that are large enough

@@ -52,7 +52,7 @@ class DynamicSpace {
     StreamIndex stream = kNoStream;
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
-    std::uint32_t from = 0;   // of those with gaps: not below
+    std::uint32_t from = 0;   // of those with gaps: not below, and blocks are expected there
     bool patient = true;      // likewise: looks behind every block on the way, however many there are
     bool refills = false;     // memory that was withdrawn is as good as any: there is enough to be mapped again
   };
@@ -90,8 +90,13 @@ class DynamicSpace {
  private:
   using Gap = IdleGaps::Gap;
 
-  // The tightest room in the gaps, as far as extents tell.
+  // A place in the tightest room in the gaps that has one.
   [[nodiscard]] std::uint32_t FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
+  // The tightest room, the lowest of equal ones, as far as extents tell; empty if there is none.
+  [[nodiscard]] Gap TightestRoom(IdleGaps::Window window, std::uint32_t granules) const noexcept;
+  // Looks behind the blocks in the rooms.
+  [[nodiscard]] std::uint32_t FindAmongBlocks(IdleGaps::Window window, const Request& request,
+                                              Cost cost) const noexcept;
   // The tightest, lowest or highest room for the request in the gap, block by block.
   [[nodiscard]] std::uint32_t Tightest(Gap gap, const Request& request, Cost cost) const noexcept;
   [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost, int& steps) const noexcept;

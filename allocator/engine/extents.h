@@ -21,6 +21,8 @@ class Extents {
     std::uint32_t hi = 0;
   };
 
+  Extents() noexcept { *End() = {kEnd, kEnd}; }
+
   // There is room for one more block anywhere, and for cutting one in two.
   [[nodiscard]] bool CanChange() const noexcept { return size_ < kMost - 1; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -62,7 +64,7 @@ class Extents {
   // Walks over ascending ranges. Valid until the next change.
   class Walk {
    public:
-    explicit Walk(const Extents& extents) noexcept : extent_(extents.extents_.data()), end_(extents.End()) {}
+    explicit Walk(const Extents& extents) noexcept : extent_(extents.Begin()), end_(extents.End()) {}
 
     // Calls visit(lo, hi) for each range of [lo, hi) that is not occupied, ascending, as long as it returns true.
     // REQUIRES: lo is not below that of the last call.
@@ -82,23 +84,30 @@ class Extents {
     const Extent* end_;
   };
 
+  // The ranges between them, ascending and without an end: from `hi` of one to `lo` of the next, first the one below
+  // all of them, which may be empty. Valid until the next change.
+  [[nodiscard]] const Extent* Between() const noexcept { return extents_.data(); }
+
  private:
-  [[nodiscard]] Extent* End() noexcept { return extents_.data() + size_; }
-  [[nodiscard]] const Extent* End() const noexcept { return extents_.data() + size_; }
+  [[nodiscard]] Extent* Begin() noexcept { return extents_.data() + 1; }
+  [[nodiscard]] const Extent* Begin() const noexcept { return extents_.data() + 1; }
+  [[nodiscard]] Extent* End() noexcept { return Begin() + size_; }
+  [[nodiscard]] const Extent* End() const noexcept { return Begin() + size_; }
   [[nodiscard]] Extent* FirstEndingFrom(std::uint32_t at) noexcept {
-    return std::partition_point(extents_.data(), End(), [at](const Extent& extent) { return extent.hi < at; });
+    return std::partition_point(Begin(), End(), [at](const Extent& extent) { return extent.hi < at; });
   }
   void Insert(Extent* at, Extent extent) noexcept {
-    std::copy_backward(at, End(), End() + 1);
+    std::copy_backward(at, End() + 1, End() + 2);
     *at = extent;
     ++size_;
   }
   void Erase(Extent* at) noexcept {
-    std::copy(at + 1, End(), at);
+    std::copy(at + 1, End() + 1, at);
     --size_;
   }
 
-  MappedArray<Extent> extents_{kMost};
+  static constexpr std::uint32_t kEnd = 0xffffffffu;  // no granule is there
+  MappedArray<Extent> extents_{kMost + 2};            // between two empty ones, at 0 and at kEnd
   std::size_t size_ = 0;
 };
 

@@ -172,6 +172,14 @@ std::vector<const Entry*> EntriesOf(const std::vector<Script>& scripts) {
   return entries;
 }
 
+// Of prologue and cycle.
+std::vector<const Entry*> AllEntries(const DevicePlan& plan) {
+  std::vector<const Entry*> entries = EntriesOf(plan.prologue);
+  const std::vector<const Entry*> cycle = EntriesOf(plan.cycle);
+  entries.insert(entries.end(), cycle.begin(), cycle.end());
+  return entries;
+}
+
 // How much of the arena is idle at each request if all goes by the plan: of the prologue, and then of the cycle in its
 // second round, with what the first one left.
 std::vector<Bytes> IdleBytes(const DevicePlan& plan, const std::vector<const Entry*>& entries, std::size_t prologue) {
@@ -204,11 +212,8 @@ struct Regarded {
 };
 
 Regarded RegardSlots(const DevicePlan& plan) {
-  std::vector<const Entry*> entries = EntriesOf(plan.prologue);
-  const std::size_t prologue = entries.size();
-  const std::vector<const Entry*> cycle = EntriesOf(plan.cycle);
-  entries.insert(entries.end(), cycle.begin(), cycle.end());
-  const std::vector<Bytes> idle = IdleBytes(plan, entries, prologue);
+  const std::vector<const Entry*> entries = AllEntries(plan);
+  const std::vector<Bytes> idle = IdleBytes(plan, entries, EntriesOf(plan.prologue).size());
   Regarded regarded{std::vector<bool>(entries.size()), std::vector<bool>(entries.size())};
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i]->slot == kNoSlot) continue;
@@ -273,7 +278,25 @@ IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, 
     KeepLongest(found.gaps, first, kMostGaps);
     found.lists[request] = {first, static_cast<std::uint32_t>(found.gaps.size() - first)};
   });
-  return found;
+  return InOrderOfUse(plan, found);
+}
+
+// The sweep went backwards. Those of entries that vary, which are looked at in every iteration, come first, so that
+// what is looked at next mostly lies behind what was looked at last: caches are made for that.
+IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& lists) {
+  Lists ordered;
+  ordered.lists.resize(lists.lists.size());
+  ordered.gaps.reserve(lists.gaps.size());
+  const std::vector<const Entry*> entries = AllEntries(plan);
+  for (const bool varies : {true, false}) {
+    for (std::size_t at = 0; at < entries.size(); ++at) {
+      if (Varies(*entries[at]) != varies) continue;
+      const Window window = lists.Of(at);
+      ordered.lists[at] = {ordered.gaps.size(), lists.lists[at].count};
+      ordered.gaps.insert(ordered.gaps.end(), window.begin(), window.end());
+    }
+  }
+  return ordered;
 }
 
 void IdleGaps::SortBySize(const DevicePlan& plan) {

@@ -170,6 +170,7 @@ class IdleGaps {
   }
   [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least,
                                const std::vector<bool>& regarded);
+  [[nodiscard]] static Lists InOrderOfUse(const DevicePlan& plan, const Lists& lists);
   void FindNeighbours(const Script& script, std::size_t begin);
   void SortBySize(const DevicePlan& plan);
   [[nodiscard]] SizedIterator FirstOfSize(std::uint32_t script, std::int32_t entry,

@@ -60,6 +60,12 @@ class Occupancy {
   // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
   [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
 
+  // A block will soon be inserted or erased at `granule`, of which the caches know nothing. REQUIRES: inside the arena.
+  void Prefetch(std::uint32_t granule) const noexcept {
+    starts_.Prefetch(granule);
+    table_.Prefetch(granule);
+  }
+
   // REQUIRES: the range is free and inside the arena.
   void Insert(const LiveRecord& record) noexcept;
   // REQUIRES: a block starts at `granule`.

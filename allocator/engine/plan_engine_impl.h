@@ -63,7 +63,8 @@ struct PlanEngine::Impl {
   [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, Lock& lock) noexcept;
-  [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept;
+  [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
+                                Lock& lock) noexcept;
 
   // engine_state.cc
   [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept;

@@ -34,6 +34,9 @@ class StartBits {
   [[nodiscard]] bool Contains(std::uint64_t granule) const noexcept {
     return granule < limit_ && (levels_[0][granule >> 6] >> (granule & 63) & 1) != 0;
   }
+  // The granule will soon be looked at, inserted or erased: its word is fetched into the cache. REQUIRES: below the
+  // limit.
+  void Prefetch(std::uint64_t granule) const noexcept { __builtin_prefetch(&levels_[0][granule >> 6]); }
   // Greatest member < `bound`; kNone if there is none. Any bound is fine.
   [[nodiscard]] std::uint64_t LastBefore(std::uint64_t bound) const noexcept;
   // Smallest member >= `from`; kNone if there is none.

@@ -26,8 +26,7 @@ namespace stalloc {
     std::uint32_t granule = FindRoom(request, room, lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
     if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, lock);
-    if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, lock)) {
-      observations.Watch(*occupancy.Find(granule), stamp);
+    if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
   }
@@ -150,20 +149,23 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
 
 // A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where
 // the main stream's slots are, blocks may have been freed without one (slot_streams.h).
-bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Lock& lock) noexcept {
+bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
+                                  Lock& lock) noexcept {
   const std::uint32_t end = granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
   StreamBinding& main = bindings[main_stream];
   const bool at_home = main.settled() && main.home() == stream;
   StreamNeeds needs;
-  if (!freed.Gather(granule, end, stream, needs)) return false;
+  const bool vacant = occupancy.LastIn(granule, end) == nullptr;
+  if (!vacant && !freed.Gather(granule, end, stream, needs)) return false;
   if (!at_home && !main.unbound() && main.home() != stream &&
       !clocks.AddWithDebts(main.home(), main.settled() ? clocks.NewStamp() : main.until(), stream, needs)) {
     return false;
   }
   if (!needs.empty() && !clocks.can_order()) return false;
-  freed.Take(granule, end, stream);
+  if (!vacant) freed.Take(granule, end, stream);
   const std::uint16_t privacy = at_home && bindings.size() == 1 ? LiveRecord::kPrivate : 0;
-  Occupy(granule, requested, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside));
+  const std::uint16_t watched = stamp != 0 ? observations.watched() : 0;
+  Occupy(granule, requested, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside | watched), stamp);
   dynamic.Take(granule, end - granule);
   ++stats.dynamic_hits;
   return needs.empty() || OrderOrPutBack(granule, stream, needs, stats.dynamic_hits, lock);

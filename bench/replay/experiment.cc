@@ -32,21 +32,6 @@ absl::Status CheckIterations(const Recording& recording, const ExperimentOptions
   return absl::OkStatus();
 }
 
-absl::StatusOr<DevicePlan> MakePlan(const ComposedRun& traced, const ExperimentOptions& options) {
-  planner::RankPlannerOptions planner_options;
-  planner_options.packing.time = options.packing_time;
-  planner_options.packing.solve.threads = options.threads;
-  planner_options.packing.solve.seed = options.seed;
-  const planner::SlotTrial trial;
-  planner_options.slot_judge = &trial;
-  const std::unique_ptr<planner::Solver> solver = planner::MakePortfolio();
-  absl::StatusOr<planner::RankResult> result =
-      planner::PlanRank(TraceOf(traced, options.marks), planner_options, *solver);
-  if (!result.ok()) return result.status();
-  if (!result->plan.has_value()) return result->plan_status;
-  return std::move(result->plan->devices.front());
-}
-
 absl::Status SimulatePeers(const ComposedRun& run, MarkStyle marks, Experiment* experiment) {
   const absl::StatusOr<std::vector<planner::DeviceTrace>> devices = planner::BuildLifetimes(TraceOf(run, marks));
   if (!devices.ok()) return devices.status();
@@ -65,6 +50,21 @@ std::vector<const Piece*> Chosen(const Recording& recording, const std::vector<s
 
 }  // namespace
 
+absl::StatusOr<DevicePlan> PlanOf(const ComposedRun& traced, const ExperimentOptions& options) {
+  planner::RankPlannerOptions planner_options;
+  planner_options.packing.time = options.packing_time;
+  planner_options.packing.solve.threads = options.threads;
+  planner_options.packing.solve.seed = options.seed;
+  const planner::SlotTrial trial;
+  planner_options.slot_judge = &trial;
+  const std::unique_ptr<planner::Solver> solver = planner::MakePortfolio();
+  absl::StatusOr<planner::RankResult> result =
+      planner::PlanRank(TraceOf(traced, options.marks), planner_options, *solver);
+  if (!result.ok()) return result.status();
+  if (!result->plan.has_value()) return result->plan_status;
+  return std::move(result->plan->devices.front());
+}
+
 absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const ExperimentOptions& options) {
   if (absl::Status status = CheckIterations(recording, options); !status.ok()) return status;
   Experiment experiment{.name = recording.name, .planned = options.planned, .served = options.served};
@@ -72,7 +72,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   std::vector<const Piece*> pieces = Chosen(recording, options.planned);
   const ComposedRun traced = ComposeRun(recording, pieces, options.marks);
   const Clock::time_point start = Clock::now();
-  const absl::StatusOr<DevicePlan> plan = MakePlan(traced, options);
+  const absl::StatusOr<DevicePlan> plan = PlanOf(traced, options);
   if (!plan.ok()) return plan.status();
   experiment.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   experiment.plan_bytes = plan->arena_bytes;

@@ -13,6 +13,7 @@
 #include "bench/replay/replayer.h"
 #include "bench/replay/runs.h"
 #include "planner/packing/portfolio.h"
+#include "proto/model/plan.h"
 
 namespace stalloc::bench {
 
@@ -43,6 +44,9 @@ struct Experiment {
   Bytes expandable_bytes = 0;
   std::vector<IterationPeaks> expandable_iterations{};  // of the served ones
 };
+
+// The plan of a run, as traced. FailedPrecondition: nothing to plan.
+[[nodiscard]] absl::StatusOr<DevicePlan> PlanOf(const ComposedRun& traced, const ExperimentOptions& options);
 
 // The plan is made from set-up and planned iterations. What is served is the set-up, the plan's warm-up iterations and
 // the served iterations, as a run of its own. OutOfRange: no such iteration. FailedPrecondition: nothing to plan.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <utility>
@@ -19,6 +21,30 @@ Ranges FreeIn(Extents::Walk& walk, std::uint32_t lo, std::uint32_t hi) {
     ranges.emplace_back(begin, end);
     return true;
   });
+  return ranges;
+}
+
+// Ranges between the extents, without empty ones; the last one ends at kEnd.
+Ranges Between(const Extents& extents) {
+  Ranges ranges;
+  const Extents::Extent* below = extents.Between();
+  for (std::size_t i = 0; i <= extents.size(); ++i, ++below) {
+    const std::uint32_t hi = std::min(below[1].lo, kEnd);
+    if (hi > below[0].hi) ranges.emplace_back(below[0].hi, hi);
+  }
+  return ranges;
+}
+
+Ranges FreeOf(const std::vector<bool>& taken, std::uint32_t begin, std::uint32_t end) {
+  Ranges ranges;
+  for (std::uint32_t at = begin; at < end; ++at) {
+    if (taken[at]) continue;
+    if (!ranges.empty() && ranges.back().second == at) {
+      ++ranges.back().second;
+    } else {
+      ranges.emplace_back(at, at + 1);
+    }
+  }
   return ranges;
 }
 
@@ -48,17 +74,9 @@ TEST(ExtentsTest, AgreesWithOneBitAGranule) {
     // Two ranges, as the gaps of a window are.
     Extents::Walk walk(extents);
     for (const auto& [begin, end] : Ranges{{number(20), 30 + number(20)}, {60, 60 + number(30)}}) {
-      Ranges expected;
-      for (std::uint32_t at = begin; at < end; ++at) {
-        if (taken[at]) continue;
-        if (!expected.empty() && expected.back().second == at) {
-          ++expected.back().second;
-        } else {
-          expected.emplace_back(at, at + 1);
-        }
-      }
-      ASSERT_EQ(FreeIn(walk, begin, end), expected) << "step " << step;
+      ASSERT_EQ(FreeIn(walk, begin, end), FreeOf(taken, begin, end)) << "step " << step;
     }
+    ASSERT_EQ(Between(extents), FreeOf(taken, 0, kEnd)) << "step " << step;
   }
 }
 

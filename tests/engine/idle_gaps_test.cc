@@ -169,6 +169,26 @@ TEST(IdleGapsTest, AroundAnEntryTheLongestLivedOfThoseThatVaryCounts) {
 
 // Entry 1 lives over 2, which has a slot of a twentieth of the arena, and over 3, which fills it: 2's owner finds room
 // elsewhere, as long as nothing else lives then.
+// Beside each other in memory, or a search waits for it.
+TEST(IdleGapsTest, GapsOfEntriesThatVaryFollowEachOther) {
+  DevicePlan plan;
+  plan.cycle.emplace_back();
+  plan.arena_bytes = 16 * kBlockAlignment;
+  plan.slots.push_back({4 * kBlockAlignment, 2 * kBlockAlignment, {}});
+  for (int i = 0; i < 12; ++i) {
+    Entry entry = EntryOf(2, 1);
+    if (i % 3 == 0) entry.slot = 0;
+    if (i % 3 == 1) entry.entry_class = EntryClass::kDynamic;
+    plan.cycle[0].entries.push_back(entry);
+  }
+  const IdleGaps gaps(plan, kLimit, 1);
+  for (std::int32_t i = 1; i + 3 < 12; i += 3) {
+    const IdleGaps::Window window = gaps.Of(0, i).idle;
+    ASSERT_FALSE(window.empty()) << i;
+    EXPECT_EQ(window.data() + window.size(), gaps.Of(0, i + 3).idle.data()) << i;
+  }
+}
+
 TEST(IdleGapsTest, OpenGapsLeaveOutSlotsWhoseOwnersFindRoomElsewhere) {
   for (const bool full : {false, true}) {
     DevicePlan plan;

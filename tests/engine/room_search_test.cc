@@ -1,0 +1,134 @@
+// DynamicSpace's search in the gaps of a window, against a look at every room.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "allocator/engine/dynamic_space.h"
+
+namespace stalloc {
+namespace {
+
+using Gap = IdleGaps::Gap;
+constexpr std::uint32_t kLimit = 512;
+constexpr std::uint32_t kMapped = 480;
+
+class RoomSearchTest : public testing::Test {
+ protected:
+  std::uint32_t Number(std::uint32_t least, std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(least, most)(random_);
+  }
+
+  // Ascending, up to the limit, as those of a plan.
+  std::vector<Gap> RandomWindow() {
+    std::vector<Gap> window;
+    for (std::uint32_t lo = Number(0, 20); lo < kLimit;) {
+      const std::uint32_t hi = std::min(lo + Number(1, 24), kLimit);
+      window.push_back({lo, hi});
+      lo = hi + Number(1, 12);
+    }
+    window.back().hi = kLimit;
+    return window;
+  }
+
+  // Beside the slots, or in a slot, against the plan.
+  void AddBlock(bool beside) {
+    const std::uint32_t lo = Number(0, kMapped - 12);
+    const std::uint32_t granules = Number(1, 12);
+    if (occupancy_.LastIn(lo, lo + granules) != nullptr) return;
+    LiveRecord block;
+    block.granule = lo;
+    block.granules = granules;
+    occupancy_.Insert(block);
+    blocks_.push_back({lo, lo + granules});
+    beside_.push_back(beside);
+    if (beside) space_.Take(lo, granules);
+  }
+
+  void RemoveBlocks() {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      occupancy_.Erase(blocks_[i].lo);
+      if (beside_[i]) space_.GiveBack(blocks_[i].lo, blocks_[i].hi - blocks_[i].lo);
+    }
+    blocks_.clear();
+    beside_.clear();
+  }
+
+  // What the blocks beside the slots leave of the mapped gaps.
+  [[nodiscard]] std::vector<Gap> RoomsOf(const std::vector<Gap>& window) const {
+    std::vector<Gap> rooms;
+    for (const Gap& gap : window) {
+      bool goes_on = false;
+      for (std::uint32_t at = gap.lo; at < std::min(gap.hi, kMapped); ++at) {
+        const bool taken = IsTaken(at, /*slots_too=*/false);
+        if (!taken && goes_on) ++rooms.back().hi;
+        if (!taken && !goes_on) rooms.push_back({at, at + 1});
+        goes_on = !taken;
+      }
+    }
+    return rooms;
+  }
+  [[nodiscard]] bool IsTaken(std::uint32_t at, bool slots_too) const {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].lo <= at && at < blocks_[i].hi && (slots_too || beside_[i])) return true;
+    }
+    return false;
+  }
+  // The lowest place in the room that no block has.
+  [[nodiscard]] std::uint32_t PlaceIn(Gap room, std::uint32_t granules) const {
+    for (std::uint32_t lo = room.lo; lo + granules <= room.hi; ++lo) {
+      std::uint32_t at = lo;
+      while (at < lo + granules && !IsTaken(at, /*slots_too=*/true)) ++at;
+      if (at == lo + granules) return lo;
+    }
+    return DynamicSpace::kNone;
+  }
+  // In the tightest room that has a place, the lowest of equal ones.
+  [[nodiscard]] std::uint32_t Expected(const std::vector<Gap>& window, std::uint32_t granules) const {
+    std::uint32_t best = DynamicSpace::kNone;
+    std::uint32_t best_room = ~std::uint32_t{0};
+    for (const Gap& room : RoomsOf(window)) {
+      if (room.hi - room.lo >= best_room) continue;
+      if (const std::uint32_t place = PlaceIn(room, granules); place != DynamicSpace::kNone) {
+        best = place;
+        best_room = room.hi - room.lo;
+      }
+    }
+    return best;
+  }
+
+  std::mt19937_64 random_{7};
+  Occupancy occupancy_{kLimit, 256};
+  StreamClocks clocks_{nullptr};
+  FreedBlocks freed_{occupancy_, clocks_, 256};
+  WithdrawnRanges withdrawn_;
+  DynamicSpace space_{DevicePlan{}, DynamicSpaceOptions{kLimit * kBlockAlignment, kMapped* kBlockAlignment, 0},
+                      occupancy_, freed_, withdrawn_};
+  std::vector<Gap> blocks_;
+  std::vector<bool> beside_;
+};
+
+TEST_F(RoomSearchTest, FindsTheTightestRoomThatHasAPlace) {
+  int found = 0;
+  int none = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const bool as_planned = round % 2 == 0;
+    for (std::uint32_t i = Number(0, 30); i > 0; --i) AddBlock(as_planned || Number(0, 2) > 0);
+    const std::vector<Gap> window = RandomWindow();
+    for (const std::uint32_t granules : {1u, 5u, 9u, 16u, 23u}) {
+      DynamicSpace::Request request{.granules = granules, .stream = 0, .window = window};
+      const std::uint32_t expected = Expected(window, granules);
+      ASSERT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), expected)
+          << "round " << round << ", " << granules << " granules";
+      ++(expected == DynamicSpace::kNone ? none : found);
+    }
+    RemoveBlocks();
+  }
+  EXPECT_GT(found, 1000);
+  EXPECT_GT(none, 100);
+}
+
+}  // namespace
+}  // namespace stalloc
