@@ -9,7 +9,7 @@ namespace {
 // Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
 constexpr int kMostRooms = 32;
 
-// Blocks on the way that one in a hurry looks behind: some 10 us.
+// Blocks on the way that one in a hurry looks behind.
 constexpr int kFewSteps = 64;
 
 std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }

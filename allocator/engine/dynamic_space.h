@@ -19,7 +19,7 @@
 // nothing else is there, against the plan, is seen in the occupancy.
 //
 // Of a request in a fence or a parallel region nobody knows when it will be freed: it takes the highest room that is
-// free now. An entry of a small size that comes as a large one has no gaps either: it takes the tightest.
+// free now.
 //
 // An expectation that is wrong costs a miss, never data: a slot that such a block holds is seen to be taken
 // (occupancy.h), and its owner comes here.

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "allocator/engine/varying_entry.h"
+
 namespace stalloc {
 namespace {
 
@@ -69,10 +71,6 @@ class NextUses {
   std::uint32_t limit_;
   std::vector<Range> ranges_;
 };
-
-bool Varies(const Entry& entry) {
-  return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-}
 
 std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
@@ -268,7 +266,7 @@ IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, 
     const Entry& entry = finder.entry(request);
     spans_[request] = {begin, end};
     const std::uint32_t most = ToGranule(std::max(entry.max_bytes, entry.bytes));
-    if (most < (Varies(entry) ? least / kGrowth : least)) return;
+    if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.
     const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
     const std::size_t first = found.gaps.size();
@@ -290,7 +288,7 @@ IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& list
   const std::vector<const Entry*> entries = AllEntries(plan);
   for (const bool varies : {true, false}) {
     for (std::size_t at = 0; at < entries.size(); ++at) {
-      if (Varies(*entries[at]) != varies) continue;
+      if (IsVaryingEntry(*entries[at]) != varies) continue;
       const Window window = lists.Of(at);
       ordered.lists[at] = {ordered.gaps.size(), lists.lists[at].count};
       ordered.gaps.insert(ordered.gaps.end(), window.begin(), window.end());
@@ -330,10 +328,7 @@ void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {
     const std::uint64_t positions = script.entries[at].expected_life;
     return positions == 0 ? kNever : positions;
   };
-  const auto varies = [&](std::size_t at) {
-    const EntryClass entry_class = script.entries[at].entry_class;
-    return (entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional) && !idle_.IsEmpty(begin + at);
-  };
+  const auto varies = [&](std::size_t at) { return IsVaryingEntry(script.entries[at]) && !idle_.IsEmpty(begin + at); };
   for (std::size_t at = 0; at < script.entries.size(); ++at) {
     std::size_t& longest = around_[begin + at];
     const std::size_t end = std::min(at + kNeighbourhood + 1, script.entries.size());

@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "allocator/engine/varying_entry.h"
+
 namespace stalloc {
 namespace {
 
@@ -13,10 +15,6 @@ constexpr std::int32_t kFarthest = 1024;
 
 // Of so many places of a size one may be an entry that is not always there.
 constexpr std::size_t kSeldom = 16;
-
-bool Varies(const Entry& entry) {
-  return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-}
 
 // The places of one size.
 struct Places {
@@ -40,7 +38,7 @@ Landmarks::Landmarks(const Script& script, const std::function<std::uint32_t(std
   std::vector<std::int32_t> varying_before = {0};
   std::map<std::uint32_t, Places> sizes;
   for (std::size_t i = 0; i < script.entries.size(); ++i) {
-    const bool varies = Varies(script.entries[i]);
+    const bool varies = IsVaryingEntry(script.entries[i]);
     varying_before.push_back(varying_before.back() + (varies ? 1 : 0));
     const auto position = static_cast<std::int32_t>(i);
     const std::uint32_t granules = anchor(position);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "allocator/engine/varying_entry.h"
+
 namespace stalloc {
 
 Observations::Observations(const DevicePlan& plan) {
@@ -15,9 +17,7 @@ Observations::Observations(const DevicePlan& plan) {
       script_firsts_.push_back(entries);
       entries += size;
       if (scripts == &plan.cycle) longest_ += size;
-      varies = varies || std::any_of(script.entries.begin(), script.entries.end(), [](const Entry& entry) {
-                 return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-               });
+      varies = varies || std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry);
     }
   }
   script_firsts_.push_back(entries);

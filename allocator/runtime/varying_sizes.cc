@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <iterator>
 
+#include "allocator/engine/varying_entry.h"
+
 namespace stalloc {
 
 VaryingSizes::VaryingSizes(const DevicePlan& plan) {
   std::vector<Range> ranges;
   for (const Script& script : plan.cycle) {
     for (const Entry& entry : script.entries) {
-      const bool varies = entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-      if (varies) ranges.push_back({entry.min_bytes / 2, entry.max_bytes * 2});
+      if (IsVaryingEntry(entry)) ranges.push_back({entry.min_bytes / 2, entry.max_bytes * 2});
     }
   }
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.least < b.least; });
