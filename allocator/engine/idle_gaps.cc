@@ -102,6 +102,7 @@ class GapFinder {
     for (std::size_t request = 0; request < requests_.size(); ++request) AddOccurrences(request);
     std::sort(begins_.begin(), begins_.end(), Later);
     std::sort(ends_.begin(), ends_.end(), Later);
+    for (const Entry& kept : plan.kept.entries) Assign(kept, kInUse);
   }
 
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
@@ -148,8 +149,10 @@ class GapFinder {
     return regarded_[begin.request] && (begin.round == 0 || entry(begin.request).expected_life != 0);
   }
 
-  void Assign(const Occurrence& occurrence, Position use) {
-    const Slot& slot = plan_.slots[entry(occurrence.request).slot];
+  void Assign(const Occurrence& occurrence, Position use) { Assign(entry(occurrence.request), use); }
+  void Assign(const Entry& entry, Position use) {
+    if (entry.slot == kNoSlot) return;
+    const Slot& slot = plan_.slots[entry.slot];
     uses_.Assign(ToGranule(slot.offset), ToGranule(slot.offset + slot.capacity), use);
   }
 
@@ -184,6 +187,7 @@ std::vector<Bytes> IdleBytes(const DevicePlan& plan, const std::vector<const Ent
   const std::size_t length = entries.size() - prologue;
   const std::size_t axis = entries.size() + length;
   std::vector<std::int64_t> change(axis + 1, 0);
+  for (const Entry& kept : plan.kept.entries) change[0] += static_cast<std::int64_t>(kept.bytes);
   const auto add = [&](std::size_t begin, const Entry& entry) {
     const std::uint64_t life = entry.expected_life == 0 ? axis : entry.expected_life;
     change[begin] += static_cast<std::int64_t>(entry.bytes);

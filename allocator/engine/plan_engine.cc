@@ -35,6 +35,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
     : base(static_cast<std::byte*>(base_address)),
       arena_granules(ArenaGranules(plan, options)),
       cursor(plan),
+      kept(plan, FlagsOfSlots(plan)),
       observations(plan),
       occupancy(arena_granules, MaxBlocks(plan)),
       clocks(fence),

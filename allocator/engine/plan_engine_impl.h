@@ -16,6 +16,7 @@
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/kept_places.h"
 #include "allocator/engine/last_frees.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/observations.h"
@@ -59,6 +60,7 @@ struct PlanEngine::Impl {
                             MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
+  [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool IsDisplaced(MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream,
                                    MissReason reason) const noexcept;
@@ -89,6 +91,7 @@ struct PlanEngine::Impl {
   const std::uint32_t arena_granules;
   Matcher matcher;
   ScriptCursor cursor;
+  const KeptPlaces kept;
   Observations observations;
   Occupancy occupancy;
   StreamClocks clocks;

@@ -17,6 +17,7 @@ void ForEachEntry(const DevicePlan& plan, Visit&& visit) {
       for (const Entry& entry : script.entries) visit(entry);
     }
   }
+  for (const Entry& entry : plan.kept.entries) visit(entry);
 }
 
 // Disjoint byte ranges, begin -> end.

@@ -11,6 +11,12 @@ namespace stalloc {
   const StreamIndex index = clocks.IndexOf(stream);  // met, whoever serves it (PlanEngine::IsQuiet)
   // The lock may have been open since the entry was found, and the script another by now.
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
+  if (reason == MissReason::kFenced) {
+    const Place place = FindKeptPlace(granules, stream);
+    if (place.granules > 0 && TakeLentSlot(place, requested, stream, lock)) {
+      return {base + Offset{place.granule} * kBlockAlignment, reason};
+    }
+  }
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
     if (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered())) {
@@ -39,6 +45,15 @@ namespace stalloc {
 // Else it is one that the traced run did not have, and nothing is known of it.
 bool PlanEngine::Impl::Disordered() const noexcept {
   return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
+}
+
+// See Note [Kept blocks].
+PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, StreamHandle stream) const noexcept {
+  return kept.Find(granules, [&](const Place& place) {
+    const StreamBinding& binding = bindings[place.stream];
+    return (binding.unbound() || binding.handle() == stream) &&
+           freed.OnlyFreedIn(place.granule, place.granule + place.granules);
+  });
 }
 
 // Another block is still in its slot, in a run that else keeps to its plan: frees come late, of the threads of a

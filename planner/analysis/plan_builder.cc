@@ -9,11 +9,10 @@
 namespace stalloc::planner {
 namespace {
 
-Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
-  Script script;
-  script.phases = device.segments[timeline.segment].phases;
-  script.entries.reserve(timeline.entries.size());
-  for (const TimelineEntry& from : timeline.entries) {
+std::vector<Entry> BuildEntries(const DeviceTrace& device, const std::vector<TimelineEntry>& timeline) {
+  std::vector<Entry> entries;
+  entries.reserve(timeline.size());
+  for (const TimelineEntry& from : timeline) {
     Entry entry;
     entry.bytes = from.bytes;
     entry.min_bytes = from.min_bytes;
@@ -22,9 +21,9 @@ Script BuildScript(const DeviceTrace& device, const TimelineScript& timeline) {
     entry.slot = from.block == kNone ? kNoSlot : from.block;
     entry.entry_class = from.entry_class;
     entry.expected_life = from.life;
-    script.entries.push_back(entry);
+    entries.push_back(entry);
   }
-  return script;
+  return entries;
 }
 
 std::vector<StreamEdge> BuildStreamEdges(const Timeline& timeline, const Packing& packing) {
@@ -74,8 +73,10 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
   }
   for (std::size_t s = 0; s < timeline.scripts.size(); ++s) {
     auto& scripts = s < timeline.prologue ? plan.prologue : plan.cycle;
-    scripts.push_back(BuildScript(device, timeline.scripts[s]));
+    const TimelineScript& from = timeline.scripts[s];
+    scripts.push_back({device.segments[from.segment].phases, BuildEntries(device, from.entries)});
   }
+  plan.kept.entries = BuildEntries(device, timeline.kept);
   FillPredecessors(&plan);
   plan.stream_edges = BuildStreamEdges(timeline, packing);
   plan.idle = BuildIdle(timeline, packing);

@@ -362,6 +362,9 @@ DevicePlan ParseDevice(pbf_reader message) {
       case 9:
         device.idle = ParseIdle(message.get_message());
         break;
+      case 10:
+        device.kept = ParseScript(message.get_message());
+        break;
       default:
         message.skip();
     }

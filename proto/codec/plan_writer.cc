@@ -68,6 +68,7 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   for (const StreamInfo& stream : device.streams) ToMessage(stream, message->add_streams());
   ToMessage(device.predicted, message->mutable_predicted());
   ToMessage(device.idle, message->mutable_idle());
+  if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ struct DevicePlan {
   std::vector<Slot> slots;
   std::vector<Script> prologue;
   std::vector<Script> cycle;
+  Script kept;  // requests of fences whose blocks stay for good; no phases
   std::vector<StreamEdge> stream_edges;
   std::vector<StreamInfo> streams;
   Predicted predicted;

@@ -39,7 +39,7 @@ inline bool operator==(const IdleRectangles& a, const IdleRectangles& b) {
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.idle == b.idle;
+         a.predicted == b.predicted && a.idle == b.idle && a.kept == b.kept;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -191,6 +191,10 @@ class RandomFormats {
     }
     for (std::uint64_t i = Below(3); i > 0; --i) device.prologue.push_back(MakeScript(device));
     for (std::uint64_t i = 1 + Below(2); i > 0; --i) device.cycle.push_back(MakeScript(device));
+    if (Below(2) == 0) {
+      device.kept = MakeScript(device);
+      device.kept.phases.clear();
+    }
     for (std::uint64_t i = Below(3); i > 0; --i) {
       device.stream_edges.push_back({.from_slot = static_cast<std::uint32_t>(Below(slots)),
                                      .to_slot = static_cast<std::uint32_t>(Below(slots)),

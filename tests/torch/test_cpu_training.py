@@ -105,6 +105,20 @@ def test_a_planned_run_changes_no_bit_and_is_served_from_the_arena(runs: Runs, t
     assert stats["unknown_frees"] == 0
 
 
+def test_what_a_validation_before_training_leaves_behind_is_in_no_slots_way(runs: Runs, adapter: Adapter) -> None:
+    arguments = ("transformer", "--validate-first")
+    traced = trained(adapter, *arguments, "--install")
+    adapter.plan()
+    planned = trained(adapter, *arguments, "--install", mode="Alloc")
+    assert same(runs.plain(*arguments), planned)
+    assert same(traced, planned)
+    stats = planned["stats"]
+    assert stats["steady"]["hits"] >= 0.999 * stats["steady"]["requests"] > 100
+    summary = adapter.summary()
+    assert not summary["gave_up"]
+    assert summary["arena_bytes"] > 0
+
+
 def test_a_run_that_diverges_from_its_plan_is_right_and_loses_little(runs: Runs, tmp_path: Path) -> None:
     extra = ("transformer", "--extra-from", "4")
     planned = trained(runs.planned("transformer", tmp_path), *extra, "--install", mode="Alloc")

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import torch
 
-ITERATION, BEGIN, END = 2, 1, 2  # MarkKind and MarkEdge of proto/trace.proto
+ITERATION, FENCE, BEGIN, END = 2, 6, 1, 2  # MarkKind and MarkEdge of proto/trace.proto
 
 library = ctypes.CDLL(os.environ["STALLOC_TORCH_LIB"])
 library.stalloc_last_error.restype = ctypes.c_char_p
@@ -41,6 +41,14 @@ def begin_iteration(index: int) -> None:
 
 def end_iteration(index: int) -> None:
     library.stalloc_mark(ITERATION, END, 0, 0, index, None, 0)
+
+
+def begin_fence() -> None:
+    library.stalloc_mark(FENCE, BEGIN, 0, 0, 0, b"eval", 0)
+
+
+def end_fence() -> None:
+    library.stalloc_mark(FENCE, END, 0, 0, 0, b"eval", 0)
 
 
 def stats() -> dict[str, Any]:

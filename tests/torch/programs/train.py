@@ -1,6 +1,7 @@
 """Trains a small model and prints its losses, bit for bit, as JSON.
 
 train.py {mlp,transformer,recompute} [--device cpu|cuda] [--steps N] [--install] [--no-marks] [--extra-from STEP]
+         [--validate-first]
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--no-marks", action="store_true")
     parser.add_argument("--extra-from", type=int, default=-1, help="from this step on, one tensor more in every step")
+    parser.add_argument("--validate-first", action="store_true", help="which leaves a workspace behind")
     parser.add_argument("--fork-at", type=int, default=-1, help="in this step, a child looks at the weights")
     options = parser.parse_args()
     if options.fork_at >= 0:
@@ -99,6 +101,15 @@ def main() -> None:
     losses = []
     children = []
     marks = options.install and not options.no_marks
+    if options.validate_first:
+        if marks:
+            adapter.begin_fence()
+        with torch.no_grad():
+            loss_of(model, options.kind, options.device)
+        # As much as cuBLAS takes at its first product: most of what this model needs.
+        workspace = torch.zeros(1 << 20, dtype=torch.uint8, device=options.device)
+        if marks:
+            adapter.end_fence()
     for step in range(options.steps):
         if marks:
             adapter.begin_iteration(step)
@@ -116,6 +127,8 @@ def main() -> None:
             adapter.end_iteration(step)
     stats = adapter.stats() if options.install else None  # what follows is no part of the loop
     weights = sum(parameter.double().sum().item() for parameter in model.parameters()).hex()
+    if options.validate_first:
+        assert not workspace.any()
     adapter.show({"losses": losses, "weights": weights, "stats": stats, "children": children})
 
 
