@@ -13,6 +13,7 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/engine/departure.h"
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
@@ -91,6 +92,7 @@ struct PlanEngine::Impl {
   WithdrawnRanges withdrawn;
   LastFrees last_frees;
   DynamicSpace dynamic;
+  Departure departure;
   std::uint32_t next_open = 0;          // where the search in open gaps goes on; granule
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
