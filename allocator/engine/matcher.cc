@@ -36,7 +36,11 @@ Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
   ++doubtful_count_;
   if (script_->WeaklyMatches(cursor_, granules)) return {Outcome::kVarying, cursor_++};
   if (!script_->KnownSize(granules)) return {Outcome::kUnknownSize, -1};
+  const std::int32_t cursor = cursor_;
   LoseSync();
+  // A run that keeps the pace is where it is believed to be: one more request of a landmark's size is none.
+  const std::int32_t landmark = NearestLandmark(granules);
+  if (landmark != Landmarks::kNone && std::abs(landmark - Pace()) < std::abs(cursor - Pace())) HeedLandmark(granules);
   return Answer(granules);
 }
 
@@ -110,10 +114,17 @@ void Matcher::NotePassedLandmark(std::int32_t proven) noexcept {
   sure_ = {before - static_cast<std::uint32_t>(proven - passed), passed};
 }
 
+// Where this request is if all since the last landmark were entries.
+std::int32_t Matcher::Pace() const noexcept {
+  return sure_.entry + static_cast<std::int32_t>(requests_ - 1 - sure_.request);
+}
+
+std::int32_t Matcher::NearestLandmark(Granules granules) const noexcept {
+  return script_->landmarks().Nearest(granules, Pace(), expected_begin_, expected_end_);
+}
+
 void Matcher::HeedLandmark(Granules granules) noexcept {
-  const std::uint32_t request = requests_ - 1;
-  const std::int32_t pace = sure_.entry + static_cast<std::int32_t>(request - sure_.request);
-  const std::int32_t landmark = script_->landmarks().Nearest(granules, pace, expected_begin_, expected_end_);
+  const std::int32_t landmark = NearestLandmark(granules);
   if (landmark == Landmarks::kNone) return;
   const bool there = alignment_.last() == Alignment::Last::kExact &&
                      std::abs(cursor_ - 1 - landmark) <= 2 * Landmarks::kRun;  // one of the landmark's run
@@ -125,7 +136,7 @@ void Matcher::HeedLandmark(Granules granules) noexcept {
     explained_ = kRecent;
     ++times_reanchored_;
   }
-  sure_ = {request, cursor_ - 1};
+  sure_ = {requests_ - 1, cursor_ - 1};
 }
 
 void Matcher::Remember(Granules granules) noexcept {

@@ -20,7 +20,9 @@
 //
 // Where layers are alike but for what varies in them, requests match all the same a few experts before or behind the
 // right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size
-// that is nearest to the script's pace, counted in requests from the last landmark.
+// that is nearest to the script's pace, counted in requests from the last landmark. So does the one at which sync is
+// lost, if it is nearer to the pace than the place that was in sync: of two requests of its size in a row the second
+// would else be taken for the first, and a gradient that stays would get the slot of one that goes at once.
 //
 // Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
@@ -116,6 +118,8 @@ class Matcher {
   [[nodiscard]] Match Answer(Granules granules) const noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
+  [[nodiscard]] std::int32_t Pace() const noexcept;
+  [[nodiscard]] std::int32_t NearestLandmark(Granules granules) const noexcept;
   void HeedLandmark(Granules granules) noexcept;
   void NotePassedLandmark(std::int32_t proven) noexcept;
   void Remember(Granules granules) noexcept;

@@ -235,6 +235,31 @@ TEST(MatcherTest, WhereExpertsVaryEveryLayerIsFoundAgain) {
   }
 }
 
+// Experts, a landmark's run, experts.
+Script ExpertsAroundALandmark() {
+  std::string experts;
+  for (int i = 0; i < 60; ++i) experts += "eX";
+  Script script = ScriptOfLetters(experts + "QQ" + experts + "R");
+  for (std::size_t i = 0; i < script.entries.size(); ++i) {
+    if (script.entries[i].bytes == Bytes{'e'} * kBlockAlignment) Varying(script, i, 'a', 'k');
+  }
+  return script;
+}
+
+TEST(MatcherTest, TheLandmarkAtWhichSyncIsLostLeadsBackWhereThePaceSaysSo) {
+  Follower follower(ExpertsAroundALandmark());
+  follower.Run("gXg" + std::string(115, 'z'));  // experts of sizes that are not known
+  EXPECT_TRUE(follower.matcher.in_sync());
+  EXPECT_EQ(follower.Run("QQ"), (Entries{120, 121}));
+}
+
+TEST(MatcherTest, ALandmarksSizeFarFromThePaceIsOneMoreRequest) {
+  Follower follower(ExpertsAroundALandmark());
+  follower.Run("gXg");
+  EXPECT_LT(follower.Next('Q').entry, 10);
+  EXPECT_LT(follower.matcher.cursor(), 10);
+}
+
 TEST(MatcherTest, AVaryingEntryMatchesOtherSizesAndKeepsTheTrack) {
   Script script = ScriptOfLetters(kAlphabet);
   Varying(script, 3, 'h', 'p');
