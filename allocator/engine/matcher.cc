@@ -24,6 +24,7 @@ void Matcher::GainSync(std::int32_t cursor) noexcept {
   sync_start_ = cursor;
   in_sync_ = true;
   doubtful_count_ = 0;
+  group_end_ = 0;
 }
 
 Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
@@ -34,7 +35,9 @@ Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
 Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
   doubtful_[doubtful_count_ % kReplay] = {granules, cursor_};
   ++doubtful_count_;
+  if (LeavesGroup(granules)) return {Outcome::kMatched, cursor_++};
   if (script_->WeaklyMatches(cursor_, granules)) return {Outcome::kVarying, cursor_++};
+  if (BeginsGroupAgain(granules)) return GoBackToGroup();
   if (!script_->KnownSize(granules)) return {Outcome::kUnknownSize, -1};
   const std::int32_t cursor = cursor_;
   LoseSync();
@@ -42,6 +45,29 @@ Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
   const std::int32_t landmark = NearestLandmark(granules);
   if (landmark != Landmarks::kNone && std::abs(landmark - Pace()) < std::abs(cursor - Pace())) HeedLandmark(granules);
   return Answer(granules);
+}
+
+// See Note [One group more].
+bool Matcher::BeginsGroupAgain(Granules granules) const noexcept {
+  const std::int32_t group = script_->GroupBefore(cursor_);
+  return group >= 0 && script_->WeaklyMatches(group, granules);
+}
+
+// What follows the groups has come before the one more was over: it was none.
+bool Matcher::LeavesGroup(Granules granules) noexcept {
+  if (cursor_ >= group_end_ || script_->SizeAt(group_end_) != granules) return false;
+  doubtful_count_ = 0;
+  cursor_ = group_end_;
+  return true;
+}
+
+Matcher::Match Matcher::GoBackToGroup() noexcept {
+  excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
+  const std::int32_t group = script_->GroupBefore(cursor_);
+  group_end_ = cursor_;
+  cursor_ = group + 1;
+  sync_start_ = cursor_;  // from here on requests came one an entry
+  return {Outcome::kVarying, group};
 }
 
 // Starts to align where the last exact match left off, and takes the doubtful requests since then, this one last.

@@ -260,6 +260,43 @@ TEST(MatcherTest, ALandmarksSizeFarFromThePaceIsOneMoreRequest) {
   EXPECT_LT(follower.matcher.cursor(), 10);
 }
 
+TEST(MatcherTest, OneMoreExpertIsFollowedAsTheLastOneOfItsLayer) {
+  Script script = ScriptOfLetters(
+      "ABCDEFGHIJKLMNO"
+      "eehX"
+      "eehX"
+      "XPQRSTUVW");
+  for (std::size_t i = 0; i < script.entries.size(); ++i) {
+    const Bytes bytes = script.entries[i].bytes;
+    if (bytes == Bytes{'e'} * kBlockAlignment || bytes == Bytes{'h'} * kBlockAlignment) Varying(script, i, 'a', 'k');
+  }
+  Follower follower(script);
+  follower.Run(
+      "ABCDEFGHIJKLMNO"
+      "ffgX"
+      "ggfX");
+  EXPECT_EQ(follower.Run("zzyX"), (Entries{19, 20, 21, 22}));
+  EXPECT_EQ(follower.Run("yyzX"), (Entries{19, 20, 21, 22}));
+  EXPECT_EQ(follower.Run("XPQ"), (Entries{23, 24, 25}));
+  EXPECT_TRUE(follower.matcher.in_sync());
+}
+
+TEST(MatcherTest, OneMoreRequestBehindTheExpertsCostsOnlyItself) {
+  Script script = ScriptOfLetters(
+      "ABCDEFGHIJKLMNO"
+      "eehX"
+      "eehX"
+      "XPQRSTUVW");
+  for (const std::size_t i : {15, 16, 17, 19, 20, 21}) Varying(script, i, 'a', 'k');
+  Follower follower(script);
+  follower.Run(
+      "ABCDEFGHIJKLMNO"
+      "ffgX"
+      "ggfX");
+  follower.Run("z");
+  EXPECT_EQ(follower.Run("XPQRSTUVW"), (Entries{23, 24, 25, 26, 27, 28, 29, 30, 31}));
+}
+
 TEST(MatcherTest, AVaryingEntryMatchesOtherSizesAndKeepsTheTrack) {
   Script script = ScriptOfLetters(kAlphabet);
   Varying(script, 3, 'h', 'p');
