@@ -17,6 +17,8 @@ class Departure {
  public:
   // The next large request: whether the plan has an entry for it.
   void Note(bool has_entry) noexcept { without_entry_ = without_entry_ << 1 | (has_entry ? 0u : 1u); }
+  // Another request that has an entry would change nothing.
+  [[nodiscard]] bool IsFarOff() const noexcept { return without_entry_ == 0; }
   [[nodiscard]] bool IsOn() const noexcept { return std::popcount(without_entry_ & kRecent) >= kMany; }
 
  private:

@@ -83,6 +83,7 @@ struct PlanEngine::Impl {
   alignas(64) mutable SpinMutex mutex;  // guards all below it but `active`
   std::byte* const base;
   const std::uint32_t arena_granules;
+  Departure departure;
   Matcher matcher;
   ScriptCursor cursor;
   Observations observations;
@@ -92,7 +93,6 @@ struct PlanEngine::Impl {
   WithdrawnRanges withdrawn;
   LastFrees last_frees;
   DynamicSpace dynamic;
-  Departure departure;
   std::uint32_t next_open = 0;          // where the search in open gaps goes on; granule
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
