@@ -60,7 +60,7 @@ ensure_python() {
 }
 
 # The package, its libraries and the planner, into the environment.
-install_stalloc() {
+install_stalloc() {  # install_stalloc [PIP'S OPTIONS...]
   say "building and installing stalloc"
-  "$PYTHON" -m pip install -q --no-build-isolation --no-deps --force-reinstall "$root"
+  "$PYTHON" -m pip install -q --no-build-isolation --no-deps --force-reinstall "$@" "$root"
 }

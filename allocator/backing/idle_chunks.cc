@@ -73,15 +73,16 @@ Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
   return released;
 }
 
-bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept {
+bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
   const std::lock_guard lock(mutex_);
   const Offset end = offset + bytes;
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
-  if (moves_left_.load(std::memory_order_relaxed) > 0 && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
-  if (!may_grow) return Missing(offset, end).bytes == 0;
+  const bool may_move = may_take != MayTake::kMoreBeforeMoving && moves_left_.load(std::memory_order_relaxed) > 0;
+  if (may_move && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
+  if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now);  // the device is full
   return BackByMapping(offset, end);

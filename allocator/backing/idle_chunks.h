@@ -35,6 +35,10 @@
 // Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an
 // iteration's peak no chunk is idle, but gaps between blocks are (0.4 % of a recorded run with 16 experts).
 //
+// Not for a block that finds its slot still taken in a run that else keeps to its plan (kMoreBeforeMoving): what moves
+// to it leaves holes that the next such block could have had. In a recorded pipeline with 1 % of its frees up to 64
+// requests late 24 moves and growth held 0.6 % more than growth alone.
+//
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
 //
@@ -94,7 +98,7 @@ class IdleChunks final : public ArenaBacking {
   // Unmaps the chunks that lie wholly in `idle`, for good, and tells the listener; bytes. REQUIRES: as
   // Arena::ReleaseIdle.
   Bytes Release(std::span<const Arena::Range> idle) noexcept;
-  bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept override;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept override;
   [[nodiscard]] Bytes Spare() const noexcept override {
     const Bytes most = most_.load(std::memory_order_relaxed);
     return most - std::min(most, arena_.mapped_bytes());

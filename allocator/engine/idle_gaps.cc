@@ -254,6 +254,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
     for (const Script& one : *scripts) FindNeighbours(one, script_begins_[script++]);
   }
+  varies_mostly_ = 2 * std::count(around_.begin(), around_.end(), kNone) < std::ssize(around_);
   SortBySize(plan);
 }
 
@@ -315,7 +316,7 @@ std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, st
   const SizedIterator behind = FirstOfSize(script, entry, granules);
   std::size_t longest = kNone;
   const auto consider = [&](const Sized& found) {
-    if (!IsNear(found, script, entry, granules)) return;
+    if (!IsNear(found, script, entry, granules, kNear)) return;
     if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
   };
   if (behind != by_size_.end()) consider(*behind);

@@ -74,6 +74,8 @@ class IdleGaps {
   [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
     return !IsEmpty(script) && around_[AtOrLast(script, entry)] != kNone;
   }
+  // Something varies around most entries of the plan.
+  [[nodiscard]] bool VariesMostly() const noexcept { return varies_mostly_; }
   // The room above all slots.
   [[nodiscard]] Room Above() const noexcept { return {{&above_, 1}, {}}; }
 
@@ -97,19 +99,27 @@ class IdleGaps {
   [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t other, std::int32_t entry) const noexcept {
     return Remaining(script_begins_[script] + static_cast<std::size_t>(other), script, entry);
   }
-  // Calls visit(entry) for some dozens of entries of this size around `entry`, none of them further away than kReach.
+  // How far to look for entries of one size.
+  struct Reach {
+    std::uint32_t entries = 0;  // to a side
+    int of_size = 0;            // likewise
+  };
+  static constexpr Reach kNear{512, 24};
+  static constexpr Reach kFar{4096, 96};
+  // Calls visit(entry) for entries of this size around `entry`.
   template <typename Visit>
-  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Visit&& visit) const noexcept {
-    constexpr int kMostToASide = 24;
+  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Reach reach,
+                     Visit&& visit) const noexcept {
     const auto behind = FirstOfSize(script, entry, granules);
     int seen = 0;
-    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules) && seen < kMostToASide; ++at) {
+    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules, reach) && seen < reach.of_size;
+         ++at) {
       visit(static_cast<std::int32_t>(at->entry - script_begins_[script]));
       ++seen;
     }
     seen = 0;
-    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules); --at) {
-      if (seen++ == kMostToASide) break;
+    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules, reach); --at) {
+      if (seen++ == reach.of_size) break;
       visit(static_cast<std::int32_t>(std::prev(at)->entry - script_begins_[script]));
     }
   }
@@ -158,9 +168,6 @@ class IdleGaps {
   };
   using SizedIterator = std::vector<Sized>::const_iterator;
 
-  // How far away an entry of a request's size may be to tell of it.
-  static constexpr std::uint32_t kReach = 512;
-
   [[nodiscard]] bool IsEmpty(std::uint32_t script) const noexcept {
     return script_begins_[script] == script_begins_[script + 1];
   }
@@ -178,11 +185,12 @@ class IdleGaps {
     const auto at = static_cast<std::uint32_t>(script_begins_[script] + static_cast<std::size_t>(entry));
     return std::lower_bound(by_size_.begin(), by_size_.end(), Sized{granules, at});
   }
-  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry,
-                            std::uint32_t granules) const noexcept {
+  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry, std::uint32_t granules,
+                            Reach reach) const noexcept {
     const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
     const bool inside = found.entry >= script_begins_[script] && found.entry < script_begins_[script + 1];
-    return found.granules == granules && inside && (found.entry > at ? found.entry - at : at - found.entry) <= kReach;
+    return found.granules == granules && inside &&
+           (found.entry > at ? found.entry - at : at - found.entry) <= reach.entries;
   }
   [[nodiscard]] std::size_t LongestOfSize(std::uint32_t script, std::int32_t entry,
                                           std::uint32_t granules) const noexcept;
@@ -194,6 +202,7 @@ class IdleGaps {
   Lists idle_;
   Lists open_;
   Gap above_;
+  bool varies_mostly_ = false;
 };
 
 }  // namespace stalloc

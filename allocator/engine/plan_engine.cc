@@ -148,18 +148,20 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
   if (dynamic.IsSmall(granules)) return MissReason::kUnbacked;
-  bool backed = AskBacking(place.granule, granules, false, lock);
-  if (!backed && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, true, lock);
+  using enum ArenaBacking::MayTake;
+  bool backed = AskBacking(place.granule, granules, kNoMore, lock);
+  if (!backed && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, kMore, lock);
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
 // The lock is open meanwhile.
-bool PlanEngine::Impl::AskBacking(std::uint32_t granule, std::uint32_t granules, bool may_grow, Lock& lock) noexcept {
+bool PlanEngine::Impl::AskBacking(std::uint32_t granule, std::uint32_t granules, ArenaBacking::MayTake may_take,
+                                  Lock& lock) noexcept {
   const std::uint64_t now = cursor.PositionOf(matcher.cursor());
   lock.unlock();
   const bool backed =
-      backing->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_grow);
+      backing->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
   lock.lock();
   return backed;
 }

@@ -40,9 +40,13 @@ class ArenaBacking {
   virtual ~ArenaBacking() = default;
   // Called without the engine's lock when a request needs bytes that are withdrawn or above what is mapped. True: they
   // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
-  // cycle. `may_grow`: more may be taken from the device than was held at any time. Thread-safe, noexcept; may call the
-  // driver.
-  virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, bool may_grow) noexcept = 0;
+  // cycle. Thread-safe, noexcept; may call the driver.
+  enum class MayTake : std::uint8_t {
+    kNoMore,            // from the device than was held at any time: idle parts of the arena may move
+    kMore,              // where too little of it is idle
+    kMoreBeforeMoving,  // idle parts move only where the device is full
+  };
+  virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept = 0;
   // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.
   [[nodiscard]] virtual Bytes Spare() const noexcept { return 0; }
 };

@@ -48,7 +48,8 @@ struct PlanEngine::Impl {
   void ForgetPrivacyOf(StreamIndex home) noexcept;
   [[nodiscard]] MissReason BackUp(const Place& place, std::uint32_t granules, std::int32_t entry, StreamHandle stream,
                                   Lock& lock) noexcept;
-  [[nodiscard]] bool AskBacking(std::uint32_t granule, std::uint32_t granules, bool may_grow, Lock& lock) noexcept;
+  [[nodiscard]] bool AskBacking(std::uint32_t granule, std::uint32_t granules, ArenaBacking::MayTake may_take,
+                                Lock& lock) noexcept;
   void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
               Observations::Stamp stamp = 0) noexcept;
   void Vacate(LiveRecord& block) noexcept;
@@ -59,11 +60,15 @@ struct PlanEngine::Impl {
                             MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
-  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
+  [[nodiscard]] bool IsDisplaced(MissReason reason) const noexcept;
+  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream,
+                                   MissReason reason) const noexcept;
+  [[nodiscard]] bool IsIdleBetween(const Place& place, std::int32_t first, std::int32_t last) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
-  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, Lock& lock) noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, bool displaced,
+                                       Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
                                 Lock& lock) noexcept;
 

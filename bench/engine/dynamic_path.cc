@@ -70,7 +70,7 @@ class GrowingArena final : public ArenaBacking {
  public:
   explicit GrowingArena(const DevicePlan& plan) : mapped_(plan.arena_bytes) {}
   void Serve(PlanEngine& engine) { engine_ = &engine; }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool /*may_grow*/) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
     mapped_ = std::max(mapped_, (offset + bytes + kGrowth - 1) / kGrowth * kGrowth);
     engine_->Extend(mapped_);
     return true;

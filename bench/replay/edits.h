@@ -24,4 +24,8 @@ void Scale(Recording* recording, std::uint32_t factor);
 // stream and number of steps that it lives, somewhere else. The same for the same seed.
 void InsertAndDrop(Piece* piece, double share, std::uint64_t seed);
 
+// Frees `share` of the piece's blocks later, by up to `most_requests` requests, as threads of a communication library
+// do, which hold on to a block until they see that the device is done with it. The same for the same seed.
+void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::uint64_t seed);
+
 }  // namespace stalloc::bench

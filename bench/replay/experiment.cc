@@ -82,7 +82,9 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   std::vector<Piece> served;
   for (const std::size_t iteration : options.served) {
     served.push_back(recording.iterations[iteration]);
-    InsertAndDrop(&served.back(), options.edited_share, options.seed + served.size() - 1);
+    const std::uint64_t seed = options.seed + served.size() - 1;
+    InsertAndDrop(&served.back(), options.edited_share, seed);
+    DelayFrees(&served.back(), options.late_share, options.late_by, seed);
   }
   pieces.resize(experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);

@@ -25,8 +25,10 @@ struct ExperimentOptions {
   std::uint64_t seed = 1;   // of the edits and of the packing
   int threads = 2;          // of the packing
   std::chrono::steady_clock::duration packing_time = planner::kDefaultPackingTime;
-  bool dynamic = true;      // what has no slot is served from the arena, too
-  std::uint64_t lag = 0;    // of the device behind its host, in requests
+  bool dynamic = true;    // what has no slot is served from the arena, too
+  std::uint64_t lag = 0;  // of the device behind its host, in requests
+  double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests
+  std::uint32_t late_by = 64;
   std::size_t empties = 0;  // caches are emptied before every so many-th served iteration; 0: never
   bool times = true;        // measure the time of requests, too
 };

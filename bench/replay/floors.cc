@@ -27,6 +27,7 @@ const std::vector<Floor>& Floors() {
        .all_orders = true,
        .edited_share = kEdited,
        .ratio = 1.01},
+      {.name = "megatron_vpp/late", .run = "megatron_vpp_rank0", .late_share = 0.01, .ratio = 1.015},
   };
   return floors;
 }
@@ -56,6 +57,7 @@ absl::StatusOr<FloorResult> MeasureFloor(const Floor& floor, const std::string& 
   }
   ExperimentOptions chosen = options;
   chosen.edited_share = floor.edited_share;
+  chosen.late_share = floor.late_share;
   FloorResult result{.floor = floor, .experiments = {}};
   if (floor.all_orders) {
     absl::StatusOr<std::vector<Experiment>> experiments = RunAllOrders(*recording, chosen);

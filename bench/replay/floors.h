@@ -15,7 +15,8 @@ struct Floor {
   bool cut_tail = false;
   bool all_orders = false;
   double edited_share = 0;
-  double ratio = 1;  // at most
+  double late_share = 0;  // of the frees
+  double ratio = 1;       // at most
 };
 
 [[nodiscard]] const std::vector<Floor>& Floors();

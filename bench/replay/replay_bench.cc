@@ -39,6 +39,8 @@ ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's reque
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
+ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
+ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");
 ABSL_FLAG(std::uint64_t, empty_cache, 0, "Caches are emptied before every so many-th served iteration; 0: never.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
 ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
@@ -95,6 +97,8 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
       std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
   options.dynamic = absl::GetFlag(FLAGS_dynamic);
   options.lag = absl::GetFlag(FLAGS_lag);
+  options.late_share = absl::GetFlag(FLAGS_late) / 100;
+  options.late_by = absl::GetFlag(FLAGS_late_by);
   options.empties = absl::GetFlag(FLAGS_empty_cache);
   options.times = absl::GetFlag(FLAGS_times);
   return options;
@@ -213,8 +217,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve",  "orders", "cut_tail", "edit", "scale",      "marks",   "dynamic", "lag",  "empty_cache",
-       "times",     "growth", "floors", "floor",    "root", "time_limit", "threads", "seed",    "json", "markdown"}};
+      {"plan_from", "serve",      "orders",  "cut_tail",    "edit",  "scale",   "marks",  "dynamic",
+       "lag",       "late",       "late_by", "empty_cache", "times", "growth",  "floors", "floor",
+       "root",      "time_limit", "threads", "seed",        "json",  "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

@@ -40,7 +40,7 @@ class Growth final : public ArenaBacking {
     engine_ = engine;
     engine->SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool /*may_grow*/) noexcept override {
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
     const std::lock_guard lock(mutex_);
     mapped_ = std::max(mapped_, offset + bytes);
     engine_->Extend(mapped_);

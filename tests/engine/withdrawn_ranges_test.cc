@@ -101,9 +101,9 @@ Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 
 class FakeBacking final : public ArenaBacking {
  public:
   explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, bool may_grow) noexcept override {
-    asked.emplace_back(offset, may_grow);
-    if (!answer || (full && !may_grow)) return false;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake may_take) noexcept override {
+    asked.emplace_back(offset, may_take != MayTake::kNoMore);
+    if (!answer || (full && may_take == MayTake::kNoMore)) return false;
     engine_.Restore(offset, bytes);
     return true;
   }
@@ -175,7 +175,7 @@ TEST(WithdrawTest, MappedRoomBesideASlotIsTakenBeforeTheArenaGrows) {
 TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
   PlanEngine engine(TwoBlocks(), kBase, nullptr);
   struct Liar final : ArenaBacking {
-    bool Back(Offset, Bytes, std::uint64_t, bool) noexcept override { return true; }
+    bool Back(Offset, Bytes, std::uint64_t, MayTake) noexcept override { return true; }
   } liar;
   engine.SetBacking(&liar);
   ASSERT_TRUE(engine.Withdraw(0, kMiB));

@@ -127,11 +127,47 @@ TEST(EditsTest, ScaledRequestsAreThatManyTimesAsLarge) {
   EXPECT_EQ(Composed(recording, {0, 1}), "+0=300 I0 +1=3 -1 I1 +2=1800 -2");
 }
 
+// Requests before each block's free; the number of all of them if it is not freed.
+std::vector<std::size_t> FreedBefore(const Piece& piece) {
+  std::vector<std::size_t> freed(piece.blocks.size(), piece.blocks.size());
+  std::size_t requests = 0;
+  for (const Step& step : piece.steps) {
+    if (step.kind == StepKind::kAllocate) ++requests;
+    if (step.kind == StepKind::kFree) freed[step.index] = requests;
+  }
+  return freed;
+}
+
+TEST(EditsTest, AShareOfFreesComesLaterByUpToSoManyRequests) {
+  const Piece original = LongPiece();
+  const std::vector<std::size_t> before = FreedBefore(original);
+  std::vector<std::size_t> last;
+  for (const std::uint64_t seed : {1u, 1u, 2u}) {
+    Piece piece = original;
+    DelayFrees(&piece, 0.2, 5, seed);
+    ExpectWellFormed(piece);
+    EXPECT_EQ(piece.steps.size(), original.steps.size());
+    const std::vector<std::size_t> after = FreedBefore(piece);
+    std::size_t late = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_GE(after[i], before[i]);
+      EXPECT_LE(after[i], before[i] + 5);
+      late += after[i] > before[i] ? 1 : 0;
+    }
+    EXPECT_GT(late, 40u);  // of 400
+    EXPECT_LT(late, 120u);
+    EXPECT_EQ(after == last, seed == 1 && !last.empty());
+    last = after;
+  }
+}
+
 TEST(EditsTest, NoShareIsNoEdit) {
   Piece piece = LongPiece();
   const std::size_t steps = piece.steps.size();
   InsertAndDrop(&piece, 0, 1);
   EXPECT_EQ(piece.steps.size(), steps);
+  DelayFrees(&piece, 0, 64, 1);
+  EXPECT_EQ(FreedBefore(piece), FreedBefore(LongPiece()));
 }
 
 }  // namespace

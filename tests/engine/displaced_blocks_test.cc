@@ -1,0 +1,63 @@
+// Blocks that find their slot still taken in a run that else keeps to its plan (unplanned_requests.cc).
+#include "tests/engine/dynamic_space_fixture.h"
+
+namespace stalloc {
+namespace {
+
+using DisplacedBlocksTest = DynamicSpaceTest;
+using MayTake = ArenaBacking::MayTake;
+
+TEST_F(DisplacedBlocksTest, OneTakesTheSlotOfOneLikeItThatTakesTheRoomThatIsLeft) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}, {2 * kMiB, 8 * kMiB, 1}, {4 * kMiB, 4 * kMiB, 16}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 4);  // its own is taken
+  Free(0);                        // late
+  EXPECT_EQ(Place(2 * kMiB), 8);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(engine_->Stats().planned_hits, 2u);
+  EXPECT_EQ(engine_->Stats().dynamic_hits, 2u);
+}
+
+TEST_F(DisplacedBlocksTest, NoSlotIsTakenAheadThatAnotherNeedsBefore) {
+  // Between the two entries [4, 8) is used by a third.
+  Start(PlanOf({{4 * kMiB, 0, 1},
+                {4 * kMiB, 0, 16},
+                {2 * kMiB, 5 * kMiB, 1},
+                {4 * kMiB, 4 * kMiB, 16},
+                {4 * kMiB, 8 * kMiB, 16}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 8);
+}
+
+TEST_F(DisplacedBlocksTest, BeforeTheArenaGrowsTheTightestRoomIsTakenInOthersWay) {
+  Start(PlanOf({{kMiB, 12 * kMiB, 16},
+                {4 * kMiB, 0, 1},
+                {4 * kMiB, 0, 16},
+                {8 * kMiB, 4 * kMiB, 16},
+                {5 * kMiB, 13 * kMiB, 16}}));
+  EXPECT_EQ(Place(kMiB), 12);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 13);  // not [4, 12)
+  EXPECT_EQ(growth_->asked(), 0);
+}
+
+TEST_F(DisplacedBlocksTest, WhereSizesVaryNobodyIsInOthersWay) {
+  std::vector<Expected> requests = {{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}, {8 * kMiB, 4 * kMiB, 16}};
+  requests.push_back({2 * kMiB, kNoPlace, 1});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 12);
+  EXPECT_EQ(growth_->may_take(), MayTake::kMore);
+}
+
+TEST_F(DisplacedBlocksTest, WhereNothingIsLeftTheArenaGrowsRatherThanThatItsIdlePartsMove) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 4);
+  EXPECT_EQ(growth_->mapped(), 8 * kMiB);
+  EXPECT_EQ(growth_->may_take(), MayTake::kMoreBeforeMoving);
+}
+
+}  // namespace
+}  // namespace stalloc
