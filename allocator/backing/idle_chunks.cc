@@ -80,7 +80,8 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
-  const bool may_move = may_take != MayTake::kMoreBeforeMoving && moves_left_.load(std::memory_order_relaxed) > 0;
+  const bool reluctant = may_take == MayTake::kMoreBeforeMoving && missing.bytes < plan_end_ / kMuch;
+  const bool may_move = !reluctant && moves_left_.load(std::memory_order_relaxed) > 0;
   if (may_move && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;

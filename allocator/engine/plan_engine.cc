@@ -82,6 +82,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   const Granules granules = ToGranules(requested);
   const Matcher::Match match = matcher.Next(granules);
   entry = match.entry;
+  if ((entry < 0 || !departure.IsFarOff()) && !dynamic.IsSmall(granules)) departure.Note(entry >= 0);
   if (match.entry < 0) {
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }

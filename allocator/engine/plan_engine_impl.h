@@ -13,6 +13,7 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/engine/departure.h"
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
@@ -89,6 +90,7 @@ struct PlanEngine::Impl {
   alignas(64) mutable SpinMutex mutex;  // guards all below it but `active`
   std::byte* const base;
   const std::uint32_t arena_granules;
+  Departure departure;
   Matcher matcher;
   ScriptCursor cursor;
   const KeptPlaces kept;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "allocator/engine/alignment_costs.h"
+#include "allocator/engine/entry_groups.h"
 
 namespace stalloc {
 namespace {
@@ -56,7 +57,8 @@ Frequencies CountSizes(const Script& script) {
 
 }  // namespace
 
-ScriptIndex::ScriptIndex(const Script& script) : size_(static_cast<std::int32_t>(script.entries.size())) {
+ScriptIndex::ScriptIndex(const Script& script)
+    : size_(static_cast<std::int32_t>(script.entries.size())), groups_(FindEntryGroups(script.entries)) {
   FillSizes(script);
   FillColumns(script);
   FillGrams();

@@ -49,6 +49,12 @@ class ScriptIndex {
     return granules >= low / kFar && granules / kFar <= std::uint64_t{low} + At(weak_span_, position) && low != kNever;
   }
 
+  // Where the last of the groups begins that end at `position` (entry_groups.h); -1 if none do.
+  [[nodiscard]] std::int32_t GroupBefore(std::int32_t position) const noexcept {
+    const std::int32_t entries = position >= 0 && position < size_ ? groups_[static_cast<std::size_t>(position)] : 0;
+    return entries == 0 ? -1 : position - entries;
+  }
+
   // Columns for the alignment's inner loop: element 0 is position `first`.
   struct Columns {
     const Granules* size;
@@ -135,6 +141,7 @@ class ScriptIndex {
   std::vector<std::int32_t> anchors_;
   std::vector<Gram> grams_;  // by hash, then by place
   Landmarks landmarks_;
+  std::vector<std::uint8_t> groups_;
 };
 
 }  // namespace stalloc

@@ -184,6 +184,11 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
       if (!active.load(std::memory_order_relaxed)) break;
       continue;
     }
+    // Nothing is known of the block. Better in the way of slots than to hold more, where most of their owners do not
+    // come.
+    const bool unknown = !room.empty() && room.idle.data() == dynamic.gaps().Above().idle.data();
+    if (unknown && departure.IsOn()) granule = FindMapped({request.granules, request.stream, {}}, {});
+    if (granule != DynamicSpace::kNone) return granule;
     request.window = room.idle;
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);

@@ -123,6 +123,31 @@ TEST_F(DynamicSpaceTest, FencedAndUnexpectedBlocksAreServedFromWhatIsIdle) {
   EXPECT_EQ(engine_->AllocateUnexpected(4 * kMiB, 0, MissReason::kParallel).reason, MissReason::kInactive);
 }
 
+// 16 entries of 2 MiB and one that takes all of the arena.
+DevicePlan MostlyIdle() {
+  std::vector<Expected> requests(16, {2 * kMiB, 0, 1});
+  requests.push_back({64 * kMiB, 0, 1});
+  return PlanOf(requests);
+}
+
+TEST_F(DynamicSpaceTest, ARunThatDepartsFromItsPlanIsServedFromWhatIsIdleBeforeTheArenaGrows) {
+  Start(MostlyIdle());
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(Place(3 * kMiB), 64 + 3 * i);  // one more may be all that there is to it
+  for (int i = 0; i < 21; ++i) EXPECT_EQ(Place(3 * kMiB), 3 * i);
+  EXPECT_EQ(Place(3 * kMiB), 85);  // nothing is idle any more
+}
+
+TEST_F(DynamicSpaceTest, ARunThatIsBackOnItsPlanIsKeptOutOfItsWayAgain) {
+  Start(MostlyIdle());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(Place(3 * kMiB), i < 7 ? 64 + 3 * i : 0);
+  Free(0);
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(Place(2 * kMiB), 0);
+    Free(0);
+  }
+  EXPECT_EQ(Place(3 * kMiB), 85);
+}
+
 TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) {
   Start(PlanOf({{8 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}));
   ASSERT_TRUE(engine_->Withdraw(4 * kMiB, 4 * kMiB));

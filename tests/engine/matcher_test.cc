@@ -235,6 +235,68 @@ TEST(MatcherTest, WhereExpertsVaryEveryLayerIsFoundAgain) {
   }
 }
 
+// Experts, a landmark's run, experts.
+Script ExpertsAroundALandmark() {
+  std::string experts;
+  for (int i = 0; i < 60; ++i) experts += "eX";
+  Script script = ScriptOfLetters(experts + "QQ" + experts + "R");
+  for (std::size_t i = 0; i < script.entries.size(); ++i) {
+    if (script.entries[i].bytes == Bytes{'e'} * kBlockAlignment) Varying(script, i, 'a', 'k');
+  }
+  return script;
+}
+
+TEST(MatcherTest, TheLandmarkAtWhichSyncIsLostLeadsBackWhereThePaceSaysSo) {
+  Follower follower(ExpertsAroundALandmark());
+  follower.Run("gXg" + std::string(115, 'z'));  // experts of sizes that are not known
+  EXPECT_TRUE(follower.matcher.in_sync());
+  EXPECT_EQ(follower.Run("QQ"), (Entries{120, 121}));
+}
+
+TEST(MatcherTest, ALandmarksSizeFarFromThePaceIsOneMoreRequest) {
+  Follower follower(ExpertsAroundALandmark());
+  follower.Run("gXg");
+  EXPECT_LT(follower.Next('Q').entry, 10);
+  EXPECT_LT(follower.matcher.cursor(), 10);
+}
+
+TEST(MatcherTest, OneMoreExpertIsFollowedAsTheLastOneOfItsLayer) {
+  Script script = ScriptOfLetters(
+      "ABCDEFGHIJKLMNO"
+      "eehX"
+      "eehX"
+      "XPQRSTUVW");
+  for (std::size_t i = 0; i < script.entries.size(); ++i) {
+    const Bytes bytes = script.entries[i].bytes;
+    if (bytes == Bytes{'e'} * kBlockAlignment || bytes == Bytes{'h'} * kBlockAlignment) Varying(script, i, 'a', 'k');
+  }
+  Follower follower(script);
+  follower.Run(
+      "ABCDEFGHIJKLMNO"
+      "ffgX"
+      "ggfX");
+  EXPECT_EQ(follower.Run("zzyX"), (Entries{19, 20, 21, 22}));
+  EXPECT_EQ(follower.Run("yyzX"), (Entries{19, 20, 21, 22}));
+  EXPECT_EQ(follower.Run("XPQ"), (Entries{23, 24, 25}));
+  EXPECT_TRUE(follower.matcher.in_sync());
+}
+
+TEST(MatcherTest, OneMoreRequestBehindTheExpertsCostsOnlyItself) {
+  Script script = ScriptOfLetters(
+      "ABCDEFGHIJKLMNO"
+      "eehX"
+      "eehX"
+      "XPQRSTUVW");
+  for (const std::size_t i : {15, 16, 17, 19, 20, 21}) Varying(script, i, 'a', 'k');
+  Follower follower(script);
+  follower.Run(
+      "ABCDEFGHIJKLMNO"
+      "ffgX"
+      "ggfX");
+  follower.Run("z");
+  EXPECT_EQ(follower.Run("XPQRSTUVW"), (Entries{23, 24, 25, 26, 27, 28, 29, 30, 31}));
+}
+
 TEST(MatcherTest, AVaryingEntryMatchesOtherSizesAndKeepsTheTrack) {
   Script script = ScriptOfLetters(kAlphabet);
   Varying(script, 3, 'h', 'p');

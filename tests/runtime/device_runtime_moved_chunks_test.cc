@@ -202,23 +202,43 @@ TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
   EXPECT_GE(Counts().times_moved, 15u);
 }
 
-TEST_F(MovedChunksTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
-  DevicePlan plan = FourSlots();
-  for (int i = 0; i < 60; ++i) plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());  // of the fourth slot
-  StartWith(kGiB, plan);
-  Hole();
-  for (int i = 0; i < 60; ++i) {
-    runtime_->Free(Large());
-    Fill(3);
-    Drop(3);
+// Iterations in which a large block comes some times: two moves each, as long as any may be made.
+class BusyIterationsTest : public MovedChunksTest {
+ protected:
+  static constexpr int kMost = 60;  // times
+
+  void SetUp() override {
+    DevicePlan plan = FourSlots();
+    for (int i = 0; i < 2 * kMost; ++i) plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());
+    StartWith(kGiB, plan);
   }
-  EXPECT_EQ(Counts().times_moved, 24u);
+  void Busy(int times) {
+    Hole();
+    for (int i = 0; i < times; ++i) {
+      runtime_->Free(Large());
+      for (int planned = 0; planned < 2; ++planned) {  // more than what the plan does not know
+        Fill(3);
+        Drop(3);
+      }
+    }
+    Drop(0);
+    Drop(2);
+  }
+};
+
+TEST_F(BusyIterationsTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
+  Busy(kMost);
+  EXPECT_EQ(Counts().times_moved, 96u);
   EXPECT_GT(runtime_->Stats().arena_bytes, kHeight);
   EXPECT_LE(runtime_->Stats().arena_bytes, kHeight + kLarge);
   Iteration();
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
-  Drop(0);
-  Drop(2);
+}
+
+TEST_F(BusyIterationsTest, WhatQuietIterationsLeaveABusyOneMayUse) {
+  for (const int times : {40, 12, 12, 0, 0, 0, 40}) Busy(times);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_GE(Counts().times_moved, 200u);
 }
 
 TEST_F(MovedChunksTest, AFullDeviceIsNoReasonToMissWhileChunksLieIdle) {
