@@ -202,6 +202,50 @@ TEST_F(MovedChunksTest, AFewMovesInEveryIterationAreNoReasonToGrow) {
   EXPECT_GE(Counts().times_moved, 15u);
 }
 
+// The plan, and one request more, whose slot is where those of the first ones are.
+DevicePlan AndOneOverTheFirst(DevicePlan plan, Bytes bytes) {
+  Entry entry;
+  entry.bytes = entry.min_bytes = entry.max_bytes = BlockBytes(bytes);
+  entry.expected_life = 1;
+  entry.slot = static_cast<std::uint32_t>(plan.slots.size());
+  plan.slots.push_back({0, entry.bytes, {}});
+  plan.cycle[0].entries.push_back(entry);
+  return plan;
+}
+
+TEST_F(MovedChunksTest, ChunksMoveToALargeBlockThatFindsItsSlotTaken) {
+  StartWith(kGiB, AndOneOverTheFirst(FourSlots(), kLarge));
+  Hole();
+  Fill(3);
+  Drop(3);
+  void* const large = Large();  // the first block is still in its slot
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  EXPECT_EQ(Counts().times_moved, 1u);
+  EXPECT_TRUE(HasPattern(large, kLarge, 99));
+  runtime_->Free(large);
+  Drop(0);
+  Drop(2);
+}
+
+TEST_F(MovedChunksTest, ForASmallBlockThatFindsItsSlotTakenTheArenaGrows) {
+  constexpr Bytes kSmall = kPage + kPage / 2;
+  constexpr Bytes kTwice = 2 * kHeight;
+  PlanBuilder plan;
+  for (int i = 0; i < 4; ++i) plan.Each(kPage);
+  plan.Each(kTwice - 4 * kPage);
+  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kPage, nullptr, /*dynamic=*/true);
+  Iteration();
+  void* blocks[5];
+  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kPage : kTwice - 4 * kPage);
+  runtime_->Free(blocks[1]);
+  runtime_->Free(blocks[3]);
+  void* const displaced = Allocate(kSmall);
+  EXPECT_TRUE(runtime_->Owns(displaced));
+  EXPECT_EQ(Counts().times_moved, 0u);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kTwice + 2 * kPage);
+  for (void* const block : {blocks[0], blocks[2], blocks[4], displaced}) runtime_->Free(block);
+}
+
 // Iterations in which a large block comes some times: two moves each, as long as any may be made.
 class BusyIterationsTest : public MovedChunksTest {
  protected:
