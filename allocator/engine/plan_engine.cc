@@ -35,7 +35,6 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
     : base(static_cast<std::byte*>(base_address)),
       arena_granules(ArenaGranules(plan, options)),
       cursor(plan),
-      kept(plan, FlagsOfSlots(plan)),
       observations(plan),
       occupancy(arena_granules, MaxBlocks(plan)),
       clocks(fence),
@@ -44,6 +43,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       dynamic(plan, options, occupancy, freed, withdrawn),
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
+      kept(plan, FlagsOfSlots(plan)),
       active(arena_granules > 0) {
   Follow();
 }

@@ -93,7 +93,6 @@ struct PlanEngine::Impl {
   Departure departure;
   Matcher matcher;
   ScriptCursor cursor;
-  const KeptPlaces kept;
   Observations observations;
   Occupancy occupancy;
   StreamClocks clocks;
@@ -105,6 +104,7 @@ struct PlanEngine::Impl {
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
+  const KeptPlaces kept;
   EngineStats stats;
   mutable std::uint64_t checks = 0;
   std::atomic<bool> active;
