@@ -18,15 +18,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(280)]
 STEPS = 8
 
 
-# cuBLAS takes its workspace, which is as large as the rest of this model, in Lightning's validation before training: a
-# fence, of whose blocks nobody knows that this one stays. It lies where slots are, and the plan is given up.
-WORKSPACE_IN_A_FENCE = pytest.mark.xfail(strict=True, reason="a block of a fence that stays takes slots' places")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["trainer", pytest.param("lightning", marks=WORKSPACE_IN_A_FENCE), "deepspeed-1", "deepspeed-3"],
-)
+@pytest.mark.parametrize("name", ["trainer", "lightning", "deepspeed-1", "deepspeed-3"])
 def test_a_framework_trains_from_its_plan_as_it_does_natively(
     name: str, library: Path, tmp_path: Path, record_property: Callable[[str, Any], None]
 ) -> None:
