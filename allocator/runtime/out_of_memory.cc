@@ -76,6 +76,26 @@ std::string PlanLine(const OutOfMemoryFacts& facts) {
   return line;
 }
 
+// Of the plan's requests over a granule, those that have slots: with experts far from all.
+double ShareWithSlots(const DevicePlan& plan) {
+  std::size_t requests = 0;
+  std::size_t with_slots = 0;
+  for (const Script& script : plan.cycle) {
+    for (const Entry& entry : script.entries) {
+      if (entry.bytes <= kBlockAlignment) continue;
+      ++requests;
+      with_slots += entry.slot != kNoSlot ? 1 : 0;
+    }
+  }
+  return requests == 0 ? 1 : static_cast<double>(with_slots) / static_cast<double>(requests);
+}
+
+bool IsUnlikeItsPlan(const OutOfMemoryFacts& facts) {
+  const SteadyCounts& steady = facts.stats.steady;
+  const double expected = static_cast<double>(steady.requests) * ShareWithSlots(*facts.plan);
+  return static_cast<double>(steady.hits) < 0.9 * expected;
+}
+
 std::string AdviceLine(const OutOfMemoryFacts& facts, const std::string& report) {
   const RuntimeStats& stats = facts.stats;
   const Bytes planned = facts.plan->predicted.peak_live_bytes;
@@ -84,7 +104,7 @@ std::string AdviceLine(const OutOfMemoryFacts& facts, const std::string& report)
   if (planned > 0 && needed > planned + planned / 50) {
     line += "this run needs more than the traced one did (" + Human(needed) + " against " + Human(planned) +
             "): trace and plan again with this batch size and sequence length, or lower them";
-  } else if (stats.steady.requests > 0 && stats.steady.hits * 10 < stats.steady.requests * 9) {
+  } else if (IsUnlikeItsPlan(facts)) {
     line += "this run is unlike its plan: trace and plan again, or set STALLOC_MODE=Torch";
   } else {
     line +=

@@ -9,15 +9,15 @@
 #include <cstdint>
 #include <deque>
 
-#include "allocator/driver/vmm_driver.h"
+#include "allocator/driver/forwarding_driver.h"
 #include "allocator/engine/stream_fence.h"
 
 namespace stalloc::bench {
 
-class LaggingDevice final : public VmmDriver, public StreamFence {
+class LaggingDevice final : public ForwardingDriver, public StreamFence {
  public:
   // `driver` outlives this.
-  LaggingDevice(VmmDriver& driver, std::uint64_t lag) : driver_(driver), lag_(lag) {}
+  LaggingDevice(VmmDriver& driver, std::uint64_t lag) : ForwardingDriver(driver), lag_(lag) {}
 
   // The host comes to another request.
   void Advance() {
@@ -36,22 +36,8 @@ class LaggingDevice final : public VmmDriver, public StreamFence {
 
   DriverStatus Synchronize() noexcept override {
     CatchUp();
-    return driver_.Synchronize();
+    return ForwardingDriver::Synchronize();
   }
-  [[nodiscard]] Bytes Granularity() const noexcept override { return driver_.Granularity(); }
-  [[nodiscard]] const char* Name() const noexcept override { return driver_.Name(); }
-  DriverStatus Reserve(Bytes bytes, Address* address) noexcept override { return driver_.Reserve(bytes, address); }
-  DriverStatus ReleaseReservation(Address address, Bytes bytes) noexcept override {
-    return driver_.ReleaseReservation(address, bytes);
-  }
-  DriverStatus Create(Bytes bytes, PhysicalHandle* handle) noexcept override { return driver_.Create(bytes, handle); }
-  DriverStatus Release(PhysicalHandle handle) noexcept override { return driver_.Release(handle); }
-  DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override {
-    return driver_.Map(address, bytes, handle);
-  }
-  DriverStatus Unmap(Address address, Bytes bytes) noexcept override { return driver_.Unmap(address, bytes); }
-  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override { return driver_.SetAccess(address, bytes); }
-  DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
 
  private:
   void CatchUp() noexcept {
@@ -59,7 +45,6 @@ class LaggingDevice final : public VmmDriver, public StreamFence {
     recorded_.clear();
   }
 
-  VmmDriver& driver_;
   const std::uint64_t lag_;
   std::uint64_t now_ = 0;               // requests so far
   std::deque<std::uint64_t> recorded_;  // when, of events that are not done; in order

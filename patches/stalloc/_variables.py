@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc._json import read_object
+
 # Variable: what it takes (None: any text), and its meaning. A switch is 1 where the argument stands alone.
 SWITCH = ("0", "1")
 VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
@@ -40,12 +42,7 @@ VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
 def read_settings(path: Path) -> dict[str, str]:
     """Variables from a JSON object, {"mode": "Trace", "trace_steps": "2:5", "trace_ranks": [0, 3], "nvtx": true}: names
     without STALLOC_, in lower case. OSError, or ValueError naming what is wrong."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, found {type(content).__name__}")
+    content = read_object(path)
     known = {name.removeprefix("STALLOC_").lower(): name for name in VARIABLES}
     unknown = sorted(set(content) - set(known))
     if unknown:

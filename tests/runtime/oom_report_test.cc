@@ -182,6 +182,22 @@ TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
   runtime_->Free(other);
 }
 
+TEST_F(OomReportTest, ARunIsUnlikeItsPlanWhereSlotsAreMissedNotWhereThePlanHasNone) {
+  const auto told_after = [this](Bytes first, Bytes second) {
+    PlanBuilder plan;
+    plan.Each(kMiB).EachUnplanned(8 * kKiB).EachUnplanned(8 * kKiB).EachUnplanned(8 * kKiB);
+    runtime_.reset();  // before its driver
+    Start(plan.Build());
+    for (int iteration = 0; iteration < 3; ++iteration) {
+      runtime_->OnMark(IterationMark(iteration));
+      for (const Bytes bytes : {first, second, second, second}) runtime_->Free(Allocate(bytes));
+    }
+    return Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 0));
+  };
+  EXPECT_THAT(told_after(kMiB, 8 * kKiB), Not(HasSubstr("unlike its plan"))) << "one of four has a slot, and gets it";
+  EXPECT_THAT(told_after(3 * kKiB, 8 * kKiB), HasSubstr("this run is unlike its plan"));
+}
+
 TEST_F(OomReportTest, SaysWhatWouldFitBetweenTheBlocks) {
   Start(PlanBuilder().Each(kMiB).Each(kMiB).Each(kMiB).Each(kMiB).Build());
   runtime_->OnMark(IterationMark(0));

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc import _coordinates, _library
+from stalloc._json import read_object
 from stalloc.report import megatron_arguments, wrappers
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
@@ -127,9 +128,8 @@ def _read_summary(path: Optional[Path]) -> Optional[dict[str, Any]]:
     if path is None:
         return None
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_object(path)
+    except OSError as error:
         raise CollectError(f"{path}: {error}") from error
-    if not isinstance(summary, dict):
-        raise CollectError(f"{path}: expected an object, found {type(summary).__name__}")
-    return summary
+    except ValueError as error:  # which names the path
+        raise CollectError(str(error)) from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
+from stalloc._json import read_object
 from stalloc.report.estimate import Configuration
 
 
@@ -58,15 +58,7 @@ def argument_names() -> list[str]:
 def read_settled(trace: Path) -> Optional[dict[str, Any]]:
     """None where none lie beside the trace. ValueError names a file that holds something else."""
     path = arguments_beside(trace)
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected an object, found {type(found).__name__}")
-    return found
+    return read_object(path) if path.is_file() else None
 
 
 def parse(
