@@ -1,0 +1,165 @@
+"""bench/unseen: what routing and lengths do, that its workloads train with all marks, and what replay.py says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from processes import ROOT, run, run_python
+
+BENCH = ROOT / "bench" / "unseen"
+TRAIN = str(BENCH / "train.py")
+REPLAY = str(BENCH / "replay.py")
+
+
+def unseen_module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module(name)
+
+
+@pytest.fixture
+def routing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return unseen_module("routing", monkeypatch)
+
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return unseen_module("replay", monkeypatch)
+
+
+# Random sizes -------------------------------------------------------------------------------------------------------
+
+
+def test_every_token_has_an_expert_and_a_recomputed_layer_the_same_ones(routing: ModuleType) -> None:
+    router = routing.Router(routing.Experts(8, 2), layers=2, seed=3)
+    drawn = []
+    for iteration in range(3):
+        router.begin(iteration)
+        drawn.append(router.counts(1, 2048))
+        assert sum(drawn[-1]) == 2048
+        assert router.counts(1, 2048) == drawn[-1]
+    assert drawn[0] != drawn[1]
+
+
+def test_routing_behaves_as_its_parameters_say(routing: ModuleType) -> None:
+    def counts(iteration: int, **behaviour: Any) -> list[int]:
+        router = routing.Router(routing.Experts(8, 2, **behaviour), layers=1, seed=3)
+        router.begin(iteration)
+        found: list[int] = router.counts(0, 2048)
+        return found
+
+    assert max(counts(0, spread=2.0, capacity=1.25)) == 2048 * 1.25 / 8
+    assert max(counts(9, collapse_from=10)) < 0.3 * 2048 < 0.5 * 2048 < counts(10, collapse_from=10)[0]
+    assert max(counts(40, drift=0.05)) > max(counts(0, drift=0.05)) + 200
+    assert 0 in counts(0, empty=0.5)
+    assert counts(0, empty=1.0) == [2048] + [0] * 7
+    assert sum(counts(0, share_spread=0.2)) != 2048
+
+
+def test_shapes_fit_a_full_micro_batch_and_vary(routing: ModuleType) -> None:
+    for shape in (routing.padded, routing.packed, routing.packed_loosely, routing.bucketed, routing.stair):
+        draw = routing.Draw(1024, iterations=20, seed=7)
+        drawn = [shape(draw, iteration, number) for iteration in range(20) for number in range(2)]
+        assert all(64 <= sequences.tokens <= 1024 for sequences in drawn)
+        assert all(sum(s.documents) == s.length for s in drawn if s.documents is not None)
+        assert len({(s.length, *(s.documents or [])) for s in drawn}) > 3
+        assert shape is not routing.stair or len({s.length for s in drawn[:8]}) == 1
+
+
+# Training -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def traces(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two workloads, traced on the CPU."""
+    directory = tmp_path_factory.mktemp("unseen")
+    for name in ("moe16-empty-acc1", "gan"):
+        environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
+        environment |= {"STALLOC_MODEL_INFO_PATH": str(directory / name), "OMP_NUM_THREADS": "1"}
+        done = run_python("-m", "stalloc", "run", TRAIN, name, "--iterations", "3", environment=environment)
+        assert done.code == 0, done.err
+        assert f"{name}: 3 iterations, last loss " in done.out
+    return directory
+
+
+@pytest.mark.parametrize(("name", "passes"), [("moe16-empty-acc1", 1), ("gan", 2)])
+def test_workloads_train_with_all_marks(traces: Path, build: Path, name: str, passes: int) -> None:
+    done = run([str(build / "stalloc-planner"), "dump", str(traces / name / "trace" / "rank00000.trace")])
+    assert done.code == 0, done.err
+    marks = [line for line in done.out.splitlines() if not line[0].isdigit()]
+    assert [f"Iteration Index : {i}" for i in range(3)] == [line for line in marks if "Iteration Index" in line]
+    assert marks.count("Optimizer : start") == 3
+    for kind in "FB":
+        assert sum(line.startswith(f"micro-batch : {kind} chunk") for line in marks) == 3 * passes
+
+
+def test_they_are_listed_and_an_unknown_one_is_refused() -> None:
+    pytest.importorskip("torch")
+    done = run_python(TRAIN, "--list")
+    assert done.code == 0, done.err
+    assert "var-packed " in done.out
+    done = run_python(TRAIN, "nothing")
+    assert done.code == 2
+    assert "'nothing'" in done.err
+
+
+# Replays ------------------------------------------------------------------------------------------------------------
+
+ITERATIONS = [
+    {"iteration": 4, "live_bytes": 90, "held_bytes": 100, "expandable_held_bytes": 120},
+    {"iteration": 5, "live_bytes": 90, "held_bytes": 100, "expandable_held_bytes": 90},
+]
+RESULT = {
+    "name": "var-pad",
+    "peak_live_bytes": 3 << 30,
+    "efficiency": 0.98,
+    "expandable_ratio": 1.01,
+    "native_ratio": 2.0,
+    "gave_up": False,
+    "served_by": {"planned": {"requests": 3}, "dynamic": {"requests": 1}, "upstream": {"requests": 0}},
+    "growth_bytes": 1 << 29,
+    "moves": 7,
+    "iterations": ITERATIONS,
+}
+
+
+def test_the_table_has_a_line_for_each_and_names_those_below_the_peer(replay: ModuleType) -> None:
+    results = [RESULT, {**RESULT, "name": "gan", "efficiency": 0.995}, {"name": "vit", "failed": "no iteration 4"}]
+    lines = replay.table(json.loads(json.dumps(results)))
+    assert lines[2] == "| var-pad | 3.00 | 98.00 | 99.01 | 50.00 | -10.00 | 5 | 75.0 | 0.50 | 7 |"
+    assert lines[4].endswith("| failed: no iteration 4 |")
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+    assert replay.below_expandable(results) == ["var-pad"]
+
+
+def test_a_missing_build_and_a_missing_trace_are_named(build: Path, tmp_path: Path) -> None:
+    done = run_python(REPLAY, str(tmp_path), "--build", str(tmp_path))
+    assert done.code == 2
+    assert "replay_bench: expected a build" in done.err
+    if not (build / "bench" / "replay_bench").exists():
+        pytest.skip(f"{build} has no replay_bench")
+    done = run_python(REPLAY, str(tmp_path), "--build", str(build), "--workloads", "var-pad")
+    assert done.code == 2
+    assert "var-pad: expected a traced run" in done.err
+
+
+def test_traces_are_replayed_and_written_down(traces: Path, build: Path, tmp_path: Path) -> None:
+    if not (build / "bench" / "replay_bench").exists():
+        pytest.skip(f"{build} has no replay_bench")
+    output = tmp_path / "unseen.json"
+    flags = ["--build", str(build), "--scale", "16", "--plan-from", "0", "--json", str(output)]
+    done = run_python(REPLAY, str(traces), *flags, "--serve", "1")
+    assert done.code == 0, done.err
+    assert "2/2 moe16-empty-acc1: E " in done.err
+    written = json.loads(output.read_text())
+    assert [result["name"] for result in written["workloads"]] == ["gan", "moe16-empty-acc1"]
+    assert written["traced_by"] == "train.py NAME --iterations 3"
+    assert str(tmp_path.parent) not in output.read_text()
+    done = run_python(REPLAY, str(traces), *flags, "--serve", "9", "--workloads", "gan")
+    assert done.code == 1
+    assert "| failed: replay_bench: " in done.out
