@@ -5,7 +5,7 @@
 // there are more of the former than of the latter, most slots wait for owners that will not come: a run on a static
 // plan of shorter sequences held 1.41 x what was live, and 1.01 x since such requests take what is idle.
 //
-// Pure; one shift a request.
+// Pure.
 #pragma once
 
 #include <bit>

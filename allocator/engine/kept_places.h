@@ -21,7 +21,7 @@ namespace stalloc {
 
 class KeptPlaces {
  public:
-  explicit KeptPlaces(const DevicePlan& plan, const std::vector<std::uint16_t>& slot_flags) {
+  KeptPlaces(const DevicePlan& plan, const std::vector<std::uint16_t>& slot_flags) {
     const LoadedScript script(plan.kept, plan.slots, slot_flags);
     for (std::int32_t entry = 0; entry < script.index().size(); ++entry) {
       const auto granules =

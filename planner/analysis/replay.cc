@@ -112,6 +112,7 @@ class Player {
   void TakeKeptPlace(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     for (const Entry& entry : plan_.kept.entries) {
+      if (entry.slot == kNoSlot) continue;
       const Slot& slot = plan_.slots[entry.slot];
       const bool fits = entry.bytes == allocation.bytes && entry.stream == allocation.stream;
       if (!fits || arena_.LiveIn(slot.offset, slot.offset + slot.capacity).has_value()) continue;

@@ -262,5 +262,13 @@ TEST(TimelineTest, APlanSaysWhatFencesKeepAndItsReplayServesIt) {
   EXPECT_EQ(replay.planned_peak_bytes, 4096u + 8192u + 3072u + 512u);
 }
 
+TEST(TimelineTest, WhatFencesKeepWithoutASlotIsUpstreams) {
+  Planned planned = PlanOf(kFenced);
+  planned.plan.kept.entries[0].slot = kNoSlot;  // as any plan may say
+  const Replay replay = ReplayTrace(planned.device, planned.plan).value();
+  EXPECT_EQ(replay.planned_peak_bytes, 4096u + 3072u + 512u);
+  EXPECT_GE(replay.upstream_peak_bytes, 8192u);
+}
+
 }  // namespace
 }  // namespace stalloc::planner
