@@ -75,6 +75,16 @@ class Devices:
         self._alone.difference_update(taken)
 
 
+@contextlib.contextmanager
+def _interrupts_heeded() -> Iterator[None]:
+    """By what is started now: what a shell runs in its background ignores them, and so would all that this starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class _Running:
     def __init__(self, program: Program, environment: Mapping[str, str], devices: tuple[str, ...], end: float) -> None:
         self.program = program
@@ -82,7 +92,7 @@ class _Running:
         self.begin = time.monotonic()
         self.deadline = min(self.begin + program.limit_s, end)
         self.interrupted = False
-        with program.log.open("w") as log:
+        with program.log.open("w") as log, _interrupts_heeded():
             self.process = subprocess.Popen(
                 program.command,
                 env={**environment, "CUDA_VISIBLE_DEVICES": ",".join(devices)},

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -50,6 +54,15 @@ def test_programs_see_their_devices_and_their_codes_are_told(tmp_path: Path) -> 
     assert not ended["three"].started
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+def interrupts_are(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ignored, as in what a shell starts in its background, or not."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_are")
 def test_one_whose_time_is_up_is_interrupted_and_leaves_nothing_behind(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/child; trap 'echo report; exit 0' INT; wait"
     begin = time.monotonic()
