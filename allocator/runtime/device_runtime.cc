@@ -96,7 +96,8 @@ void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, O
     counts.Withheld(requested, allocation.reason);
   } else {
     allocation = space->engine().Allocate(requested, stream);
-    counts.Planned(requested, allocation.reason, space->IsWellServed(requested, allocation));
+    counts.Planned(requested, allocation.reason, space->IsPlaced(requested, allocation),
+                   space->IsKnownSize(requested, allocation));
   }
   *reason = allocation.reason;
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
@@ -248,7 +249,7 @@ void DeviceRuntime::Impl::OnIteration() {
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
   if (space == nullptr) return;
-  space->Judge(counts.Expected());
+  space->Judge(counts.Expected(), FillsWhatIsHeld());
   space->ReleaseIdle();
 }
 

@@ -11,8 +11,9 @@
 // to the device and upstream is asked once more. The plan maps them again when it needs them. The same goes back when
 // the program empties its caches.
 //
-// A run that does not resemble its plan (allocator/runtime/resemblance.h) gives the plan up: the engine stops serving,
-// and idle parts of the arena go back to the device at the next iteration marks, never those under a live block.
+// A run that does not resemble its plan, and does not fare well in its arena all the same, gives the plan up
+// (allocator/runtime/resemblance.h): the engine stops serving, and idle parts of the arena go back to the device at the
+// next iteration marks, never those under a live block.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,12 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
   return held;
 }
 
+bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
+  const Bytes live = ledger.run_peak_bytes();
+  const std::lock_guard lock(cold);
+  return live >= meter.run_peak() / 16 * 15;
+}
+
 RuntimeStats DeviceRuntime::Stats() const {
   const Impl& self = *impl_;
   RuntimeStats stats;

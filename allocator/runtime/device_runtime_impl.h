@@ -77,6 +77,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   // device_runtime_figures.cc
   Upstream::Held Sample() const;
   [[nodiscard]] Bytes OwnBytes() const noexcept;
+  // At the peaks of the run so far.
+  [[nodiscard]] bool FillsWhatIsHeld() const noexcept;
 };
 
 }  // namespace stalloc

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/backing/chunk_bytes.h"
@@ -97,11 +98,19 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   return space;
 }
 
-bool PlannedSpace::Judge(const Resemblance::Totals& totals) noexcept {
+bool PlannedSpace::Judge(const Resemblance::Totals& totals, bool fills) noexcept {
   if (gave_up()) return false;
   chunks_->TryAgain();
   const std::lock_guard lock(mutex_);
-  if (!resemblance_.OnIteration(totals)) return false;
+  const Resemblance::Verdict verdict = resemblance_.OnIteration(totals, fills);
+  if (verdict == Resemblance::Verdict::kServedAnyway && !std::exchange(kept_anyway_, true)) {
+    Log(LogSeverity::kWarning,
+        "this run asks for other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
+        "others are in the arena beside them. A plan from a trace of this run needs less and takes less time",
+        static_cast<unsigned long long>(resemblance_.last().hits),
+        static_cast<unsigned long long>(resemblance_.last().expected));
+  }
+  if (verdict != Resemblance::Verdict::kGiveUp) return false;
   engine_->Deactivate();
   gave_up_.store(true, std::memory_order_relaxed);
   Log(LogSeverity::kWarning,

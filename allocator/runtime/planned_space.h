@@ -28,16 +28,19 @@ class PlannedSpace {
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
-  // Beside the slots or, of a size too small for that, by design elsewhere; and of a size that is no surprise.
-  [[nodiscard]] bool IsWellServed(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
-    return (allocation.pointer != nullptr || requested < least_dynamic_) &&
-           (allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested));
+  // In the arena or, of a size too small for a place beside the slots, by design elsewhere.
+  [[nodiscard]] bool IsPlaced(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
+    return allocation.pointer != nullptr || requested < least_dynamic_;
+  }
+  // Of a size that is no surprise.
+  [[nodiscard]] bool IsKnownSize(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
+    return allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested);
   }
   DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
 
-  // At each iteration's begin: gives the plan up when the run does not resemble it (one warning). True when it did so
-  // now.
-  bool Judge(const Resemblance::Totals& totals) noexcept;
+  // At each iteration's begin: gives the plan up when the run does not resemble it and fares no better with it (one
+  // warning; one, too, where it keeps it). `fills`: the run needs about what it holds. True when it gave up now.
+  bool Judge(const Resemblance::Totals& totals, bool fills) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
   // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may be synchronised
@@ -64,7 +67,8 @@ class PlannedSpace {
   Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;
-  Resemblance resemblance_;  // guarded by mutex_
+  Resemblance resemblance_;   // guarded by mutex_
+  bool kept_anyway_ = false;  // likewise
 };
 
 }  // namespace stalloc

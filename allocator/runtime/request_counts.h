@@ -19,10 +19,10 @@ class RequestCounts {
  public:
   void Request(Bytes requested) noexcept { Bump(IsLarge(requested) ? large_ : small_); }
 
-  // What the engine answered. A size that the plan has, but not here, or one like those that vary in it, is no sign of
-  // another model as long as the arena has room for it, or does not take its like: experts come in another order each
-  // time. `well_served`: that is so.
-  void Planned(Bytes requested, MissReason reason, bool well_served) noexcept {
+  // What the engine answered. `placed`: it is in the arena, or too small for that. `known_size`: the plan has it, or
+  // ones like it that vary. Such a size, but not here, is no sign of another model as long as it is placed: experts
+  // come in another order each time.
+  void Planned(Bytes requested, MissReason reason, bool placed, bool known_size) noexcept {
     if (!IsLarge(requested)) return;
     if (reason == MissReason::kFenced || (reason != MissReason::kNone && InFence())) Bump(large_fenced_);
     const bool out_of_order =
@@ -30,8 +30,10 @@ class RequestCounts {
     if (reason == MissReason::kNone) {
       Bump(large_hits_);
     } else if (reason == MissReason::kUnplanned || reason == MissReason::kFenced || reason == MissReason::kUnbacked ||
-               (well_served && out_of_order)) {
+               (placed && known_size && out_of_order)) {
       Bump(large_not_for_plan_);
+    } else if (!placed) {
+      Bump(large_elsewhere_);
     }
   }
   // A request that no plan expects: kCapturing, which the engine never sees, or kParallel.
@@ -66,7 +68,10 @@ class RequestCounts {
 
   // Large requests that the plan was to serve, so far.
   [[nodiscard]] Resemblance::Totals Expected() const noexcept {
-    return {Read(large_) - Read(large_not_for_plan_), Read(large_hits_), Read(large_)};
+    return {.expected = Read(large_) - Read(large_not_for_plan_),
+            .hits = Read(large_hits_),
+            .requests = Read(large_),
+            .elsewhere = Read(large_elsewhere_)};
   }
 
   void AddTo(RuntimeStats* stats) const noexcept {
@@ -95,6 +100,7 @@ class RequestCounts {
   Counter large_{0};
   Counter large_hits_{0};
   alignas(64) Counter large_not_for_plan_{0};
+  Counter large_elsewhere_{0};
   Counter large_fenced_{0};
   Counter upstream_{0};
   Counter heap_hits_{0};

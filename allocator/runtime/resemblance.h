@@ -5,7 +5,11 @@
 // of the requests over 512 B that the plan meant to serve. Requests that it leaves to upstream on purpose, fenced and
 // captured ones do not count, and iterations with next to no such requests say nothing. Where much varies, what hits is
 // counted against the plan itself, too: less than an eighth of its slots in an iteration that asked for half as much.
-// Not thread-safe.
+//
+// Unless the arena does the run's work all the same: another batch or length of the same model, for good, finds room
+// between its slots. Where that is so for seven of eight requests, and the run fills what it holds, nobody gains by
+// giving up (a toy model that is recomputed, batch 4 in the plan and 5 from then on: E 96.7 %, and 88.6 % without its
+// plan). Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -19,25 +23,31 @@ class Resemblance {
   struct Totals {
     std::uint64_t expected = 0;  // those that the plan was to serve
     std::uint64_t hits = 0;
-    std::uint64_t requests = 0;  // all of them
+    std::uint64_t requests = 0;   // all of them
+    std::uint64_t elsewhere = 0;  // for which the arena had no room, nor the plan another place
   };
+  enum class Verdict : std::uint8_t { kResembles, kServedAnyway, kGiveUp };
 
   // `planned`: requests of an iteration over 512 B that have slots; 0: not known.
   explicit Resemblance(std::uint64_t planned = 0) : planned_(planned) {}
 
-  // At each iteration's begin. True when the run should give its plan up; `last()` then has the figures.
-  [[nodiscard]] bool OnIteration(const Totals& totals) noexcept {
+  // At each iteration's begin. `last()` has the figures where the run does not resemble its plan. `fills`: it needs
+  // about what it holds.
+  [[nodiscard]] Verdict OnIteration(const Totals& totals, bool fills) noexcept {
     const Totals before = totals_;
     totals_ = totals;
-    if (boundaries_++ == 0) return false;  // what came before was init
-    Totals iteration{totals.expected - before.expected, totals.hits - before.hits, totals.requests - before.requests};
+    if (boundaries_++ == 0) return Verdict::kResembles;  // what came before was init
+    Totals iteration{totals.expected - before.expected, totals.hits - before.hits, totals.requests - before.requests,
+                     totals.elsewhere - before.elsewhere};
     const bool idle_slots = iteration.hits * 8 < planned_ && iteration.requests * 2 >= planned_;
     if (idle_slots) iteration.expected = std::max(iteration.expected, planned_);
-    if (iteration.expected < kFewRequests) return false;
+    if (iteration.expected < kFewRequests) return Verdict::kResembles;
     last_ = iteration;
     const bool first = judged_++ == 0;
     poor_ = iteration.hits * 2 < iteration.expected ? poor_ + 1 : 0;
-    return poor_ >= kPoorIterations || (first && iteration.hits * 10 < iteration.expected);
+    const bool unlike = poor_ >= kPoorIterations || (first && iteration.hits * 10 < iteration.expected);
+    if (!unlike) return Verdict::kResembles;
+    return fills && iteration.elsewhere * 8 <= iteration.requests ? Verdict::kServedAnyway : Verdict::kGiveUp;
   }
 
   [[nodiscard]] const Totals& last() const noexcept { return last_; }

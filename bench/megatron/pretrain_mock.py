@@ -114,7 +114,7 @@ def provide_model(
 
 
 def loss_of(mask: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    mask = mask.view(-1).float()
+    mask = mask.reshape(-1).float()  # not contiguous where lengths vary and the device is the host
     loss = torch.sum(output.view(-1).float() * mask)
     tokens = mask.sum().clone().detach().to(torch.int)
     return loss, tokens, {"lm loss": torch.cat([loss.clone().detach().view(1), tokens.view(1)])}

@@ -19,17 +19,24 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostReordered = 5;
 
-absl::Status CheckIterations(const Recording& recording, const ExperimentOptions& options) {
-  if (options.planned.empty()) return absl::InvalidArgumentError("no iteration to plan from");
-  if (options.served.empty()) return absl::InvalidArgumentError("no iteration to serve");
-  std::vector<std::size_t> named = options.planned;
-  named.insert(named.end(), options.served.begin(), options.served.end());
+absl::Status CheckNumbers(const Recording& recording, const std::vector<std::size_t>& named) {
   for (const std::size_t iteration : named) {
     if (iteration < recording.iterations.size()) continue;
     return absl::OutOfRangeError(
         absl::StrCat(recording.name, ": no iteration ", iteration, ": it has 0 to ", recording.iterations.size() - 1));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckIterations(const Recording& recording, const ExperimentOptions& options) {
+  if (options.planned.empty()) return absl::InvalidArgumentError("no iteration to plan from");
+  if (options.served.empty()) return absl::InvalidArgumentError("no iteration to serve");
+  std::vector<std::size_t> named = options.planned;
+  named.insert(named.end(), options.served.begin(), options.served.end());
+  if (options.plan_of != nullptr) {
+    if (absl::Status status = CheckNumbers(*options.plan_of, options.planned); !status.ok()) return status;
+  }
+  return CheckNumbers(recording, named);
 }
 
 absl::Status SimulatePeers(const ComposedRun& run, MarkStyle marks, Experiment* experiment) {
@@ -69,8 +76,8 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   if (absl::Status status = CheckIterations(recording, options); !status.ok()) return status;
   Experiment experiment{.name = recording.name, .planned = options.planned, .served = options.served};
 
-  std::vector<const Piece*> pieces = Chosen(recording, options.planned);
-  const ComposedRun traced = ComposeRun(recording, pieces, options.marks);
+  const Recording& source = options.plan_of != nullptr ? *options.plan_of : recording;
+  const ComposedRun traced = ComposeRun(source, Chosen(source, options.planned), options.marks);
   const Clock::time_point start = Clock::now();
   const absl::StatusOr<DevicePlan> plan = PlanOf(traced, options);
   if (!plan.ok()) return plan.status();
@@ -86,6 +93,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     InsertAndDrop(&served.back(), options.edited_share, seed);
     DelayFrees(&served.back(), options.late_share, options.late_by, seed);
   }
+  std::vector<const Piece*> pieces = Chosen(recording, options.planned);
   pieces.resize(experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);

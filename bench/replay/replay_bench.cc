@@ -31,6 +31,8 @@
 #include "planner/cli/arguments.h"
 
 ABSL_FLAG(std::string, plan_from, "0-2", "Iterations that the plan is made from: a range, or numbers in any order.");
+ABSL_FLAG(std::string, plan_of, "",
+          "Another recording, whose iterations the plan is made from: a plan for another run.");
 ABSL_FLAG(std::string, serve, "3", "Iterations that are served, one after the other.");
 ABSL_FLAG(int, scale, 1, "Every request so many times as large: toy runs recorded on a CPU as large as real ones.");
 ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is served; the first planned one stays.");
@@ -104,10 +106,15 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   return options;
 }
 
-absl::Status Measure(const std::string& path, const ExperimentOptions& options, std::vector<Experiment>* experiments) {
+absl::StatusOr<Recording> ReadScaled(const std::string& path) {
   absl::StatusOr<Recording> recording = ReadRecording(path);
+  if (recording.ok()) Scale(&*recording, static_cast<std::uint32_t>(absl::GetFlag(FLAGS_scale)));
+  return recording;
+}
+
+absl::Status Measure(const std::string& path, const ExperimentOptions& options, std::vector<Experiment>* experiments) {
+  absl::StatusOr<Recording> recording = ReadScaled(path);
   if (!recording.ok()) return recording.status();
-  Scale(&*recording, static_cast<std::uint32_t>(absl::GetFlag(FLAGS_scale)));
   if (absl::GetFlag(FLAGS_cut_tail)) {
     if (absl::Status status = CutCommonTail(&*recording); !status.ok()) return status;
     absl::StrAppend(&recording->name, ", tail cut");
@@ -176,10 +183,17 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 }
 
 int Run(const std::vector<std::string>& arguments, const std::vector<std::string>& files) {
-  const absl::StatusOr<ExperimentOptions> options = OptionsFromFlags();
+  absl::StatusOr<ExperimentOptions> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message(), 2);
   const bool with_floors = absl::GetFlag(FLAGS_floors);
   if (files.empty() != with_floors) return Fail("expected recorded runs, or --floors and none", 2);
+  absl::StatusOr<Recording> plan_of = Recording();
+  if (const std::string path = absl::GetFlag(FLAGS_plan_of); !path.empty()) {
+    if (with_floors || absl::GetFlag(FLAGS_orders)) return Fail("--plan-of: expected no --floors and no --orders", 2);
+    plan_of = ReadScaled(path);
+    if (!plan_of.ok()) return Fail(plan_of.status().message());
+    options->plan_of = &*plan_of;
+  }
   const bool markdown = absl::GetFlag(FLAGS_markdown);
   std::vector<Experiment> experiments;
   std::vector<FloorResult> floors;
@@ -217,9 +231,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "serve",      "orders",  "cut_tail",    "edit",  "scale",   "marks",  "dynamic",
-       "lag",       "late",       "late_by", "empty_cache", "times", "growth",  "floors", "floor",
-       "root",      "time_limit", "threads", "seed",        "json",  "markdown"}};
+      {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",  "scale",   "marks",
+       "dynamic",   "lag",     "late",       "late_by", "empty_cache", "times", "growth",  "floors",
+       "floor",     "root",    "time_limit", "threads", "seed",        "json",  "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

@@ -107,6 +107,17 @@ TEST(ExperimentTest, WithoutDynamicSpaceUpstreamServesWhatHasNoSlot) {
   EXPECT_GE(serve(true).growth_bytes(), 28 * kMiB);
 }
 
+TEST(ExperimentTest, APlanMayBeOfAnotherRun) {
+  const Recording recording = Cut(kSteady);
+  const Recording other = Cut("+w=4194304 I +a=2097152 -a I +a=2097152 -a I +a=2097152 -a");
+  const Experiment experiment = RunExperiment(recording, {.times = false, .plan_of = &other}).value();
+  EXPECT_EQ(experiment.plan_bytes, 6 * kMiB);
+  EXPECT_EQ(experiment.replayed.requests[kPlanned], 0u);
+  EXPECT_EQ(experiment.replayed.peak_live_bytes, 13 * kMiB);
+  EXPECT_THAT(std::string(RunExperiment(recording, {.planned = {3}, .plan_of = &other}).status().message()),
+              HasSubstr("no iteration 3: it has 0 to 2"));
+}
+
 TEST(ExperimentTest, SeveralIterationsAreServedInTurnEachWithItsPeaks) {
   // The last but one asks for 30 MiB more; what that took stays held.
   const std::string more = " I +a=8388608 +x=31457280 +b=1048576 -a -b -x I +a=8388608 +b=1048576 -a -b";

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
 
@@ -46,6 +48,31 @@ TEST_F(AllocTest, ThreePoorIterationsInARowGiveThePlanUp) {
     Iteration();
   }
   EXPECT_TRUE(runtime_->Stats().gave_up);
+}
+
+// Another batch of the same model, from now on: all sizes are others, and the arena has room for them.
+TEST_F(AllocTest, ARunOfOtherSizesKeepsAPlanWhoseArenaServesIt) {
+  constexpr Bytes kPlanned = 64 * kMiB;
+  constexpr int kBlocks = 20;
+  for (const Bytes bytes : {kPlanned + 4 * kMiB, kPlanned / 4}) {
+    PlanBuilder plan;
+    for (int i = 0; i < kBlocks; ++i) plan.Each(kPlanned);
+    Start(plan.Build(), /*capacity=*/0, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+    iteration_ = 0;
+    Iteration();
+    for (int i = 0; i < 4; ++i) {
+      std::vector<void*> blocks;
+      for (int k = 0; k < kBlocks; ++k) blocks.push_back(Allocate(bytes));
+      for (void* block : blocks) runtime_->Free(block);
+      Iteration();
+    }
+    const RuntimeStats stats = runtime_->Stats();
+    const bool fills = bytes > kPlanned;
+    EXPECT_EQ(stats.gave_up, !fills) << "what needs a quarter of the arena does better without it";
+    EXPECT_EQ(stats.upstream > 0, !fills);
+    EXPECT_THAT(log_.text(), HasSubstr("asks for other sizes than its plan has: 0 of 20"));
+    EXPECT_EQ(log_.lines(), fills ? 1u : 2u) << log_.text();
+  }
 }
 
 // Experts' small blocks come in another order each time, and the arena has no place beside its slots for small ones.

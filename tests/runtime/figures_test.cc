@@ -13,6 +13,8 @@
 namespace stalloc {
 namespace {
 
+using Verdict = Resemblance::Verdict;
+
 TEST(HeldMeterTest, APeakOfUpstreamBetweenTwoSamplesCounts) {
   HeldMeter meter;
   meter.Sample(100, 0, 0);
@@ -81,36 +83,59 @@ TEST(HeldMeterTest, IsExactOverRandomRuns) {
 
 TEST(ResemblanceTest, InitIsNotJudged) {
   Resemblance resemblance;
-  EXPECT_FALSE(resemblance.OnIteration({1000, 0}));
-  EXPECT_FALSE(resemblance.OnIteration({1100, 95}));
+  EXPECT_EQ(resemblance.OnIteration({1000, 0}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({1100, 95}, false), Verdict::kResembles);
 }
 
 TEST(ResemblanceTest, AFirstIterationBelowATenthGivesUpAtOnce) {
   Resemblance resemblance;
-  EXPECT_FALSE(resemblance.OnIteration({0, 0}));
-  EXPECT_TRUE(resemblance.OnIteration({100, 9}));
+  EXPECT_EQ(resemblance.OnIteration({0, 0}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({100, 9}, false), Verdict::kGiveUp);
   EXPECT_EQ(resemblance.last().expected, 100u);
   EXPECT_EQ(resemblance.last().hits, 9u);
 }
 
 TEST(ResemblanceTest, ThreePoorIterationsInARowGiveUp) {
   Resemblance resemblance;
-  EXPECT_FALSE(resemblance.OnIteration({0, 0}));
-  EXPECT_FALSE(resemblance.OnIteration({100, 49}));
-  EXPECT_FALSE(resemblance.OnIteration({200, 98}));
-  EXPECT_TRUE(resemblance.OnIteration({300, 147}));
+  EXPECT_EQ(resemblance.OnIteration({0, 0}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({100, 49}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({200, 98}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({300, 147}, false), Verdict::kGiveUp);
 }
 
 TEST(ResemblanceTest, SlotsThatNobodyAsksForGiveUpThoughWhatIsAskedForMayVary) {
   Resemblance resemblance(400);
-  EXPECT_FALSE(resemblance.OnIteration({0, 0, 0}));
-  EXPECT_FALSE(resemblance.OnIteration({60, 50, 5000})) << "an eighth";
-  EXPECT_FALSE(resemblance.OnIteration({109, 99, 10000}));
-  EXPECT_FALSE(resemblance.OnIteration({158, 148, 10100})) << "an iteration that did next to nothing says nothing";
-  EXPECT_FALSE(resemblance.OnIteration({207, 197, 15000}));
-  EXPECT_FALSE(resemblance.OnIteration({207, 197, 20000}));
-  EXPECT_TRUE(resemblance.OnIteration({207, 197, 25000}));
+  EXPECT_EQ(resemblance.OnIteration({0, 0, 0}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({60, 50, 5000}, false), Verdict::kResembles) << "an eighth";
+  EXPECT_EQ(resemblance.OnIteration({109, 99, 10000}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({158, 148, 10100}, false), Verdict::kResembles)
+      << "an iteration that did next to nothing says nothing";
+  EXPECT_EQ(resemblance.OnIteration({207, 197, 15000}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({207, 197, 20000}, false), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({207, 197, 25000}, false), Verdict::kGiveUp);
   EXPECT_EQ(resemblance.last().expected, 400u);
+}
+
+TEST(ResemblanceTest, WhatTheArenaServesAndFillsIsKept) {
+  for (const bool fills : {false, true}) {
+    for (const std::uint64_t elsewhere : {12, 13}) {
+      Resemblance resemblance;
+      EXPECT_EQ(resemblance.OnIteration({}, fills), Verdict::kResembles);
+      const bool kept = fills && elsewhere * 8 <= 100;
+      EXPECT_EQ(resemblance.OnIteration({100, 9, 100, elsewhere}, fills),
+                kept ? Verdict::kServedAnyway : Verdict::kGiveUp)
+          << fills << ' ' << elsewhere;
+    }
+  }
+}
+
+TEST(ResemblanceTest, WhatWasKeptIsGivenUpOnceTheArenaServesItNoMore) {
+  Resemblance resemblance;
+  EXPECT_EQ(resemblance.OnIteration({}, true), Verdict::kResembles);
+  EXPECT_EQ(resemblance.OnIteration({100, 0, 100, 0}, true), Verdict::kServedAnyway);
+  EXPECT_EQ(resemblance.OnIteration({200, 0, 200, 0}, true), Verdict::kResembles) << "the second, of three";
+  EXPECT_EQ(resemblance.OnIteration({300, 0, 300, 0}, true), Verdict::kServedAnyway);
+  EXPECT_EQ(resemblance.OnIteration({400, 0, 400, 50}, true), Verdict::kGiveUp);
 }
 
 TEST(VaryingSizesTest, SizesLikeThoseThatVaryAreExpected) {
@@ -132,20 +157,20 @@ TEST(VaryingSizesTest, SizesLikeThoseThatVaryAreExpected) {
 
 TEST(ResemblanceTest, AGoodIterationBetweenPoorOnesKeepsThePlan) {
   Resemblance resemblance;
-  EXPECT_FALSE(resemblance.OnIteration({0, 0}));
+  EXPECT_EQ(resemblance.OnIteration({0, 0}, false), Verdict::kResembles);
   std::uint64_t expected = 0;
   std::uint64_t hits = 0;
   for (int iteration = 0; iteration < 30; ++iteration) {
     expected += 100;
     hits += iteration % 3 == 2 ? 100 : 20;
-    EXPECT_FALSE(resemblance.OnIteration({expected, hits}));
+    EXPECT_EQ(resemblance.OnIteration({expected, hits}, false), Verdict::kResembles);
   }
 }
 
 TEST(ResemblanceTest, IterationsWithNextToNoRequestsSayNothing) {
   Resemblance resemblance;
-  EXPECT_FALSE(resemblance.OnIteration({0, 0}));
-  for (std::uint64_t i = 1; i < 50; ++i) EXPECT_FALSE(resemblance.OnIteration({i * 15, 0}));
+  EXPECT_EQ(resemblance.OnIteration({0, 0}, false), Verdict::kResembles);
+  for (std::uint64_t i = 1; i < 50; ++i) EXPECT_EQ(resemblance.OnIteration({i * 15, 0}, false), Verdict::kResembles);
 }
 
 TEST(HumanBytesTest, PicksTheUnit) {
