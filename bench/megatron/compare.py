@@ -186,6 +186,9 @@ class Comparison:
     def _arguments(self, mode: str) -> list[str]:
         common, traced = self.common, mode == "trace"
         arguments = WORKLOADS[self.workload].arguments(common.size)
+        if "--step-batch-size-schedule" in self.extra:  # which Megatron takes alone
+            at = arguments.index("--global-batch-size")
+            del arguments[at : at + 2]
         arguments += ["--train-iters", str(common.trace_iterations if traced else common.iterations)]
         arguments += ["--lr-decay-iters", str(common.iterations)]  # the same learning rates in a shorter run
         arguments += ["--eval-iters", "1", "--eval-interval", str(1000 if traced else common.eval_interval)]

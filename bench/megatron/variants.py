@@ -32,6 +32,7 @@ _LONGER = "--seq-length 256 --max-position-embeddings 256 --micro-batch-size 2 -
 VARIANTS: dict[str, tuple[str, int, str]] = {
     "no accumulation": ("dense", 1, "--global-batch-size 1"),
     "8 micro-batches, loss per token": ("dense", 1, "--global-batch-size 8 --calculate-per-token-loss"),
+    "the batch grows": ("dense", 1, "--step-batch-size-schedule 0:1,128:2,384:4"),
     "SGD, caches emptied, manual gc": (
         "dense",
         1,

@@ -43,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plan-from", default="0-3", help="iterations that the plan is made from")
     parser.add_argument("--serve", default="4-18", help="iterations that are served; one more must have been traced")
     parser.add_argument("--scale", type=int, default=256, help="every request so many times as large")
+    parser.add_argument("--traced-by", default="train.py NAME", metavar="TEXT", help="what traced them, for FILE")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here")
     return parser.parse_args()
 
@@ -98,7 +99,7 @@ class Replays:
         self.file: Optional[Path] = arguments.json
         self.facts: dict[str, Any] = {
             "benchmark": "unseen",
-            "traced_by": f"train.py NAME --iterations {'|'.join(distinct(t.iterations for t in self.traces))}",
+            "traced_by": f"{arguments.traced_by} --iterations {'|'.join(distinct(t.iterations for t in self.traces))}",
             "torch": "|".join(distinct(t.torch for t in self.traces)),
             "command_line": " ".join(["replay_bench", *self.flags, "NAME/trace/rank00000.trace"]),
         }
