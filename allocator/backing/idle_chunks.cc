@@ -94,6 +94,7 @@ bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;
   if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
+  const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = end > end_;
   bool backed = grows && Map({missing.offset, RoundUp(end, step_) - missing.offset});
   backed = backed || Map(missing);

@@ -86,6 +86,7 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_moved = 0;   // requests that chunks were moved for
     std::uint64_t times_waited = 0;  // of these, the device was waited for
     Bytes moved_bytes = 0;
+    std::int64_t map_nanoseconds = 0;   // of the host, for what is counted as grown or mapped again
     std::int64_t wait_nanoseconds = 0;  // of the host, for the device
     std::int64_t move_nanoseconds = 0;  // of the host, in moves; waiting counts
   };
