@@ -131,6 +131,8 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept
     ++counts_.times_waited;
   }
   if (moves.empty()) return;
+  // Places that touch, one behind the other: one call makes them usable.
+  std::sort(moves.begin(), moves.end(), [](const Arena::Move& a, const Arena::Move& b) { return a.to < b.to; });
   if (listener != nullptr) listener->BeforeArenaChange();
   const std::size_t moved = arena_.MoveChunks(moves);
   if (listener != nullptr) listener->AfterArenaChange();

@@ -1,6 +1,7 @@
 // Chunks of the arena that move to a block which fits nowhere, and back to the slots that they were lent by.
 #include <gtest/gtest.h>
 
+#include "allocator/driver/forwarding_driver.h"
 #include "allocator/engine/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
@@ -84,6 +85,35 @@ TEST_F(MovedChunksTest, ASlotThatLentItsChunksHasThemBackWhenItNeedsThem) {
   EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
   EXPECT_EQ(runtime_->Stats().planned_hits, 16u);
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+// Counts the calls that make mapped memory usable.
+class AccessCounter final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override {
+    ++calls;
+    return ForwardingDriver::SetAccess(address, bytes);
+  }
+  int calls = 0;
+};
+
+TEST_F(MovedChunksTest, ChunksThatComeBackSideBySideAreMadeUsableByOneCall) {
+  const DevicePlan plan = FourSlots();
+  AccessCounter counter(*driver_);
+  runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
+      .device = kCpuDevice, .upstream = &upstream_, .driver = &counter, .plan = &plan, .dynamic = true});
+  Hole();
+  const int at_first = counter.calls;
+  void* const large = Large();
+  EXPECT_EQ(counter.calls, at_first + 1);
+  runtime_->Free(large);
+  Fill(3);  // lent most of its 32 chunks
+  EXPECT_EQ(Counts().times_moved, 2u);
+  EXPECT_EQ(counter.calls, at_first + 2);
+  for (const int i : {0, 2, 3}) Drop(i);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+  runtime_ = nullptr;  // before its driver
 }
 
 TEST_F(MovedChunksTest, WhatIsInUseTogetherIsHeldTogether) {
