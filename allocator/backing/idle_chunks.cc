@@ -80,8 +80,8 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
-  const bool reluctant = may_take == MayTake::kMoreBeforeMoving && missing.bytes < plan_end_ / kMuch;
-  const bool may_move = !reluctant && moves_left_.load(std::memory_order_relaxed) > 0;
+  const bool rather_grows = may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes);
+  const bool may_move = !rather_grows && moves_left_.load(std::memory_order_relaxed) > 0;
   if (may_move && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
@@ -94,6 +94,7 @@ bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
   const Arena::Range missing = Missing(offset, end);
   if (missing.bytes == 0) return true;
   if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
+  const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = end > end_;
   bool backed = grows && Map({missing.offset, RoundUp(end, step_) - missing.offset});
   backed = backed || Map(missing);
@@ -110,6 +111,13 @@ bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
 bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
   const bool lent = offset < end_ && !Lacking(offset, std::min(end, end_)).empty();
   return lent || end - end_ >= plan_end_ / kLeastWorth;
+}
+
+// For a block that finds its slot still taken.
+bool IdleChunks::IsBetterGrown(Bytes missing) const noexcept {
+  const Bytes mapped = arena_.mapped_bytes();
+  const Bytes idle = mapped - std::min(mapped, engine_.Stats().live_bytes);
+  return std::max(missing, idle) < plan_end_ / kMuch;
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
@@ -130,6 +138,8 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept
     ++counts_.times_waited;
   }
   if (moves.empty()) return;
+  // Places that touch, one behind the other: one call makes them usable.
+  std::sort(moves.begin(), moves.end(), [](const Arena::Move& a, const Arena::Move& b) { return a.to < b.to; });
   if (listener != nullptr) listener->BeforeArenaChange();
   const std::size_t moved = arena_.MoveChunks(moves);
   if (listener != nullptr) listener->AfterArenaChange();

@@ -21,12 +21,15 @@
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
 // later. Below what was held before, chunks are mapped and not moved: that costs no memory either. A move costs that
 // synchronisation and, on an H200, some 75 us for each chunk of 64 MiB where several go to places that touch (one call
-// makes them usable; 145 us for one alone): it must be worth kLeastWorth of the arena, and iterations make no
-// more than kMovesAnIteration on average; where the device is full it is worth anything. What iterations leave of these
-// others may use, up to kMostSaved, and a run begins with so many: it is in its first iterations that blocks which the
-// plan does not know find their places, and what the arena grows by then it keeps. megatron_moe_ep2_rank0 with 1 % of
-// its requests inserted and dropped held 1.7 % more than was live when no iteration might make more than 24, and 0.3 %
-// since.
+// makes them usable; 145 us for one alone). So moves are made in the order of the places they go to: in the order in
+// which chunks were lent, runs with experts took 300 to 360 such calls an iteration for 420 to 450 chunks, and take 31
+// to 46 since. A move must be worth kLeastWorth of the arena, and iterations make no more than kMovesAnIteration on
+// average; where the device is full it is worth anything. What iterations leave of these others may use, up to
+// kMostSaved, and a run begins with so many: it is in its first iterations that blocks which the plan does not know
+// find their places, and what the arena grows by then it keeps. megatron_moe_ep2_rank0 with 1 % of its requests
+// inserted and dropped held 1.7 % more than was live when no iteration might make more than 24, and 0.3 % since. Frees
+// that come late take up to 120 moves in the first iteration: where 96 had to do, megatron_vpp_rank0 with one in a
+// hundred up to 512 requests late held 6.9 % more than was live at worst, and 2.2 % since.
 //
 // In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most: 19 ms a
 // wait in a run with experts on an H200, against 2.8 ms a move. Most idle chunks have long been idle, and events of
@@ -35,10 +38,13 @@
 // Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an
 // iteration's peak no chunk is idle, but gaps between blocks are (0.4 % of a recorded run with 16 experts).
 //
-// Not for a block that finds its slot still taken in a run that else keeps to its plan (kMoreBeforeMoving): what moves
-// to it leaves holes that the next such block could have had. In a recorded pipeline with 1 % of its frees up to 64
-// requests late 24 moves and growth held 0.6 % more than growth alone. But kMuch of the arena is not grown for one such
-// block: logits of 2 GiB whose slot another micro-batch's block still had made a run hold 5 % more than was live.
+// For a block that finds its slot still taken in a run that else keeps to its plan (kMoreBeforeMoving) the arena rather
+// grows: what moves to it leaves holes that the next such block could have had. But kMuch of the arena is not grown for
+// one such block: logits of 2 GiB whose slot another micro-batch's block still had made a run hold 5 % more than was
+// live. And while kMuch of the arena lies idle, the holes are too small for what comes (blocks of 256 MiB in
+// megatron_vpp_rank0, and 0.5 to 1.3 GiB of smaller holes at each growth): there chunks move, too.
+// bench/replay/README.md has what late frees make that run hold. Half of kMuch took five times as many moves for one
+// late free in a hundred.
 //
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
@@ -86,6 +92,7 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_moved = 0;   // requests that chunks were moved for
     std::uint64_t times_waited = 0;  // of these, the device was waited for
     Bytes moved_bytes = 0;
+    std::int64_t map_nanoseconds = 0;   // of the host, for what is counted as grown or mapped again
     std::int64_t wait_nanoseconds = 0;  // of the host, for the device
     std::int64_t move_nanoseconds = 0;  // of the host, in moves; waiting counts
   };
@@ -125,6 +132,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes UnmappedIn(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
+  [[nodiscard]] bool IsBetterGrown(Bytes missing) const noexcept;
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept;
   [[nodiscard]] std::vector<Offset> Lacking(Offset offset, Offset end) const noexcept;
@@ -147,7 +155,7 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   static constexpr int kMovesAnIteration = 24;
-  static constexpr int kMostSaved = 4 * kMovesAnIteration;
+  static constexpr int kMostSaved = 8 * kMovesAnIteration;
   static constexpr Bytes kLeastWorth = 512;  // a part of the arena
   static constexpr Bytes kMuch = 64;         // likewise
   std::atomic<int> moves_left_{kMostSaved};

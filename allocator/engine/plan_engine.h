@@ -44,7 +44,7 @@ class ArenaBacking {
   enum class MayTake : std::uint8_t {
     kNoMore,            // from the device than was held at any time: idle parts of the arena may move
     kMore,              // where too little of it is idle
-    kMoreBeforeMoving,  // idle parts move only where the device is full
+    kMoreBeforeMoving,  // idle parts move only where the device is full, or much of the arena is idle
   };
   virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept = 0;
   // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.

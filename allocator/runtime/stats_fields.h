@@ -42,6 +42,9 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("arena_live_bytes", stats.arena_live_bytes);
   json->Field("arena_lent_bytes", stats.lent.lent_bytes);
   json->Field("arena_times_lent", stats.lent.times_given_back);
+  json->Field("arena_times_grown", stats.lent.times_grown);
+  json->Field("arena_times_mapped_again", stats.lent.times_mapped_again);
+  json->Field("arena_map_seconds", static_cast<double>(stats.lent.map_nanoseconds) * 1e-9);
   json->Field("arena_times_moved", stats.lent.times_moved);
   json->Field("arena_moved_bytes", stats.lent.moved_bytes);
   json->Field("arena_times_waited", stats.lent.times_waited);

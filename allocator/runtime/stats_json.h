@@ -18,6 +18,9 @@
 //   arena_bytes               mapped at most
 //   arena_lent_bytes          idle chunks that were given back (full device, emptied cache) and not mapped again
 //   arena_times_lent          how often chunks were given back
+//   arena_times_grown         requests that more was mapped for above all of the arena
+//   arena_times_mapped_again  requests that chunks were mapped for which had been given back
+//   arena_map_seconds         that both took for it
 //   arena_times_moved         requests that idle chunks were moved for, which then cost no memory
 //   arena_moved_bytes         of those chunks
 //   arena_times_waited        of those requests, such that waited for the device

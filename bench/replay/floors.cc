@@ -28,6 +28,7 @@ const std::vector<Floor>& Floors() {
        .edited_share = kEdited,
        .ratio = 1.01},
       {.name = "megatron_vpp/late", .run = "megatron_vpp_rank0", .late_share = 0.01, .ratio = 1.015},
+      {.name = "megatron_vpp/late-5", .run = "megatron_vpp_rank0", .late_share = 0.05, .ratio = 1.018},
   };
   return floors;
 }

@@ -2,7 +2,7 @@
 // so many requests have come since it was recorded, or when somebody has waited for the device. With a lag of 0 all is
 // done at once.
 //
-// A driver in front of another one, and the fence of its streams. Not thread-safe.
+// A driver in front of another one, and the fence of its streams; counts the calls of both. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 #include "allocator/driver/forwarding_driver.h"
 #include "allocator/engine/stream_fence.h"
+#include "bench/replay/driver_calls.h"
 
 namespace stalloc::bench {
 
@@ -25,21 +26,52 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
     for (; !recorded_.empty() && recorded_.front() + lag_ <= now_; recorded_.pop_front()) ++done_;
   }
 
-  Event Record(StreamHandle /*stream*/) noexcept override {
-    recorded_.push_back(now_);
-    if (lag_ == 0) CatchUp();
-    return ++last_;
+  DriverStatus Create(Bytes bytes, PhysicalHandle* handle) noexcept override {
+    Count(DriverCall::kCreate);
+    return ForwardingDriver::Create(bytes, handle);
   }
-  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
-  bool Done(Event event) noexcept override { return event <= done_; }
-  void Recycle(Event /*event*/) noexcept override {}
-
+  DriverStatus Release(PhysicalHandle handle) noexcept override {
+    Count(DriverCall::kRelease);
+    return ForwardingDriver::Release(handle);
+  }
+  DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override {
+    Count(DriverCall::kMap);
+    return ForwardingDriver::Map(address, bytes, handle);
+  }
+  DriverStatus Unmap(Address address, Bytes bytes) noexcept override {
+    Count(DriverCall::kUnmap);
+    return ForwardingDriver::Unmap(address, bytes);
+  }
+  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override {
+    Count(DriverCall::kSetAccess);
+    return ForwardingDriver::SetAccess(address, bytes);
+  }
   DriverStatus Synchronize() noexcept override {
+    Count(DriverCall::kSynchronize);
     CatchUp();
     return ForwardingDriver::Synchronize();
   }
 
+  Event Record(StreamHandle /*stream*/) noexcept override {
+    Count(DriverCall::kEventRecord);
+    recorded_.push_back(now_);
+    if (lag_ == 0) CatchUp();
+    return ++last_;
+  }
+  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override {
+    Count(DriverCall::kStreamWait);
+    return true;
+  }
+  bool Done(Event event) noexcept override {
+    Count(DriverCall::kEventQuery);
+    return event <= done_;
+  }
+  void Recycle(Event /*event*/) noexcept override {}
+
+  [[nodiscard]] const DriverCallCounts& calls() const noexcept { return calls_; }
+
  private:
+  void Count(DriverCall call) noexcept { ++calls_[static_cast<std::size_t>(call)]; }
   void CatchUp() noexcept {
     done_ += recorded_.size();
     recorded_.clear();
@@ -50,6 +82,7 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
   std::deque<std::uint64_t> recorded_;  // when, of events that are not done; in order
   Event last_ = 0;
   Event done_ = 0;  // the last one
+  DriverCallCounts calls_{};
 };
 
 }  // namespace stalloc::bench

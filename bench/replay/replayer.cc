@@ -58,6 +58,7 @@ class Bed {
   }
 
   [[nodiscard]] DeviceRuntime& runtime() { return *runtime_; }
+  [[nodiscard]] const DriverCallCounts& driver_calls() const { return device_->calls(); }
   [[nodiscard]] Address AddressOf(std::uint32_t block) const { return reinterpret_cast<Address>(pointers_[block]); }
   [[nodiscard]] Bytes arena_bytes() const { return runtime_->arena()->mapped_bytes(); }
   [[nodiscard]] Bytes upstream_bytes() const { return upstream_.held(); }
@@ -99,7 +100,9 @@ class Replayer {
     for (std::size_t i = first_served_; i < run_.begin.size(); ++i) {
       const std::size_t served = i - first_served_;
       if (empties_ > 0 && served > 0 && served % empties_ == 0) (void)bed_.runtime().EmptyCache();
+      const Activity before = SoFar();
       if (absl::Status status = TakeSteps(run_.begin[i], run_.end(i), true); !status.ok()) return status;
+      result_.activities.push_back(Since(before));
       // Neither arena nor upstream gives anything back, so that the peak so far is that of the iteration.
       result_.iterations.push_back({PeakLiveBytes(run_, run_.begin[i], run_.end(i)), result_.peak_held_bytes});
     }
@@ -159,6 +162,33 @@ class Replayer {
     }
     arena_ = arena;
     result_.peak_held_bytes = std::max(result_.peak_held_bytes, arena + bed_.upstream_bytes());
+  }
+
+  // Of the whole run.
+  [[nodiscard]] Activity SoFar() const {
+    const RuntimeStats stats = bed_.runtime().Stats();
+    return {.requests = result_.requests,
+            .misses = stats.engine.misses,
+            .driver_calls = bed_.driver_calls(),
+            .moves = stats.lent.times_moved,
+            .moved_bytes = stats.lent.moved_bytes,
+            .growth_bytes = result_.growth_bytes(),
+            .upstream_bytes = bed_.upstream_bytes()};
+  }
+
+  [[nodiscard]] Activity Since(const Activity& before) const {
+    Activity now = SoFar();
+    const auto subtract = [](auto& counts, const auto& from) {
+      for (std::size_t i = 0; i < counts.size(); ++i) counts[i] -= from[i];
+    };
+    subtract(now.requests, before.requests);
+    subtract(now.misses, before.misses);
+    subtract(now.driver_calls, before.driver_calls);
+    now.moves -= before.moves;
+    now.moved_bytes -= before.moved_bytes;
+    now.growth_bytes -= before.growth_bytes;
+    now.upstream_bytes -= before.upstream_bytes;
+    return now;
   }
 
   absl::StatusOr<Replayed> Finish() {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "allocator/engine/plan_engine.h"
+#include "bench/replay/driver_calls.h"
 #include "bench/replay/runs.h"
 #include "proto/model/plan.h"
 
@@ -36,11 +37,23 @@ struct IterationPeaks {
   }
 };
 
+// What was asked of the runtime in a time, and what that cost.
+struct Activity {
+  std::array<std::uint64_t, kServedKinds> requests{};
+  std::array<std::uint64_t, kMissReasons> misses{};
+  DriverCallCounts driver_calls{};
+  std::uint64_t moves = 0;   // requests that idle chunks of the arena were moved for
+  Bytes moved_bytes = 0;     // of those chunks
+  Bytes growth_bytes = 0;    // by which the arena became larger
+  Bytes upstream_bytes = 0;  // likewise, what upstream holds
+};
+
 // Peaks are of the whole run; counts, and growth, of the iterations that are served.
 struct Replayed {
   Bytes peak_live_bytes = 0;
   Bytes peak_held_bytes = 0;                 // arena mapped + upstream held
   std::vector<IterationPeaks> iterations{};  // served ones; held includes what earlier ones left mapped or cached
+  std::vector<Activity> activities{};        // likewise
   Bytes arena_bytes = 0;                     // mapped in the end
   Bytes upstream_bytes = 0;                  // held in the end
   std::vector<Growth> growths{};

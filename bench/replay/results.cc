@@ -19,6 +19,8 @@ constexpr double kMiB = 1024.0 * 1024;
 
 std::string GiB(Bytes bytes) { return absl::StrFormat("%.3f", static_cast<double>(bytes) / kGiB); }
 
+std::string MiB(Bytes bytes) { return absl::StrFormat("%.0f", static_cast<double>(bytes) / kMiB); }
+
 double Ratio(Bytes held, const Experiment& experiment) {
   return static_cast<double>(held) / static_cast<double>(std::max<Bytes>(experiment.replayed.peak_live_bytes, 1));
 }
@@ -84,6 +86,30 @@ void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json)
   json.EndObject();
 }
 
+void WriteMisses(const std::array<std::uint64_t, kMissReasons>& misses, JsonWriter& json) {
+  json.Key("misses").BeginObject();
+  for (std::size_t i = 1; i < kMissReasons; ++i) {
+    json.Key(MissReasonName(static_cast<MissReason>(i))).Value(misses[i]);
+  }
+  json.EndObject();
+}
+
+void WriteActivity(const Activity& activity, JsonWriter& json) {
+  json.Key("requests").BeginObject();
+  for (std::size_t i = 0; i < kServedKinds; ++i) {
+    json.Key(ServedByName(static_cast<ServedBy>(i))).Value(activity.requests[i]);
+  }
+  json.EndObject();
+  WriteMisses(activity.misses, json);
+  json.Key("growth_bytes").Value(activity.growth_bytes).Key("upstream_growth_bytes").Value(activity.upstream_bytes);
+  json.Key("moves").Value(activity.moves).Key("moved_bytes").Value(activity.moved_bytes);
+  json.Key("driver_calls").BeginObject();
+  for (std::size_t i = 0; i < kDriverCalls; ++i) {
+    json.Key(DriverCallName(static_cast<DriverCall>(i))).Value(activity.driver_calls[i]);
+  }
+  json.EndObject();
+}
+
 void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   const Replayed& replayed = experiment.replayed;
   json.BeginObject().Key("run").Value(experiment.name).Key("planned_from").BeginArray();
@@ -101,11 +127,9 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   json.Key("stream_events").Value(replayed.stream_events).Key("stream_waits").Value(replayed.stream_waits);
   json.Key("gave_up").Value(replayed.gave_up).Key("served_by").BeginObject();
   for (std::size_t kind = 0; kind < kServedKinds; ++kind) WriteKind(experiment, kind, json);
-  json.EndObject().Key("misses").BeginObject();
-  for (std::size_t i = 1; i < kMissReasons; ++i) {
-    json.Key(MissReasonName(static_cast<MissReason>(i))).Value(replayed.misses[i]);
-  }
-  json.EndObject().Key("native_bytes").Value(experiment.native_bytes);
+  json.EndObject();
+  WriteMisses(replayed.misses, json);
+  json.Key("native_bytes").Value(experiment.native_bytes);
   json.Key("native_ratio").Value(Ratio(experiment.native_bytes, experiment));
   json.Key("expandable_bytes").Value(experiment.expandable_bytes);
   json.Key("expandable_ratio").Value(Ratio(experiment.expandable_bytes, experiment));
@@ -114,7 +138,9 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
     json.BeginObject().Key("iteration").Value(experiment.served[i]);
     json.Key("live_bytes").Value(replayed.iterations[i].live_bytes);
     json.Key("held_bytes").Value(replayed.iterations[i].held_bytes);
-    json.Key("expandable_held_bytes").Value(experiment.expandable_iterations[i].held_bytes).EndObject();
+    json.Key("expandable_held_bytes").Value(experiment.expandable_iterations[i].held_bytes);
+    WriteActivity(replayed.activities[i], json);
+    json.EndObject();
   }
   json.EndArray().EndObject();
 }
@@ -146,13 +172,18 @@ std::string ExperimentText(const Experiment& experiment) {
 }
 
 std::string IterationText(const Experiment& experiment) {
-  planner::TextTable table({"iteration", "live GiB", "held GiB", "E %", "expandable: held GiB", "E %"});
+  planner::TextTable table({"iteration", "live GiB", "held GiB", "E %", "expandable: held GiB", "E %", "dynamic",
+                            "upstream", "growth MiB", "moved MiB", "maps", "waits for the device"});
   for (std::size_t i = 0; i < experiment.replayed.iterations.size(); ++i) {
     const IterationPeaks& own = experiment.replayed.iterations[i];
     const IterationPeaks& peer = experiment.expandable_iterations[i];
+    const Activity& activity = experiment.replayed.activities[i];
+    const auto calls = [&](DriverCall call) { return activity.driver_calls[static_cast<std::size_t>(call)]; };
     table.AddRow({absl::StrCat(experiment.served[i]), GiB(own.live_bytes), GiB(own.held_bytes),
                   absl::StrFormat("%.2f", own.efficiency() * 100), GiB(peer.held_bytes),
-                  absl::StrFormat("%.2f", peer.efficiency() * 100)});
+                  absl::StrFormat("%.2f", peer.efficiency() * 100), absl::StrCat(activity.requests[1]),
+                  absl::StrCat(activity.requests[2]), MiB(activity.growth_bytes), MiB(activity.moved_bytes),
+                  absl::StrCat(calls(DriverCall::kMap)), absl::StrCat(calls(DriverCall::kSynchronize))});
   }
   return table.Render();
 }
