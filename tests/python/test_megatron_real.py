@@ -215,10 +215,10 @@ def test_the_installed_version_has_every_target(python: str) -> None:
 def test_configurations_that_no_plan_knows_are_traced_for_replays(python: str, build: Path, tmp_path: Path) -> None:
     call(
         python, build, "unseen.py", tmp_path, "--only", "moe-rampup",
-        "--iterations", "6", "--trace-iterations", "6",
+        "--iterations", "8", "--trace-iterations", "8",
     )  # fmt: skip
     marks = "\n".join(marks_of(build, tmp_path / "moe-rampup", 0)).split("Iteration Index")[1:]
     micro_batches = [iteration.count(" : F ") for iteration in marks]
-    assert len(micro_batches) == 6
+    assert len(micro_batches) == 8
     assert micro_batches[0] < micro_batches[-1], "the batch grows"
     assert (tmp_path / "traces" / "moe-rampup" / "trace" / "rank00000.trace").is_file()
