@@ -65,6 +65,7 @@ class DynamicSpace {
   }
   // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
   [[nodiscard]] bool IsSmall(std::uint32_t granules) const noexcept { return granules < least_; }
+  [[nodiscard]] std::uint32_t least() const noexcept { return least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
 
   // What the request may cost, from good to bad.
