@@ -36,9 +36,12 @@ std::uint32_t DynamicSpace::FindIn(IdleGaps::Window window, const Request& reque
   if (request.from > 0) return FindAmongBlocks(window, request, cost);
   const Gap tightest = TightestRoom(window, request.granules);
   if (tightest.hi == 0) return kNone;
-  occupancy_.Prefetch(tightest.lo);
-  const Gap start{tightest.lo, tightest.lo + request.granules};
-  return LastObstacle(start, request, cost).hi == 0 ? start.lo : FindAmongBlocks(window, request, cost);
+  const Gap bottom{tightest.lo, tightest.lo + request.granules};
+  const Gap top{tightest.hi - request.granules, tightest.hi};
+  const bool grows_downwards = extents_.TouchOnlyAbove(tightest.lo, tightest.hi);  // Note [The side that stays]
+  occupancy_.Prefetch(grows_downwards ? top.lo : bottom.lo);
+  if (grows_downwards && LastObstacle(top, request, cost).hi == 0) return top.lo;
+  return LastObstacle(bottom, request, cost).hi == 0 ? bottom.lo : FindAmongBlocks(window, request, cost);
 }
 
 // What a request without a slot mostly costs. Which gap is large enough is as good as random, so that nothing branches

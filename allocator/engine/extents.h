@@ -61,6 +61,13 @@ class Extents {
     }
   }
 
+  // One begins at hi, and none ends at lo. REQUIRES: [lo, hi) is not occupied.
+  [[nodiscard]] bool TouchOnlyAbove(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    const Extent* const next =
+        std::partition_point(Begin(), End(), [lo](const Extent& extent) { return extent.hi < lo; });
+    return next != End() && next->hi != lo && next->lo == hi;
+  }
+
   // Walks over ascending ranges. Valid until the next change.
   class Walk {
    public:

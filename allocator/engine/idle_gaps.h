@@ -85,11 +85,12 @@ class IdleGaps {
     return longest == kNone ? Room{} : RoomOf(longest);
   }
 
-  // Requests from an entry to its block's free; the greatest number if it stays for good.
+  static constexpr std::uint64_t kForever = ~std::uint64_t{0};
+  // Requests from an entry to its block's free; kForever if it stays for good.
   [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
     return spans_[script_begins_[script] + static_cast<std::size_t>(entry)].life();
   }
-  // From `entry` to the free of OfSize's; the greatest number if there is none.
+  // From `entry` to the free of OfSize's; kForever if there is none.
   [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry,
                                          std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
@@ -150,8 +151,6 @@ class IdleGaps {
     std::uint64_t end = 0;
     [[nodiscard]] std::uint64_t life() const noexcept { return end == kForever ? kForever : end - begin; }
   };
-  static constexpr std::uint64_t kForever = ~std::uint64_t{0};
-
   [[nodiscard]] std::uint64_t Remaining(std::size_t other, std::uint32_t script, std::int32_t entry) const noexcept {
     const std::uint64_t now = spans_[AtOrLast(script, entry)].begin;
     const std::uint64_t end = spans_[other].end;

@@ -41,6 +41,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       freed(occupancy, clocks, MaxBlocks(plan)),
       last_frees(arena_granules),
       dynamic(plan, options, occupancy, freed, withdrawn),
+      passed(plan, dynamic.least()),
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
       kept(plan, FlagsOfSlots(plan)),
@@ -87,6 +88,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
+  if (!passed.empty() && match.outcome == Matcher::Outcome::kMatched) PreferPassed(match.entry, granules, place);
   if (matcher.in_sync()) stamp = observations.StampOf(match.entry);
   if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations.watched();
   // No place, or of a varying entry a larger size. 0: larger than any place.
@@ -109,7 +111,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
 
   const bool at_home = binding.settled() && binding.home() == stream;
   freed.Take(place.granule, end, stream);
-  constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched;
+  constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched | LiveRecord::kPassable;
   Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & kAnywhere, stamp);
   ++stats.planned_hits;
   if (needs.empty()) return MissReason::kNone;
@@ -194,6 +196,7 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
   record.stream = static_cast<std::uint8_t>(stream);
   record.stamp = stamp;
   occupancy.Insert(record);
+  if (record.Is(LiveRecord::kPassable) && !passed.empty()) passed.Take(granule);
   ++stats.live_blocks;
   stats.live_bytes += record.bytes();
   stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
@@ -204,8 +207,10 @@ void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
   stats.live_bytes -= block.bytes();
   --stats.live_blocks;
   if (block.Is(LiveRecord::kBeside)) dynamic.GiveBack(block.granule, block.granules);
+  if (block.Is(LiveRecord::kPassable) && !passed.empty()) passed.GiveBack(block.granule);
   // Flags of live blocks alone: what they leave behind is decided by the others.
-  block.flags &= static_cast<std::uint16_t>(~(LiveRecord::kBeside | LiveRecord::kWatched));
+  constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched | LiveRecord::kPassable;
+  block.flags &= static_cast<std::uint16_t>(~kOfLive);
 }
 
 Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
@@ -236,6 +241,7 @@ void PlanEngine::Impl::Follow() noexcept {
   const LoadedScript* script = cursor.script();
   matcher.Follow(script != nullptr ? &script->index() : nullptr, cursor.entry());
   observations.Follow(cursor.script_number(), cursor.iterations());
+  passed.Follow(cursor.script_number(), cursor.iterations());
 }
 
 // The class -----------------------------------------------------------------------------------------------------------

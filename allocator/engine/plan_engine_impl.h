@@ -22,6 +22,7 @@
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/observations.h"
 #include "allocator/engine/occupancy.h"
+#include "allocator/engine/passed_places.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/engine/script_cursor.h"
 #include "allocator/engine/stream_binding.h"
@@ -63,6 +64,10 @@ struct PlanEngine::Impl {
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool IsDisplaced(MissReason reason) const noexcept;
+  void PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept;
+  [[nodiscard]] Place FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
+                                 StreamHandle stream) const noexcept;
+  [[nodiscard]] bool IsFree(const Place& place, Granules granules) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream,
                                    MissReason reason) const noexcept;
   [[nodiscard]] bool IsIdleBetween(const Place& place, std::int32_t first, std::int32_t last) const noexcept;
@@ -100,6 +105,7 @@ struct PlanEngine::Impl {
   WithdrawnRanges withdrawn;
   LastFrees last_frees;
   DynamicSpace dynamic;
+  PassedPlaces passed;
   std::uint32_t next_open = 0;          // where the search in open gaps goes on; granule
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal

@@ -1,4 +1,4 @@
-// Requests that have no slot, or cannot have theirs: from the room that the plan leaves idle.
+// Requests that have no slot, or cannot have theirs: from the room that the plan, or the run, leaves idle.
 #include "allocator/engine/plan_engine_impl.h"
 
 namespace stalloc {
@@ -112,7 +112,43 @@ PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granu
     best = place;
     best_life = left;
   });
-  return best;
+  if (best.granules > 0 || passed.empty()) return best;
+  const bool known = entry >= 0 || life != IdleGaps::kForever;
+  return FindPassed(at, granules, known ? least : 0, stream);
+}
+
+// See Note [Passed places]. `granules`: the entry's.
+void PlanEngine::Impl::PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept {
+  const LoadedScript& script = *cursor.script();
+  const bool has_slot = place.granules > 0;
+  const std::int32_t other = passed.Find(entry, [&](std::int32_t candidate) {
+    const Place& idle = script.PlaceOf(candidate);
+    return (!has_slot || idle.stream == place.stream) && IsFree(idle, granules);
+  });
+  if (other != PassedPlaces::kNone) {
+    place = script.PlaceOf(other);
+    if (!has_slot) place.flags |= observations.watched();
+  }
+  if (passed.Counts(other != PassedPlaces::kNone ? other : entry)) place.flags |= LiveRecord::kPassable;
+}
+
+// For a request at an entry of the present script, or one past the last, that lives for so many requests.
+PlanEngine::Impl::Place PlanEngine::Impl::FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
+                                                     StreamHandle stream) const noexcept {
+  const std::int32_t entry = passed.FindOfSize(at, granules, life, [&](std::int32_t candidate) {
+    const Place& idle = cursor.script()->PlaceOf(candidate);
+    return bindings[idle.stream].handle() == stream && IsFree(idle, granules);
+  });
+  if (entry == PassedPlaces::kNone) return {};
+  Place place = cursor.script()->PlaceOf(entry);
+  place.flags |= LiveRecord::kPassable;
+  return place;
+}
+
+// No block lives there, and it is mapped.
+bool PlanEngine::Impl::IsFree(const Place& place, Granules granules) const noexcept {
+  const std::uint32_t end = place.granule + granules;
+  return freed.OnlyFreedIn(place.granule, end) && (withdrawn.empty() || !withdrawn.Touches(place.granule, end));
 }
 
 // No entry of [first, last) has a slot there.

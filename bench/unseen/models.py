@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Union
 
 import torch
 from routing import Router
@@ -37,8 +38,12 @@ class RmsNorm(nn.Module):
         return functional.rms_norm(x, (x.shape[-1],), self.weight, 1e-5)
 
 
+# Of packed documents: their lengths, for attention one by one, or a mask.
+Documents = Union[Sequence[int], Tensor, None]
+
+
 class Attention(nn.Module):
-    """Self-attention; of packed documents, document by document."""
+    """Self-attention; of packed documents, document by document or under a mask."""
 
     def __init__(self, sizes: Sizes, causal: bool) -> None:
         super().__init__()
@@ -47,16 +52,20 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(sizes.hidden, 3 * sizes.hidden, bias=False)
         self.out = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
 
-    def _attend(self, qkv: Tensor) -> Tensor:
+    def heads_of(self, qkv: Tensor) -> Tensor:
+        """Queries, keys and values, head by head."""
+        return qkv.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def _attend(self, qkv: Tensor, mask: Tensor | None = None) -> Tensor:
         batch, length, width = qkv.shape
-        q, k, v = qkv.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        q, k, v = self.heads_of(qkv)
+        y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal and mask is None)
         return y.transpose(1, 2).reshape(batch, length, width // 3)
 
-    def forward(self, x: Tensor, documents: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, documents: Documents = None) -> Tensor:
         qkv = self.qkv(x)
-        if documents is None:
-            return self.out(self._attend(qkv))
+        if documents is None or isinstance(documents, Tensor):
+            return self.out(self._attend(qkv, documents))
         return self.out(torch.cat([self._attend(part) for part in qkv.split(list(documents), dim=1)], dim=1))
 
 
@@ -152,7 +161,7 @@ class Block(nn.Module):
         self.cross = CrossAttention(sizes) if cross else None
         self.norm3 = RmsNorm(sizes.hidden) if cross else None
 
-    def forward(self, x: Tensor, memory: Tensor | None = None, documents: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor | None = None, documents: Documents = None) -> Tensor:
         x = x + self.attention(self.norm1(x), documents)
         if self.cross is not None and self.norm3 is not None:
             x = x + self.cross(self.norm3(x), memory)
@@ -182,7 +191,7 @@ class Trunk(nn.Module):
         chosen = self.recompute == "full" or (self.recompute == "half" and layer % 2 == 0)
         return chosen and torch.is_grad_enabled()
 
-    def forward(self, x: Tensor, memory: Tensor | None = None, documents: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor | None = None, documents: Documents = None) -> Tensor:
         for layer, block in enumerate(self.blocks):
             if self._recomputed(layer):
                 x = checkpoint(block, x, memory, documents, use_reentrant=False)
@@ -206,10 +215,10 @@ class Gpt(nn.Module):
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.trunk = trunk
 
-    def hidden(self, ids: Tensor, memory: Tensor | None = None, documents: Sequence[int] | None = None) -> Tensor:
+    def hidden(self, ids: Tensor, memory: Tensor | None = None, documents: Documents = None) -> Tensor:
         return self.trunk(self.embedding(ids), memory, documents)
 
-    def forward(self, ids: Tensor, memory: Tensor | None = None, documents: Sequence[int] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, memory: Tensor | None = None, documents: Documents = None) -> Tensor:
         """The logits."""
         return functional.linear(self.hidden(ids, memory, documents), self.embedding.weight)
 

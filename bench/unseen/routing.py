@@ -29,6 +29,7 @@ class Experts:
     empty: float = 0.0  # the chance of an expert to get nothing
     capacity: float = 0.0  # tokens beyond so many times the even share are dropped; 0: none are
     share_spread: float = 0.0  # of this rank's share of the tokens of a group of ranks; 0: as many as it has itself
+    choose: bool = False  # experts choose tokens, each the even share
 
 
 class Router:
@@ -64,6 +65,8 @@ class Router:
         return self.experts.drift * self._iteration * self._directions[layer][expert]
 
     def _weights(self, layer: int) -> list[float]:
+        if self.experts.choose:
+            return [1.0] * self.experts.count
         weights = []
         for expert in range(self.experts.count):
             load = self._loads[layer][expert] + self._drift(layer, expert) + self._numbers.gauss(0, self.NOISE)
@@ -100,6 +103,7 @@ class Sequences:
     length: int
     documents: Optional[list[int]] = None  # lengths of those packed into the one sequence
     second_length: int = 0  # of a second model's sequences, where there is one
+    shares: tuple[float, ...] = ()  # of the tokens, by layer: so many does it see; 0: none, it is left out
 
     @property
     def tokens(self) -> int:
@@ -228,6 +232,37 @@ def multiscale(draw: Draw, iteration: int, number: int) -> Shape:
     if iteration % 3 == 0 and number == 0:
         draw.kept = 16 * draw.between(3, 8)
     return Images(8, draw.kept, draw.kept)
+
+
+LAYERS = 8  # of those that draw layer by layer
+
+
+def half_of_layers_see_few(draw: Draw, iteration: int, number: int) -> Shape:
+    """Every second layer sees some of the tokens."""
+    few = [draw.numbers.uniform(0.05, 0.5) for _ in range(LAYERS // 2)]
+    return Sequences(4, draw.tokens // 4, shares=tuple(share for one in few for share in (1.0, one)))
+
+
+def layers_dropped(draw: Draw, iteration: int, number: int) -> Shape:
+    """The deeper a layer the likelier it is left out: the last one every second time."""
+    shares = [float(draw.numbers.random() >= 0.5 * (layer + 1) / LAYERS) for layer in range(LAYERS)]
+    return Sequences(4, draw.tokens // 4, shares=tuple(shares))
+
+
+def early_exit(draw: Draw, iteration: int, number: int) -> Shape:
+    """As many of the first layers as are drawn."""
+    depth = draw.between(2, LAYERS)
+    return Sequences(4, draw.tokens // 4, shares=(1.0,) * depth + (0.0,) * (LAYERS - depth))
+
+
+def text_or_images(draw: Draw, iteration: int, number: int) -> Shape:
+    """One of two tasks; texts have any length."""
+    return padded(draw, iteration, number) if draw.numbers.random() < 0.5 else Images(4, 128, 128)
+
+
+def prompts_and_answers(draw: Draw, iteration: int, number: int) -> Shape:
+    """A few prompts, and as many tokens as are generated for them."""
+    return Sequences(draw.between(2, 8), draw.between(16, 96), second_length=draw.between(4, 48))
 
 
 # Each draws how many micro-batches an iteration has.

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Optional, Union
 
+import further
 import programs
 import routing
 from programs import Plan
@@ -164,4 +165,40 @@ OTHERS = {
     ),
 }
 
-WORKLOADS: dict[str, Workload] = {**EXPERTS, **LENGTHS, **EXPERTS_AND_LENGTHS, **OTHERS}
+# Where which parts of a model train varies, or what they do.
+PARTS = {
+    "moe16-choose": Told("lengths; experts choose tokens", layers=6, experts=Experts(16, 2, choose=True)),
+    "moe16-mostly-empty": Workload(
+        "most experts get nothing, none above the even share; one shared",
+        layers=6,
+        experts=Experts(16, 2, shared=True, capacity=1.0, empty=0.6),
+    ),
+    "moe16-curriculum": Told(
+        "longer every iteration, loads drift",
+        layers=6,
+        micro_batches=2,
+        shape=routing.curriculum,
+        experts=Experts(16, 2, drift=0.03),
+    ),
+    "mixture-of-depths": Workload(
+        "every second layer sees some of the tokens", further.PartialDepth, shape=routing.half_of_layers_see_few
+    ),
+    "layer-drop": Workload("which layers there are", further.PartialDepth, shape=routing.layers_dropped),
+    "layer-drop-acc1": Workload(
+        "the same without accumulation", further.PartialDepth, micro_batches=1, shape=routing.layers_dropped
+    ),
+    "early-exit": Workload("how many layers there are", further.PartialDepth, shape=routing.early_exit),
+    "var-masked": Told(
+        "packed documents, none is cut, under a mask",
+        further.Masked,
+        layers=6,
+        micro_batches=2,
+        shape=routing.packed_loosely,
+    ),
+    "two-tasks": Workload("texts of any length or images", further.TwoTasks, shape=routing.text_or_images),
+    "rollouts": Workload(
+        "number and length of prompts and of answers", further.Rollouts, layers=6, shape=routing.prompts_and_answers
+    ),
+}
+
+WORKLOADS: dict[str, Workload] = {**EXPERTS, **LENGTHS, **EXPERTS_AND_LENGTHS, **OTHERS, **PARTS}

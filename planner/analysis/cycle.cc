@@ -22,6 +22,10 @@ constexpr double kLikenessSlack = 0.002;
 constexpr double kLikenessShare = 0.25;  // of what those do not have in common
 // A longer period must explain half of what a period of one leaves unlike, and at least so much.
 constexpr double kPeriodGain = 0.02;
+// Where one pair of iterations is all that tells of a longer period, so large a part may be left unlike: of three
+// iterations two are always most alike.
+constexpr double kLeftByOnePair = 0.125;
+constexpr double kLeft = 0.5;
 // Iterations that are compared each with each.
 constexpr std::size_t kMostCompared = 9;
 // An iteration that is so much longer may have a tail of something else.
@@ -98,14 +102,15 @@ class CycleFinder {
     return lacks_end || cut || static_cast<double>(Requests(last)) < share * static_cast<double>(least);
   }
 
-  // The first iteration takes part only if there are no others.
+  // Of iterations a period apart. The first iteration takes part only if there are no others.
+  std::uint32_t FirstOfPairs(std::uint32_t period) const { return cycle_.complete > period + 1 ? 1 : 0; }
+  std::uint32_t Pairs(std::uint32_t period) const { return cycle_.complete - period - FirstOfPairs(period); }
   double MeanLikeness(std::uint32_t period) const {
-    const std::uint32_t first = cycle_.complete > period + 1 ? 1 : 0;
     double sum = 0;
-    for (std::uint32_t i = first; i + period < cycle_.complete; ++i) {
+    for (std::uint32_t i = FirstOfPairs(period); i + period < cycle_.complete; ++i) {
       sum += Like(i, i + period);
     }
-    return sum / (cycle_.complete - period - first);
+    return sum / Pairs(period);
   }
 
   std::uint32_t FindPeriod() const {
@@ -117,7 +122,8 @@ class CycleFinder {
     std::uint32_t best_period = 1;
     for (std::uint32_t period = 2; period <= kMaxPeriod && period + 1 < cycle_.complete; ++period) {
       const double likeness = MeanLikeness(period);
-      const bool explains = 1 - likeness <= (1 - base) / 2 && likeness - base >= kPeriodGain;
+      const double left = Pairs(period) == 1 ? kLeftByOnePair : kLeft;
+      const bool explains = 1 - likeness <= left * (1 - base) && likeness - base >= kPeriodGain;
       if (explains && likeness > best + kPeriodGain) {  // the smallest of those that are as good
         best = likeness;
         best_period = period;

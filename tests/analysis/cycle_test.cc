@@ -85,6 +85,22 @@ TEST(CycleTest, SizesThatVaryByChanceHaveAPeriodOfOne) {
   EXPECT_EQ(Find(script)->period, 1u);
 }
 
+TEST(CycleTest, OnePairOfIterationsThatAreMoreAlikeByChanceIsNoPeriod) {
+  // Of 1, 2 and 3 the outer two are most alike, but not the same.
+  const auto iteration = [](const std::string& varying) {
+    std::string script = "I ";
+    for (int i = 0; i < 5; ++i) script += "+a=1024 +b=2048 -a -b ";
+    for (const char size : varying) script += std::string("+v=") + size + "000 -v ";
+    return script;
+  };
+  EXPECT_EQ(Find("+w=512 " + iteration("1234567") + iteration("3333333") + iteration("5555555") + iteration("3333355"))
+                ->period,
+            1u);
+  EXPECT_EQ(Find("+w=512 " + iteration("1234567") + iteration("3333333") + iteration("5555555") + iteration("3333333"))
+                ->period,
+            2u);
+}
+
 TEST(CycleTest, AnEvaluationWithoutAFenceIsNoWarmUp) {
   // Marks come from optimizer steps, so the evaluation of an epoch's end is at the beginning of the next iteration.
   const std::string body = std::string("I? ") + kBody + " ";
