@@ -13,7 +13,9 @@ namespace stalloc {
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
   if (reason == MissReason::kFenced) {
     const Place place = FindKeptPlace(granules, stream);
-    if (place.granules > 0 && TakeLentSlot(place, requested, stream, lock)) {
+    const bool mapped = place.granules > 0 &&
+                        (withdrawn.empty() || BackUp(place, place.granules, -1, stream, lock) == MissReason::kNone);
+    if (mapped && TakeLentSlot(place, requested, stream, lock)) {
       return {base + Offset{place.granule} * kBlockAlignment, reason};
     }
   }
