@@ -74,6 +74,7 @@ class Suite:
     def _add_parts(self) -> None:
         """In the order of gpu_schedule: what needs a device alone first, what needs all of them last."""
         neither = "not two_gpus and not whole_gpu"
+        self._add_gtest("cuda_driver_test", devices=2, alone=True)  # of seconds; it looks at what is free on the device
         self._add_pytest("whole-gpu", ["-m", "whole_gpu"], 200, workers=0, alone=True)
         self._add_gtest("cuda_stream_reuse_test", alone=True)
         self._add_pytest("two-gpus", ["-m", "two_gpus"], 300, devices=2, least=2)
@@ -81,9 +82,9 @@ class Suite:
         for tool in ("racecheck", "memcheck"):
             self._add_pytest(tool, ["-k", tool], 300, file=CHECKERS)
         self._add_pytest("torch-sanitizer", ["-k", "torchs_sanitizer"], 300, file=CHECKERS)
-        self._add_gtest("cuda_arena_test", alone=True)  # it looks at what is free on the device
-        for test in ("cuda_driver_test", "cuda_events_test", "cuda_memory_gpu_test"):
-            self._add_gtest(test, devices=2 if test == "cuda_driver_test" else 1)
+        self._add_gtest("cuda_arena_test", alone=True)  # it looks, too
+        for test in ("cuda_events_test", "cuda_memory_gpu_test"):
+            self._add_gtest(test)
         if self.arguments.pytorch_tests is not None:
             self._add_pytorch(self.arguments.pytorch_tests)
 
