@@ -27,6 +27,10 @@ constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
 // Of the cycle's length: who needs a chunk within it needs it soon.
 constexpr std::uint64_t kSoon = 8;
 
+std::uint64_t RequestsAnIteration(const SlotUses& uses, const DevicePlan& plan) {
+  return plan.cycle.empty() ? 0 : uses.cycle_length() / plan.cycle.size();
+}
+
 }  // namespace
 
 IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, const DevicePlan& plan)
@@ -36,9 +40,20 @@ IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, cons
       step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
       plan_end_(arena.mapped_end()),
       uses_(plan, arena.chunk_bytes()),
+      requests_a_move_(std::max<std::uint64_t>(1, RequestsAnIteration(uses_, plan) / kMovesAnIteration)),
       end_(arena.mapped_end()),
       most_(arena.mapped_bytes()) {
   engine_.SetBacking(this);
+}
+
+void IdleChunks::TryAgain() noexcept {
+  too_much_.store(kNothingFailed, std::memory_order_relaxed);
+  std::uint64_t paid = requests_paid_.load(std::memory_order_relaxed);
+  const std::uint64_t moves = (std::max(engine_.Stats().requests, paid) - paid) / requests_a_move_;
+  if (!requests_paid_.compare_exchange_strong(paid, paid + moves * requests_a_move_)) return;  // another thread pays
+  const auto more = static_cast<int>(std::min<std::uint64_t>(moves, kMostSaved));
+  const int left = std::max(moves_left_.load(std::memory_order_relaxed), 0);
+  moves_left_.store(std::min(left + more, kMostSaved), std::memory_order_relaxed);
 }
 
 Bytes IdleChunks::GiveBack() noexcept {

@@ -23,13 +23,15 @@
 // synchronisation and, on an H200, some 75 us for each chunk of 64 MiB where several go to places that touch (one call
 // makes them usable; 145 us for one alone). So moves are made in the order of the places they go to: in the order in
 // which chunks were lent, runs with experts took 300 to 360 such calls an iteration for 420 to 450 chunks, and take 31
-// to 46 since. A move must be worth kLeastWorth of the arena, and iterations make no more than kMovesAnIteration on
-// average; where the device is full it is worth anything. What iterations leave of these others may use, up to
-// kMostSaved, and a run begins with so many: it is in its first iterations that blocks which the plan does not know
-// find their places, and what the arena grows by then it keeps. megatron_moe_ep2_rank0 with 1 % of its requests
-// inserted and dropped held 1.7 % more than was live when no iteration might make more than 24, and 0.3 % since. Frees
-// that come late take up to 120 moves in the first iteration: where 96 had to do, megatron_vpp_rank0 with one in a
-// hundred up to 512 requests late held 6.9 % more than was live at worst, and 2.2 % since.
+// to 46 since. A move must be worth kLeastWorth of the arena, and in as many requests as a planned iteration has a run
+// makes no more than kMovesAnIteration on average: iterations that are longer take longer, and may make more (a batch
+// that grew from four micro-batches to twelve needs some 60); where the device is full it is worth anything. What
+// iterations leave of these others may use, up to kMostSaved, and a run begins with so many: it is in its first
+// iterations that blocks which the plan does not know find their places, and what the arena grows by then it keeps.
+// megatron_moe_ep2_rank0 with 1 % of its requests inserted and dropped held 1.7 % more than was live when no iteration
+// might make more than 24, and 0.3 % since. Frees that come late take up to 120 moves in the first iteration: where 96
+// had to do, megatron_vpp_rank0 with one in a hundred up to 512 requests late held 6.9 % more than was live at worst,
+// and 2.2 % since.
 //
 // In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most: 19 ms a
 // wait in a run with experts on an H200, against 2.8 ms a move. Most idle chunks have long been idle, and events of
@@ -111,12 +113,9 @@ class IdleChunks final : public ArenaBacking {
     const Bytes most = most_.load(std::memory_order_relaxed);
     return most - std::min(most, arena_.mapped_bytes());
   }
-  // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
-  void TryAgain() noexcept {
-    too_much_.store(kNothingFailed, std::memory_order_relaxed);
-    const int left = moves_left_.load(std::memory_order_relaxed);
-    moves_left_.store(std::min(left + kMovesAnIteration, kMostSaved), std::memory_order_relaxed);
-  }
+  // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another. The
+  // requests since the last call earn moves.
+  void TryAgain() noexcept;
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
@@ -161,6 +160,8 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<int> moves_left_{kMostSaved};
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks
+  const std::uint64_t requests_a_move_;          // so many requests of the run earn one
+  std::atomic<std::uint64_t> requests_paid_{0};  // for which moves have been added
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
   Offset end_;               // of what was mapped at any time; guarded by mutex_, as is what follows

@@ -1,9 +1,13 @@
 #include "allocator/engine/loaded_script.h"
 
+#include <algorithm>
+
 #include "allocator/engine/stream_clocks.h"
 
 namespace stalloc {
 namespace {
+
+constexpr std::int32_t kOfAll = -1;  // the index of a family
 
 // FNV-1a.
 class Hash {
@@ -20,7 +24,9 @@ class Hash {
 
 }  // namespace
 
-std::uint64_t MarkKey(const Mark& mark) noexcept {
+std::uint64_t MarkKey(const Mark& mark) noexcept { return MarkKey(mark, mark.index); }
+
+std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept {
   Hash hash;
   hash.AddByte(static_cast<unsigned char>(mark.kind));
   hash.AddByte(static_cast<unsigned char>(mark.edge));
@@ -28,7 +34,7 @@ std::uint64_t MarkKey(const Mark& mark) noexcept {
   hash.AddByte(mark.automatic ? 1 : 0);
   hash.AddByte(static_cast<unsigned char>(mark.pass));
   hash.Add(static_cast<std::uint32_t>(mark.chunk));
-  hash.Add(static_cast<std::uint32_t>(mark.index));
+  hash.Add(static_cast<std::uint32_t>(index));
   if (mark.kind == MarkKind::kLayer || mark.kind == MarkKind::kFence) {
     for (const char letter : mark.name) hash.AddByte(static_cast<unsigned char>(letter));
   }
@@ -52,7 +58,23 @@ LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {
     phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});
+    if (phase.mark.kind != MarkKind::kMicrobatch) continue;
+    const std::uint64_t key = MarkKey(phase.mark, kOfAll);
+    const auto family = std::ranges::find(families_, key, &Family::key);
+    if (family == families_.end()) {
+      families_.push_back({key, phase.mark.index});
+    } else {
+      family->last = std::max(family->last, phase.mark.index);
+    }
   }
+}
+
+std::int32_t LoadedScript::FindAlike(const Mark& mark, std::int32_t after) const noexcept {
+  if (mark.kind != MarkKind::kMicrobatch) return kNoPhase;
+  const auto family = std::ranges::find(families_, MarkKey(mark, kOfAll), &Family::key);
+  if (family == families_.end() || mark.index <= family->last) return kNoPhase;
+  const std::int32_t in_turn = family->last > 0 ? 1 + (mark.index - 1) % family->last : 0;
+  return FindPhase(MarkKey(mark, in_turn), after);
 }
 
 std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) const noexcept {

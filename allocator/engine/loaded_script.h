@@ -18,6 +18,8 @@ namespace stalloc {
 // index and who placed it (a hook's optimizer mark comes at another point than the script's own); for layers and fences
 // also the name.
 [[nodiscard]] std::uint64_t MarkKey(const Mark& mark) noexcept;
+// As if its index were this one.
+[[nodiscard]] std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept;
 
 class LoadedScript {
  public:
@@ -41,6 +43,9 @@ class LoadedScript {
   [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()); }
   // First phase with this key after `after`, else the first before it; kNoPhase if there is neither.
   [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
+  // The phase of a micro-batch that the script does not have, since it has fewer: that of an earlier one in its turn, but
+  // not of the first, which leaves behind what the others only add to.
+  [[nodiscard]] std::int32_t FindAlike(const Mark& mark, std::int32_t after) const noexcept;
   [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
   // One past its last entry.
   [[nodiscard]] std::int32_t EndOf(std::int32_t phase) const noexcept {
@@ -59,6 +64,11 @@ class LoadedScript {
   ScriptIndex index_;
   std::vector<Place> places_;
   std::vector<PhaseStart> phases_;
+  struct Family {  // of micro-batches whose marks differ in their index only
+    std::uint64_t key;
+    std::int32_t last;  // index
+  };
+  std::vector<Family> families_;
 };
 
 }  // namespace stalloc

@@ -33,6 +33,7 @@ bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
     return true;
   }
   if (script_ != nullptr && GoTo(script_->FindPhase(key, phase_))) return true;
+  if (script_ != nullptr && GoTo(script_->FindAlike(mark, phase_))) return true;
   return came_back || (of_no_pass && iterations_ == 0 && GoAhead(key));
 }
 

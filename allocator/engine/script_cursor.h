@@ -6,7 +6,8 @@
 // Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed.
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
-// start; a mark that the script does not have, or that it is at already, moves nothing. But before the loop, layer
+// start; a mark that the script does not have, or that it is at already, moves nothing. Micro-batches beyond the plan's
+// last one are followed as its earlier ones, in turn: a batch that grew. But before the loop, layer
 // marks of no pass are looked for in the first iteration's script, too: a resumed run loads there (the optimizer's
 // state) what a run from scratch makes in its first iteration, and gets the places planned for it. Inside a fence
 // (evaluation, checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook

@@ -112,7 +112,26 @@ TEST(ScriptCursorTest, MicrobatchesAreToldApartByPassChunkAndIndex) {
   EXPECT_EQ(cursor.entry(), 40);
   EXPECT_TRUE(cursor.OnMark(Microbatch(1, Pass::kBackward)));
   EXPECT_EQ(cursor.entry(), 30);
-  EXPECT_FALSE(cursor.OnMark(Microbatch(2)));
+  EXPECT_FALSE(cursor.OnMark(Microbatch(1, Pass::kBackward, 2)));
+}
+
+TEST(ScriptCursorTest, MicrobatchesThatThePlanLacksAreFollowedAsEarlierOnesInTurn) {
+  DevicePlan plan;
+  plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 10},
+                                   {Microbatch(1), 20},
+                                   {Microbatch(2), 30},
+                                   {Microbatch(2, Pass::kBackward), 40},
+                                   {Microbatch(0, Pass::kForward, 1), 50}})};
+  ScriptCursor cursor(plan);
+  cursor.OnMark(Iteration(0));
+  const auto entry_at = [&](const Mark& mark) { return cursor.OnMark(mark) ? cursor.entry() : -1; };
+  std::vector<std::int32_t> entries;
+  for (int index = 1; index < 7; ++index) entries.push_back(entry_at(Microbatch(index)));
+  EXPECT_EQ(entries, (std::vector<std::int32_t>{20, 30, 20, 30, 20, 30}));
+  EXPECT_EQ(entry_at(Microbatch(3, Pass::kForward, 1)), 50) << "of one micro-batch";
+  EXPECT_EQ(cursor.Expected(), (std::pair<std::int32_t, std::int32_t>(50, 100)));
+  EXPECT_EQ(entry_at(Microbatch(1, Pass::kBackward)), -1) << "the plan has later ones";
+  EXPECT_EQ(entry_at(Microbatch(5, Pass::kWeight)), -1);
 }
 
 // A hook marks the optimizer's step after the script has marked it and has already made requests: on a GPU this once

@@ -301,14 +301,15 @@ TEST_F(MovedChunksTest, WhereMuchLiesIdleInPiecesTheseMoveToASmallBlockThatFinds
 // Iterations in which a large block comes some times: two moves each, as long as any may be made.
 class BusyIterationsTest : public MovedChunksTest {
  protected:
-  static constexpr int kMost = 120;  // times
+  static constexpr int kMost = 120;           // times
+  static constexpr int kPlanned = 2 * kMost;  // requests of an iteration, but for the first four
 
   void SetUp() override {
     DevicePlan plan = FourSlots();
-    for (int i = 0; i < 2 * kMost; ++i) plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());
+    for (int i = 0; i < kPlanned; ++i) plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());
     StartWith(kGiB, plan);
   }
-  void Busy(int times) {
+  void Busy(int times, int requests = kPlanned) {
     Hole();
     for (int i = 0; i < times; ++i) {
       runtime_->Free(Large());
@@ -316,6 +317,10 @@ class BusyIterationsTest : public MovedChunksTest {
         Fill(3);
         Drop(3);
       }
+    }
+    for (int i = 3 * times; i < requests; ++i) {
+      Fill(3);
+      Drop(3);
     }
     Drop(0);
     Drop(2);
@@ -335,6 +340,15 @@ TEST_F(BusyIterationsTest, WhatQuietIterationsLeaveABusyOneMayUse) {
   for (const int times : {80, 12, 12, 0, 0, 0, 0, 0, 0, 80}) Busy(times);
   EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
   EXPECT_GE(Counts().times_moved, 360u);
+}
+
+// A batch that grew.
+TEST_F(BusyIterationsTest, IterationsTwiceAsLongAsPlannedMayMoveTwiceAsOften) {
+  for (int i = 0; i < 12; ++i) Busy(24, 2 * kPlanned);
+  EXPECT_GE(Counts().times_moved, 12u * 48);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  for (int i = 0; i < 12; ++i) Busy(24);
+  EXPECT_GT(runtime_->Stats().arena_bytes, kHeight);
 }
 
 TEST_F(MovedChunksTest, AFullDeviceIsNoReasonToMissWhileChunksLieIdle) {
