@@ -23,6 +23,11 @@ std::uint64_t LifeWanted(const Entry& entry) {
   return entry.slot != kNoSlot ? 2 * entry.expected_life : entry.expected_life - entry.expected_life / 8;
 }
 
+std::uint64_t EndOf(const Script& script, std::size_t at) {
+  const std::uint64_t life = script.entries[at].expected_life;
+  return life == 0 ? ~std::uint64_t{0} : at + life;
+}
+
 }  // namespace
 
 PassedPlaces::PassedPlaces(const DevicePlan& plan, std::uint32_t least) {
@@ -39,7 +44,7 @@ PassedPlaces::PassedPlaces(const DevicePlan& plan, std::uint32_t least) {
 PassedPlaces::OfScript PassedPlaces::Of(const Script& script, const std::vector<Slot>& slots, std::uint32_t least) {
   OfScript of{{}, std::vector<Link>(script.entries.size()), {}};
   std::map<std::uint32_t, std::vector<std::size_t>> alike;
-  for (std::size_t at = script.entries.size(); at-- > 0;) {
+  for (std::size_t at = 0; at < script.entries.size(); ++at) {
     const Entry& entry = script.entries[at];
     if (entry.entry_class == EntryClass::kDynamic || ToGranule(entry.bytes) < least) continue;
     alike[ToGranule(entry.bytes)].push_back(at);
@@ -53,23 +58,38 @@ PassedPlaces::OfScript PassedPlaces::Of(const Script& script, const std::vector<
   return of;
 }
 
-void PassedPlaces::Keep(const Script& script, const std::vector<std::size_t>& positions, OfScript& of) {
-  const auto first = static_cast<std::int32_t>(of.kept.size());
-  std::uint64_t soonest = kForever;  // of those that are later
-  for (const std::size_t at : positions) {
+void PassedPlaces::Keep(const Script& script, const std::vector<std::size_t>& alike, OfScript& of) {
+  const auto begin = static_cast<std::ptrdiff_t>(of.kept.size());
+  for (const std::size_t at : alike) {
     const Entry& entry = script.entries[at];
-    Link& link = of.links[at];
-    const std::uint64_t end = entry.expected_life == 0 ? kForever : at + entry.expected_life;
-    link.counts = entry.slot != kNoSlot && soonest != kForever && soonest <= end;
-    if (link.counts) of.kept.push_back({ToGranule(entry.bytes), static_cast<std::int32_t>(at), end});
-    if (entry.expected_life != 0) link.until = at + LifeWanted(entry);
-    soonest = std::min(soonest, link.until);
+    if (entry.expected_life != 0) of.links[at].until = at + LifeWanted(entry);
   }
-  std::reverse(of.kept.begin() + first, of.kept.end());
-  std::int32_t last = first - 1;
-  for (auto at = positions.rbegin(); at != positions.rend(); ++at) {
-    if (last >= first) of.links[*at].before = last;
-    if (of.links[*at].counts) ++last;
+  std::uint64_t soonest = kForever;  // of those that are later
+  for (auto number = alike.rbegin(); number != alike.rend(); ++number) {
+    const std::size_t at = *number;
+    const Entry& entry = script.entries[at];
+    if (entry.slot != kNoSlot) {
+      const std::size_t from = at - std::min<std::size_t>(at, entry.kept_before);
+      const std::uint64_t end = EndOf(script, at);
+      std::uint64_t wanted = soonest;
+      for (auto before = number + 1; before != alike.rend() && *before > from; ++before) {
+        wanted = std::min(wanted, of.links[*before].until);
+      }
+      of.links[at].counts = wanted != kForever && wanted <= end;
+      if (of.links[at].counts) {
+        of.kept.push_back(
+            {ToGranule(entry.bytes), static_cast<std::int32_t>(from), static_cast<std::int32_t>(at), end});
+      }
+    }
+    soonest = std::min(soonest, of.links[at].until);
+  }
+  const auto from = [](const Kept& kept) { return std::pair(kept.from, kept.entry); };
+  std::ranges::sort(of.kept.begin() + begin, of.kept.end(), {}, from);
+  auto next = of.kept.begin() + begin;
+  for (const std::size_t at : alike) {
+    while (next != of.kept.end() && next->from < static_cast<std::int32_t>(at)) ++next;
+    const auto before = static_cast<std::int32_t>(next - of.kept.begin()) - 1;
+    if (before >= begin) of.links[at].before = before;
   }
 }
 
@@ -106,7 +126,7 @@ std::int32_t PassedPlaces::LastIdle(std::int32_t kept) const noexcept {
 std::int32_t PassedPlaces::LastBefore(std::int32_t entry, std::uint32_t granules) const noexcept {
   const auto behind = std::lower_bound(now_->kept.begin(), now_->kept.end(), std::pair(granules, entry),
                                        [](const Kept& kept, const std::pair<std::uint32_t, std::int32_t>& wanted) {
-                                         return std::pair(kept.granules, kept.entry) < wanted;
+                                         return std::pair(kept.granules, kept.from) < wanted;
                                        });
   const bool found = behind != now_->kept.begin() && std::prev(behind)->granules == granules;
   return found ? static_cast<std::int32_t>(behind - now_->kept.begin()) - 1 : kNone;

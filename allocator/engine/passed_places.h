@@ -13,6 +13,9 @@
 // a slot that is kept for a shorter time: what stays has found its place, and what goes leaves it to the next one. So
 // does whoever has no slot, or finds it taken.
 //
+// Where A comes later than micro-batch 0 in the plan, too, its place is kept from the first gradient of its size on
+// (planner/packing/latecomers.h), and counts as passed from there on: in the run another expert is the late one.
+//
 // A place counts if some later entry of its size would leave it twice as long as it needs it. None does where nothing
 // varies. Whether a place is idle is for the caller to see: a bit for each says which are not, so that they need not be
 // asked for.
@@ -51,8 +54,8 @@ class PassedPlaces {
   void Take(std::uint32_t granule) noexcept { Set(granule, true); }
   void GiveBack(std::uint32_t granule) noexcept { Set(granule, false); }
 
-  // Of the places before `entry`, of its size, that are kept twice as long as it lives (as long, if it has no slot),
-  // the nearest that is_idle(its entry) says true of; kNone if there is none.
+  // Of the places that others may have at `entry`, of its size, that are kept twice as long as it lives (as long, if it
+  // has no slot), the last that is_idle(its entry) says true of; kNone if there is none.
   template <typename IsIdle>
   [[nodiscard]] std::int32_t Find(std::int32_t entry, IsIdle&& is_idle) const noexcept {
     const Link& link = now_->links[At(entry)];
@@ -71,11 +74,12 @@ class PassedPlaces {
 
   struct Kept {
     std::uint32_t granules = 0;
+    std::int32_t from = 0;  // position from which on others may have it
     std::int32_t entry = 0;
     std::uint64_t end = 0;  // position
   };
   struct Link {
-    std::int32_t before = kNone;  // the last place of the entry's size before it
+    std::int32_t before = kNone;  // the last place of the entry's size that others may have there
     bool counts = false;
     std::uint64_t until = kForever;  // position to which a place must be kept to be better than the entry's own
   };
@@ -84,14 +88,14 @@ class PassedPlaces {
     std::uint32_t kept = 0;
   };
   struct OfScript {
-    std::vector<Kept> kept;     // by size and position
+    std::vector<Kept> kept;     // by size and `from`
     std::vector<Link> links;    // by entry
     std::vector<Place> places;  // by granule
   };
 
   [[nodiscard]] static OfScript Of(const Script& script, const std::vector<Slot>& slots, std::uint32_t least);
-  // `positions`: of all entries of one size, last one first.
-  static void Keep(const Script& script, const std::vector<std::size_t>& positions, OfScript& of);
+  // `alike`: the positions of all entries of one size, ascending.
+  static void Keep(const Script& script, const std::vector<std::size_t>& alike, OfScript& of);
   [[nodiscard]] static std::size_t At(std::int32_t position) noexcept { return static_cast<std::size_t>(position); }
   // kNone if there is none.
   [[nodiscard]] std::int32_t LastBefore(std::int32_t entry, std::uint32_t granules) const noexcept;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "planner/packing/latecomers.h"
 #include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
@@ -60,7 +61,9 @@ class TimelineBuilder {
     if (HasVarying(model_)) {
       // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
       // lie at the bottom (planner/packing/sink.h).
-      BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);
+      const Bytes bound = LoadBound(timeline_.problem);
+      BeginStateEarly(timeline_.end, bound, &timeline_.problem);
+      BeginLatecomersEarly(timeline_.cycle(), model_.small_bytes, bound, &timeline_.problem);
     }
     return std::move(timeline_);
   }
@@ -87,7 +90,7 @@ class TimelineBuilder {
         for (const CycleEntry& entry : model_.scripts[c]) {
           script.entries.push_back({entry.allocation, kNone, entry.entry_class,
                                     UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_), LifeOf(entry),
-                                    entry.bytes, entry.min_bytes, entry.max_bytes});
+                                    entry.bytes, entry.min_bytes, entry.max_bytes, entry.may_go});
         }
       }
     }
@@ -164,6 +167,7 @@ class TimelineBuilder {
     block.stream = device_.allocations[entry.allocation].stream;
     block.recorded = device_.allocations[entry.allocation].foreign_stream;
     block.persistent = entry.entry_class == EntryClass::kPersistent;
+    block.may_go = entry.may_go;
     timeline_.problem.blocks.push_back(block);
     return static_cast<std::uint32_t>(timeline_.problem.blocks.size() - 1);
   }

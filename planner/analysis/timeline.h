@@ -35,6 +35,7 @@ struct TimelineEntry {
   Bytes bytes = 0;
   Bytes min_bytes = 0;
   Bytes max_bytes = 0;
+  bool may_go = false;  // see CycleEntry
 };
 
 struct TimelineScript {

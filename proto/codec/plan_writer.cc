@@ -1,5 +1,7 @@
 #include "proto/codec/plan_writer.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/codec/frame.h"
 #include "proto/codec/messages.h"
@@ -31,6 +33,8 @@ void ToMessage(const Script& script, proto::Script* message) {
     message->add_min_bytes(entry.min_bytes);
     message->add_expected_life(entry.expected_life);
   }
+  if (std::ranges::all_of(script.entries, [](const Entry& entry) { return entry.kept_before == 0; })) return;
+  for (const Entry& entry : script.entries) message->add_kept_before(entry.kept_before);
 }
 
 void ToMessage(const StreamEdge& edge, proto::StreamEdge* message) {

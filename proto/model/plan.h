@@ -29,6 +29,7 @@ struct Entry {
   std::uint32_t slot = kNoSlot;
   EntryClass entry_class = EntryClass::kStatic;
   std::uint64_t expected_life = 0;  // requests; 0: not known to be freed
+  std::uint64_t kept_before = 0;    // requests before it from which on its slot lies free for it
 };
 
 struct Phase {

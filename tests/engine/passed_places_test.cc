@@ -64,6 +64,29 @@ TEST_F(PassedPlacesTest, WhereAllCameEverybodyHasHisOwnPlace) {
   EXPECT_EQ(engine_->Stats().planned_hits, 5u);
 }
 
+// Micro-batch 0 has one gradient that stays, at [0, 4); in micro-batch 1 one goes at once, at [8, 12), and one stays:
+// its place at [4, 8) is kept for it from the first one on.
+TEST_F(PassedPlacesTest, ALatecomersPlaceServesWhoeverIsTheLateOne) {
+  DevicePlan plan = PlanOf({{4 * kMiB, 0, 20},
+                            {2 * kMiB, 16 * kMiB, 1},
+                            {4 * kMiB, 8 * kMiB, 1},
+                            {3 * kMiB, 12 * kMiB, 1},
+                            {4 * kMiB, 4 * kMiB, 16},
+                            {2 * kMiB, 8 * kMiB, 1}});
+  plan.cycle[0].entries[3].entry_class = EntryClass::kOptional;
+  for (const bool kept : {false, true}) {
+    plan.cycle[0].entries[4].kept_before = kept ? 4 : 0;
+    Start(plan);
+    EXPECT_EQ(Place(4 * kMiB), 0);
+    EXPECT_EQ(Place(2 * kMiB), 16);
+    Free(16);
+    EXPECT_EQ(Place(4 * kMiB), kept ? 4 : 8);  // it stays: in the run this one is late
+  }
+  EXPECT_EQ(Place(3 * kMiB), 12);
+  EXPECT_NE(Place(4 * kMiB), 4);  // whose place it was
+  EXPECT_EQ(Place(2 * kMiB), 8);  // nothing is in the way
+}
+
 // The class alone ----------------------------------------------------------------------------------------------------
 
 constexpr auto kAnybody = [](std::int32_t) { return true; };
@@ -88,6 +111,22 @@ TEST(PassedPlacesClassTest, OfSeveralTheNearestIsFoundThatIsKeptLongEnough) {
   EXPECT_EQ(passed.FindOfSize(3, kGranulesOf4, 20, kAnybody), 0);
   EXPECT_EQ(passed.FindOfSize(3, kGranulesOf4, 40, kAnybody), PassedPlaces::kNone);
   EXPECT_EQ(passed.FindOfSize(3, kGranulesOf4 + 1, 0, kAnybody), PassedPlaces::kNone);
+}
+
+TEST(PassedPlacesClassTest, APlaceThatIsKeptBeforeItsOwnerComesIsFoundFromThereOn) {
+  DevicePlan plan = Varying({{2 * kMiB, 12 * kMiB, 1}, {4 * kMiB, 8 * kMiB, 1}, {4 * kMiB, 4 * kMiB, 30}});
+  plan.cycle[0].entries[2].kept_before = 1;
+  PassedPlaces passed(plan, 1);
+  passed.Follow(0, 1);
+  EXPECT_TRUE(passed.empty()) << "kept from the entry at 1 on, not for it";
+  plan.cycle[0].entries[2].kept_before = 100;  // from the script's beginning on
+  PassedPlaces early(plan, 1);
+  early.Follow(0, 1);
+  ASSERT_FALSE(early.empty());
+  EXPECT_EQ(early.Find(1, kAnybody), 2);
+  EXPECT_EQ(early.Find(2, kAnybody), PassedPlaces::kNone) << "its owner's life is not twice its own";
+  EXPECT_EQ(early.FindOfSize(1, kGranulesOf4, 31, kAnybody), 2);
+  EXPECT_EQ(early.FindOfSize(1, kGranulesOf4, 32, kAnybody), PassedPlaces::kNone);
 }
 
 TEST(PassedPlacesClassTest, WhatIsInUseIsNotAskedFor) {

@@ -17,7 +17,8 @@ inline bool operator==(const Slot& a, const Slot& b) {
 }
 inline bool operator==(const Entry& a, const Entry& b) {
   return a.bytes == b.bytes && a.min_bytes == b.min_bytes && a.max_bytes == b.max_bytes && a.stream == b.stream &&
-         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life;
+         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life &&
+         a.kept_before == b.kept_before;
 }
 inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
 inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
@@ -236,6 +237,7 @@ class RandomFormats {
       entry.stream = static_cast<std::uint32_t>(Below(2));
       entry.entry_class = static_cast<EntryClass>(1 + Below(4));
       entry.expected_life = Number();
+      entry.kept_before = Number();
       script.entries.push_back(entry);
     }
     std::uint32_t first = 0;
