@@ -63,12 +63,26 @@ class TimelineBuilder {
       // lie at the bottom (planner/packing/sink.h).
       const Bytes bound = LoadBound(timeline_.problem);
       BeginStateEarly(timeline_.end, bound, &timeline_.problem);
-      BeginLatecomersEarly(timeline_.cycle(), model_.small_bytes, bound, &timeline_.problem);
+      if (!HasOnePassEach()) {
+        BeginLatecomersEarly(timeline_.cycle(), model_.small_bytes, bound, &timeline_.problem);
+      }
     }
     return std::move(timeline_);
   }
 
  private:
+  // Marks say that the cycle's iterations have a single backward pass: nobody comes late.
+  [[nodiscard]] bool HasOnePassEach() const {
+    const auto is_backward = [](const Phase& phase) {
+      const Mark& mark = phase.mark;
+      return mark.kind == MarkKind::kMicrobatch && mark.edge == MarkEdge::kBegin && mark.pass == Pass::kBackward;
+    };
+    const auto begin = timeline_.scripts.begin() + timeline_.prologue;
+    return std::all_of(begin, timeline_.scripts.end(), [&](const TimelineScript& script) {
+      return std::ranges::count_if(device_.segments[script.segment].phases, is_backward) == 1;
+    });
+  }
+
   [[nodiscard]] Tick axis_length() const { return timeline_.end - timeline_.cycle_begin; }
 
   void OpenScripts() {

@@ -236,28 +236,28 @@ TEST(TimelineTest, WhereSizesVaryStateHasItsPlaceFromTheBeginningIfThatCostsNoth
 
 // Gradients of two experts over two micro-batches; v varies. In the first two iterations the second expert comes in the
 // second micro-batch only, in the others its gradient there is added to the first one's, and goes.
+std::string WithALatecomer(bool late, int varying, const std::string& second_pass) {
+  return "I B0 +p=512 -p +g=8192 +v=" + std::to_string(varying) + " -v +q=512 -q " + second_pass + " +h=8192 -h " +
+         (late ? "+k=8192 " : "+k=8192 -k ") + "+r=512 -r +s=512 -s +t=512 -t +u=512 -u +y=9216 -y -g " +
+         (late ? "-k " : "");
+}
+
 TEST(TimelineTest, WhereAnyMayComeLateALatecomerHasItsPlaceFromTheFirstOfItsKindOn) {
-  const auto iteration = [](bool late, int varying) {
-    return "I +p=512 -p +g=8192 +v=" + std::to_string(varying) + " -v +q=512 -q +h=8192 -h " +
-           (late ? "+k=8192 " : "+k=8192 -k ") + "+r=512 -r +s=512 -s +t=512 -t +u=512 -u +y=9216 -y -g " +
-           (late ? "-k " : "");
-  };
-  const Planned planned =
-      PlanOf(iteration(true, 1024) + iteration(true, 2048) + iteration(false, 3072) + iteration(false, 1024));
-  const Timeline& timeline = planned.timeline;
-  const std::vector<TimelineEntry>& entries = timeline.scripts.back().entries;
-  const auto late = static_cast<std::size_t>(
-      std::find_if(entries.begin(), entries.end(), [](const TimelineEntry& entry) { return entry.may_go; }) -
-      entries.begin());
-  ASSERT_LT(late, entries.size());
-  const auto first = static_cast<std::size_t>(
-      std::find_if(entries.begin(), entries.end(), [](const TimelineEntry& e) { return e.bytes == 8192; }) -
-      entries.begin());
-  const Tick script = timeline.scripts.back().begin;
-  EXPECT_EQ(timeline.problem.blocks[entries[late].block].life.begin, script + static_cast<Tick>(first));
-  const DevicePlan& plan = planned.plan;
-  for (std::size_t e = 0; e < entries.size(); ++e) {
-    EXPECT_EQ(plan.cycle.back().entries[e].kept_before, e == late ? late - first : 0) << e;
+  for (const std::string second_pass : {"B1", ""}) {  // without, nobody is late
+    const Planned planned = PlanOf(WithALatecomer(true, 1024, second_pass) + WithALatecomer(true, 2048, second_pass) +
+                                   WithALatecomer(false, 3072, second_pass) + WithALatecomer(false, 1024, second_pass));
+    const Timeline& timeline = planned.timeline;
+    const std::vector<TimelineEntry>& entries = timeline.scripts.back().entries;
+    const auto late = static_cast<std::size_t>(std::ranges::find_if(entries, &TimelineEntry::may_go) - entries.begin());
+    ASSERT_LT(late, entries.size());
+    const auto first =
+        static_cast<std::size_t>(std::ranges::find(entries, 8192u, &TimelineEntry::bytes) - entries.begin());
+    const std::size_t before = second_pass.empty() ? 0 : late - first;
+    EXPECT_EQ(timeline.problem.blocks[entries[late].block].life.begin,
+              timeline.scripts.back().begin + static_cast<Tick>(late - before));
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      EXPECT_EQ(planned.plan.cycle.back().entries[e].kept_before, e == late ? before : 0) << e;
+    }
   }
 }
 
