@@ -25,7 +25,7 @@
 // which chunks were lent, runs with experts took 300 to 360 such calls an iteration for 420 to 450 chunks, and take 31
 // to 46 since. A move must be worth kLeastWorth of the arena, and in as many requests as a planned iteration has a run
 // makes no more than kMovesAnIteration on average: iterations that are longer take longer, and may make more (a batch
-// that grew from four micro-batches to twelve needs some 60); where the device is full it is worth anything. What
+// that grew from two micro-batches to six needs 30 to 80); where the device is full it is worth anything. What
 // iterations leave of these others may use, up to kMostSaved, and a run begins with so many: it is in its first
 // iterations that blocks which the plan does not know find their places, and what the arena grows by then it keeps.
 // megatron_moe_ep2_rank0 with 1 % of its requests inserted and dropped held 1.7 % more than was live when no iteration
