@@ -13,7 +13,7 @@ namespace stalloc::planner {
 namespace {
 
 constexpr Tick kShort = 4;     // a part of a block's life: one that lives no longer goes at once, beside it
-constexpr Tick kAlike = 8;     // likewise: ends so near to each other are one
+constexpr Tick kAlike = 8;     // of the time between two beginnings: ends so near to each other are one
 constexpr Tick kStaying = 64;  // of the cycle: what lives for less does not stay
 
 bool Stays(const Block& block, const CycleAxis& cycle) {
