@@ -20,8 +20,8 @@ namespace stalloc::planner {
 
 // Latecomers of at least `least` bytes live from the first of their kind on, those that come first before the others,
 // as far as no tick comes to a load above `height`. Only sizes have any of which some block was seen to do both, stay
-// and go (Block::may_go). REQUIRES: the axis is [0, cycle.end). O(n log n), and the axis'
-// length for each latecomer.
+// and go (Block::may_go). REQUIRES: the axis is [0, cycle.end). O(n log n), the blocks of its size for each block of
+// those sizes that stays, and the axis' length for each latecomer.
 void BeginLatecomersEarly(const CycleAxis& cycle, Bytes least, Bytes height, Problem* problem);
 
 }  // namespace stalloc::planner
