@@ -23,11 +23,6 @@ std::uint64_t LifeWanted(const Entry& entry) {
   return entry.slot != kNoSlot ? 2 * entry.expected_life : entry.expected_life - entry.expected_life / 8;
 }
 
-std::uint64_t EndOf(const Script& script, std::size_t at) {
-  const std::uint64_t life = script.entries[at].expected_life;
-  return life == 0 ? ~std::uint64_t{0} : at + life;
-}
-
 }  // namespace
 
 PassedPlaces::PassedPlaces(const DevicePlan& plan, std::uint32_t least) {
@@ -70,7 +65,7 @@ void PassedPlaces::Keep(const Script& script, const std::vector<std::size_t>& al
     const Entry& entry = script.entries[at];
     if (entry.slot != kNoSlot) {
       const std::size_t from = at - std::min<std::size_t>(at, entry.kept_before);
-      const std::uint64_t end = EndOf(script, at);
+      const std::uint64_t end = entry.expected_life == 0 ? kForever : at + entry.expected_life;
       std::uint64_t wanted = soonest;
       for (auto before = number + 1; before != alike.rend() && *before > from; ++before) {
         wanted = std::min(wanted, of.links[*before].until);
