@@ -42,6 +42,8 @@
   X(MemUnmap, "cuMemUnmap", (DevicePointer address, std::size_t bytes))                                                \
   X(MemSetAccess, "cuMemSetAccess",                                                                                    \
     (DevicePointer address, std::size_t bytes, const AccessDescription* descriptions, std::size_t count))              \
+  X(MemExportToShareableHandle, "cuMemExportToShareableHandle",                                                        \
+    (void* shareable, AllocationHandle handle, int handle_type, std::uint64_t flags))                                  \
   X(MemGetAllocationGranularity, "cuMemGetAllocationGranularity",                                                      \
     (std::size_t * bytes, const AllocationProperties* properties, int option))                                         \
   X(MemAllocAsync, "cuMemAllocAsync", (DevicePointer * pointer, std::size_t bytes, Stream stream))                     \

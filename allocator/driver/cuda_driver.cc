@@ -1,5 +1,7 @@
 #include "allocator/driver/cuda_driver.h"
 
+#include <fcntl.h>
+
 #include <new>
 #include <utility>
 
@@ -130,6 +132,20 @@ DriverStatus CudaDriver::Unmap(Address address, Bytes bytes) noexcept {
 DriverStatus CudaDriver::SetAccess(Address address, Bytes bytes) noexcept {
   const std::lock_guard lock(access_mutex_);
   return InContext("cuMemSetAccess", [&] { return api_.MemSetAccess(address, bytes, access_.data(), access_.size()); });
+}
+
+DriverStatus CudaDriver::Export(PhysicalHandle handle, int* descriptor) noexcept {
+  constexpr const char* kCall = "cuMemExportToShareableHandle";
+  if (properties_.requested_handle_types == cuda::kHandleTypeNone) {
+    return cuda::ToStatus(cuda::kErrorNotSupported, kCall);
+  }
+  const DriverStatus status = InContext(kCall, [&] {
+    return api_.MemExportToShareableHandle(descriptor, handle, cuda::kHandleTypePosixFileDescriptor, 0);
+  });
+  if (status.ok()) {
+    (void)fcntl(*descriptor, F_SETFD, FD_CLOEXEC);  // a program that this one starts must not hold the memory
+  }
+  return status;
 }
 
 DriverStatus CudaDriver::GetMemoryInfo(MemoryInfo* info) noexcept {

@@ -35,6 +35,7 @@ class CudaDriver final : public VmmDriver {
   DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override;
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
+  DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;
 

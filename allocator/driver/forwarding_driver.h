@@ -23,6 +23,9 @@ class ForwardingDriver : public VmmDriver {
   }
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override { return driver_.Unmap(address, bytes); }
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override { return driver_.SetAccess(address, bytes); }
+  DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override {
+    return driver_.Export(handle, descriptor);
+  }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
   DriverStatus Synchronize() noexcept override { return driver_.Synchronize(); }
 

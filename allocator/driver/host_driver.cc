@@ -268,6 +268,18 @@ DriverStatus HostDriver::SetAccess(Address address, Bytes bytes) noexcept {
   return {};
 }
 
+DriverStatus HostDriver::Export(PhysicalHandle handle, int* descriptor) noexcept {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->forked) {
+    return Forked("Export");
+  }
+  const auto it = state_->handles.find(handle);
+  if (it == state_->handles.end() || it->second.released) {
+    return Invalid("Export");
+  }
+  return state_->file.Reopen(it->second.offset, descriptor) ? DriverStatus{} : FromErrno("Export");
+}
+
 DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   const std::lock_guard lock(state_->mutex);
   if (state_->forked) {

@@ -44,6 +44,8 @@ class HostDriver final : public VmmDriver {
   DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override;
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
+  // Of the whole memfd; its position is where the handle's bytes begin. Does not keep them once the handle is gone.
+  DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;  // the host has no queue: nothing to wait for
 

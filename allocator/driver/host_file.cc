@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <new>
 
 namespace stalloc {
@@ -55,6 +56,19 @@ void HostFile::GiveBack(Offset offset, Bytes bytes) noexcept {
   } catch (const std::bad_alloc&) {
     // Only a place in the file is lost.
   }
+}
+
+// A duplicate would share the position of the first.
+bool HostFile::Reopen(Offset position, int* descriptor) const noexcept {
+  char path[32];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor_);
+  const int opened = open(path, O_RDWR | O_CLOEXEC);
+  if (opened < 0) {
+    return false;
+  }
+  (void)lseek(opened, static_cast<off_t>(position), SEEK_SET);
+  *descriptor = opened;
+  return true;
 }
 
 Bytes HostFile::ResidentBytes() const noexcept {

@@ -27,6 +27,9 @@ class HostFile {
   bool Take(Bytes bytes, Offset* offset) noexcept;
   void GiveBack(Offset offset, Bytes bytes) noexcept;
 
+  // One more descriptor of the file, with a position of its own. False with errno set when the system gives none.
+  bool Reopen(Offset position, int* descriptor) const noexcept;
+
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   // Pages that exist, bytes.
   [[nodiscard]] Bytes ResidentBytes() const noexcept;

@@ -66,6 +66,10 @@ class VmmDriver {
   // Makes a mapped range readable and writable by this device (and by peers that were enabled).
   virtual DriverStatus SetAccess(Address address, Bytes bytes) noexcept = 0;
 
+  // Gives a file descriptor by which another process maps the handle's memory. It is the caller's to close: a device's
+  // memory does not go back before. kFailed where memory cannot leave the process. REQUIRES: the handle is alive.
+  virtual DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept = 0;
+
   virtual DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept = 0;
   // Returns when the device has finished all work given to it so far.
   virtual DriverStatus Synchronize() noexcept = 0;

@@ -1,6 +1,6 @@
 // NoMemory: a device whose memory nobody uses, without limit: for runs that are served on trial.
 //
-// Every call succeeds; addresses are never dereferenced. Thread-safe. Bytes.
+// Every call but Export succeeds; addresses are never dereferenced. Thread-safe. Bytes.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,9 @@ class NoMemory final : public VmmDriver {
   DriverStatus Map(Address /*address*/, Bytes /*bytes*/, PhysicalHandle /*handle*/) noexcept override { return {}; }
   DriverStatus Unmap(Address /*address*/, Bytes /*bytes*/) noexcept override { return {}; }
   DriverStatus SetAccess(Address /*address*/, Bytes /*bytes*/) noexcept override { return {}; }
+  DriverStatus Export(PhysicalHandle /*handle*/, int* /*descriptor*/) noexcept override {
+    return {DriverCode::kFailed, 0, "Export"};
+  }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override {
     *info = {.free = ~Bytes{0}, .total = ~Bytes{0}};
     return {};

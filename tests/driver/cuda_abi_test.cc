@@ -122,6 +122,7 @@ TEST(CudaAbiTest, EveryFunctionHasTheRealParametersAndName) {
   STALLOC_EXPECT_CALL(MemMap, cuMemMap);
   STALLOC_EXPECT_CALL(MemUnmap, cuMemUnmap);
   STALLOC_EXPECT_CALL(MemSetAccess, cuMemSetAccess);
+  STALLOC_EXPECT_CALL(MemExportToShareableHandle, cuMemExportToShareableHandle);
   STALLOC_EXPECT_CALL(MemGetAllocationGranularity, cuMemGetAllocationGranularity);
   STALLOC_EXPECT_CALL(MemAllocAsync, cuMemAllocAsync);
   STALLOC_EXPECT_CALL(MemFreeAsync, cuMemFreeAsync);

@@ -1,5 +1,7 @@
 // CudaDriver and CudaEvents over a fake driver: contexts, capture modes, fallbacks and errors.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_events.h"
@@ -69,6 +71,30 @@ TEST_F(CudaLogicTest, ExportableHandlesThatCreateRefusesAreDoneWithout) {
   EXPECT_EQ(driver->properties().requested_handle_types, cuda::kHandleTypeNone);
   PhysicalHandle handle = 0;
   EXPECT_TRUE(driver->Create(kPage, &handle).ok());
+}
+
+TEST_F(CudaLogicTest, MemoryIsExportedAsADescriptorThatStartedProgramsDoNotInherit) {
+  const auto driver = Open();
+  int descriptor = -1;
+  ASSERT_TRUE(driver->Export(7, &descriptor).ok());
+  EXPECT_EQ(fake().last_exported, 7u);
+  EXPECT_EQ(fake().last_exported_as, cuda::kHandleTypePosixFileDescriptor);
+  EXPECT_EQ(fcntl(descriptor, F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(close(descriptor), 0);
+  fake().any_result = cuda::kErrorDeinitialized;
+  EXPECT_EQ(driver->Export(7, &descriptor).code, DriverCode::kShuttingDown);
+}
+
+TEST_F(CudaLogicTest, MemoryThatIsNotExportableIsRefusedWithoutACall) {
+  fake().refuse_exportable = cuda::kErrorNotPermitted;
+  const auto driver = Open();
+  int descriptor = -1;
+  const DriverStatus status = driver->Export(7, &descriptor);
+  EXPECT_EQ(status.code, DriverCode::kFailed);
+  EXPECT_EQ(status.native, cuda::kErrorNotSupported);
+  EXPECT_STREQ(status.call, "cuMemExportToShareableHandle");
+  EXPECT_EQ(fake().last_exported, 0u);
+  EXPECT_EQ(descriptor, -1);
 }
 
 TEST_F(CudaLogicTest, AFullDeviceIsNoReasonToRefuseIt) {

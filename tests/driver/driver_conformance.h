@@ -6,6 +6,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -190,6 +191,36 @@ TEST_P(DriverConformance, MemoryReleasedWhileMappedLivesUntilItIsUnmapped) {
   EXPECT_LE(Memory().free, free_before - 16 * unit_);
   Unmap(address, 16);
   EXPECT_EQ(Memory().free, free_before);
+}
+
+TEST_P(DriverConformance, AnExportedHandleIsOneMemoryWithItsMaps) {
+  const Address address = Reserve(3);
+  Map(address, 1, Create(1));
+  const PhysicalHandle handle = Create(2);
+  Map(address + unit_, 2, handle);
+  ASSERT_TRUE(driver().SetAccess(address, 3 * unit_).ok());
+  under_test_.WriteWord(address + 3 * unit_ - 8, 17);
+  int descriptor = -1;
+  const DriverStatus status = driver().Export(handle, &descriptor);
+  ASSERT_TRUE(status.ok()) << status.call << " " << status.native;
+  const Address elsewhere = under_test_.map_exported(descriptor, 2 * unit_);
+  EXPECT_EQ(close(descriptor), 0) << "it is not needed once it is mapped";
+  ASSERT_NE(elsewhere, 0u);
+  EXPECT_EQ(under_test_.ReadWord(elsewhere + 2 * unit_ - 8), 17u);
+  under_test_.WriteWord(elsewhere + 512, 18);
+  EXPECT_EQ(under_test_.ReadWord(address + unit_ + 512), 18u);
+  under_test_.unmap_exported(elsewhere, 2 * unit_);
+}
+
+TEST_P(DriverConformance, EachExportIsADescriptorOfItsOwn) {
+  const PhysicalHandle handle = Create(1);
+  int first = -1;
+  int second = -1;
+  ASSERT_TRUE(driver().Export(handle, &first).ok());
+  ASSERT_TRUE(driver().Export(handle, &second).ok());
+  EXPECT_NE(first, second);
+  EXPECT_EQ(close(first), 0);
+  EXPECT_EQ(close(second), 0);
 }
 
 TEST_P(DriverConformance, CreateTakesMemoryAndReleaseGivesItBack) {

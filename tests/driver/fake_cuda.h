@@ -4,6 +4,8 @@
 // several tests at once.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -36,6 +38,8 @@ struct FakeCuda {
   cuda::Stream last_record_stream = nullptr;
   std::vector<std::uint64_t> waits;  // stream, event
   int handles = 0;
+  cuda::AllocationHandle last_exported = 0;
+  int last_exported_as = cuda::kHandleTypeNone;
   cuda::AllocationProperties last_properties;
   std::vector<cuda::AccessDescription> last_access;
 
@@ -78,6 +82,16 @@ inline cuda::Result MemCreate(cuda::AllocationHandle* handle, std::size_t, const
     *handle = static_cast<cuda::AllocationHandle>(++F().handles);
   }
   return F().create_result;
+}
+
+inline cuda::Result Export(void* shareable, cuda::AllocationHandle handle, int handle_type, std::uint64_t) {
+  if (const cuda::Result result = Checked(); result != cuda::kSuccess) {
+    return result;
+  }
+  F().last_exported = handle;
+  F().last_exported_as = handle_type;
+  *static_cast<int*>(shareable) = open("/dev/null", O_RDONLY);
+  return cuda::kSuccess;
 }
 
 inline cuda::Result ExchangeMode(int* mode) {
@@ -138,6 +152,7 @@ inline cuda::Api FakeCuda::Table() {
     F().last_access.assign(access, access + count);
     return Checked();
   };
+  api.MemExportToShareableHandle = &fake_cuda::Export;
   api.MemUnmap = [](cuda::DevicePointer, std::size_t) { return Checked(); };
   api.CtxSynchronize = [] { return Checked(); };
   api.EventCreate = [](cuda::Event* event, unsigned) {

@@ -89,6 +89,15 @@ class FaultyDriver final : public VmmDriver {
     return Pass(
         "SetAccess", [&] { return real_.SetAccess(address, bytes); }, [] {});
   }
+  DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override {
+    return Pass(
+        "Export", [&] { return real_.Export(handle, descriptor); }, [&] { ++exports_; });
+  }
+  // Descriptors given so far.
+  [[nodiscard]] int exports() const {
+    const std::lock_guard lock(mutex_);
+    return exports_;
+  }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override {
     return Pass(
         "GetMemoryInfo", [&] { return real_.GetMemoryInfo(info); }, [] {});
@@ -120,6 +129,7 @@ class FaultyDriver final : public VmmDriver {
   DriverCode code_ = DriverCode::kFailed;
   mutable std::mutex mutex_;
   Counts counts_;
+  int exports_ = 0;
   std::unordered_map<PhysicalHandle, Bytes> sizes_;
 };
 

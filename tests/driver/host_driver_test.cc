@@ -109,6 +109,17 @@ TEST(HostDriverTest, AHandleIsReleasedOnce) {
   EXPECT_EQ(driver->Release(12345).code, DriverCode::kInvalid);
 }
 
+TEST(HostDriverTest, OnlyALiveHandleIsExported) {
+  const auto driver = HostDriver::Create({.capacity = 10 * kMiB});
+  PhysicalHandle handle = 0;
+  int descriptor = -1;
+  ASSERT_TRUE(driver->Create(2 * kMiB, &handle).ok());
+  ASSERT_TRUE(driver->Release(handle).ok());
+  EXPECT_EQ(driver->Export(handle, &descriptor).code, DriverCode::kInvalid);
+  EXPECT_EQ(driver->Export(12345, &descriptor).code, DriverCode::kInvalid);
+  EXPECT_EQ(descriptor, -1);
+}
+
 TEST(HostDriverTest, ThreadsMapAndUnmapTheirOwnMemoryAtOnce) {
   const auto driver = HostDriver::Create({.capacity = 64 * kMiB, .granularity = 64 * 1024});
   constexpr Bytes kUnit = 64 * 1024;
