@@ -1,7 +1,10 @@
 #include "allocator/arena/arena.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 namespace stalloc {
@@ -38,7 +41,9 @@ Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
-    (void)UnmapChunk(chunk);
+    if (!UnmapChunk(chunk)) {
+      CloseDescriptor(chunk);
+    }
   }
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
 }
@@ -130,9 +135,20 @@ bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
   if (!driver_.Unmap(base_ + chunk.offset, chunk.bytes).ok()) {
     return false;
   }
+  Release(chunk);
+  return true;
+}
+
+void Arena::CloseDescriptor(const Chunk& chunk) noexcept {
+  if (chunk.descriptor >= 0) {
+    close(chunk.descriptor);
+  }
+}
+
+void Arena::Release(const Chunk& chunk) noexcept {
+  CloseDescriptor(chunk);
   // A handle that cannot be released is beyond help; its addresses are free in any case.
   (void)driver_.Release(chunk.handle);
-  return true;
 }
 
 DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept {
@@ -238,10 +254,58 @@ void Arena::PutBack(std::span<Chunk* const> taken) noexcept {
   constexpr PhysicalHandle kLost = 0;
   for (Chunk* const chunk : taken) {
     if (!Put(chunk->offset, chunk->bytes, chunk->handle).ok()) {
-      (void)driver_.Release(std::exchange(chunk->handle, kLost));
+      Release(*chunk);
+      chunk->handle = kLost;
     }
   }
   std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.handle == kLost; });
+}
+
+Result<Arena::Exported> Arena::Export(Offset offset, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::span<Chunk> run = ChunksUnder(offset, bytes);
+  if (run.empty()) {
+    return Error{"a part of it is not mapped"};
+  }
+  Exported exported{run.front().offset, run.front().bytes, {}};
+  for (Chunk& chunk : run) {
+    if (chunk.bytes != exported.chunk_bytes) {
+      return Error{"it lies in chunks of several sizes, " + std::to_string(exported.chunk_bytes) + " and " +
+                   std::to_string(chunk.bytes) + " bytes"};
+    }
+    const DriverStatus status =
+        chunk.descriptor >= 0 ? DriverStatus{} : driver_.Export(chunk.handle, &chunk.descriptor);
+    if (!status.ok()) {
+      return Error{std::string("the driver does not export its memory: ") + status.call + " gave " +
+                   std::to_string(status.native)};
+    }
+    exported.descriptors.push_back(chunk.descriptor);
+  }
+  return exported;
+}
+
+void Arena::DropDescriptors() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return;
+  }
+  for (Chunk& chunk : chunks_) {
+    CloseDescriptor(chunk);
+    chunk.descriptor = -1;
+  }
+}
+
+std::span<Arena::Chunk> Arena::ChunksUnder(Offset offset, Bytes bytes) noexcept {
+  const Offset end = offset + bytes;
+  const auto first = std::partition_point(
+      chunks_.begin(), chunks_.end(), [offset](const Chunk& chunk) { return chunk.offset + chunk.bytes <= offset; });
+  auto last = first;
+  Offset reached = offset;
+  while (reached < end && last != chunks_.end() && last->offset <= reached) {
+    reached = last->offset + last->bytes;
+    ++last;
+  }
+  return reached < end ? std::span<Chunk>{} : std::span<Chunk>{first, last};
 }
 
 DriverStatus Arena::RefreshAccess() noexcept {

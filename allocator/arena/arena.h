@@ -9,6 +9,12 @@
 // asks for smaller ones, the last one of a growth up to twice that, and a smaller growth is one chunk. Holes appear
 // only when idle chunks are released or moved. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks:
 // which bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
+//
+// Note [Descriptors]
+// A chunk that other processes map has a file descriptor, made at its first Export. It belongs to the chunk's memory,
+// not to its place: it moves with the chunk, and is closed right before that memory is released, since it would hold
+// it. So a descriptor never stands for other memory than the chunk's that it is found at, and as long as a chunk lives
+// no other one gets its number. Receivers of torch know what they have mapped by these numbers.
 #pragma once
 
 #include <atomic>
@@ -18,6 +24,7 @@
 #include <vector>
 
 #include "allocator/driver/vmm_driver.h"
+#include "proto/model/result.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -64,6 +71,19 @@ class Arena {
   // all; a chunk that the driver would not even map where it was goes back to the device.
   std::size_t MoveChunks(std::span<const Move> moves) noexcept;
 
+  // Neighbours of one size, for another process to map one behind the other.
+  struct Exported {
+    Offset offset = 0;             // of the first
+    Bytes chunk_bytes = 0;         // of each
+    std::vector<int> descriptors;  // of each, ascending; the arena's own
+  };
+  // The chunks that [offset, offset + bytes) lies in. REQUIRES: the range is in use as long as the descriptors are. The
+  // error says what is in the way: a hole, chunks of several sizes, a driver that exports nothing.
+  [[nodiscard]] Result<Exported> Export(Offset offset, Bytes bytes);
+  // In a forked child: closes its copies of the descriptors, which would hold what the parent gives back. Nothing where
+  // another thread was in here when the process forked.
+  void DropDescriptors() noexcept;
+
   // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
   DriverStatus RefreshAccess() noexcept;
 
@@ -86,6 +106,7 @@ class Arena {
     Offset offset;
     Bytes bytes;
     PhysicalHandle handle;
+    int descriptor = -1;  // -1: not exported; see Note [Descriptors]
   };
 
   Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
@@ -98,6 +119,11 @@ class Arena {
   // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to
   // unmap what one cuMemMap mapped, and one call for many takes as long.
   bool UnmapChunk(const Chunk& chunk) noexcept;
+  // Lets its memory go.
+  void Release(const Chunk& chunk) noexcept;
+  static void CloseDescriptor(const Chunk& chunk) noexcept;
+  // The chunks that the range lies in; none if a part of it is in none.
+  std::span<Chunk> ChunksUnder(Offset offset, Bytes bytes) noexcept;
   // Maps a handle and makes it usable; nothing changes on failure.
   DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
   // The chunks of the first moves, as far as these are possible and go to places that touch, ascending.
