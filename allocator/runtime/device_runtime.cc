@@ -1,6 +1,7 @@
 #include "allocator/runtime/device_runtime.h"
 
 #include <exception>
+#include <utility>
 
 #include "allocator/runtime/device_runtime_impl.h"
 #include "allocator/runtime/human_bytes.h"
@@ -306,6 +307,21 @@ void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
   impl_->listener.store(listener, std::memory_order_release);
 }
 
-void DeviceRuntime::BecomeInert() noexcept { impl_->inert.store(true, std::memory_order_relaxed); }
+Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
+  if (impl_->inert.load(std::memory_order_relaxed)) return Error{"this process was forked, the memory is its parent's"};
+  if (impl_->heap != nullptr) return Error{"a block there is put together from pages"};
+  const LiveBlock live = impl_->Owns(pointer) ? impl_->space->engine().FindLive(pointer) : LiveBlock{};
+  if (live.bytes == 0 || live.freed_pending) return Error{"no block of the arena is in use there"};
+  const Offset begin = reinterpret_cast<Address>(pointer) - impl_->space->arena().base();
+  Result<Arena::Exported> chunks = impl_->space->Export(begin, live.offset + live.bytes - begin);
+  if (!chunks.ok()) return Error{chunks.error()};
+  const Offset first = chunks.value().offset;
+  return ExportedBlock{std::move(chunks).value(), begin - first};
+}
+
+void DeviceRuntime::BecomeInert() noexcept {
+  impl_->inert.store(true, std::memory_order_relaxed);
+  if (impl_->space != nullptr) impl_->space->DropDescriptors();
+}
 
 }  // namespace stalloc

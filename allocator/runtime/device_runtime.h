@@ -107,6 +107,12 @@ struct RuntimeStats {
   WatchCounts watch;
 };
 
+// A block of the arena as another process maps it.
+struct ExportedBlock {
+  Arena::Exported chunks;
+  Bytes offset = 0;  // of the block's address in them
+};
+
 class OomReports;
 
 class DeviceRuntime {
@@ -173,10 +179,14 @@ class DeviceRuntime {
   // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.
   void SetArenaListener(ArenaListener* listener) noexcept;
 
+  // For another process to map the live block of the arena that `pointer` lies in, from there to its end. The block
+  // must live until that process is done with it: its chunks stay where they are as long, and their descriptors open.
+  [[nodiscard]] Result<ExportedBlock> Export(const void* pointer) const;
+
   // Opens arena or heap to the peer devices that the driver was told of since they were mapped.
   DriverStatus RefreshAccess() noexcept;
 
-  // In a forked child: nothing is served from or given back to the arena any more, no driver call is made.
+  // In a forked child: nothing is served from, given back to or exported of the arena any more, no driver call is made.
   void BecomeInert() noexcept;
 
  private:

@@ -37,6 +37,8 @@ class PlannedSpace {
     return allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested);
   }
   DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
+  [[nodiscard]] Result<Arena::Exported> Export(Offset offset, Bytes bytes) { return arena_->Export(offset, bytes); }
+  void DropDescriptors() noexcept { arena_->DropDescriptors(); }
 
   // At each iteration's begin: gives the plan up when the run does not resemble it and fares no better with it (one
   // warning; one, too, where it keeps it). `fills`: the run needs about what it holds. True when it gave up now.
