@@ -74,8 +74,8 @@ class CudaDevice final : private ArenaListener {
   void PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun);
   // Base and size of the arena, or of the heap's block. REQUIRES: Serves(pointer).
   void* BaseAllocation(void* pointer, std::size_t* bytes) const;
-  // Throws c10::Error if the block is ours: see cuda_ipc.h.
-  void CheckShareable(const void* pointer) const;
+  // For another process: see cuda_ipc.h. REQUIRES: Serves(pointer).
+  [[nodiscard]] c10::cuda::CUDACachingAllocator::ShareableHandle Share(const void* pointer) const;
 
   // Tells the history of blocks that no stream can use any more.
   void CompleteFrees();

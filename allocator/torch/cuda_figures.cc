@@ -73,8 +73,8 @@ void* StallocCudaAllocator::getBaseAllocation(void* pointer, std::size_t* bytes)
 }
 
 c10::cuda::CUDACachingAllocator::ShareableHandle StallocCudaAllocator::shareIpcHandle(void* pointer) {
-  if (const CudaDevice* server = devices_.Server(pointer); server != nullptr) server->CheckShareable(pointer);
-  return native_->shareIpcHandle(pointer);
+  const CudaDevice* server = devices_.Server(pointer);
+  return server != nullptr ? server->Share(pointer) : native_->shareIpcHandle(pointer);
 }
 
 void StallocCudaAllocator::enablePeerAccess(DeviceIndex device, DeviceIndex device_to_access) {

@@ -1,17 +1,33 @@
-// Sharing a tensor with another process (CUDA IPC): what is ours cannot be shared, and the error says what can.
+// Sharing a block of the arena with another process (CUDA IPC), in the format that PyTorch has for its expandable
+// segments: a block lies in a run of chunks of one size, as theirs do. So torch maps it in any process, with stalloc
+// or without. What the native allocator gave out it shares itself.
 //
-// The receiving process would have to map our chunks, which torch's own reader of handles does not know how to do, and
-// a chunk that another process maps could not go back to the device. What the native allocator gave out is shared as
-// ever.
+//   byte  0  version, 2          byte  2  the sender's process id, 4 bytes      byte 18  number of handles, 8 bytes
+//         1  type, 'e'                 6  0, 4 bytes                                 26  a file descriptor of the
+//                                     10  bytes of a handle, 8 bytes                     sender's for each, 4 bytes
+//
+// As torch 2.11 writes and reads it (c10/cuda/CUDACachingAllocator.cpp; torch 2.13 has a version 3 of it, another one).
+// The reader fetches the descriptors (pidfd_getfd), imports each, maps them one behind the other, for reading and
+// writing, and keeps what it mapped by this text as long as a tensor needs it: see arena.h, Note [Descriptors]. Until
+// then torch keeps the sender's block alive (CudaIPCSentData), and so its chunks are neither moved nor given back.
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <cstdint>
+#include <string>
 
 #include "allocator/runtime/device_runtime.h"
 
 namespace stalloc {
 
-// Throws c10::Error if arena or heap of `runtime` holds the address: which of them, and the ways out. Thread-safe.
-void CheckShareable(const DeviceRuntime& runtime, c10::DeviceIndex device, const void* pointer);
+// REQUIRES: descriptors of process `process`. Thread-safe.
+[[nodiscard]] std::string SharedSegment(std::int32_t process, const Arena::Exported& chunks);
+
+// For a block that arena or heap of `runtime` holds. Throws c10::Error where it cannot be shared: why, and the ways
+// out. Thread-safe.
+[[nodiscard]] c10::cuda::CUDACachingAllocator::ShareableHandle ShareBlock(const DeviceRuntime& runtime,
+                                                                          c10::DeviceIndex device, const void* pointer);
 
 }  // namespace stalloc

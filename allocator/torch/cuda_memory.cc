@@ -190,7 +190,9 @@ void CudaDevice::EnablePeer(c10::DeviceIndex peer) noexcept {
   }
 }
 
-void CudaDevice::CheckShareable(const void* pointer) const { stalloc::CheckShareable(*runtime_, index_, pointer); }
+c10::cuda::CUDACachingAllocator::ShareableHandle CudaDevice::Share(const void* pointer) const {
+  return ShareBlock(*runtime_, index_, pointer);
+}
 
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
   if (const Arena* arena = runtime_->arena(); arena != nullptr) {
