@@ -23,7 +23,6 @@ CASES = [
     "out_of_memory",
     "fraction",
     pytest.param("empty_cache", marks=pytest.mark.whole_gpu),
-    "ipc",
 ]
 
 

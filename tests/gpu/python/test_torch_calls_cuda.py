@@ -1,7 +1,8 @@
 """What training programs call around their tensors, with tensors of the arena (or the exact trace's heap) alive.
 
-test_adapter_cuda.py has statistics' keys, the profiler, GPU trace callbacks, deleters, captures, MemPools, IPC, memory
-fractions, empty_cache and uncached mode; test_oom_cuda.py what happens when memory runs out.
+test_adapter_cuda.py has statistics' keys, the profiler, GPU trace callbacks, deleters, captures, MemPools, memory
+fractions, empty_cache and uncached mode; test_ipc_cuda.py what is shared with another process; test_oom_cuda.py what
+happens when memory runs out.
 """
 
 from __future__ import annotations

@@ -417,22 +417,6 @@ def cudnn_benchmark() -> dict[str, Any]:
     return {}
 
 
-def ipc() -> dict[str, Any]:
-    """Tensors of the native allocator can be shared; one in our memory says what to do instead."""
-    with iteration() as tensors:
-        pool = torch.cuda.MemPool()
-        with torch.cuda.use_mem_pool(pool):
-            shareable = torch.ones(MIB, device="cuda")
-        assert shareable.untyped_storage()._share_cuda_() is not None
-        message = ""
-        try:
-            tensors[3].untyped_storage()._share_cuda_()
-        except RuntimeError as error:
-            message = str(error)
-        assert ("MemPool" in message) == served(), message
-    return {"served": served()}
-
-
 def peers() -> dict[str, Any]:
     if torch.cuda.device_count() < 2:
         return {"skipped": "one GPU"}

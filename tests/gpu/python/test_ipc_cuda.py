@@ -1,0 +1,55 @@
+"""Tensors shared with another process (CUDA IPC): plain torch there, stalloc here, in the arena and without one.
+
+The cases are functions of programs/ipc_cases.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from gpu_process import MODES, ModedAdapter
+
+pytestmark = pytest.mark.gpu
+
+# Asks for a descriptor of the process that started it, as receivers of expandable segments do.
+ASK = """
+import ctypes, os
+system = ctypes.CDLL(None, use_errno=True)
+process = system.syscall(434, os.getppid(), 0)
+if process < 0 or system.syscall(438, process, 0, 0) < 0:
+    print(os.strerror(ctypes.get_errno()))
+"""
+
+
+def share(moded: ModedAdapter, case: str) -> dict[str, Any]:
+    result: dict[str, Any] = moded.run("ipc_cases.py", case, **MODES[moded.name]).result
+    return result
+
+
+@pytest.fixture(scope="module")
+def refusal() -> str:
+    """Why processes get no descriptors of each other here (a container without CAP_SYS_PTRACE); empty: they do."""
+    return subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("moded", ["fast", "alloc"], indirect=True)
+@pytest.mark.parametrize("case", ["queue", "simple_queue", "views", "rebuilt", "native", "lifetime"])
+def test_a_process_of_plain_torch_reads_and_writes_what_is_shared(
+    moded: ModedAdapter, case: str, refusal: str
+) -> None:
+    if moded.name == "alloc" and refusal:
+        pytest.skip(f"the system refuses pidfd_getfd: {refusal}")
+    result = share(moded, case)
+    assert result["served"] == (moded.name == "alloc"), "the case must have met our memory"
+    assert result.get("unknown_frees", 0) == 0
+
+
+@pytest.mark.parametrize("moded", ["exact"], indirect=True)
+def test_a_block_of_an_exact_trace_is_refused_with_the_ways_out(moded: ModedAdapter) -> None:
+    result = share(moded, "refused")
+    assert result["served"]
+    assert "put together from pages" in result["message"]
+    assert "torch.cuda.MemPool()" in result["message"]
