@@ -16,7 +16,9 @@ constexpr Bytes kSlot = 2 * kMiB;
 constexpr Bytes kLarge = 3 * kMiB + 2 * kPage;
 
 // Every page of a block differs from every other one.
-unsigned char At(Bytes i, unsigned char key) { return static_cast<unsigned char>(key + i % 512 + i / 512 * 37 + i / kPage * 11); }
+unsigned char At(Bytes i, unsigned char key) {
+  return static_cast<unsigned char>(key + i % 512 + i / 512 * 37 + i / kPage * 11);
+}
 void FillPattern(void* block, Bytes bytes, unsigned char key) {
   for (Bytes i = 0; i < bytes; ++i) static_cast<unsigned char*>(block)[i] = At(i, key);
 }
