@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
 namespace stalloc {
 namespace {
+
+constexpr PhysicalHandle kNone = 0;
 
 // Sorted, with touching and overlapping ranges joined.
 std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
@@ -28,16 +31,17 @@ std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
 
 }  // namespace
 
-std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, Bytes chunk_bytes) {
+std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, ChunkSizes sizes) {
   const Bytes bytes = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
   Address base = 0;
   *status = driver.Reserve(bytes, &base);
-  const Bytes chunk = RoundUp(std::max<Bytes>(chunk_bytes, 1), driver.Granularity());
-  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, chunk)) : nullptr;
+  sizes.grown = RoundUp(std::max<Bytes>(sizes.grown, 1), driver.Granularity());
+  sizes.moved = RoundUp(std::max<Bytes>(sizes.moved, 1), sizes.grown);
+  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, sizes)) : nullptr;
 }
 
-Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes)
-    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), chunk_bytes_(chunk_bytes) {}
+Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, ChunkSizes sizes)
+    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), sizes_(sizes) {}
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
@@ -48,7 +52,7 @@ Arena::~Arena() {
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
 }
 
-DriverStatus Arena::GrowTo(Bytes bytes) noexcept {
+DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
   if (bytes > reserved_bytes_) {
     return {DriverCode::kInvalid, 0, "Arena::GrowTo"};
   }
@@ -59,7 +63,7 @@ DriverStatus Arena::GrowTo(Bytes bytes) noexcept {
     return {};
   }
   std::vector<Chunk> added;
-  const DriverStatus status = MapRange(begin, end, &added);
+  const DriverStatus status = MapRange(begin, end, chunk_bytes > 0 ? chunk_bytes : sizes_.grown, &added);
   return Commit(status, added);
 }
 
@@ -81,21 +85,21 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
       break;
     }
     if (chunk.offset > position) {
-      status = MapRange(position, chunk.offset, &added);
+      status = MapRange(position, chunk.offset, sizes_.moved, &added);
     }
     position = std::max(position, chunk.offset + chunk.bytes);
   }
   if (status.ok() && position < end) {
-    status = MapRange(position, end, &added);
+    status = MapRange(position, end, sizes_.moved, &added);
   }
   return Commit(status, added);
 }
 
-DriverStatus Arena::MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept {
+DriverStatus Arena::MapRange(Offset begin, Offset end, Bytes chunk_bytes, std::vector<Chunk>* added) noexcept {
   const Offset first = begin;
   while (begin < end) {
     // The last chunk takes the remainder along: a small handle helps nobody.
-    const Bytes bytes = end - begin < 2 * chunk_bytes_ ? end - begin : chunk_bytes_;
+    const Bytes bytes = end - begin < 2 * chunk_bytes ? end - begin : chunk_bytes;
     Chunk chunk{};
     if (const DriverStatus status = MapChunk(begin, bytes, &chunk); !status.ok()) {
       return status;
@@ -115,18 +119,6 @@ DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept 
   status = driver_.Map(base_ + offset, bytes, chunk->handle);
   if (!status.ok()) {
     (void)driver_.Release(chunk->handle);
-  }
-  return status;
-}
-
-DriverStatus Arena::Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept {
-  DriverStatus status = driver_.Map(base_ + offset, bytes, handle);
-  if (!status.ok()) {
-    return status;
-  }
-  status = driver_.SetAccess(base_ + offset, bytes);
-  if (!status.ok()) {
-    (void)driver_.Unmap(base_ + offset, bytes);
   }
   return status;
 }
@@ -158,11 +150,17 @@ DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added)
     }
     return status;
   }
-  const auto middle = chunks_.insert(chunks_.end(), added.begin(), added.end());
-  std::inplace_merge(chunks_.begin(), middle, chunks_.end(),
-                     [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
-  UpdateTotals();
+  Insert(added);
   return status;
+}
+
+void Arena::Insert(std::span<const Chunk> added) {
+  const auto size = static_cast<std::ptrdiff_t>(chunks_.size());
+  chunks_.insert(chunks_.end(), added.begin(), added.end());
+  const auto by_offset = [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; };
+  std::sort(chunks_.begin() + size, chunks_.end(), by_offset);
+  std::inplace_merge(chunks_.begin(), chunks_.begin() + size, chunks_.end(), by_offset);
+  UpdateTotals();
 }
 
 Bytes Arena::ShrinkTo(Bytes bytes) noexcept {
@@ -194,71 +192,84 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
   return before - mapped_bytes_.load(std::memory_order_relaxed);
 }
 
-std::size_t Arena::MoveChunks(std::span<const Move> moves) noexcept {
+void Arena::Move(std::span<const Range> from, std::span<const Range> to) noexcept {
   const std::lock_guard lock(mutex_);
-  std::size_t moved = 0;
-  while (moved < moves.size()) {
-    const std::vector<Chunk*> run = RunOf(moves.subspan(moved));
-    if (run.empty() || !MoveRun(run, moves[moved].to)) {
-      break;
-    }
-    moved += run.size();
-  }
-  std::sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
-  UpdateTotals();
-  return moved;
+  std::vector<Chunk> taken = Take(from);
+  const auto add = [](Bytes sum, const auto& range) { return sum + range.bytes; };
+  const Bytes bytes = std::accumulate(taken.begin(), taken.end(), Bytes{0}, add);
+  const Bytes wanted = std::accumulate(to.begin(), to.end(), Bytes{0}, add);
+  std::vector<Chunk> parts = Parts(Union(to), std::min(bytes, wanted));
+  // No more than the last chunk, unless the caller took more than it needs.
+  if (bytes > wanted) parts.push_back({taken.back().offset, std::min(bytes - wanted, taken.back().bytes), kNone});
+  Reuse(&taken, &parts);
+  MapParts(&parts);
+  Insert(parts);
 }
 
-std::vector<Arena::Chunk*> Arena::RunOf(std::span<const Move> moves) noexcept {
-  std::vector<Chunk*> run;
-  for (const Move& move : moves) {
-    const bool touches = run.empty() || move.to == moves[run.size() - 1].to + chunk_bytes_;
-    const bool fits = move.to <= reserved_bytes_ && chunk_bytes_ <= reserved_bytes_ - move.to;
-    const auto chunk =
-        std::find_if(chunks_.begin(), chunks_.end(), [&move](const Chunk& one) { return one.offset == move.from; });
-    if (!touches || !fits || chunk == chunks_.end() || chunk->bytes != chunk_bytes_) {
-      break;
-    }
-    run.push_back(&*chunk);
+std::vector<Arena::Chunk> Arena::Take(std::span<const Range> from) noexcept {
+  std::vector<Chunk> taken;
+  for (const Range& range : from) {
+    const auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), range.offset,
+                                        [](const Chunk& one, Offset offset) { return one.offset < offset; });
+    const bool whole = chunk != chunks_.end() && chunk->offset == range.offset && chunk->bytes == range.bytes;
+    if (!whole || !driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) continue;
+    taken.push_back(*chunk);
+    chunk->bytes = 0;
   }
-  return run;
+  std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.bytes == 0; });
+  return taken;
 }
 
-bool Arena::MoveRun(std::span<Chunk* const> run, Offset to) noexcept {
-  const Address begin = base_ + to;
-  std::size_t unmapped = 0;
-  while (unmapped < run.size() && driver_.Unmap(base_ + run[unmapped]->offset, chunk_bytes_).ok()) {
-    ++unmapped;
-  }
-  std::size_t mapped = 0;
-  if (unmapped == run.size()) {
-    while (mapped < run.size() && driver_.Map(begin + mapped * chunk_bytes_, chunk_bytes_, run[mapped]->handle).ok()) {
-      ++mapped;
+std::vector<Arena::Chunk> Arena::Parts(std::span<const Range> ranges, Bytes bytes) const {
+  std::vector<Chunk> parts;
+  for (const Range& range : ranges) {
+    Offset at = range.offset;
+    for (const Offset end = at + std::min(range.bytes, bytes); at < end;) {
+      const Offset next = std::min(end, at / sizes_.moved * sizes_.moved + sizes_.moved);
+      parts.push_back({at, next - at, kNone});
+      bytes -= next - at;
+      at = next;
     }
   }
-  if (mapped == run.size() && driver_.SetAccess(begin, run.size() * chunk_bytes_).ok()) {
-    for (Chunk* const chunk : run) {
-      chunk->offset = to;
-      to += chunk_bytes_;
-    }
+  return parts;
+}
+
+void Arena::Reuse(std::vector<Chunk>* taken, std::vector<Chunk>* parts) noexcept {
+  for (Chunk& part : *parts) {
+    const auto alike = std::find_if(taken->begin(), taken->end(), [&part](const Chunk& chunk) {
+      return chunk.bytes == part.bytes && chunk.handle != kNone;
+    });
+    if (alike == taken->end()) continue;
+    part.handle = std::exchange(alike->handle, kNone);
+    part.descriptor = alike->descriptor;
+  }
+  for (const Chunk& chunk : *taken) {
+    if (chunk.handle != kNone) Release(chunk);
+  }
+}
+
+void Arena::MapParts(std::vector<Chunk>* parts) noexcept {
+  std::sort(parts->begin(), parts->end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
+  std::erase_if(*parts, [this](Chunk& part) {
+    if (part.handle == kNone) return !MapChunk(part.offset, part.bytes, &part).ok();
+    if (driver_.Map(base_ + part.offset, part.bytes, part.handle).ok()) return false;
+    Release(part);
     return true;
-  }
-  for (std::size_t i = 0; i < mapped; ++i) {
-    (void)driver_.Unmap(begin + i * chunk_bytes_, chunk_bytes_);
-  }
-  PutBack(run.first(unmapped));
-  return false;
-}
-
-void Arena::PutBack(std::span<Chunk* const> taken) noexcept {
-  constexpr PhysicalHandle kLost = 0;
-  for (Chunk* const chunk : taken) {
-    if (!Put(chunk->offset, chunk->bytes, chunk->handle).ok()) {
-      Release(*chunk);
-      chunk->handle = kLost;
+  });
+  for (auto first = parts->begin(); first != parts->end();) {
+    auto last = std::next(first);
+    while (last != parts->end() && std::prev(last)->offset + std::prev(last)->bytes == last->offset) ++last;
+    const Offset end = std::prev(last)->offset + std::prev(last)->bytes;
+    if (driver_.SetAccess(base_ + first->offset, end - first->offset).ok()) {
+      first = last;
+      continue;
     }
+    // What cannot be unmapped either is lost to everybody: nobody may touch it.
+    std::for_each(first, last, [this](const Chunk& chunk) {
+      if (!UnmapChunk(chunk)) CloseDescriptor(chunk);
+    });
+    first = parts->erase(first, last);
   }
-  std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.handle == kLost; });
 }
 
 Result<Arena::Exported> Arena::Export(Offset offset, Bytes bytes) {
@@ -326,6 +337,20 @@ std::vector<Arena::Range> Arena::Chunks() const {
     ranges.push_back({chunk.offset, chunk.bytes});
   }
   return ranges;
+}
+
+std::vector<Arena::Range> Arena::HolesIn(Offset offset, Bytes bytes) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> holes;
+  auto chunk = std::partition_point(chunks_.begin(), chunks_.end(),
+                                    [offset](const Chunk& one) { return one.offset + one.bytes <= offset; });
+  for (const Offset end = offset + bytes; offset < end; ++chunk) {
+    const Offset hole_end = chunk != chunks_.end() ? std::min(chunk->offset, end) : end;
+    if (hole_end > offset) holes.push_back({offset, hole_end - offset});
+    if (chunk == chunks_.end()) break;
+    offset = chunk->offset + chunk->bytes;
+  }
+  return holes;
 }
 
 void Arena::UpdateTotals() noexcept {

@@ -1,14 +1,20 @@
-// Arena: one contiguous address range of a device, backed by few large physical handles from its base upward.
+// Arena: one contiguous address range of a device, backed by physical handles (chunks) from its base upward.
 //
 //   base                                          mapped_end      reserved_bytes
 //    |== chunk 0 ==|== chunk 1 ==|.. hole ..|== chunk 2 ==|...........|   addresses never move: a plan's offset is
-//    valid
-//                                                                         for life
+//                                                                         valid for life
 //
-// NCCL registration and RDMA break on ranges that span many handles, so chunks are large: kChunkBytes unless the caller
-// asks for smaller ones, the last one of a growth up to twice that, and a smaller growth is one chunk. Holes appear
-// only when idle chunks are released or moved. Thread-safe; the accessors take no lock. Does no bookkeeping of blocks:
-// which bytes are in use is the engine's business (allocator/engine/occupancy.h). Bytes.
+// What grows is backed in chunks of ChunkSizes::grown, what comes behind a hole in up to ChunkSizes::moved; the last
+// one of a growth takes the remainder along. Holes appear only when idle chunks are released or moved. Thread-safe; the
+// accessors take no lock. Does no bookkeeping of blocks: which bytes are in use is the engine's business
+// (allocator/engine/occupancy.h). Bytes.
+//
+// Note [Chunks of two sizes]
+// A chunk goes elsewhere as a whole or not at all, so that what lies idle in parts of chunks is lost to others: small
+// chunks lose little. But every chunk that moves costs calls of the driver, whatever its size: some 45 us to unmap it
+// where many are mapped, 5 to map it, 10 to create and 13 to 46 to release one (bench/driver, on an H200). So memory
+// that moves in one piece becomes larger chunks: it is released, and created anew. What moves again and again costs
+// few calls then, and what never moved stays as fine as it was. A chunk of which a part is needed is parted likewise.
 //
 // Note [Descriptors]
 // A chunk that other processes map has a file descriptor, made at its first Export. It belongs to the chunk's memory,
@@ -29,26 +35,31 @@
 
 namespace stalloc {
 
+struct ChunkSizes {
+  static constexpr Bytes kMost = Bytes{1} << 30;
+  Bytes grown = kMost;  // of chunks that back what is mapped for the first time
+  Bytes moved = kMost;  // at most, of those that back what was a hole, or moved; a multiple of `grown`
+};
+
 class Arena {
  public:
-  static constexpr Bytes kChunkBytes = Bytes{1} << 30;
-
   struct Range {
     Offset offset = 0;
     Bytes bytes = 0;
   };
 
-  // Reserves addresses only. Both sizes are rounded up to the driver's granularity. Null on failure, `status` says why.
+  // Reserves addresses only. All sizes are rounded up to the driver's granularity. Null on failure, `status` says why.
   static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status,
-                                       Bytes chunk_bytes = kChunkBytes);
+                                       ChunkSizes sizes = {});
   // Unmaps and releases everything. The device must be done with it; failures at driver shutdown are ignored.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   // Backs [mapped_end(), bytes) and makes it usable; nothing to do if bytes <= mapped_end(). Leaves holes alone.
-  // REQUIRES: bytes <= reserved_bytes(). On failure nothing changes (a failed step rolls the earlier ones back).
-  DriverStatus GrowTo(Bytes bytes) noexcept;
+  // `chunk_bytes`: of its chunks; 0: ChunkSizes::grown. REQUIRES: bytes <= reserved_bytes(). On failure nothing changes
+  // (a failed step rolls the earlier ones back).
+  DriverStatus GrowTo(Bytes bytes, Bytes chunk_bytes = 0) noexcept;
 
   // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies in reserved_bytes().
   // On failure nothing changes.
@@ -62,14 +73,10 @@ class Arena {
   // for ShrinkTo. Returns what was given back, bytes.
   Bytes ReleaseIdle(std::span<const Range> idle) noexcept;
 
-  struct Move {
-    Offset from = 0;  // where a chunk of chunk_bytes() starts
-    Offset to = 0;    // where as much is to be backed by it; nothing is yet
-  };
-  // Puts chunks elsewhere: what is held stays the same. REQUIRES: as for ReleaseIdle, of the chunks at `from`. Returns
-  // how many were moved, the first ones. Those that follow each other to places that touch are moved together or not at
-  // all; a chunk that the driver would not even map where it was goes back to the device.
-  std::size_t MoveChunks(std::span<const Move> moves) noexcept;
+  // Puts memory elsewhere: that of `from`, each a whole chunk, backs the holes `to` (disjoint), the lowest first, as
+  // far as it goes; what is more stays where the last chunk began. Nothing more is held meanwhile. What the driver
+  // refuses goes back to the device: HolesIn tells what is backed. REQUIRES: as for ReleaseIdle, of `from`.
+  void Move(std::span<const Range> from, std::span<const Range> to) noexcept;
 
   // Neighbours of one size, for another process to map one behind the other.
   struct Exported {
@@ -89,7 +96,7 @@ class Arena {
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
-  [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_; }
+  [[nodiscard]] Bytes chunk_bytes() const noexcept { return sizes_.grown; }  // of most, and the least
   // Physical bytes held. Equal to mapped_end() as long as there are no holes.
   [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
   // End of the topmost chunk.
@@ -100,6 +107,8 @@ class Arena {
   }
   // The backed ranges, one per chunk, ascending.
   [[nodiscard]] std::vector<Range> Chunks() const;
+  // What is not backed of [offset, offset + bytes), ascending.
+  [[nodiscard]] std::vector<Range> HolesIn(Offset offset, Bytes bytes) const;
 
  private:
   struct Chunk {
@@ -109,11 +118,11 @@ class Arena {
     int descriptor = -1;  // -1: not exported; see Note [Descriptors]
   };
 
-  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
+  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, ChunkSizes sizes);
 
-  // Appends chunks that back [begin, end) to `added`; those made before a failure stay in it. One call makes all
-  // usable: on an H200 a third cheaper from 32 MiB a chunk on, and no dearer below.
-  DriverStatus MapRange(Offset begin, Offset end, std::vector<Chunk>* added) noexcept;
+  // Appends chunks of `chunk_bytes` that back [begin, end) to `added`; those made before a failure stay in it. One call
+  // makes all usable: on an H200 a third cheaper from 32 MiB a chunk on, and no dearer below.
+  DriverStatus MapRange(Offset begin, Offset end, Bytes chunk_bytes, std::vector<Chunk>* added) noexcept;
   // Not usable yet.
   DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
   // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to
@@ -124,14 +133,16 @@ class Arena {
   static void CloseDescriptor(const Chunk& chunk) noexcept;
   // The chunks that the range lies in; none if a part of it is in none.
   std::span<Chunk> ChunksUnder(Offset offset, Bytes bytes) noexcept;
-  // Maps a handle and makes it usable; nothing changes on failure.
-  DriverStatus Put(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
-  // The chunks of the first moves, as far as these are possible and go to places that touch, ascending.
-  std::vector<Chunk*> RunOf(std::span<const Move> moves) noexcept;
-  // All of a run, side by side from `to` on, made usable by one call; or none.
-  bool MoveRun(std::span<Chunk* const> run, Offset to) noexcept;
-  // Maps chunks where they were. One that the driver refuses is no more.
-  void PutBack(std::span<Chunk* const> taken) noexcept;
+  // Unmaps the chunks that are `from`; they are no longer in chunks_, their handles are the caller's.
+  std::vector<Chunk> Take(std::span<const Range> from) noexcept;
+  // `bytes` of chunks to be that fill the ranges, none across a multiple of ChunkSizes::moved; without handles.
+  [[nodiscard]] std::vector<Chunk> Parts(std::span<const Range> ranges, Bytes bytes) const;
+  // Gives each part a chunk's handle of its size, where there is one; what is left of `taken` goes to the device.
+  void Reuse(std::vector<Chunk>* taken, std::vector<Chunk>* parts) noexcept;
+  // Maps the parts, with new memory where they have none, and makes them usable: one call for those that touch.
+  // Those that the driver refuses are no more.
+  void MapParts(std::vector<Chunk>* parts) noexcept;
+  void Insert(std::span<const Chunk> added);
   // Takes `added` over, or on a failed `status` rolls it back.
   DriverStatus Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept;
   void UpdateTotals() noexcept;
@@ -139,7 +150,7 @@ class Arena {
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
-  const Bytes chunk_bytes_;
+  const ChunkSizes sizes_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};

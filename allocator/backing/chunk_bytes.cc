@@ -2,14 +2,49 @@
 
 #include <algorithm>
 #include <bit>
-
-#include "allocator/arena/arena.h"
+#include <vector>
 
 namespace stalloc {
+namespace {
 
-Bytes ChunkBytesOf(Bytes arena_bytes) {
-  constexpr Bytes kLeastChunks = 1024;
-  return std::min(std::bit_floor(arena_bytes / kLeastChunks), Arena::kChunkBytes);
+constexpr Bytes kFine = 8192;
+constexpr Bytes kMoved = 2048;
+constexpr Bytes kResting = 1024;
+
+// A power of two.
+Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(arena_bytes / parts), ChunkSizes::kMost); }
+
+// Of each part of `unit` bytes: some slot of the cycle is there.
+std::vector<bool> UsedByTheCycle(const DevicePlan& plan, Bytes unit) {
+  std::vector<bool> used(plan.arena_bytes / unit + 1);
+  for (const Script& script : plan.cycle) {
+    for (const Entry& entry : script.entries) {
+      if (entry.slot == kNoSlot) continue;
+      const Slot& slot = plan.slots[entry.slot];
+      for (Offset part = slot.offset / unit; part * unit < slot.offset + slot.capacity; ++part) used[part] = true;
+    }
+  }
+  return used;
+}
+
+}  // namespace
+
+ChunkSizes ChunkSizesOf(Bytes arena_bytes) {
+  return {.grown = Part(arena_bytes, kFine), .moved = Part(arena_bytes, kMoved)};
+}
+
+DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
+  const Bytes resting = Part(plan.arena_bytes, kResting);
+  if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
+  const std::vector<bool> used = UsedByTheCycle(plan, resting);
+  DriverStatus status;
+  for (auto first = used.begin(); first != used.end() && status.ok();) {
+    const auto last = std::find(first, used.end(), !*first);
+    const Offset end = static_cast<Bytes>(last - used.begin()) * resting;
+    status = arena.GrowTo(std::min(end, plan.arena_bytes), *first ? 0 : resting);
+    first = last;
+  }
+  return status;
 }
 
 }  // namespace stalloc

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
+#include <numeric>
 
 #include "allocator/base/clock.h"
 
@@ -26,6 +26,15 @@ constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
 
 // Of the cycle's length: who needs a chunk within it needs it soon.
 constexpr std::uint64_t kSoon = 8;
+
+Bytes Sum(std::span<const Arena::Range> ranges) {
+  return std::accumulate(ranges.begin(), ranges.end(), Bytes{0},
+                         [](Bytes sum, const Arena::Range& range) { return sum + range.bytes; });
+}
+
+bool Touch(const Arena::Range& a, const Arena::Range& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
 
 std::uint64_t RequestsAnIteration(const SlotUses& uses, const DevicePlan& plan) {
   return plan.cycle.empty() ? 0 : uses.cycle_length() / plan.cycle.size();
@@ -62,13 +71,8 @@ Bytes IdleChunks::GiveBack() noexcept {
   if (engine_.Stats().pending_blocks > 0 && driver_.Synchronize().ok()) engine_.ReclaimPending();
   const std::vector<Arena::Range> chunks = WithdrawIdle();
   if (chunks.empty()) return 0;
-  if (!driver_.Synchronize().ok()) {
-    RestoreAll(chunks);
-    return 0;
-  }
-  const Bytes released = Unmap(chunks);
-  // A chunk that the driver would not unmap is still mapped, and stays lent: EnsureMapped then finds it there.
-  lent_.insert(lent_.end(), chunks.begin(), chunks.end());
+  const Bytes released = driver_.Synchronize().ok() ? Unmap(chunks) : 0;
+  RestoreBacked(chunks);
   counts_.lent_bytes += released;
   if (released > 0) ++counts_.times_given_back;
   return released;
@@ -96,11 +100,12 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
   const bool rather_grows = may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes);
-  const bool may_move = !rather_grows && moves_left_.load(std::memory_order_relaxed) > 0;
-  if (may_move && IsWorthMoving(offset, end)) MoveInto(offset, end, now);
+  const int left = rather_grows ? 0 : moves_left_.load(std::memory_order_relaxed);
+  const bool is_large = IsWorthMoving(offset, end);
+  if (left > (is_large ? 0 : kKeptForLarge)) MoveInto(offset, end, now, is_large);
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
-  MoveInto(offset, end, now);  // the device is full
+  MoveInto(offset, end, now, true);  // the device is full
   return BackByMapping(offset, end);
 }
 
@@ -137,154 +142,152 @@ bool IdleChunks::IsBetterGrown(Bytes missing) const noexcept {
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
 // enough of them; else one synchronisation does for all.
-void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept {
+void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (listener != nullptr && !listener->MaySynchronize()) return;
   const Stopwatch moving(&counts_.move_nanoseconds);
   const Arena::Range range{offset, end - offset};
   engine_.ReclaimPending();
-  std::vector<Arena::Move> moves = WithdrawFor(range, now, Take::kQuiet);
-  if (moves.size() < Lacking(offset, end).size()) {
-    Unmoved(moves);
+  Moves moves = WithdrawFor(range, now, Take::kQuiet);
+  if (Sum(moves.from) < Sum(Lacking(offset, end))) {
+    RestoreBacked(moves.from);
+    if (!may_wait) return;
     moves = WithdrawFor(range, now, Take::kIdle);
-    if (moves.empty()) return;
+    if (moves.from.empty()) return;
     const Stopwatch waiting(&counts_.wait_nanoseconds);
-    if (!driver_.Synchronize().ok()) return Unmoved(moves);
+    if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
     ++counts_.times_waited;
   }
-  if (moves.empty()) return;
-  // Places that touch, one behind the other: one call makes them usable.
-  std::sort(moves.begin(), moves.end(), [](const Arena::Move& a, const Arena::Move& b) { return a.to < b.to; });
+  if (moves.from.empty()) return;
   if (listener != nullptr) listener->BeforeArenaChange();
-  const std::size_t moved = arena_.MoveChunks(moves);
+  arena_.Move(moves.from, moves.to);
   if (listener != nullptr) listener->AfterArenaChange();
-  const Offset before = end_;
-  for (std::size_t i = 0; i < moved; ++i) Moved(moves[i]);
-  Unmoved(std::span(moves).subspan(moved));
-  if (end_ > before) engine_.Extend(end_);
-  moves_left_.fetch_sub(1, std::memory_order_relaxed);
+  RestoreBacked(moves.from);
+  RestoreBacked(moves.to);
+  moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
   ++counts_.times_moved;
-  counts_.moved_bytes += moved * arena_.chunk_bytes();
+  counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
-std::vector<Arena::Move> IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept {
-  const std::vector<Chunk> movable = Movable(range, now);
-  auto next = movable.begin();
-  std::vector<Arena::Move> moves;
-  const auto withdraw = [&](Offset to, std::uint64_t due) {
-    for (; next != movable.end() && (moves.empty() || due == 0 || next->until_due > due); ++next) {
-      if (!WithdrawChunk(next->offset, take)) continue;
-      moves.push_back({(next++)->offset, to});
-      return true;
-    }
-    return false;
+IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept {
+  std::vector<Part> movable = Movable(range, now);
+  const auto is_due_later = [](const Part& a, const Part& b) {
+    return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
   };
-  const std::vector<Offset> lacking = Lacking(range.offset, range.offset + range.bytes);
-  for (const Offset to : lacking) {
-    if (!withdraw(to, 0)) return moves;
-  }
-  for (const Chunk& lent : DueSoon(now)) {
-    if (std::find(lacking.begin(), lacking.end(), lent.offset) != lacking.end()) continue;
-    if (!withdraw(lent.offset, lent.until_due)) return moves;
+  std::make_heap(movable.begin(), movable.end(), is_due_later);
+  Moves moves;
+  Bytes taken = 0;
+  Bytes wanted = 0;
+  // As much as is wanted now, of chunks that are due behind this.
+  const auto withdraw = [&](std::uint64_t due) {
+    while (taken < wanted && !movable.empty() && (due == 0 || movable.front().until_due > due)) {
+      const Arena::Range chunk = movable.front().range;
+      std::pop_heap(movable.begin(), movable.end(), is_due_later);
+      movable.pop_back();
+      if (!WithdrawChunk(chunk, take)) continue;
+      moves.from.push_back(chunk);
+      taken += chunk.bytes;
+    }
+    return taken >= wanted;
+  };
+  moves.to = Lacking(range.offset, range.offset + range.bytes);
+  wanted = Sum(moves.to);
+  if (!withdraw(0)) return moves;
+  for (const Part& lent : DueSoon(now)) {
+    if (Touch(lent.range, range)) continue;
+    const Bytes before = wanted;
+    wanted += lent.range.bytes;
+    const bool enough = withdraw(lent.until_due);
+    if (taken > before) moves.to.push_back({lent.range.offset, std::min(taken - before, lent.range.bytes)});
+    if (!enough) break;
   }
   return moves;
 }
 
-bool IdleChunks::WithdrawChunk(Offset offset, Take take) noexcept {
-  const Bytes chunk = arena_.chunk_bytes();
-  if (!engine_.Withdraw(offset, chunk)) return false;
+bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, Take take) noexcept {
+  if (!engine_.Withdraw(chunk.offset, chunk.bytes)) return false;
   // Only now: what is withdrawn is asked for by nobody any more, so that it stays quiet.
-  if (take == Take::kIdle || engine_.IsQuiet(offset, chunk)) return true;
-  engine_.Restore(offset, chunk);
+  if (take == Take::kIdle || engine_.IsQuiet(chunk.offset, chunk.bytes)) return true;
+  engine_.Restore(chunk.offset, chunk.bytes);
   return false;
 }
 
-// Where chunks would go: lent ones in the range, and those that it lacks above all.
-std::vector<Offset> IdleChunks::Lacking(Offset offset, Offset end) const noexcept {
+// What is not backed of [offset, end), ascending: holes, in steps of a chunk, and what lies above all.
+std::vector<Arena::Range> IdleChunks::Lacking(Offset offset, Offset end) const noexcept {
   const Bytes chunk = arena_.chunk_bytes();
-  std::vector<Offset> targets;
-  for (const Arena::Range& lent : lent_) {
-    if (lent.bytes == chunk && lent.offset < end && offset < lent.offset + lent.bytes) targets.push_back(lent.offset);
-  }
-  for (Offset at = end_; at < end && at + chunk <= arena_.reserved_bytes(); at += chunk) targets.push_back(at);
-  return targets;
+  const Offset begin = offset / chunk * chunk;
+  const Offset below = std::min(RoundUp(end, chunk), end_);
+  std::vector<Arena::Range> lacking;
+  if (begin < below) lacking = arena_.HolesIn(begin, below - begin);
+  std::erase_if(lacking, [&](const Arena::Range& hole) { return !Touch(hole, {offset, end - offset}); });
+  if (end > end_) lacking.push_back({end_, RoundUp(end, driver_.Granularity()) - end_});
+  return lacking;
 }
 
-// Lent chunks, that which is due first in front.
-std::vector<IdleChunks::Chunk> IdleChunks::DueSoon(std::uint64_t now) const noexcept {
-  std::vector<Chunk> due;
-  for (const Arena::Range& lent : lent_) {
-    const std::uint64_t until = uses_.UntilDue(lent.offset / arena_.chunk_bytes(), now);
-    if (lent.bytes == arena_.chunk_bytes() && until <= uses_.cycle_length() / kSoon)
-      due.push_back({lent.offset, until});
+// Requests until a slot in the range is due.
+std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept {
+  const Bytes part = arena_.chunk_bytes();
+  std::uint64_t until = SlotUses::kNever;
+  for (Offset at = range.offset / part; at * part < range.offset + range.bytes; ++at) {
+    until = std::min(until, uses_.UntilDue(at, now));
   }
-  std::sort(due.begin(), due.end(), [](const Chunk& a, const Chunk& b) { return a.until_due < b.until_due; });
+  return until;
+}
+
+// Parts of holes, that which is due first in front.
+std::vector<IdleChunks::Part> IdleChunks::DueSoon(std::uint64_t now) const noexcept {
+  const Bytes chunk = arena_.chunk_bytes();
+  std::vector<Part> due;
+  for (const Arena::Range& hole : arena_.HolesIn(0, end_)) {
+    for (Offset at = hole.offset; at < hole.offset + hole.bytes;) {
+      const Offset next = std::min(hole.offset + hole.bytes, at / chunk * chunk + chunk);
+      const std::uint64_t until = UntilDue({at, next - at}, now);
+      if (until <= uses_.cycle_length() / kSoon) due.push_back({{at, next - at}, until});
+      at = next;
+    }
+  }
+  std::sort(due.begin(), due.end(), [](const Part& a, const Part& b) { return a.until_due < b.until_due; });
   return due;
 }
 
-// Chunks outside a range, that which is due last in front; blocks may live in them.
-std::vector<IdleChunks::Chunk> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
-  const Bytes bytes = arena_.chunk_bytes();
-  std::vector<Chunk> movable;
+// Chunks outside a range; blocks may live in them. Those of slots that the cycle never needs again are last of all:
+// what lies there stays.
+std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
+  std::vector<Part> movable;
   for (const Arena::Range& chunk : arena_.Chunks()) {
-    const bool outside = chunk.offset >= but.offset + but.bytes || chunk.offset + chunk.bytes <= but.offset;
-    if (chunk.bytes == bytes && outside) movable.push_back({chunk.offset, uses_.UntilDue(chunk.offset / bytes, now)});
+    if (Touch(chunk, but)) continue;
+    const std::uint64_t until = UntilDue(chunk, now);
+    movable.push_back({chunk, until == SlotUses::kNever && chunk.offset < plan_end_ ? 0 : until});
   }
-  std::sort(movable.begin(), movable.end(), [](const Chunk& a, const Chunk& b) {
-    return a.until_due != b.until_due ? a.until_due > b.until_due : a.offset > b.offset;
-  });
   return movable;
 }
 
-void IdleChunks::Moved(const Arena::Move& move) noexcept {
-  const Bytes chunk = arena_.chunk_bytes();
-  lent_.push_back({move.from, chunk});
-  if (move.to == end_) {
-    end_ += chunk;
-    return;
-  }
-  std::erase_if(lent_, [&move](const Arena::Range& lent) { return lent.offset == move.to; });
-  engine_.Restore(move.to, chunk);
-}
-
-// Their chunks are as before; one that the driver lost on the way is lent.
-void IdleChunks::Unmoved(std::span<const Arena::Move> moves) noexcept {
-  if (moves.empty()) return;
-  const Bytes bytes = arena_.chunk_bytes();
-  const std::vector<Arena::Range> mapped = arena_.Chunks();
-  for (const Arena::Move& move : moves) {
-    const bool there = std::any_of(mapped.begin(), mapped.end(),
-                                   [&move](const Arena::Range& chunk) { return chunk.offset == move.from; });
-    if (there) {
-      engine_.Restore(move.from, bytes);
-    } else {
-      lent_.push_back({move.from, bytes});
-      counts_.lent_bytes += bytes;
+// Of what was withdrawn, or lies above all: what is backed may be used. REQUIRES: mutex_ is held.
+void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
+  for (const Arena::Range& range : ranges) {
+    Offset at = range.offset;
+    const auto restore = [&](Offset until) {
+      if (until <= at) return;
+      if (at < end_) engine_.Restore(at, std::min(until, end_) - at);
+      if (at <= end_ && until > end_) {
+        end_ = until;
+        engine_.Extend(end_);
+      }
+    };
+    for (const Arena::Range& hole : arena_.HolesIn(range.offset, range.bytes)) {
+      restore(hole.offset);
+      at = hole.offset + hole.bytes;
     }
+    restore(range.offset + range.bytes);
   }
 }
 
-// What is not mapped of the chunks that lie in [offset, end), and of the room up to there. REQUIRES: mutex_ is held.
+// From the first to the last byte that is not backed of [offset, end). REQUIRES: mutex_ is held.
 Arena::Range IdleChunks::Missing(Offset offset, Offset end) const noexcept {
-  Arena::Range missing = end > end_ ? Arena::Range{end_, RoundUp(end, driver_.Granularity()) - end_} : Arena::Range{};
-  for (const Arena::Range& chunk : lent_) {
-    if (chunk.offset >= end || offset >= chunk.offset + chunk.bytes) continue;
-    const Offset hi = std::max(missing.offset + missing.bytes, chunk.offset + chunk.bytes);
-    missing.offset = missing.bytes == 0 ? chunk.offset : std::min(missing.offset, chunk.offset);
-    missing.bytes = hi - missing.offset;
-  }
-  return missing;
-}
-
-// Chunks that were lent, and what lies above all. REQUIRES: mutex_ is held; the range cuts no chunk.
-Bytes IdleChunks::UnmappedIn(const Arena::Range& range) const noexcept {
-  const Offset end = range.offset + range.bytes;
-  Bytes unmapped = end > end_ ? end - std::max(end_, range.offset) : 0;
-  for (const Arena::Range& chunk : lent_) {
-    if (range.offset <= chunk.offset && chunk.offset < end) unmapped += chunk.bytes;
-  }
-  return unmapped;
+  const std::vector<Arena::Range> lacking = Lacking(offset, end);
+  if (lacking.empty()) return {};
+  return {lacking.front().offset, lacking.back().offset + lacking.back().bytes - lacking.front().offset};
 }
 
 // All of the range, or nothing. REQUIRES: mutex_ is held.
@@ -293,7 +296,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (end > arena_.reserved_bytes()) return false;
   if (listener != nullptr) {
-    if (!listener->MayHold(arena_.mapped_bytes() + UnmappedIn(range))) return false;
+    if (!listener->MayHold(arena_.mapped_bytes() + Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
     listener->BeforeArenaChange();
   }
   const Bytes before = arena_.mapped_bytes();
@@ -303,14 +306,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   if (listener != nullptr) listener->AfterArenaChange();
   if (!mapped) return false;
   most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
-  std::erase_if(lent_, [&](const Arena::Range& chunk) {
-    if (chunk.offset >= end || range.offset >= chunk.offset + chunk.bytes) return false;
-    engine_.Restore(chunk.offset, chunk.bytes);
-    return true;
-  });
-  if (end <= end_) return true;
-  end_ = end;
-  engine_.Extend(end_);
+  RestoreBacked({&range, 1});
   return true;
 }
 
@@ -323,10 +319,6 @@ std::vector<Arena::Range> IdleChunks::WithdrawIdle() noexcept {
   std::vector<Arena::Range> chunks = arena_.Chunks();
   std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
   return chunks;
-}
-
-void IdleChunks::RestoreAll(const std::vector<Arena::Range>& chunks) noexcept {
-  for (const Arena::Range& chunk : chunks) engine_.Restore(chunk.offset, chunk.bytes);
 }
 
 }  // namespace stalloc

@@ -20,18 +20,20 @@
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
 // later. Below what was held before, chunks are mapped and not moved: that costs no memory either. A move costs that
-// synchronisation and, on an H200, some 75 us for each chunk of 64 MiB where several go to places that touch (one call
-// makes them usable; 145 us for one alone). So moves are made in the order of the places they go to: in the order in
-// which chunks were lent, runs with experts took 300 to 360 such calls an iteration for 420 to 450 chunks, and take 31
-// to 46 since. A move must be worth kLeastWorth of the arena, and in as many requests as a planned iteration has a run
-// makes no more than kMovesAnIteration on average: iterations that are longer take longer, and may make more (a batch
-// that grew from two micro-batches to six needs 30 to 80); where the device is full it is worth anything. What
-// iterations leave of these others may use, up to kMostSaved, and a run begins with so many: it is in its first
-// iterations that blocks which the plan does not know find their places, and what the arena grows by then it keeps.
-// megatron_moe_ep2_rank0 with 1 % of its requests inserted and dropped held 1.7 % more than was live when no iteration
-// might make more than 24, and 0.3 % since. Frees that come late take up to 120 moves in the first iteration: where 96
-// had to do, megatron_vpp_rank0 with one in a hundred up to 512 requests late held 6.9 % more than was live at worst,
-// and 2.2 % since.
+// synchronisation and, on an H200, 50 to 70 us for each chunk, whatever its size (bench/driver); what moves in one
+// piece becomes larger chunks (arena.h, Note [Chunks of two sizes]). In as many requests as a planned iteration has a
+// run makes no more than kMovesAnIteration on average, those of more than kChunksAMove chunks counting as several:
+// iterations that are longer take longer, and may make more (a batch that grew from two micro-batches to six needs 30
+// to 80). What iterations leave of these others may use, up to kMostSaved, and a run begins with so many: it is in its
+// first iterations that blocks which the plan does not know find their places, and what the arena grows by then it
+// keeps. megatron_moe_ep2_rank0 with 1 % of its requests inserted and dropped held 1.7 % more than was live when no
+// iteration might make more than 24, and 0.3 % since. Frees that come late take up to 120 moves in the first iteration:
+// where 96 had to do, megatron_vpp_rank0 with one in a hundred up to 512 requests late held 6.9 % more than was live at
+// worst, and 2.2 % since.
+//
+// For less than kLeastWorth of the arena nobody waits, and kKeptForLarge moves are kept for more: a few small ones in
+// each iteration spare a recomputing run with experts the gradients that come late, 0.2 % of the arena instead of 0.5
+// %. Where the device is full a move is worth anything.
 //
 // In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most: 19 ms a
 // wait in a run with experts on an H200, against 2.8 ms a move. Most idle chunks have long been idle, and events of
@@ -121,31 +123,34 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
-  // One of arena_.chunk_bytes().
-  struct Chunk {
-    Offset offset = 0;
+  // May move, or the place of one that may.
+  struct Part {
+    Arena::Range range;
     std::uint64_t until_due = 0;  // requests until a slot in it is
   };
+  // What backs what.
+  struct Moves {
+    std::vector<Arena::Range> from;  // withdrawn
+    std::vector<Arena::Range> to;
+  };
 
+  [[nodiscard]] std::vector<Arena::Range> Lacking(Offset offset, Offset end) const noexcept;
   [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
-  [[nodiscard]] Bytes UnmappedIn(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
   [[nodiscard]] bool IsBetterGrown(Bytes missing) const noexcept;
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
-  void MoveInto(Offset offset, Offset end, std::uint64_t now) noexcept;
-  [[nodiscard]] std::vector<Offset> Lacking(Offset offset, Offset end) const noexcept;
-  [[nodiscard]] std::vector<Chunk> DueSoon(std::uint64_t now) const noexcept;
-  [[nodiscard]] std::vector<Chunk> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
+  void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
+  [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
+  [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
+  [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
   // Which chunks may be taken.
   enum class Take : std::uint8_t { kQuiet, kIdle };
-  [[nodiscard]] std::vector<Arena::Move> WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept;
-  [[nodiscard]] bool WithdrawChunk(Offset offset, Take take) noexcept;
-  void Moved(const Arena::Move& move) noexcept;
-  void Unmoved(std::span<const Arena::Move> moves) noexcept;
+  [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept;
+  [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, Take take) noexcept;
+  void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
   Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
   [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
-  void RestoreAll(const std::vector<Arena::Range>& chunks) noexcept;
 
   VmmDriver& driver_;
   Arena& arena_;
@@ -155,8 +160,10 @@ class IdleChunks final : public ArenaBacking {
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   static constexpr int kMovesAnIteration = 24;
   static constexpr int kMostSaved = 8 * kMovesAnIteration;
-  static constexpr Bytes kLeastWorth = 512;  // a part of the arena
-  static constexpr Bytes kMuch = 64;         // likewise
+  static constexpr int kKeptForLarge = 6 * kMovesAnIteration;
+  static constexpr std::size_t kChunksAMove = 64;  // one that moves more counts as several
+  static constexpr Bytes kLeastWorth = 512;        // a part of the arena
+  static constexpr Bytes kMuch = 64;               // likewise
   std::atomic<int> moves_left_{kMostSaved};
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks
@@ -164,9 +171,8 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<std::uint64_t> requests_paid_{0};  // for which moves have been added
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
-  Offset end_;               // of what was mapped at any time; guarded by mutex_, as is what follows
+  Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
-  std::vector<Arena::Range> lent_;
   Counts counts_;
 };
 

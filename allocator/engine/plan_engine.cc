@@ -323,7 +323,8 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
   if (mark.kind == MarkKind::kLayer || !impl_->active.load(std::memory_order_relaxed)) return;
-  if (!impl_->withdrawn.empty()) impl_->clocks.RecordEvents(lock);  // chunks will move again: see IsQuiet
+  // Chunks will move, or move again: see IsQuiet.
+  if (!impl_->withdrawn.empty() || impl_->dynamic.gaps().VariesMostly()) impl_->clocks.RecordEvents(lock);
   impl_->freed.Sweep(lock);
 }
 

@@ -55,8 +55,8 @@ DynamicSpaceOptions OptionsFor(const Arena& arena) {
 
 std::unique_ptr<Arena> Mapped(VmmDriver& driver, const DevicePlan& plan, Bytes growth) {
   DriverStatus status;
-  auto arena = Arena::Create(driver, plan.arena_bytes + growth, &status, ChunkBytesOf(plan.arena_bytes));
-  (void)arena->GrowTo(plan.arena_bytes);
+  auto arena = Arena::Create(driver, plan.arena_bytes + growth, &status, ChunkSizesOf(plan.arena_bytes));
+  (void)MapPlan(*arena, plan);
   return arena;
 }
 

@@ -30,7 +30,7 @@ class ArenaExportTest : public testing::Test {
   void Start() {
     arena_.reset();
     DriverStatus status;
-    arena_ = Arena::Create(driver_, 64 * kChunk, &status, kChunk);
+    arena_ = Arena::Create(driver_, 64 * kChunk, &status, {kChunk, kChunk});
     EXPECT_TRUE(arena_->GrowTo(kChunks * kChunk).ok());
     for (Bytes i = 0; i < kChunks; ++i) Fill(i, static_cast<unsigned char>(i + 1));
   }
@@ -55,9 +55,12 @@ class ArenaExportTest : public testing::Test {
     const Arena::Range idle{chunk * kChunk, chunks * kChunk};
     EXPECT_EQ(arena_->ReleaseIdle({&idle, 1}), chunks * kChunk);
   }
-  std::size_t Move(Bytes from, Bytes to) {
-    const Arena::Move move{from * kChunk, to * kChunk};
-    return arena_->MoveChunks({&move, 1});
+  // It is there now.
+  bool Move(Bytes from, Bytes to) {
+    const Arena::Range source{from * kChunk, kChunk};
+    const Arena::Range target{to * kChunk, kChunk};
+    arena_->Move({&source, 1}, {&target, 1});
+    return arena_->HolesIn(target.offset, target.bytes).empty();
   }
   static bool IsOpen(int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; }
 
@@ -112,7 +115,7 @@ TEST_F(ArenaExportTest, ADescriptorMovesWithItsMemory) {
   const long before = OpenDescriptors();
   const Arena::Exported first = Export(kChunk, kChunk);
   Release(4);
-  ASSERT_EQ(Move(1, 4), 1u);
+  ASSERT_TRUE(Move(1, 4));
   EXPECT_EQ(ErrorOf(kChunk, kChunk), "a part of it is not mapped") << "the place that it left";
   EXPECT_EQ(Seen(4), 2);
   EXPECT_EQ(Export(4 * kChunk, kChunk).descriptors, first.descriptors) << "the same memory under the same name";
@@ -142,7 +145,7 @@ TEST_F(ArenaExportTest, WhatIsExportedIsWhatLiesThere) {
     } else if (below(2) == 0) {
       Release(chunk);
     } else if (const Bytes to = below(kChunks); !ErrorOf(to * kChunk, 1).empty()) {
-      ASSERT_EQ(Move(chunk, to), 1u);
+      ASSERT_TRUE(Move(chunk, to));
     }
     std::size_t held = 0;
     for (Bytes i = 0; i < kChunks; ++i) {
@@ -162,16 +165,34 @@ TEST_F(ArenaExportTest, AMoveThatFailsAnywhereLeavesNoDescriptorWithoutItsChunk)
       Release(4, 2);
       Export(0, 4 * kChunk);
       driver_.FailCall(n, DriverCode::kFailed, count);
-      const std::vector<Arena::Move> moves{{0, 4 * kChunk}, {kChunk, 5 * kChunk}};
-      (void)arena_->MoveChunks(moves);
+      const std::vector<Arena::Range> from{{0, kChunk}, {kChunk, kChunk}};
+      const std::vector<Arena::Range> to{{4 * kChunk, 2 * kChunk}};
+      arena_->Move(from, to);
       driver_.FailNothing();
       const std::vector<Arena::Range> chunks = arena_->Chunks();
-      EXPECT_EQ(OpenDescriptors(), before + static_cast<long>(chunks.size())) << n << ", " << count;
+      EXPECT_LE(OpenDescriptors(), before + static_cast<long>(chunks.size())) << n << ", " << count;
       for (const Arena::Range& chunk : chunks) {
         EXPECT_EQ(Seen(Export(chunk.offset, 1), 0), *At(chunk.offset)) << n << ", " << count;
       }
     }
   }
+}
+
+TEST_F(ArenaExportTest, ChunksThatBecomeOneHaveADescriptorOfTheirOwn) {
+  DriverStatus status;
+  arena_ = Arena::Create(driver_, 64 * kChunk, &status, {kChunk, 2 * kChunk});
+  ASSERT_TRUE(arena_->GrowTo(4 * kChunk).ok());
+  const long before = OpenDescriptors();
+  Export(0, 4 * kChunk);
+  const std::vector<Arena::Range> from{{0, kChunk}, {3 * kChunk, kChunk}};
+  const std::vector<Arena::Range> to{{6 * kChunk, 2 * kChunk}};
+  arena_->Move(from, to);
+  EXPECT_EQ(OpenDescriptors(), before + 2) << "those of the two that are no more are closed";
+  Fill(6, 61);
+  const Arena::Exported one = Export(6 * kChunk, 2 * kChunk);
+  EXPECT_EQ(one.chunk_bytes, 2 * kChunk);
+  ASSERT_EQ(one.descriptors.size(), 1u);
+  EXPECT_EQ(Seen(one, 0), 61);
 }
 
 TEST_F(ArenaExportTest, AChunkThatTheDriverDoesNotUnmapKeepsItsDescriptor) {

@@ -83,7 +83,7 @@ TEST_F(ArenaTest, ChunksAreOneGiBAndTheLastTakesTheRemainder) {
 
 TEST_F(ArenaTest, SmallerChunksAreTheCallersToAskFor) {
   DriverStatus status;
-  const auto arena = Arena::Create(driver_, 100 * kMiB, &status, 8 * kMiB - 5);
+  const auto arena = Arena::Create(driver_, 100 * kMiB, &status, {8 * kMiB - 5, 8 * kMiB});
   ASSERT_NE(arena, nullptr);
   ASSERT_TRUE(arena->GrowTo(100 * kMiB).ok());
   const auto chunks = arena->Chunks();
@@ -212,63 +212,133 @@ TEST_F(ArenaTest, IdleChunksInTheMiddleGoBackAndCanBeMappedAgain) {
   EXPECT_EQ(arena->mapped_bytes(), 6 * kGiB);
 }
 
-TEST_F(ArenaTest, ChunksMoveWithTheirBytesAndNothingMoreIsHeld) {
+TEST_F(ArenaTest, HolesAreWhatIsNotBacked) {
+  const auto arena = MakeArena(8 * kGiB);
+  const auto holes = [&](Offset offset, Bytes bytes) {
+    std::vector<Bytes> flat;
+    for (const Arena::Range& hole : arena->HolesIn(offset, bytes)) flat.insert(flat.end(), {hole.offset, hole.bytes});
+    return flat;
+  };
+  EXPECT_EQ(holes(kMiB, 5 * kGiB), (std::vector<Bytes>{kMiB, 5 * kGiB}));
+  ASSERT_TRUE(arena->GrowTo(4 * kGiB).ok());
+  EXPECT_EQ(holes(0, 4 * kGiB), std::vector<Bytes>{});
+  const std::array<Arena::Range, 2> idle{{{kGiB, kGiB}, {3 * kGiB, kGiB}}};
+  ASSERT_EQ(arena->ReleaseIdle(idle), 2 * kGiB);
+  EXPECT_EQ(holes(0, 8 * kGiB), (std::vector<Bytes>{kGiB, kGiB, 3 * kGiB, 5 * kGiB}));
+  EXPECT_EQ(holes(kGiB + kMiB, kMiB), (std::vector<Bytes>{kGiB + kMiB, kMiB}));
+  EXPECT_EQ(holes(2 * kGiB, kGiB), std::vector<Bytes>{});
+  EXPECT_EQ(holes(2 * kGiB + kMiB, kGiB), (std::vector<Bytes>{3 * kGiB, kMiB}));
+}
+
+TEST_F(ArenaTest, MemoryMovesAndNothingMoreIsHeld) {
   const auto arena = MakeArena(8 * kGiB);
   ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());
-  for (Offset chunk = 0; chunk < 3; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
-  const std::array<Arena::Move, 2> up{{{0, 5 * kGiB}, {kGiB, 3 * kGiB}}};
-  EXPECT_EQ(arena->MoveChunks(up), 2u);
-  EXPECT_EQ(*At(*arena, 5 * kGiB), 1);
-  EXPECT_EQ(*At(*arena, 3 * kGiB), 2);
+  *At(*arena, 2 * kGiB) = 3;
+  const std::array<Arena::Range, 2> from{{{0, kGiB}, {kGiB, kGiB}}};
+  const std::array<Arena::Range, 2> to{{{5 * kGiB, kGiB}, {3 * kGiB, kGiB}}};
+  arena->Move(from, to);
+  EXPECT_EQ(arena->HolesIn(0, 6 * kGiB).size(), 2u) << "the lower two GiB, and the fifth";
+  *At(*arena, 5 * kGiB) = 1;
+  *At(*arena, 3 * kGiB) = 2;
   EXPECT_EQ(*At(*arena, 2 * kGiB), 3);
   EXPECT_EQ(arena->mapped_bytes(), 3 * kGiB);
   EXPECT_EQ(arena->mapped_end(), 6 * kGiB);
   EXPECT_EQ(driver_.counts().handle_bytes, 3 * kGiB);
-  const std::array<Arena::Move, 3> back{{{5 * kGiB, 0}, {4 * kGiB, kGiB}, {3 * kGiB, kGiB}}};
-  EXPECT_EQ(arena->MoveChunks(back), 1u) << "there is no chunk at 4 GiB, and what comes behind it stays";
-  EXPECT_EQ(*At(*arena, 0), 1);
-  EXPECT_EQ(arena->Chunks().size(), 3u);
+  // Nothing is at 4 GiB; what there is goes to the lowest place.
+  const std::array<Arena::Range, 2> some{{{4 * kGiB, kGiB}, {5 * kGiB, kGiB}}};
+  const std::array<Arena::Range, 1> back{{{0, 2 * kGiB}}};
+  arena->Move(some, back);
+  ASSERT_EQ(arena->Chunks().size(), 3u);
+  EXPECT_EQ(arena->Chunks().front().offset, 0u);
+  EXPECT_EQ(arena->mapped_end(), 4 * kGiB);
+  EXPECT_EQ(driver_.counts().handle_bytes, 3 * kGiB);
 }
 
-TEST_F(ArenaTest, ChunksThatMoveToPlacesThatTouchAreMadeUsableByOneCall) {
+TEST_F(ArenaTest, WhatMovesToPlacesThatTouchIsMadeUsableByOneCall) {
   const auto arena = MakeArena(12 * kGiB);
   ASSERT_TRUE(arena->GrowTo(4 * kGiB).ok());
-  for (Offset chunk = 0; chunk < 4; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
   driver_.FailNothing();
-  const std::array<Arena::Move, 3> moves{{{3 * kGiB, 6 * kGiB}, {0, 7 * kGiB}, {kGiB, 10 * kGiB}}};
-  EXPECT_EQ(arena->MoveChunks(moves), 3u);
+  const std::array<Arena::Range, 3> from{{{3 * kGiB, kGiB}, {0, kGiB}, {kGiB, kGiB}}};
+  const std::array<Arena::Range, 2> to{{{6 * kGiB, 2 * kGiB}, {10 * kGiB, kGiB}}};
+  arena->Move(from, to);
   EXPECT_EQ(driver_.calls(), 8u) << "three unmapped, three mapped, one access for two, one for the third";
-  EXPECT_EQ(*At(*arena, 6 * kGiB), 4);
-  EXPECT_EQ(*At(*arena, 7 * kGiB), 1);
-  EXPECT_EQ(*At(*arena, 10 * kGiB), 2);
-  EXPECT_EQ(*At(*arena, 2 * kGiB), 3);
+  for (const Offset place : {6 * kGiB, 7 * kGiB, 10 * kGiB}) *At(*arena, place) = 1;
   EXPECT_EQ(arena->mapped_bytes(), 4 * kGiB);
 }
 
-// A run of two and one alone: each call of the driver fails, alone or with all that follow.
-TEST_F(ArenaTest, AMoveThatTheDriverRefusesLeavesTheChunksOrGivesThemBack) {
-  const std::array<Arena::Move, 3> moves{{{0, 4 * kGiB}, {2 * kGiB, 5 * kGiB}, {kGiB, 7 * kGiB}}};
+// See Note [Chunks of two sizes].
+TEST_F(ArenaTest, WhatMovesInOnePieceBecomesLargerChunksAndWhatIsLeftOfOneStays) {
+  DriverStatus status;
+  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 8 * kMiB});
+  ASSERT_TRUE(arena->GrowTo(64 * kMiB).ok());
+  ASSERT_EQ(arena->Chunks().size(), 32u);
+  std::vector<Arena::Range> from;
+  for (Offset at = 0; at < 48 * kMiB; at += 4 * kMiB) from.push_back({at, 2 * kMiB});  // 24 MiB
+  const std::array<Arena::Range, 1> to{{{78 * kMiB, 24 * kMiB}}};
+  arena->Move(from, to);
+  std::vector<Bytes> sizes;
+  for (const Arena::Range& chunk : arena->Chunks()) {
+    if (chunk.offset >= 78 * kMiB) sizes.push_back(chunk.bytes);
+  }
+  EXPECT_EQ(sizes, (std::vector<Bytes>{2 * kMiB, 8 * kMiB, 8 * kMiB, 6 * kMiB})) << "none across a multiple of 8 MiB";
+  EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
+
+  driver_.FailNothing();
+  const std::array<Arena::Range, 1> large{{{80 * kMiB, 8 * kMiB}}};
+  const std::array<Arena::Range, 2> small{{{0, 2 * kMiB}, {8 * kMiB, 2 * kMiB}}};
+  arena->Move(large, small);
+  EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
+  EXPECT_TRUE(arena->HolesIn(0, 4 * kMiB).empty());
+  EXPECT_TRUE(arena->HolesIn(80 * kMiB, 4 * kMiB).empty()) << "what is left of the chunk stays at its beginning";
+  ASSERT_EQ(arena->HolesIn(80 * kMiB, 8 * kMiB).size(), 1u);
+  for (const Offset place : {Offset{0}, 8 * kMiB, 80 * kMiB, 83 * kMiB}) *At(*arena, place) = 1;
+
+  const Arena::Range all{0, kGiB};
+  EXPECT_EQ(arena->ReleaseIdle({&all, 1}), 64 * kMiB);
+  ASSERT_TRUE(arena->EnsureMapped(16 * kMiB, 16 * kMiB).ok());
+  EXPECT_EQ(arena->Chunks().size(), 2u) << "what comes behind a hole is in large chunks as well";
+}
+
+TEST_F(ArenaTest, TheFirstGrowthMayBeInOtherChunksThanTheRest) {
+  DriverStatus status;
+  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+  ASSERT_TRUE(arena->GrowTo(64 * kMiB, 16 * kMiB).ok());
+  EXPECT_EQ(arena->Chunks().size(), 4u);
+  ASSERT_TRUE(arena->GrowTo(72 * kMiB).ok());
+  EXPECT_EQ(arena->Chunks().size(), 8u);
+}
+
+// Two chunks become one, and a third goes alone: each call of the driver fails, alone or with all that follow.
+TEST_F(ArenaTest, AMoveThatTheDriverRefusesLosesNoTrackOfWhatIsHeld) {
+  const std::array<Arena::Range, 3> from{{{0, 2 * kMiB}, {4 * kMiB, 2 * kMiB}, {2 * kMiB, 2 * kMiB}}};
+  const std::array<Arena::Range, 2> to{{{12 * kMiB, 4 * kMiB}, {18 * kMiB, 2 * kMiB}}};
   for (const std::uint64_t failures : {1, 1000}) {
-    bool succeeded = false;
-    for (std::uint64_t call = 0; !succeeded; ++call) {
+    bool fired = true;
+    for (std::uint64_t call = 0; fired; ++call) {
       SCOPED_TRACE(testing::Message() << failures << " failures from call " << call);
-      const auto arena = MakeArena(8 * kGiB);
-      ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());
-      for (Offset chunk = 0; chunk < 3; ++chunk) *At(*arena, chunk * kGiB) = static_cast<char>(chunk + 1);
+      DriverStatus status;
+      const auto before = driver_.counts();
+      auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+      ASSERT_TRUE(arena->GrowTo(8 * kMiB).ok());
+      *At(*arena, 6 * kMiB) = 4;
       driver_.FailCall(call, DriverCode::kFailed, failures);
-      const std::size_t moved = arena->MoveChunks(moves);
+      arena->Move(from, to);
+      fired = driver_.fired();
       driver_.FailNothing();
-      succeeded = moved == moves.size();
-      EXPECT_TRUE(succeeded || moved == 0 || moved == 2);
-      std::array<Offset, 3> places{0, kGiB, 2 * kGiB};
-      for (std::size_t i = 0; i < moved; ++i) places[moves[i].from / kGiB] = moves[i].to;
+      EXPECT_EQ(*At(*arena, 6 * kMiB), 4) << "not part of it";
+      Bytes bytes = 0;
       for (const Arena::Range& chunk : arena->Chunks()) {
-        const auto place = std::find(places.begin(), places.end(), chunk.offset);
-        ASSERT_NE(place, places.end());
-        EXPECT_EQ(*At(*arena, chunk.offset), static_cast<char>(place - places.begin() + 1));
+        bytes += chunk.bytes;
+        *At(*arena, chunk.offset + chunk.bytes - 1) = 1;
       }
-      EXPECT_EQ(arena->mapped_bytes(), arena->Chunks().size() * kGiB);
-      EXPECT_GE(arena->mapped_bytes(), failures == 1 ? 3 * kGiB : 0) << "one failure loses no chunk";
+      EXPECT_EQ(arena->mapped_bytes(), bytes);
+      EXPECT_LE(bytes, 8 * kMiB);
+      if (!fired) EXPECT_EQ(arena->HolesIn(12 * kMiB, 4 * kMiB).size(), 0u);
+      if (failures > 1) continue;  // what it does not unmap either is lost
+      EXPECT_EQ(driver_.counts().mapped_bytes, before.mapped_bytes + static_cast<std::int64_t>(bytes));
+      EXPECT_TRUE(arena->EnsureMapped(0, 32 * kMiB).ok()) << "nothing is left where nobody knows of it";
+      arena.reset();
+      EXPECT_EQ(driver_.counts().mapped_bytes, before.mapped_bytes);
     }
   }
 }

@@ -62,13 +62,13 @@ TEST_F(CudaArenaTest, MostOfTheDeviceMapsAndGoesBack) {
   EXPECT_EQ(Memory().free, free_before);
 }
 
-// What finer chunks cost: a plan's arena has 1024 or more (runtime/planned_space.cc).
+// What finer chunks cost: a plan's arena has up to 16384 (backing/chunk_bytes.h).
 TEST_F(CudaArenaTest, ManyChunksMapAndGoBack) {
   const Bytes bytes = std::min(RoundUp(Memory().free / 2, kGiB), 32 * kGiB);
-  for (const Bytes parts : {32, 128, 1024}) {
+  for (const Bytes parts : {32, 1024, 8192}) {
     const Bytes chunk = bytes / parts;
     DriverStatus status;
-    auto arena = Arena::Create(*device_.driver, bytes, &status, chunk);
+    auto arena = Arena::Create(*device_.driver, bytes, &status, {chunk, chunk});
     ASSERT_NE(arena, nullptr);
     const double mapped = Microseconds([&] { ASSERT_TRUE(arena->GrowTo(bytes).ok()); });
     device_.WriteWord(arena->base() + bytes - 8, 2);

@@ -1,0 +1,144 @@
+// Chunks of an arena that is large enough to have them in several sizes; small blocks for which chunks move as well.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "allocator/engine/instant_fence.h"
+#include "tests/runtime/alloc_fixture.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kHeight = 512 * kMiB;  // chunks of 64, 256 and 512 KiB
+constexpr Bytes kSlot = kHeight / 8;
+
+// Weights in the lower half; in the upper one four slots side by side.
+class ChunkSizesTest : public AllocTest {
+ protected:
+  static DevicePlan WeightsAndFourSlots() {
+    PlanBuilder plan;
+    plan.Persistent(kHeight / 2);
+    for (int i = 0; i < 4; ++i) plan.Each(kSlot);
+    return plan.Build();
+  }
+  void SetUp() override {
+    Start(WeightsAndFourSlots(), kGiB, kPage, nullptr, /*dynamic=*/true);
+    weights_ = Allocate(kHeight / 2);
+    Iteration();
+  }
+  // A byte in each of the block's pages says whose it is.
+  void* Filled(Bytes bytes, char key) {
+    auto* const block = static_cast<char*>(Allocate(bytes));
+    EXPECT_TRUE(runtime_->Owns(block));
+    for (Bytes at = 0; at < bytes; at += kPage) block[at] = key;
+    return block;
+  }
+  void Drop(void* block, Bytes bytes, char key) {
+    Bytes wrong = 0;
+    for (Bytes at = 0; at < bytes; at += kPage) wrong += static_cast<char*>(block)[at] == key ? 0 : 1;
+    EXPECT_EQ(wrong, 0u) << key;
+    runtime_->Free(block);
+  }
+  [[nodiscard]] Bytes ChunksFrom(Offset begin, Offset end, Bytes bytes) const {
+    const auto chunks = runtime_->arena()->Chunks();
+    return static_cast<Bytes>(std::count_if(chunks.begin(), chunks.end(), [&](const Arena::Range& chunk) {
+      return chunk.offset >= begin && chunk.offset < end && chunk.bytes == bytes;
+    }));
+  }
+
+  void* weights_ = nullptr;
+};
+
+TEST_F(ChunkSizesTest, WhatStaysLiesInLargeChunksAndWhatComesAndGoesInSmallOnes) {
+  EXPECT_EQ(ChunksFrom(0, kHeight / 2, 512 * kKiB), kHeight / 2 / (512 * kKiB));
+  EXPECT_EQ(ChunksFrom(kHeight / 2, kHeight, kPage), kHeight / 2 / kPage);
+}
+
+TEST_F(ChunkSizesTest, WhatMovesAndComesBackIsInFewerChunks) {
+  constexpr Bytes kLarge = kSlot + kSlot / 2;
+  for (int round = 0; round < 3; ++round) {
+    void* const first = Filled(kSlot, 'a');
+    void* const second = Filled(kSlot, 'b');
+    void* const third = Filled(kSlot, 'c');
+    Drop(second, kSlot, 'b');
+    void* const large = Filled(kLarge, 'l');  // what idle slots have, in one piece
+    EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+    Drop(large, kLarge, 'l');
+    void* const fourth = Filled(kSlot, 'd');
+    EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+    Drop(first, kSlot, 'a');
+    Drop(third, kSlot, 'c');
+    Drop(fourth, kSlot, 'd');
+    Iteration();
+  }
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, kHeight);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 1u + 3 * 4);
+  EXPECT_LT(runtime_->arena()->Chunks().size(), kHeight / 2 / kPage) << "256 KiB and more, where they moved";
+  EXPECT_EQ(ChunksFrom(0, kHeight / 2, 512 * kKiB), kHeight / 2 / (512 * kKiB)) << "weights stay where they are";
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+// What an emptied cache gave back comes again in large chunks, where much is asked for at once, and in no more than is
+// asked for.
+TEST_F(ChunkSizesTest, WhatComesBackIsWhatIsAskedFor) {
+  EXPECT_EQ(runtime_->EmptyCache(), kHeight / 2);
+  void* const first = Filled(kSlot, 'a');
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight / 2 + kSlot);
+  EXPECT_LE(runtime_->arena()->Chunks().size(), kHeight / 2 / (512 * kKiB) + kSlot / (256 * kKiB));
+  Drop(first, kSlot, 'a');
+}
+
+// Pages with an idle one between each two of them, and a request whose size nobody knows, of two pages.
+class SmallMovesTest : public AllocTest {
+ protected:
+  static constexpr int kPages = 8;
+  static constexpr Bytes kUnit = 512 * kKiB;  // of the driver: what is smaller than half of it is upstream's
+  static constexpr Bytes kTwo = kUnit + kUnit / 2;
+  static constexpr Bytes kWhole = 2 * kGiB;  // of which two units are less than a 512th
+
+  void StartWith(StreamFence& fence) {
+    PlanBuilder plan;
+    for (int i = 0; i < kPages; ++i) plan.Each(kUnit);
+    plan.EachUnplanned(kUnit);  // something varies
+    plan.Each(kWhole - kPages * kUnit);
+    Start(plan.Build(), 2 * kWhole, kUnit, &fence, /*dynamic=*/true);
+    Iteration();
+    for (void*& block : blocks_) block = Allocate(kUnit);
+    rest_ = Allocate(kWhole - kPages * kUnit);
+    for (int i = 1; i < kPages; i += 2) runtime_->Free(blocks_[i]);
+    runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false});
+  }
+  void End(void* small) {
+    for (int i = 0; i < kPages; i += 2) runtime_->Free(blocks_[i]);
+    runtime_->Free(rest_);
+    runtime_->Free(small);
+    EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+  }
+
+  void* blocks_[kPages] = {};
+  void* rest_ = nullptr;
+};
+
+TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
+  InstantFence fence;
+  StartWith(fence);
+  void* const small = Allocate(kTwo);
+  EXPECT_TRUE(runtime_->Owns(small));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 1u);
+  EXPECT_EQ(runtime_->Stats().lent.times_waited, 0u);
+  End(small);
+}
+
+TEST_F(SmallMovesTest, ForASmallBlockNobodyWaits) {
+  NeverFence fence;
+  StartWith(fence);
+  void* const small = Allocate(kTwo);
+  EXPECT_TRUE(runtime_->Owns(small));
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + 2 * kUnit);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 0u);
+  End(small);
+}
+
+}  // namespace
+}  // namespace stalloc
