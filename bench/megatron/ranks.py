@@ -4,6 +4,9 @@ Importing torch and Megatron takes as long as a short run trains. `Ranks` starts
 `run` lets them go. Many runs can be made ready at once, and then follow each other without that delay. What a rank
 runs, and the allocator that it gets, is that of a process of its own: `import stalloc` in the script comes behind the
 imports, and before CUDA is initialised.
+
+`share_gpu`: all ranks are on the first GPU, where there are too few. What each holds is what it would hold alone, and
+collectives are NCCL's own; steps are slower by far, since the GPU serves one process at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +19,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# Ranks that share a GPU: NCCL takes each for a host of its own, and goes through the loopback interface.
+_ALONE = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_SOCKET_IFNAME": "lo"}
 _GRACE_SECONDS = 3.0  # for the others when one rank has failed: they may be waiting for it
 
 
 class Ranks:
     """Processes of one run. Output of rank N goes to `directory`/logN.txt."""
 
-    def __init__(self, count: int, modules: Sequence[str], environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        count: int,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        directory: Path,
+        share_gpu: bool = False,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._share_gpu = share_gpu
         self._ready = False
         self._logs = [directory / f"log{rank}.txt" for rank in range(count)]
         self._processes = [
@@ -60,6 +73,8 @@ class Ranks:
         for rank, process in enumerate(self._processes):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(self._processes))}
             place |= {"LOCAL_WORLD_SIZE": place["WORLD_SIZE"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            if self._share_gpu:
+                place |= _ALONE | {"NCCL_HOSTID": f"rank{rank}"}
             order = {"script": str(script), "arguments": list(arguments), "environment": {**environment, **place}}
             assert process.stdin is not None
             process.stdin.write(json.dumps(order) + "\n")

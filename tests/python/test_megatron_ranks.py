@@ -1,0 +1,40 @@
+"""The processes of bench/megatron's runs: each knows its rank, and which GPU is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "megatron"))
+
+from ranks import Ranks  # noqa: E402
+
+NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NCCL_HOSTID", "OF_ALL"]
+SCRIPT = f"""
+import json, os, sys
+place = {{name: os.environ.get(name) for name in {NAMES}}}
+open(os.path.join(sys.argv[1], os.environ["RANK"]), "w").write(json.dumps(place))
+"""
+
+
+@pytest.mark.parametrize(
+    ("share_gpu", "second"),
+    [
+        (False, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NCCL_HOSTID": None}),
+        (True, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": "rank1"}),
+    ],
+)
+def test_each_rank_knows_its_place(tmp_path: Path, share_gpu: bool, second: dict[str, str | None]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ranks = Ranks(2, ["json"], {**os.environ, "OF_ALL": "same"}, tmp_path / "logs", share_gpu)
+    code = ranks.run(script, [str(tmp_path)], {}, port=29999, limit_seconds=60)
+    assert code == 0, ranks.output()
+    places = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    assert [place["RANK"] for place in places] == ["0", "1"]
+    assert all(place["WORLD_SIZE"] == "2" and place["OF_ALL"] == "same" for place in places)
+    assert places[1].items() >= second.items()
