@@ -11,6 +11,7 @@ collectives are NCCL's own; steps are slower by far, since the GPU serves one pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -92,6 +93,10 @@ class Ranks:
             if process.poll() is None:
                 process.kill()
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
     def output(self) -> str:
         """Of all ranks, one after the other."""

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "megatron"))
 
-from ranks import Ranks  # noqa: E402
+from ranks import Ranks
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NCCL_HOSTID", "OF_ALL"]
 SCRIPT = f"""
