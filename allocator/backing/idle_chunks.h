@@ -161,7 +161,7 @@ class IdleChunks final : public ArenaBacking {
   static constexpr int kMovesAnIteration = 24;
   static constexpr int kMostSaved = 8 * kMovesAnIteration;
   static constexpr int kKeptForLarge = 6 * kMovesAnIteration;
-  static constexpr std::size_t kChunksAMove = 64;  // one that moves more counts as several
+  static constexpr std::size_t kChunksAMove = 128;  // one that moves more counts as several
   static constexpr Bytes kLeastWorth = 512;        // a part of the arena
   static constexpr Bytes kMuch = 64;               // likewise
   std::atomic<int> moves_left_{kMostSaved};
