@@ -99,8 +99,9 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
-  const bool rather_grows = may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes);
-  const int left = rather_grows ? 0 : moves_left_.load(std::memory_order_relaxed);
+  int left = moves_left_.load(std::memory_order_relaxed);
+  const Bytes much = plan_end_ / (left > kKeptForLarge ? kMuchAtFirst : kMuch);
+  if (may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes, much)) left = 0;
   const bool is_large = IsWorthMoving(offset, end);
   if (left > (is_large ? 0 : kKeptForLarge)) MoveInto(offset, end, now, is_large);
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
@@ -134,10 +135,10 @@ bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
 }
 
 // For a block that finds its slot still taken.
-bool IdleChunks::IsBetterGrown(Bytes missing) const noexcept {
+bool IdleChunks::IsBetterGrown(Bytes missing, Bytes much) const noexcept {
   const Bytes mapped = arena_.mapped_bytes();
   const Bytes idle = mapped - std::min(mapped, engine_.Stats().live_bytes);
-  return std::max(missing, idle) < plan_end_ / kMuch;
+  return std::max(missing, idle) < much;
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are

@@ -48,7 +48,9 @@
 // live. And while kMuch of the arena lies idle, the holes are too small for what comes (blocks of 256 MiB in
 // megatron_vpp_rank0, and 0.5 to 1.3 GiB of smaller holes at each growth): there chunks move, too.
 // bench/replay/README.md has what late frees make that run hold. Half of kMuch took five times as many moves for one
-// late free in a hundred.
+// late free in a hundred. A run that hardly ever moves can afford it, though: as long as more than kKeptForLarge moves
+// are left it is kMuchAtFirst (two pipeline ranks of Megatron on one H200: the arena of one grew by 256 MiB, 1 % of it,
+// for a single block in thirty iterations).
 //
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
@@ -138,7 +140,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
-  [[nodiscard]] bool IsBetterGrown(Bytes missing) const noexcept;
+  [[nodiscard]] bool IsBetterGrown(Bytes missing, Bytes much) const noexcept;
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
@@ -162,8 +164,9 @@ class IdleChunks final : public ArenaBacking {
   static constexpr int kMostSaved = 8 * kMovesAnIteration;
   static constexpr int kKeptForLarge = 6 * kMovesAnIteration;
   static constexpr std::size_t kChunksAMove = 128;  // one that moves more counts as several
-  static constexpr Bytes kLeastWorth = 512;        // a part of the arena
-  static constexpr Bytes kMuch = 64;               // likewise
+  static constexpr Bytes kLeastWorth = 512;         // a part of the arena
+  static constexpr Bytes kMuch = 64;                // likewise
+  static constexpr Bytes kMuchAtFirst = 128;        // likewise, while many moves are left
   std::atomic<int> moves_left_{kMostSaved};
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks

@@ -258,21 +258,43 @@ TEST_F(MovedChunksTest, ChunksMoveToALargeBlockThatFindsItsSlotTaken) {
 }
 
 TEST_F(MovedChunksTest, ForASmallBlockThatFindsItsSlotTakenTheArenaGrows) {
-  constexpr Bytes kSmall = kPage + kPage / 2;
-  constexpr Bytes kTwice = 2 * kHeight;
+  constexpr Bytes kUnit = 512 * kKiB;
+  constexpr Bytes kSmall = kUnit + kUnit / 2;
+  constexpr Bytes kWhole = 512 * kUnit;
   PlanBuilder plan;
-  for (int i = 0; i < 4; ++i) plan.Each(kPage);
-  plan.Each(kTwice - 4 * kPage);
-  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kPage, nullptr, /*dynamic=*/true);
+  for (int i = 0; i < 4; ++i) plan.Each(kUnit);
+  plan.Each(kWhole - 4 * kUnit);
+  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kUnit, nullptr, /*dynamic=*/true);
   Iteration();
   void* blocks[5];
-  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kPage : kTwice - 4 * kPage);
+  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kUnit : kWhole - 4 * kUnit);
   runtime_->Free(blocks[1]);
   runtime_->Free(blocks[3]);
   void* const displaced = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(displaced));
   EXPECT_EQ(Counts().times_moved, 0u);
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kTwice + 2 * kPage);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + 2 * kUnit);
+  for (void* const block : {blocks[0], blocks[2], blocks[4], displaced}) runtime_->Free(block);
+}
+
+// Less than a 64th of the arena, but more than a 128th: as long as many moves are left.
+TEST_F(MovedChunksTest, WhoHardlyEverMovesCanAffordItForADisplacedBlockOfAHundredthOfTheArena) {
+  constexpr Bytes kUnit = 512 * kKiB;
+  constexpr Bytes kSmall = kUnit + kUnit / 2;
+  constexpr Bytes kWhole = 200 * kUnit;
+  PlanBuilder plan;
+  for (int i = 0; i < 4; ++i) plan.Each(kUnit);
+  plan.Each(kWhole - 4 * kUnit);
+  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kUnit, nullptr, /*dynamic=*/true);
+  Iteration();
+  void* blocks[5];
+  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kUnit : kWhole - 4 * kUnit);
+  runtime_->Free(blocks[1]);
+  runtime_->Free(blocks[3]);
+  void* const displaced = Allocate(kSmall);
+  EXPECT_TRUE(runtime_->Owns(displaced));
+  EXPECT_EQ(Counts().times_moved, 1u);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
   for (void* const block : {blocks[0], blocks[2], blocks[4], displaced}) runtime_->Free(block);
 }
 
