@@ -4,15 +4,25 @@
 #include <bit>
 #include <vector>
 
+#include "allocator/engine/varying_entry.h"
+
 namespace stalloc {
 namespace {
 
 constexpr Bytes kFine = 8192;
 constexpr Bytes kMoved = 2048;
 constexpr Bytes kResting = 1024;
+// At least, where sizes vary.
+constexpr Bytes kFineBytes = Bytes{8} << 20;
+constexpr Bytes kMovedBytes = Bytes{16} << 20;
 
 // A power of two.
 Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(arena_bytes / parts), ChunkSizes::kMost); }
+
+bool Varies(const DevicePlan& plan) {
+  return std::ranges::any_of(plan.cycle,
+                             [](const Script& script) { return std::ranges::any_of(script.entries, IsVaryingEntry); });
+}
 
 // Of each part of `unit` bytes: some slot of the cycle is there.
 std::vector<bool> UsedByTheCycle(const DevicePlan& plan, Bytes unit) {
@@ -29,8 +39,12 @@ std::vector<bool> UsedByTheCycle(const DevicePlan& plan, Bytes unit) {
 
 }  // namespace
 
-ChunkSizes ChunkSizesOf(Bytes arena_bytes) {
-  return {.grown = Part(arena_bytes, kFine), .moved = Part(arena_bytes, kMoved)};
+ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
+  const ChunkSizes fine{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMoved)};
+  if (!Varies(plan)) return fine;
+  const Bytes most = Part(plan.arena_bytes, kResting);
+  return {.grown = std::max(fine.grown, std::min(kFineBytes, most)),
+          .moved = std::max(fine.moved, std::min(kMovedBytes, most))};
 }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {

@@ -12,13 +12,23 @@ namespace stalloc {
 // chunks is lost to everybody else: to a block that finds its slot taken (idle_chunks.h), or, once the plan was given
 // up, a chunk for each row of blocks that stay. So chunks are of an 8192nd of the arena (a power of two). Where they
 // move in one piece they become four times as large, so that those which move again cost few calls (arena.h, Note
-// [Chunks of two sizes]): 26 GiB of a replayed run whose routing collapses held 0.57 % more than was live so, 0.28 %
-// with small chunks alone and 0.98 % with a 1024th; their moves took 57, 186 and 22 ms an iteration, by the calls of
-// the driver and what these take on an H200. 51 runs with what varies: bench/README.md.
+// [Chunks of two sizes]).
+//
+// Where sizes vary, chunks move in every iteration, and what that takes goes with the number of chunks in a GiB,
+// whatever the arena's height: there they are of 8 and 16 MiB at least. Of 26 GiB, a replayed run whose routing
+// collapses holds so much more than is live, and its moves take so long an iteration, by the calls of the driver and
+// what these take on an H200 (2026-11-24):
+//
+//   8192nd, 8192nd   8192nd, 2048th   8 and 16 MiB   all 1024th   8 and 32 MiB
+//      0.28 %            0.57 %          1.10 %         0.99 %        1.46 %         (expandable_segments: 2.90 %)
+//      186 ms             57 ms           26 ms          22 ms         16 ms
+//
+// With an 8192nd and a 2048th that run's step took 1.074 times native's on an H200 (311 ms, 4 layers), with a 1024th
+// 1.009 times. Of 74 GiB, where these parts are 8 and 32 MiB, moves took 10 ms of a step of 1.1 s.
 //
 // What lies where weights and state are never moves: there chunks are of a 1024th, since NCCL registration, RDMA and
 // other processes that map them want few handles.
-[[nodiscard]] ChunkSizes ChunkSizesOf(Bytes arena_bytes);
+[[nodiscard]] ChunkSizes ChunkSizesOf(const DevicePlan& plan);
 
 // Maps the plan's height, in chunks of these sizes. On failure a part of it is mapped.
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept;

@@ -84,7 +84,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(driver, plan));
   DriverStatus status;
   const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, dynamic);
-  space->arena_ = Arena::Create(driver, reserve, &status, ChunkSizesOf(plan.arena_bytes));
+  space->arena_ = Arena::Create(driver, reserve, &status, ChunkSizesOf(plan));
   if (space->arena_ != nullptr) status = MapPlan(*space->arena_, plan);
   if (space->arena_ == nullptr || !status.ok()) {
     *why = DescribeFailure(driver, status, plan.arena_bytes);

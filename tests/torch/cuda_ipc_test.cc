@@ -226,7 +226,7 @@ TEST_F(CudaIpcTest, ABlockInChunksOfSeveralSizesIsRefused) {
   void* const block = runtime->Allocate(kAll, 0, Origin::kProgram);
   ASSERT_TRUE(runtime->Owns(block));
   EXPECT_THAT(WhatOf(*runtime, block),
-              AllOf(kWaysOutOfAPlan, HasSubstr("it lies in chunks of several sizes, 65536 and 77824 bytes. Allocate")));
+              AllOf(kWaysOutOfAPlan, HasSubstr("it lies in chunks of several sizes, 8192 and 12288 bytes. Allocate")));
   runtime->Free(block);
 }
 
