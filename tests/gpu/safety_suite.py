@@ -59,6 +59,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def is_inherited(variable: str) -> bool:
+    """Not the settings of the process that runs the suite; but where frameworks are is for the tests to know."""
+    return not variable.startswith("STALLOC_") or variable.startswith("STALLOC_FRAMEWORKS_")
+
+
 class Suite:
     """The parts, and what came of them."""
 
@@ -124,7 +129,7 @@ class Suite:
 
     def environment(self) -> dict[str, str]:
         build = str(self.arguments.build.resolve())
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("STALLOC_")}
+        inherited = {key: value for key, value in os.environ.items() if is_inherited(key)}
         return (
             NO_MULTICAST
             | inherited
