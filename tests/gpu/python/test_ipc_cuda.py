@@ -37,9 +37,7 @@ def refusal() -> str:
 
 @pytest.mark.parametrize("moded", ["fast", "alloc"], indirect=True)
 @pytest.mark.parametrize("case", ["queue", "simple_queue", "views", "rebuilt", "lifetime"])
-def test_a_process_of_plain_torch_reads_and_writes_what_is_shared(
-    moded: ModedAdapter, case: str, refusal: str
-) -> None:
+def test_a_process_of_plain_torch_reads_and_writes_what_is_shared(moded: ModedAdapter, case: str, refusal: str) -> None:
     if moded.name == "alloc" and refusal:
         pytest.skip(f"the system refuses pidfd_getfd: {refusal}")
     result = share(moded, case)
