@@ -1,6 +1,8 @@
 // Chunks of the arena that move to a block which fits nowhere, and back to the slots that they were lent by.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "allocator/driver/forwarding_driver.h"
 #include "allocator/engine/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
@@ -257,45 +259,39 @@ TEST_F(MovedChunksTest, ChunksMoveToALargeBlockThatFindsItsSlotTaken) {
   Drop(2);
 }
 
-TEST_F(MovedChunksTest, ForASmallBlockThatFindsItsSlotTakenTheArenaGrows) {
-  constexpr Bytes kUnit = 512 * kKiB;
-  constexpr Bytes kSmall = kUnit + kUnit / 2;
-  constexpr Bytes kWhole = 512 * kUnit;
-  PlanBuilder plan;
-  for (int i = 0; i < 4; ++i) plan.Each(kUnit);
-  plan.Each(kWhole - 4 * kUnit);
-  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kUnit, nullptr, /*dynamic=*/true);
-  Iteration();
-  void* blocks[5];
-  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kUnit : kWhole - 4 * kUnit);
-  runtime_->Free(blocks[1]);
-  runtime_->Free(blocks[3]);
-  void* const displaced = Allocate(kSmall);
-  EXPECT_TRUE(runtime_->Owns(displaced));
+// A block of one and a half units that finds its slot taken, in an arena of so many, of which two lie idle, apart.
+class DisplacedBlockTest : public MovedChunksTest {
+ protected:
+  static constexpr Bytes kUnit = 512 * kKiB;
+
+  void DisplaceIn(Bytes units) {
+    PlanBuilder plan;
+    for (int i = 0; i < 4; ++i) plan.Each(kUnit);
+    plan.Each((units - 4) * kUnit);
+    constexpr Bytes kDisplaced = kUnit + kUnit / 2;
+    Start(AndOneOverTheFirst(plan.Build(), kDisplaced), kGiB, kUnit, nullptr, /*dynamic=*/true);
+    Iteration();
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5; ++i) blocks.push_back(Allocate(i < 4 ? kUnit : (units - 4) * kUnit));
+    runtime_->Free(blocks[1]);
+    runtime_->Free(blocks[3]);
+    blocks.push_back(Allocate(kDisplaced));
+    EXPECT_TRUE(runtime_->Owns(blocks.back()));
+    for (const int i : {0, 2, 4, 5}) runtime_->Free(blocks[static_cast<std::size_t>(i)]);
+  }
+};
+
+TEST_F(DisplacedBlockTest, TheArenaGrowsForASmallOne) {
+  DisplaceIn(512);
   EXPECT_EQ(Counts().times_moved, 0u);
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + 2 * kUnit);
-  for (void* const block : {blocks[0], blocks[2], blocks[4], displaced}) runtime_->Free(block);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 514 * kUnit);
 }
 
 // Less than a 64th of the arena, but more than a 128th: as long as many moves are left.
-TEST_F(MovedChunksTest, WhoHardlyEverMovesCanAffordItForADisplacedBlockOfAHundredthOfTheArena) {
-  constexpr Bytes kUnit = 512 * kKiB;
-  constexpr Bytes kSmall = kUnit + kUnit / 2;
-  constexpr Bytes kWhole = 200 * kUnit;
-  PlanBuilder plan;
-  for (int i = 0; i < 4; ++i) plan.Each(kUnit);
-  plan.Each(kWhole - 4 * kUnit);
-  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kUnit, nullptr, /*dynamic=*/true);
-  Iteration();
-  void* blocks[5];
-  for (int i = 0; i < 5; ++i) blocks[i] = Allocate(i < 4 ? kUnit : kWhole - 4 * kUnit);
-  runtime_->Free(blocks[1]);
-  runtime_->Free(blocks[3]);
-  void* const displaced = Allocate(kSmall);
-  EXPECT_TRUE(runtime_->Owns(displaced));
+TEST_F(DisplacedBlockTest, WhoHardlyEverMovesCanAffordItForAHundredthOfTheArena) {
+  DisplaceIn(200);
   EXPECT_EQ(Counts().times_moved, 1u);
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
-  for (void* const block : {blocks[0], blocks[2], blocks[4], displaced}) runtime_->Free(block);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 200 * kUnit);
 }
 
 TEST_F(MovedChunksTest, WhereMuchLiesIdleInPiecesTheseMoveToASmallBlockThatFindsItsSlotTaken) {
