@@ -88,41 +88,42 @@ TEST_F(ChunkSizesTest, WhatComesBackIsWhatIsAskedFor) {
   Drop(first, kSlot, 'a');
 }
 
-// Pages with an idle one between each two of them, and a request whose size nobody knows, of two pages.
+// Blocks of a chunk each, every second one idle, and a request whose size nobody knows, of more than one.
 class SmallMovesTest : public AllocTest {
  protected:
-  static constexpr int kPages = 8;
-  static constexpr Bytes kUnit = 512 * kKiB;  // of the driver: what is smaller than half of it is upstream's
-  static constexpr Bytes kTwo = kUnit + kUnit / 2;
-  static constexpr Bytes kWhole = 2 * kGiB;  // of which two units are less than a 512th
+  static constexpr int kBlocks = 8;
+  static constexpr Bytes kUnit = 512 * kKiB;  // of the driver
+  static constexpr Bytes kChunk = 4 * kUnit;  // of an arena of 2 GiB where sizes vary
+  static constexpr Bytes kSmall = 5 * kUnit;  // less than a 512th of it
+  static constexpr Bytes kWhole = 2 * kGiB;
 
   void StartWith(StreamFence& fence) {
     PlanBuilder plan;
-    for (int i = 0; i < kPages; ++i) plan.Each(kUnit);
-    plan.EachUnplanned(kUnit);  // something varies
-    plan.Each(kWhole - kPages * kUnit);
+    for (int i = 0; i < kBlocks; ++i) plan.Each(kChunk);
+    plan.EachUnplanned(kChunk);  // something varies
+    plan.Each(kWhole - kBlocks * kChunk);
     Start(plan.Build(), 2 * kWhole, kUnit, &fence, /*dynamic=*/true);
     Iteration();
-    for (void*& block : blocks_) block = Allocate(kUnit);
-    rest_ = Allocate(kWhole - kPages * kUnit);
-    for (int i = 1; i < kPages; i += 2) runtime_->Free(blocks_[i]);
+    for (void*& block : blocks_) block = Allocate(kChunk);
+    rest_ = Allocate(kWhole - kBlocks * kChunk);
+    for (int i = 1; i < kBlocks; i += 2) runtime_->Free(blocks_[i]);
     runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false});
   }
   void End(void* small) {
-    for (int i = 0; i < kPages; i += 2) runtime_->Free(blocks_[i]);
+    for (int i = 0; i < kBlocks; i += 2) runtime_->Free(blocks_[i]);
     runtime_->Free(rest_);
     runtime_->Free(small);
     EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
   }
 
-  void* blocks_[kPages] = {};
+  void* blocks_[kBlocks] = {};
   void* rest_ = nullptr;
 };
 
 TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
   InstantFence fence;
   StartWith(fence);
-  void* const small = Allocate(kTwo);
+  void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
   EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
   EXPECT_EQ(runtime_->Stats().lent.times_moved, 1u);
@@ -133,9 +134,9 @@ TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
 TEST_F(SmallMovesTest, ForASmallBlockNobodyWaits) {
   NeverFence fence;
   StartWith(fence);
-  void* const small = Allocate(kTwo);
+  void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + 2 * kUnit);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + kSmall);
   EXPECT_EQ(runtime_->Stats().lent.times_moved, 0u);
   End(small);
 }
