@@ -170,7 +170,7 @@ TEST_F(ArenaExportTest, AMoveThatFailsAnywhereLeavesNoDescriptorWithoutItsChunk)
       arena_->Move(from, to);
       driver_.FailNothing();
       const std::vector<Arena::Range> chunks = arena_->Chunks();
-      EXPECT_LE(OpenDescriptors(), before + static_cast<long>(chunks.size())) << n << ", " << count;
+      EXPECT_EQ(OpenDescriptors(), before + static_cast<long>(chunks.size())) << n << ", " << count;
       for (const Arena::Range& chunk : chunks) {
         EXPECT_EQ(Seen(Export(chunk.offset, 1), 0), *At(chunk.offset)) << n << ", " << count;
       }
