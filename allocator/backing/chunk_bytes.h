@@ -17,8 +17,7 @@ namespace stalloc {
 // Where sizes vary, chunks move in every iteration, and what that takes goes with the number of chunks in a GiB,
 // whatever the arena's height: there they are of 8 and 16 MiB at least. Of 26 GiB, a replayed run whose routing
 // collapses holds so much more than is live, and its moves take so long an iteration, by the calls of the driver and
-// what these take on an H200 (unmapping taken as 45 us,
-// what a move takes less the rest; 2026-11-24):
+// what these take on an H200 (unmapping taken as 45 us, what a move takes less the rest; 2026-11-24):
 //
 //   8192nd, 8192nd   8192nd, 2048th   8 and 16 MiB   all 1024th   8 and 32 MiB
 //      0.28 %            0.57 %          1.10 %         0.99 %        1.46 %         (expandable_segments: 2.90 %)
