@@ -6,7 +6,9 @@
 One process for each mode; in every iteration each of them makes one step while the others wait, in changing order.
 What makes a host slow for some seconds, a neighbour's load or a clock, then meets all of them. Reported are the median
 over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
-95 % confidence, the quartiles, and the ratio of the sums.
+95 % confidence, the quartiles, and the ratio of the sums; for Alloc also the time in which it changed what backs its
+arena, which no other process's load can hide: what such changes can cost a step at most. `--deterministic` after `--`
+gives all modes the same work where sizes depend on the data.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 
@@ -124,6 +126,16 @@ def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str
     return rows
 
 
+def arena_changes(plan_directory: Path, steps_seconds: float, rank: int = 0) -> dict[str, Any]:
+    """What a rank under Alloc says of moves and growth of its arena; seconds, and their share of all its steps."""
+    summary = json.loads((plan_directory / "log_output" / f"rank{rank:05}.summary.json").read_text())
+    names = ("moved_bytes", "times_moved", "times_waited", "move_seconds", "wait_seconds", "map_seconds")
+    changes = {name: summary[f"arena_{name}"] for name in names}
+    # A wait is for what the device has to do anyway: it costs the lead that the host had.
+    spent = changes["move_seconds"] - changes["wait_seconds"] + changes["map_seconds"]
+    return {**changes, "share_of_steps": spent / steps_seconds}
+
+
 def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
     """A line for each mode."""
     lines = []
@@ -134,6 +146,12 @@ def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
             f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native (95 %: "
             f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
         )
+        if (changes := row.get("arena_changes")) is not None:
+            lines.append(
+                f"{mode}: {changes['times_moved']} moves of {changes['moved_bytes'] / (1 << 30):.1f} GiB, "
+                f"{changes['share_of_steps']:.2%} of the time of all steps in them and in growth, besides "
+                f"{changes['times_waited']} waits of {changes['wait_seconds']:.2f} s for the device"
+            )
     return lines
 
 
@@ -159,7 +177,9 @@ def main() -> int:
         finally:
             for runner in runners:
                 runner.end()
-    rows = compare(seconds, arguments.warm_up)
+        rows = compare(seconds, arguments.warm_up)
+        if "alloc" in modes:
+            rows["alloc"]["arena_changes"] = arena_changes(comparison.run_directory("alloc"), sum(seconds["alloc"]))
     print("\n".join(describe(rows)))
     if arguments.json:
         document = {

@@ -4,7 +4,8 @@
 
 Traces and plans first. Then one run under each allocator, on the same GPUs: each makes a step while the other waits,
 and who goes first changes. Reported as by bench/paired_steps.py: the median of the ratios of an iteration's two steps,
-with the interval that the true median is in with 95 % confidence. DIR/paired.json gets all step times.
+with the interval that the true median is in with 95 % confidence, and what the rank that spent most of its steps on its
+arena spent. DIR/paired.json gets all step times.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from workloads import WORKLOADS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from compare_modes import machine
-from paired_steps import compare, describe
+from paired_steps import arena_changes, compare, describe
 
 MODES = ("native", "alloc")
 # An evaluation is no step, and its time would be whoever's turn it is.
@@ -77,6 +78,9 @@ def main() -> int:
     finally:
         comparison.end()
     rows = compare(seconds, chosen.warm_up)
+    plans, spent = comparison.output / "plan", sum(seconds["alloc"])
+    changes = [arena_changes(plans, spent, rank) for rank in range(chosen.processes)]
+    rows["alloc"]["arena_changes"] = max(changes, key=lambda change: change["share_of_steps"])
     print("\n".join(describe(rows)))
     document = {"command": [Path(sys.argv[0]).name, *sys.argv[1:]], "machine": machine(), "rows": rows}
     write_json(comparison.output / "paired.json", {**document, "step_seconds": seconds})
