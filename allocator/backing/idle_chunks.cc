@@ -99,6 +99,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (missing.bytes == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
+  if (may_take == MayTake::kSpare) return false;
   int left = moves_left_.load(std::memory_order_relaxed);
   const Bytes much = plan_end_ / (left > kKeptForLarge ? kMuchAtFirst : kMuch);
   if (may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes, much)) left = 0;

@@ -143,17 +143,19 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
 }
 
 // Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that
-// is mapped is better than to hold more, and a small block is not worth a chunk: upstream has a pool for such.
+// is mapped is better than to hold more. A small block is worth no more than what an emptied cache gave back: upstream
+// has a pool for such.
 [[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, std::int32_t entry,
                                                       StreamHandle stream, Lock& lock) noexcept {
   const std::uint32_t end = place.granule + granules;
   if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
-  if (dynamic.IsSmall(granules)) return MissReason::kUnbacked;
+  const bool is_small = dynamic.IsSmall(granules);
+  if (is_small && backing->Spare() == 0) return MissReason::kUnbacked;
   using enum ArenaBacking::MayTake;
-  bool backed = AskBacking(place.granule, granules, kNoMore, lock);
-  if (!backed && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, kMore, lock);
+  bool backed = AskBacking(place.granule, granules, is_small ? kSpare : kNoMore, lock);
+  if (!backed && !is_small && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, kMore, lock);
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }

@@ -42,6 +42,7 @@ class ArenaBacking {
   // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
   // cycle. Thread-safe, noexcept; may call the driver.
   enum class MayTake : std::uint8_t {
+    kSpare,             // what was given back, as far as Spare goes: nothing moves
     kNoMore,            // from the device than was held at any time: idle parts of the arena may move
     kMore,              // where too little of it is idle
     kMoreBeforeMoving,  // idle parts move only where the device is full, or much of the arena is idle

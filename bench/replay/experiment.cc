@@ -91,7 +91,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     served.push_back(recording.iterations[iteration]);
     const std::uint64_t seed = options.seed + served.size() - 1;
     InsertAndDrop(&served.back(), options.edited_share, seed);
-    DelayFrees(&served.back(), options.late_share, options.late_by, seed);
+    DelayFrees(&served.back(), options.late_share, options.late_by, seed, options.late_blocks);
   }
   std::vector<const Piece*> pieces = Chosen(recording, options.planned);
   pieces.resize(experiment.warmup);

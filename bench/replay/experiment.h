@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/replay/edits.h"
 #include "bench/replay/recording.h"
 #include "bench/replay/replayer.h"
 #include "bench/replay/runs.h"
@@ -29,6 +30,7 @@ struct ExperimentOptions {
   std::uint64_t lag = 0;  // of the device behind its host, in requests
   double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests
   std::uint32_t late_by = 64;
+  LateBlocks late_blocks = LateBlocks::kAll;
   std::size_t empties = 0;             // caches are emptied before every so many-th served iteration; 0: never
   bool times = true;                   // measure the time of requests, too
   const Recording* plan_of = nullptr;  // whose iterations the plan is made from; null: of the one that is served

@@ -43,6 +43,7 @@ ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; 
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
 ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
 ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");
+ABSL_FLAG(bool, late_shared, false, "--late is of the blocks that other streams use, as a communication library's.");
 ABSL_FLAG(std::uint64_t, empty_cache, 0, "Caches are emptied before every so many-th served iteration; 0: never.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
 ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
@@ -101,6 +102,7 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.lag = absl::GetFlag(FLAGS_lag);
   options.late_share = absl::GetFlag(FLAGS_late) / 100;
   options.late_by = absl::GetFlag(FLAGS_late_by);
+  if (absl::GetFlag(FLAGS_late_shared)) options.late_blocks = LateBlocks::kUsedByOtherStreams;
   options.empties = absl::GetFlag(FLAGS_empty_cache);
   options.times = absl::GetFlag(FLAGS_times);
   return options;
@@ -232,7 +234,7 @@ int main(int argc, char** argv) {
       "What is held for an iteration that a plan made from others cannot know.",
       "",
       {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",  "scale",   "marks",
-       "dynamic",   "lag",     "late",       "late_by", "empty_cache", "times", "growth",  "floors",
+       "dynamic",   "lag",     "late",       "late_by", "late_shared", "empty_cache", "times", "growth",  "floors",
        "floor",     "root",    "time_limit", "threads", "seed",        "json",  "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {

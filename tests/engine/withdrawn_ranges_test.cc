@@ -107,8 +107,11 @@ class FakeBacking final : public ArenaBacking {
     engine_.Restore(offset, bytes);
     return true;
   }
+  [[nodiscard]] Bytes Spare() const noexcept override { return spare; }
+
   bool answer = true;
   bool full = false;  // only by growth
+  Bytes spare = 0;
   std::vector<std::pair<Offset, bool>> asked;
 
  private:
@@ -150,6 +153,19 @@ TEST(WithdrawTest, TheBackingIsAskedForWhatARequestNeeds) {
   EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
   EXPECT_EQ(backing.asked, (std::vector<std::pair<Offset, bool>>{{0, false}, {kMiB, false}, {kMiB, true}}));
   EXPECT_EQ(engine.Stats().live_bytes, kMiB);
+}
+
+TEST(WithdrawTest, ForASmallBlockTheBackingIsAskedWhereItHasSpare) {
+  PlanEngine engine(TwoBlocks(), kBase, nullptr, {.least_bytes = 2 * kMiB});
+  FakeBacking backing(engine);
+  engine.SetBacking(&backing);
+  ASSERT_TRUE(engine.Withdraw(0, 2 * kMiB));
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked) << "upstream has a pool for it";
+  EXPECT_TRUE(backing.asked.empty());
+  backing.spare = 2 * kMiB;
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase + kMiB);
+  EXPECT_EQ(backing.asked.size(), 1u);
 }
 
 TEST(WithdrawTest, MappedRoomBesideASlotIsTakenBeforeTheArenaGrows) {
