@@ -63,7 +63,7 @@ struct PlanEngine::Impl {
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
-  [[nodiscard]] bool IsDisplaced(MissReason reason) const noexcept;
+  [[nodiscard]] bool IsDisplaced(std::int32_t entry, MissReason reason) const noexcept;
   void PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept;
   [[nodiscard]] Place FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
                                  StreamHandle stream) const noexcept;

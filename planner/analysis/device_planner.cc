@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 // The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
 constexpr Bytes kGoodEnough = 10000;
+// So small a part of the bound small blocks may cost where nothing varies.
+constexpr Bytes kApart = 16384;
 
 SimulatedReport Simulate(const DeviceTrace& device) {
   NativeSimulation native;
@@ -100,14 +102,19 @@ SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& opti
   }
   const Clock::time_point start = Clock::now();
   solve.deadline = start + options.time;
+  const Bytes small = SmallBlockBytes(solved.lower_bound);
   if (SomethingVaries(timeline)) {
-    solved.packing = PackApart(timeline.problem, SmallBlockBytes(solved.lower_bound), [&](const Problem& large) {
+    solved.packing = PackApart(timeline.problem, small, [&](const Problem& large) {
       const Bytes bound = LoadBound(large);
       solve.lower_bound = bound + bound / kGoodEnough;
       return solver.Solve(large, solve);
     });
   } else {
     solved.packing = solver.Solve(timeline.problem, solve);
+    const Bytes proved = solved.packing.proved_bound;
+    const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound / kApart);
+    if (apart > 0) solved.packing = LiftApart(timeline.problem, apart, solved.packing);
+    solved.packing.proved_bound = proved;
   }
   SinkResidents(timeline.problem, &solved.packing);
   solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -25,7 +26,25 @@ struct Part {
   }
 };
 
+Bytes LoadBoundOf(const Problem& problem, const std::function<bool(Bytes)>& is_chosen) {
+  Problem chosen;
+  std::ranges::copy_if(problem.blocks, std::back_inserter(chosen.blocks),
+                       [&](const Block& block) { return is_chosen(block.bytes); });
+  return LoadBound(chosen);
+}
+
 }  // namespace
+
+Bytes WorthApart(const Problem& problem, Bytes most, Bytes extra) {
+  constexpr Bytes kStep = 4;
+  const Bytes bound = LoadBound(problem);
+  for (Bytes least = most; least > kBlockAlignment; least /= kStep) {
+    const Bytes small = LoadBoundOf(problem, [least](Bytes bytes) { return bytes < least; });
+    const Bytes large = LoadBoundOf(problem, [least](Bytes bytes) { return bytes >= least; });
+    if (small + large <= bound + extra) return least;
+  }
+  return 0;
+}
 
 Packing PackApart(const Problem& problem, Bytes least, const std::function<Packing(const Problem&)>& solve) {
   Part small;
@@ -42,6 +61,19 @@ Packing PackApart(const Problem& problem, Bytes least, const std::function<Packi
   small.Place(below, 0, &packing);
   if (!large.blocks.empty()) large.Place(solve(large.problem), RoundUp(below.height, alignment), &packing);
   return packing;
+}
+
+Packing LiftApart(const Problem& problem, Bytes least, const Packing& packing) {
+  return PackApart(problem, least, [&](const Problem& /*large*/) {
+    Packing kept;
+    for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
+      const Bytes bytes = problem.blocks[i].bytes;
+      if (bytes < least) continue;
+      kept.offsets.push_back(packing.offsets[i]);
+      kept.height = std::max(kept.height, packing.offsets[i] + bytes);
+    }
+    return kept;
+  });
 }
 
 }  // namespace stalloc::planner

@@ -2,7 +2,10 @@
 //
 // In a run that differs from its plan a block may stay longer than planned, and whoever is planned for its bytes is
 // turned away: a small block then costs the size of the large one. Apart from each other they cost what they are. The
-// packing is higher by what small blocks need at their own peak, less what they need at everybody's.
+// packing is higher by what small blocks need at their own peak, less what they need at everybody's. Where nothing
+// varies it is the smallest that are worth it, above all: scalars that Python and loggers hold on to. (In a pipeline of
+// Megatron a single byte that an evaluation shifted lay in the way of 1027 requests of the two iterations behind one,
+// of up to 256 MiB each, and the arena grew by 0.6 % for it.)
 #pragma once
 
 #include <functional>
@@ -15,5 +18,12 @@ namespace stalloc::planner {
 // none is given. Pure but for `solve`.
 [[nodiscard]] Packing PackApart(const Problem& problem, Bytes least,
                                 const std::function<Packing(const Problem&)>& solve);
+
+// Packs those blocks anew, by size, and lifts the others of a valid packing above them.
+[[nodiscard]] Packing LiftApart(const Problem& problem, Bytes least, const Packing& packing);
+
+// The greatest size, at most `most`, below which blocks packed apart cost no more than `extra` bytes, by the load
+// bounds of both parts; 0: none. O(n log n).
+[[nodiscard]] Bytes WorthApart(const Problem& problem, Bytes most, Bytes extra);
 
 }  // namespace stalloc::planner
