@@ -24,7 +24,8 @@ DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& op
       limit_(ToGranule(options.limit_bytes)),
       least_(std::max<std::uint32_t>(ToGranule(options.least_bytes), 1)),
       mapped_(ToGranule(options.mapped_bytes)),
-      gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_) {}
+      gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_),
+      late_rooms_(limit_ > 0 ? plan : DevicePlan{}, limit_) {}
 
 std::uint32_t DynamicSpace::Find(const Request& request, Cost cost) const noexcept {
   if (!request.window.empty()) return FindIn(request.window, request, cost);

@@ -28,8 +28,8 @@
 // closed in: a model with experts and sequences of any length (moe8-varlen-acc1, bench/unseen, three seeds) held 0.3 to
 // 0.5 % more than was live, and 0.1 % since.
 //
-// Of a request in a fence or a parallel region nobody knows when it will be freed: it takes the highest room that is
-// free now.
+// Of a request in a fence or a parallel region nobody knows when it will be freed. In a fence it takes room that the
+// next iteration uses late (late_rooms.h), else, as in a parallel region, the highest that is free now.
 //
 // An expectation that is wrong costs a miss, never data: a slot that such a block holds is seen to be taken
 // (occupancy.h), and its owner comes here.
@@ -46,6 +46,7 @@
 #include "allocator/engine/extents.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/late_rooms.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/stream_clocks.h"
 #include "allocator/engine/withdrawn_ranges.h"
@@ -77,6 +78,7 @@ class DynamicSpace {
   [[nodiscard]] bool IsSmall(std::uint32_t granules) const noexcept { return granules < least_; }
   [[nodiscard]] std::uint32_t least() const noexcept { return least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
+  [[nodiscard]] const LateRooms& late_rooms() const noexcept { return late_rooms_; }
 
   // What the request may cost, from good to bad.
   enum class Cost : std::uint8_t {
@@ -123,6 +125,7 @@ class DynamicSpace {
   std::uint32_t mapped_;
   Extents extents_;
   const IdleGaps gaps_;
+  const LateRooms late_rooms_;
 };
 
 }  // namespace stalloc

@@ -73,6 +73,7 @@ struct PlanEngine::Impl {
   [[nodiscard]] bool IsIdleBetween(const Place& place, std::int32_t first, std::int32_t last) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept;
+  [[nodiscard]] std::uint32_t FindLateRoom(const DynamicSpace::Request& request) noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
   [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, bool displaced,
                                        Lock& lock) noexcept;

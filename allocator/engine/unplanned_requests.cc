@@ -31,7 +31,8 @@ namespace stalloc {
     DynamicSpace::Request request{granules, index, {}};
     const IdleGaps::Room room = RoomFor(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
-    std::uint32_t granule = FindRoom(request, room, IsDisplaced(entry, reason), lock);
+    std::uint32_t granule = reason == MissReason::kFenced ? FindLateRoom(request) : DynamicSpace::kNone;
+    if (granule == DynamicSpace::kNone) granule = FindRoom(request, room, IsDisplaced(entry, reason), lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
     if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, false, lock);
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
@@ -196,6 +197,17 @@ std::uint32_t PlanEngine::Impl::FindMapped(DynamicSpace::Request request, const 
     granule = find(room.open, 0, true);
   }
   if (granule != DynamicSpace::kNone) next_open = granule + request.granules;
+  return granule;
+}
+
+// See Note [What fences leave].
+std::uint32_t PlanEngine::Impl::FindLateRoom(const DynamicSpace::Request& request) noexcept {
+  std::uint32_t granule = DynamicSpace::kNone;
+  if (request.stream == kNoStream) return granule;
+  dynamic.late_rooms().Try([&](IdleGaps::Window window) {
+    granule = FindMapped(request, {window, {}});
+    return granule != DynamicSpace::kNone;
+  });
   return granule;
 }
 

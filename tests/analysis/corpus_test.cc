@@ -34,12 +34,18 @@ void ExpectHoldsAfterwards(const Outcome& outcome, const Trace& trace) {
   EXPECT_LE(packing.idle_rectangles * 4, std::max<std::uint64_t>(packing.blocks, 1024));
 }
 
+// Small blocks lie apart from the others, which costs their own peak.
+void ExpectAtTheBound(const DeviceReport& device) {
+  EXPECT_GE(device.packing->arena_bytes, device.packing->lower_bound_bytes);
+  EXPECT_LE(device.packing->arena_bytes, device.packing->lower_bound_bytes + (Bytes{128} << 10));
+}
+
 TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {
   const Trace trace = ReadCorpus("gpt_dense");
   const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
   const DeviceReport& device = outcome.report.devices[0];
-  EXPECT_EQ(device.packing->arena_bytes, device.packing->lower_bound_bytes);
-  EXPECT_EQ(device.packing->arena_bytes, 37503263232u);  // the peak: 34.93 GiB
+  ExpectAtTheBound(device);
+  EXPECT_EQ(device.packing->lower_bound_bytes, 37503263232u);  // the peak: 34.93 GiB
   EXPECT_EQ(device.peak.live_bytes, 37503263232u);
   EXPECT_EQ(device.packing->warmup, 1u);
   EXPECT_EQ(device.packing->period, 1u);
@@ -112,7 +118,7 @@ TEST(PlanCorpusTest, ARunCutOffInItsLastIterationIsPlannedFromTheOthers) {
   const DeviceReport& device = outcome.report.devices[0];
   EXPECT_EQ(device.segments.back().stability, Stability::kBrokenOff);
   EXPECT_EQ(device.segments.back().replay->hits, device.segments.back().requests);
-  EXPECT_EQ(device.packing->arena_bytes, device.packing->lower_bound_bytes);
+  ExpectAtTheBound(device);
 }
 
 // As a script without marks is traced for three iterations: marks come after each optimizer step, so that the first
@@ -146,7 +152,8 @@ TEST(PlanCorpusTest, MarksOfOptimizerStepsPlanAsWell) {
   EXPECT_EQ(device.segments[0].requests, 471u + 4639u);
   EXPECT_EQ(device.packing->warmup, 0u);
   EXPECT_EQ(device.segments[3].stability, Stability::kBrokenOff);
-  EXPECT_EQ(device.packing->arena_bytes, 37503263232u);
+  ExpectAtTheBound(device);
+  EXPECT_EQ(device.packing->lower_bound_bytes, 37503263232u);
   for (const SegmentReport& segment : device.segments) {
     EXPECT_EQ(segment.replay->hits, segment.requests);
   }

@@ -110,9 +110,9 @@ TEST_F(DynamicSpaceTest, ALargerBlockThanItsSlotFindsRoomElsewhere) {
 TEST_F(DynamicSpaceTest, FencedAndUnexpectedBlocksAreServedFromWhatIsIdle) {
   Start(PlanOf({{4 * kMiB, 0, 1}, {12 * kMiB, 4 * kMiB, 1}}));
   engine_->OnMark(Fence(MarkEdge::kBegin));
-  EXPECT_EQ(Place(4 * kMiB), 12);
+  EXPECT_EQ(Place(4 * kMiB), 4);
   EXPECT_EQ(Place(4 * kMiB), 8);
-  Free(12);
+  Free(4);
   Free(8);
   engine_->OnMark(Fence(MarkEdge::kEnd));
   EXPECT_EQ(Place(4 * kMiB), 0);
