@@ -155,7 +155,8 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
   if (is_small && backing->Spare() == 0) return MissReason::kUnbacked;
   using enum ArenaBacking::MayTake;
   bool backed = AskBacking(place.granule, granules, is_small ? kSpare : kNoMore, lock);
-  if (!backed && !is_small && !HasMappedRoom(granules, entry, stream)) backed = AskBacking(place.granule, granules, kMore, lock);
+  if (!backed && !is_small && !HasMappedRoom(granules, entry, stream))
+    backed = AskBacking(place.granule, granules, kMore, lock);
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }

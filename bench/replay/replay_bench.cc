@@ -233,9 +233,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",  "scale",   "marks",
-       "dynamic",   "lag",     "late",       "late_by", "late_shared", "empty_cache", "times", "growth",  "floors",
-       "floor",     "root",    "time_limit", "threads", "seed",        "json",  "markdown"}};
+      {"plan_from", "plan_of", "serve", "orders",     "cut_tail",    "edit",        "scale", "marks",
+       "dynamic",   "lag",     "late",  "late_by",    "late_shared", "empty_cache", "times", "growth",
+       "floors",    "floor",   "root",  "time_limit", "threads",     "seed",        "json",  "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

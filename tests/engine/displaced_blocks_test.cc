@@ -59,5 +59,18 @@ TEST_F(DisplacedBlocksTest, WhereNothingIsLeftTheArenaGrowsRatherThanThatItsIdle
   EXPECT_EQ(growth_->may_take(), MayTake::kMoreBeforeMoving);
 }
 
+TEST_F(DisplacedBlocksTest, WhatStaysForGoodGoesAboveAllSlots) {
+  constexpr std::uint64_t kForGood = 0;
+  Start(PlanOf({{kMiB, 12 * kMiB, 16},
+                {4 * kMiB, 0, 1},
+                {4 * kMiB, 0, kForGood},
+                {8 * kMiB, 4 * kMiB, 16},
+                {5 * kMiB, 13 * kMiB, 16}}));
+  EXPECT_EQ(Place(kMiB), 12);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 18);  // neither [4, 12) nor [13, 18)
+  EXPECT_EQ(growth_->may_take(), MayTake::kMore);
+}
+
 }  // namespace
 }  // namespace stalloc
