@@ -29,6 +29,8 @@ const std::vector<Floor>& Floors() {
        .ratio = 1.01},
       {.name = "megatron_vpp/late", .run = "megatron_vpp_rank0", .late_share = 0.01, .ratio = 1.015},
       {.name = "megatron_vpp/late-5", .run = "megatron_vpp_rank0", .late_share = 0.05, .ratio = 1.018},
+      // An evaluation follows iteration 3.
+      {.name = "megatron_vpp/evaluated", .run = "megatron_vpp_rank0", .served = {3, 1, 2}, .ratio = 1.003},
   };
   return floors;
 }
@@ -59,6 +61,7 @@ absl::StatusOr<FloorResult> MeasureFloor(const Floor& floor, const std::string& 
   ExperimentOptions chosen = options;
   chosen.edited_share = floor.edited_share;
   chosen.late_share = floor.late_share;
+  chosen.served = floor.served;
   FloorResult result{.floor = floor, .experiments = {}};
   if (floor.all_orders) {
     absl::StatusOr<std::vector<Experiment>> experiments = RunAllOrders(*recording, chosen);

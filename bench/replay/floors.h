@@ -1,6 +1,7 @@
 // What serving what a plan cannot know must reach, as data (replay_bench --floors).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,8 @@
 
 namespace stalloc::bench {
 
-// Held / peak live of recorded runs, planned from iterations 0 to 2, iteration 3 served; or the mean over all orders.
+// Held / peak live of recorded runs, planned from iterations 0 to 2, iteration 3 served, or others one after the other;
+// or the mean over all orders.
 struct Floor {
   std::string name;
   std::string run;  // in bench/corpus
@@ -16,7 +18,8 @@ struct Floor {
   bool all_orders = false;
   double edited_share = 0;
   double late_share = 0;  // of the frees
-  double ratio = 1;       // at most
+  std::vector<std::size_t> served = {3};
+  double ratio = 1;  // at most
 };
 
 [[nodiscard]] const std::vector<Floor>& Floors();
