@@ -1,7 +1,8 @@
 #include "allocator/engine/late_rooms.h"
 
 #include <algorithm>
-#include <span>
+#include <cstddef>
+#include <utility>
 
 namespace stalloc {
 namespace {
@@ -27,10 +28,8 @@ std::vector<Gap> SlotsForGood(const DevicePlan& plan) {
   return used;
 }
 
-// What lies beside these and the entries' slots, ascending.
-std::vector<Gap> Beside(const DevicePlan& plan, std::vector<Gap> used, std::span<const Entry> entries,
-                        std::uint32_t limit) {
-  for (const Entry& entry : entries) AddSlot(plan, entry, &used);
+// What lies beside these, ascending.
+std::vector<Gap> Beside(std::vector<Gap> used, std::uint32_t limit) {
   std::ranges::sort(used, {}, &Gap::lo);
   std::vector<Gap> beside;
   std::uint32_t at = 0;
@@ -45,12 +44,15 @@ std::vector<Gap> Beside(const DevicePlan& plan, std::vector<Gap> used, std::span
 }  // namespace
 
 LateRooms::LateRooms(const DevicePlan& plan, std::uint32_t limit) {
-  if (plan.cycle.empty()) return;
   const std::vector<Gap> for_good = SlotsForGood(plan);
-  std::span<const Entry> entries = plan.cycle.front().entries;
+  std::size_t part = 1;
   for (std::vector<Gap>& room : rooms_) {
-    entries = entries.first(entries.size() / 2);
-    if (!entries.empty()) room = Beside(plan, for_good, entries, limit);
+    part *= 2;
+    std::vector<Gap> used = for_good;
+    for (const Script& script : plan.cycle) {
+      for (std::size_t i = 0; i < script.entries.size() / part; ++i) AddSlot(plan, script.entries[i], &used);
+    }
+    if (used.size() > for_good.size()) room = Beside(std::move(used), limit);
   }
 }
 

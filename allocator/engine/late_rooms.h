@@ -1,13 +1,13 @@
-// LateRooms: the addresses that an iteration uses late, or not at all.
+// LateRooms: the addresses that iterations use late, or not at all.
 //
 // Note [What fences leave]
 // Of a request in a fence nobody knows when its block will go. Most go with it, but some stay a while: what a pipeline
 // received in an evaluation is freed when the next iteration receives. Where that iteration's slots come late they are
-// in nobody's way. (Four blocks of 8 MiB that were left at the arena's top, where temporaries of the iteration's
-// beginning had their slots, and moved one the other on from there, made a pipeline of Megatron on an H200 hold 0.6 %
-// more.)
+// in nobody's way. (Blocks of 8 MiB that were left at the arena's top, where temporaries of the iteration's beginning
+// had their slots, drove one block after the other out of its place; this and a tiny block (planner/packing/apart.h)
+// made a pipeline of Megatron on an H200 hold 0.6 % more.)
 //
-//   address ^   |    ###########|     rooms[0]: what no slot uses in the first half of the iteration's requests,
+//   address ^   |    ###########|     rooms[0]: what no slot uses in the first half of an iteration's requests,
 //           |   |##  #####      |     rooms[1]: in the first quarter, and so on
 //           |   |  ##        ###|
 //           +------------------------> requests of an iteration
@@ -29,7 +29,7 @@ class LateRooms {
  public:
   static constexpr std::size_t kRooms = 6;
 
-  // Of the cycle's first iteration; the arena's addresses end at `limit`. Nothing for a plan without a cycle.
+  // Of all iterations of the cycle; the arena's addresses end at `limit`.
   LateRooms(const DevicePlan& plan, std::uint32_t limit);
 
   // Calls use(window) for one after the other, what is used last first, until it says true. False: it never did.

@@ -151,12 +151,16 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
   if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing == nullptr) return MissReason::kUnbacked;
-  const bool is_small = dynamic.IsSmall(granules);
-  if (is_small && backing->Spare() == 0) return MissReason::kUnbacked;
   using enum ArenaBacking::MayTake;
-  bool backed = AskBacking(place.granule, granules, is_small ? kSpare : kNoMore, lock);
-  if (!backed && !is_small && !HasMappedRoom(granules, entry, stream))
-    backed = AskBacking(place.granule, granules, kMore, lock);
+  bool backed = false;
+  if (dynamic.IsSmall(granules)) {
+    backed = backing->Spare() > 0 && AskBacking(place.granule, granules, kSpare, lock);
+  } else {
+    backed = AskBacking(place.granule, granules, kNoMore, lock);
+    if (!backed && !HasMappedRoom(granules, entry, stream)) {
+      backed = AskBacking(place.granule, granules, kMore, lock);
+    }
+  }
   if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
   return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }

@@ -34,6 +34,15 @@ TEST(LateRoomsTest, EachIsWhatAnEarlierPartOfTheIterationDoesNotUse) {
   EXPECT_EQ(RoomsOf(PlanOf({{4 * kMiB, 0, 1}}), 20), std::vector<Ranges>{}) << "a request has no first half";
 }
 
+TEST(LateRoomsTest, AnyIterationOfTheCycleMayBeTheNext) {
+  DevicePlan plan = PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 1}});
+  Script other = plan.cycle.front();
+  for (Entry& entry : other.entries) entry.slot = 2;
+  plan.slots.push_back({8 * kMiB, 4 * kMiB, {}});
+  plan.cycle.push_back(other);
+  EXPECT_EQ(RoomsOf(plan, 20), (std::vector<Ranges>{{{4, 8}, {12, 20}}}));
+}
+
 TEST(LateRoomsTest, PlacesOfWhatStaysForGoodAreNone) {
   DevicePlan plan = FourRequests();
   const auto stays = [&](Offset offset) {
