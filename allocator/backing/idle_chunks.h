@@ -13,9 +13,9 @@
 //       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
 //                                                  =>           lent        lent    lent  ( the block )
 //
-// What an emptied cache took is mapped again chunk by chunk, as it is needed: a program that has emptied its caches
-// finds no more held than what it asks for. As long as no more is held than before (Spare) it is room like any other:
-// blocks that crowd where memory is mapped just then leave none for large ones later.
+// What an emptied cache took is mapped again chunk by chunk, as it is needed, for small slots too: a program that has
+// emptied its caches finds no more held than what it asks for. As long as no more is held than before (Spare) it is
+// room like any other: blocks that crowd where memory is mapped just then leave none for large ones later.
 //
 // Those go that a slot needs last (Belady's rule: the plan is known). A slot that needs a lent chunk after all gets one
 // the same way, and one synchronisation does for all lent chunks that are needed soon, as long as others are needed
