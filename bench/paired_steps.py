@@ -6,9 +6,9 @@
 One process for each mode; in every iteration each of them makes one step while the others wait, in changing order.
 What makes a host slow for some seconds, a neighbour's load or a clock, then meets all of them. Reported are the median
 over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
-95 % confidence, the quartiles, and the ratio of the sums; for Alloc also the time in which it changed what backs its
-arena, which no other process's load can hide: what such changes can cost a step at most. `--deterministic` after `--`
-gives all modes the same work where sizes depend on the data.
+95 % confidence, the quartiles, and the ratio of the sums; for Alloc also what changing what backs its arena took of its
+steps by its own count, waits for the device apart. `--deterministic` after `--` gives all modes the same work where
+sizes depend on the data.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 

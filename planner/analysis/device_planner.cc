@@ -112,7 +112,7 @@ SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& opti
   } else {
     solved.packing = solver.Solve(timeline.problem, solve);
     const Bytes proved = solved.packing.proved_bound;
-    const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound / kApart);
+    const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound + solved.lower_bound / kApart);
     if (apart > 0) solved.packing = LiftApart(timeline.problem, apart, solved.packing);
     solved.packing.proved_bound = proved;
   }

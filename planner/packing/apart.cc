@@ -35,13 +35,12 @@ Bytes LoadBoundOf(const Problem& problem, const std::function<bool(Bytes)>& is_c
 
 }  // namespace
 
-Bytes WorthApart(const Problem& problem, Bytes most, Bytes extra) {
+Bytes WorthApart(const Problem& problem, Bytes most, Bytes height) {
   constexpr Bytes kStep = 4;
-  const Bytes bound = LoadBound(problem);
   for (Bytes least = most; least > kBlockAlignment; least /= kStep) {
     const Bytes small = LoadBoundOf(problem, [least](Bytes bytes) { return bytes < least; });
     const Bytes large = LoadBoundOf(problem, [least](Bytes bytes) { return bytes >= least; });
-    if (small + large <= bound + extra) return least;
+    if (small + large <= height) return least;
   }
   return 0;
 }

@@ -4,7 +4,7 @@
 // turned away: a small block then costs the size of the large one. Apart from each other they cost what they are. The
 // packing is higher by what small blocks need at their own peak, less what they need at everybody's. Where nothing
 // varies it is the smallest that are worth it, above all: scalars that Python and loggers hold on to. (In a pipeline of
-// Megatron a tiny block that an evaluation had shifted into another one's place was the first in a row of 559 requests
+// Megatron a tiny block that an evaluation had shifted into another one's place was the first in a row of 543 requests
 // that found their slots taken, of up to 256 MiB each: allocator/engine/late_rooms.h has the other cause.)
 #pragma once
 
@@ -22,8 +22,8 @@ namespace stalloc::planner {
 // Packs those blocks anew, by size, and lifts the others of a valid packing above them.
 [[nodiscard]] Packing LiftApart(const Problem& problem, Bytes least, const Packing& packing);
 
-// The greatest size, at most `most`, below which blocks packed apart cost no more than `extra` bytes, by the load
+// The greatest size, at most `most`, below which blocks may be packed apart in a packing of this height, by the load
 // bounds of both parts; 0: none. O(n log n).
-[[nodiscard]] Bytes WorthApart(const Problem& problem, Bytes most, Bytes extra);
+[[nodiscard]] Bytes WorthApart(const Problem& problem, Bytes most, Bytes height);
 
 }  // namespace stalloc::planner

@@ -34,9 +34,11 @@ void ExpectHoldsAfterwards(const Outcome& outcome, const Trace& trace) {
   EXPECT_LE(packing.idle_rectangles * 4, std::max<std::uint64_t>(packing.blocks, 1024));
 }
 
-// Small blocks lie apart from the others, which costs their own peak.
+// Small blocks lie apart from the others, which costs their own peak, and no page of a device.
 void ExpectAtTheBound(const DeviceReport& device) {
+  constexpr Bytes kPage = Bytes{2} << 20;
   EXPECT_GE(device.packing->arena_bytes, device.packing->lower_bound_bytes);
+  EXPECT_EQ(RoundUp(device.packing->arena_bytes, kPage), RoundUp(device.packing->lower_bound_bytes, kPage));
   EXPECT_LE(device.packing->arena_bytes, device.packing->lower_bound_bytes + (Bytes{128} << 10));
 }
 

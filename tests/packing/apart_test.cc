@@ -84,10 +84,11 @@ TEST(ApartTest, AsManyAreWorthItAsCostNoMoreThanThat) {
   add(8 << 10, 0);
   add(2 << 10, 1);
   add(1 << 10, 1);
-  EXPECT_EQ(WorthApart(problem, 256 << 10, 0), 256u << 10) << "all of them are small";
-  EXPECT_EQ(WorthApart(problem, 64 << 10, 0), 64u << 10) << "8 KiB are alive with the 64 KiB in any case";
-  EXPECT_EQ(WorthApart(problem, 4 << 10, 3 << 10), 4u << 10) << "3 KiB";
-  EXPECT_EQ(WorthApart(problem, 4 << 10, 2 << 10), 1u << 10) << "nothing is smaller than that";
+  EXPECT_EQ(WorthApart(problem, 256 << 10, 72 << 10), 256u << 10) << "all of them are small";
+  EXPECT_EQ(WorthApart(problem, 64 << 10, 72 << 10), 64u << 10) << "8 KiB are alive with the 64 KiB in any case";
+  EXPECT_EQ(WorthApart(problem, 4 << 10, 75 << 10), 4u << 10) << "3 KiB";
+  EXPECT_EQ(WorthApart(problem, 4 << 10, 74 << 10), 1u << 10) << "nothing is smaller than that";
+  EXPECT_EQ(WorthApart(problem, 4 << 10, 71 << 10), 0u) << "below the bound of all";
   EXPECT_EQ(WorthApart({}, 512, 0), 0u);
 }
 
