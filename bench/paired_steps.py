@@ -8,7 +8,7 @@ What makes a host slow for some seconds, a neighbour's load or a clock, then mee
 over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
 95 % confidence, the quartiles, and the ratio of the sums; for Alloc also what changing what backs its arena took of its
 steps by its own count, waits for the device apart. `--deterministic` after `--` gives all modes the same work where
-sizes depend on the data.
+sizes depend on the data. `native-again` is native once more: how far it is from 1 is what the machine's noise comes to.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 
@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from compare_modes import Comparison, machine
 
-MODES = ["native", "expandable", "alloc"]
+MODES = ["native", "native-again", "expandable", "alloc"]
 
 
 def parse_arguments() -> argparse.Namespace:
