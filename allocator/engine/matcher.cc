@@ -146,7 +146,10 @@ std::int32_t Matcher::Pace() const noexcept {
 }
 
 std::int32_t Matcher::NearestLandmark(Granules granules) const noexcept {
-  return script_->landmarks().Nearest(granules, Pace(), expected_begin_, expected_end_);
+  const std::int32_t pace = Pace();
+  const std::int32_t nearest = script_->landmarks().Nearest(granules, pace, expected_begin_, expected_end_);
+  const auto drift = static_cast<std::int64_t>(requests_ - sure_.request) + Landmarks::kApart;
+  return nearest != Landmarks::kNone && std::abs(nearest - pace) <= drift ? nearest : Landmarks::kNone;
 }
 
 void Matcher::HeedLandmark(Granules granules) noexcept {

@@ -23,7 +23,9 @@
 // right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size
 // that is nearest to the script's pace, counted in requests from the last landmark. So does the one at which sync is
 // lost, if it is nearer to the pace than the place that was in sync: of two requests of its size in a row the second
-// would else be taken for the first, and a gradient that stays would get the slot of one that goes at once.
+// would else be taken for the first, and a gradient that stays would get the slot of one that goes at once. A
+// landmark that is further from the pace than there were requests since the last one, and an expert or two, is none: an
+// expert's tokens make up any size.
 //
 // Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so

@@ -235,16 +235,24 @@ TEST(MatcherTest, WhereExpertsVaryEveryLayerIsFoundAgain) {
   }
 }
 
-// Experts, a landmark's run, experts.
-Script ExpertsAroundALandmark() {
+// As many experts.
+std::string Experts(int count) {
   std::string experts;
-  for (int i = 0; i < 60; ++i) experts += "eX";
-  Script script = ScriptOfLetters(experts + "QQ" + experts + "R");
+  for (int i = 0; i < count; ++i) experts += "eX";
+  return experts;
+}
+
+// Letters, of which e stands for experts of varying size.
+Script ScriptWithExperts(const std::string& letters) {
+  Script script = ScriptOfLetters(letters);
   for (std::size_t i = 0; i < script.entries.size(); ++i) {
     if (script.entries[i].bytes == Bytes{'e'} * kBlockAlignment) Varying(script, i, 'a', 'k');
   }
   return script;
 }
+
+// Experts, a landmark's run, experts.
+Script ExpertsAroundALandmark() { return ScriptWithExperts(Experts(60) + "QQ" + Experts(60) + "R"); }
 
 TEST(MatcherTest, TheLandmarkAtWhichSyncIsLostLeadsBackWhereThePaceSaysSo) {
   Follower follower(ExpertsAroundALandmark());
@@ -258,6 +266,16 @@ TEST(MatcherTest, ALandmarksSizeFarFromThePaceIsOneMoreRequest) {
   follower.Run("gXg");
   EXPECT_LT(follower.Next('Q').entry, 10);
   EXPECT_LT(follower.matcher.cursor(), 10);
+}
+
+// The tokens of an expert may make up any size, twice in a row as well.
+TEST(MatcherTest, ALandmarkFurtherAwayThanTheRunHasComeSinceTheLastOneIsNone) {
+  const std::string letters = "S" + Experts(60) + "S" + Experts(120) + "Q" + Experts(180) + "R";
+  Follower follower(ScriptWithExperts(letters));
+  follower.Run(letters.substr(0, 462));  // a hundred entries behind Q
+  follower.Run("SS");
+  follower.Run(letters.substr(462, 60));
+  EXPECT_NEAR(follower.matcher.cursor(), 522, 8);
 }
 
 TEST(MatcherTest, OneMoreExpertIsFollowedAsTheLastOneOfItsLayer) {

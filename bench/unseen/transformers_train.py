@@ -1,0 +1,151 @@
+"""Trains a small model of Hugging Face's transformers, as its users write their loops: no marks, lengths and routing of
+each batch drawn anew. To be replayed by replay.py, as train.py's workloads.
+
+    STALLOC_DEVICE=cpu STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=traces/mixtral-eager-fixed-ckpt OMP_NUM_THREADS=1 \\
+        stalloc run bench/unseen/transformers_train.py mixtral-eager-fixed-ckpt --iterations 16
+
+NAME is a model, and options behind dashes:
+
+    eager, grouped   how experts run (default: the model's way); `eager` takes them one after the other
+    fixed, sorted    all sequences of one length; of similar lengths within a micro-batch (default: of any length)
+    ckpt             layers are recomputed
+    acc1, acc8       micro-batches of a step (default 4)
+    bf16             weights in bfloat16
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from typing import Any
+
+import torch
+import transformers
+
+VOCABULARY, BATCH, LONGEST, SHORTEST, FIXED = 1000, 4, 384, 48, 256
+_DECODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "intermediate_size": 352,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", _DECODER),
+    "mixtral": ("MixtralConfig", {**_DECODER, "num_local_experts": 8, "output_router_logits": True}),
+    "qwen2moe": (
+        "Qwen2MoeConfig",
+        {**_DECODER, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 256, "num_experts": 16}
+        | {"num_experts_per_tok": 2},
+    ),
+    "qwen3moe": (
+        "Qwen3MoeConfig",
+        {**_DECODER, "moe_intermediate_size": 96, "num_experts": 32, "num_experts_per_tok": 4, "head_dim": 32}
+        | {"output_router_logits": True},
+    ),
+    "olmoe": (
+        "OlmoeConfig",
+        {**_DECODER, "intermediate_size": 128, "num_experts": 16, "num_experts_per_tok": 4},
+    ),
+    "gptoss": (
+        "GptOssConfig",
+        {**_DECODER, "intermediate_size": 128, "head_dim": 32, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "deepseek": (
+        "DeepseekV3Config",
+        {**_DECODER, "num_hidden_layers": 5, "num_key_value_heads": 4, "moe_intermediate_size": 128}
+        | {"n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}
+        | {"q_lora_rank": 64, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32},
+    ),
+    "mamba": ("MambaConfig", {"vocab_size": VOCABULARY, "hidden_size": 128, "num_hidden_layers": 6, "state_size": 8}),
+    "bert": (
+        "BertConfig",
+        {key: value for key, value in _DECODER.items() if key != "num_key_value_heads"} | {"intermediate_size": 512},
+    ),
+    "t5": (
+        "T5Config",
+        {"vocab_size": VOCABULARY, "d_model": 128, "d_ff": 352, "num_layers": 5, "num_heads": 4, "d_kv": 32}
+        | {"decoder_start_token_id": 0},
+    ),
+}
+_CLASSES = {"t5": "AutoModelForSeq2SeqLM", "bert": "AutoModelForMaskedLM"}
+_WITHOUT_SDPA = ("gptoss", "mamba")
+OPTIONS = ["eager", "grouped", "fixed", "sorted", "ckpt", "acc1", "acc8", "bf16"]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(MODELS)}, and options")
+    parser.add_argument("--iterations", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0, help="of weights, tokens and lengths")
+    arguments = parser.parse_args()
+    arguments.model, *arguments.options = arguments.name.split("-")
+    unknown = [option for option in arguments.options if option not in OPTIONS]
+    if arguments.model not in MODELS or unknown:
+        parser.error(f"{arguments.name}: expected a model of {', '.join(MODELS)}, and options of {', '.join(OPTIONS)}")
+    return arguments
+
+
+def make_model(name: str, options: list[str]) -> Any:
+    config_class, sizes = MODELS[name]
+    config = getattr(transformers, config_class)(**sizes)
+    model_class = getattr(transformers, _CLASSES.get(name, "AutoModelForCausalLM"))
+    attention = "eager" if name in _WITHOUT_SDPA else "sdpa"
+    model = model_class.from_config(config, attn_implementation=attention)
+    if "eager" in options:
+        model.set_experts_implementation("eager")
+    if "grouped" in options:
+        model.set_experts_implementation("grouped_mm")
+    if "ckpt" in options:
+        model.gradient_checkpointing_enable()
+    return model.to(torch.bfloat16) if "bf16" in options else model
+
+
+def draw_lengths(options: list[str]) -> list[int]:
+    if "fixed" in options:
+        return [FIXED] * BATCH
+    if "sorted" in options:
+        middle = random.randint(SHORTEST, LONGEST)
+        return [min(LONGEST, max(SHORTEST, middle + random.randint(-16, 16))) for _ in range(BATCH)]
+    return [random.randint(SHORTEST, LONGEST) for _ in range(BATCH)]
+
+
+def draw_batch(name: str, options: list[str]) -> dict[str, Any]:
+    """Padded to the longest; what is padded has no part in the loss."""
+    lengths = draw_lengths(options)
+    tokens = torch.randint(0, VOCABULARY, (BATCH, max(lengths)))
+    mask = torch.zeros_like(tokens)
+    for row, length in zip(mask, lengths):
+        row[:length] = 1
+    batch: dict[str, Any] = {"input_ids": tokens, "labels": tokens.masked_fill(mask == 0, -100)}
+    if name != "mamba":
+        batch["attention_mask"] = mask
+    if name not in _CLASSES:
+        batch["use_cache"] = False
+    return batch
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    torch.manual_seed(arguments.seed)
+    random.seed(arguments.seed)
+    model = make_model(arguments.model, arguments.options)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    micro_batches = 1 if "acc1" in arguments.options else 8 if "acc8" in arguments.options else 4
+    for iteration in range(arguments.iterations):
+        total = 0.0
+        for _ in range(micro_batches):
+            loss = model(**draw_batch(arguments.model, arguments.options)).loss / micro_batches
+            loss.backward()
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        print(f"iteration {iteration}: loss {total:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
