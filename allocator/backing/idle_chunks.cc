@@ -104,8 +104,8 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   const Bytes much = plan_end_ / (left > kKeptForLarge ? kMuchAtFirst : kMuch);
   if (may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes, much)) left = 0;
   const bool is_large = IsWorthMoving(offset, end);
-  const int least = is_large && IsMuchIdle(missing.bytes) ? -kMostSaved : 0;
-  if (left > (is_large ? least : kKeptForLarge)) MoveInto(offset, end, now, is_large);
+  const bool may_move = left > (is_large ? 0 : kKeptForLarge);
+  if (may_move || (is_large && left > -kMostSaved && IsMuchIdle(missing.bytes))) MoveInto(offset, end, now, is_large);
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now, true);  // the device is full
@@ -138,15 +138,15 @@ bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
 
 // For a block that finds its slot still taken.
 bool IdleChunks::IsBetterGrown(Bytes missing, Bytes much) const noexcept {
-  const Bytes mapped = arena_.mapped_bytes();
-  const Bytes idle = mapped - std::min(mapped, engine_.Stats().live_bytes);
-  return std::max(missing, idle) < much;
+  return std::max(missing, IdleBytes()) < much;
 }
 
 // More than it takes: to grow would leave much of the arena for nothing.
-bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept {
+bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept { return IdleBytes() >= missing + plan_end_ / kMuchAtFirst; }
+
+Bytes IdleChunks::IdleBytes() const noexcept {
   const Bytes mapped = arena_.mapped_bytes();
-  return mapped - std::min(mapped, engine_.Stats().live_bytes) >= missing + plan_end_ / kMuchAtFirst;
+  return mapped - std::min(mapped, engine_.Stats().live_bytes);
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are

@@ -34,7 +34,7 @@
 // Where much more lies idle than is asked for (IsMuchIdle), an iteration may make kMostSaved moves more than it has: to
 // grow would leave a 128th of the arena and more for nothing. Recomputing runs of transformers' mixtral and deepseek,
 // whose experts run one after the other and lose their tokens while they train, held 5.8 and 9.4 % more than was live
-// when their moves were used up, 5 and 8 of it in one iteration, and 2.1 and 0.8 % since.
+// when their moves were used up, 4 and 9 of it in one iteration, and 2.1 and 0.8 % since.
 //
 // For less than kLeastWorth of the arena nobody waits, and kKeptForLarge moves are kept for more: a few small ones in
 // each iteration spare a recomputing run with experts the gradients that come late, 0.2 % of the arena instead of 0.5
@@ -147,6 +147,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
   [[nodiscard]] bool IsBetterGrown(Bytes missing, Bytes much) const noexcept;
   [[nodiscard]] bool IsMuchIdle(Bytes missing) const noexcept;
+  [[nodiscard]] Bytes IdleBytes() const noexcept;  // mapped, and of no block
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
