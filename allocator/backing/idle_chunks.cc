@@ -141,8 +141,10 @@ bool IdleChunks::IsBetterGrown(Bytes missing, Bytes much) const noexcept {
   return std::max(missing, IdleBytes()) < much;
 }
 
-// More than it takes: to grow would leave much of the arena for nothing.
-bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept { return IdleBytes() >= missing + plan_end_ / kMuchAtFirst; }
+// Enough for what is missing, and much of the arena: to grow would leave all of it for nothing.
+bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept {
+  return IdleBytes() >= std::max(missing, plan_end_ / kMuchAtFirst);
+}
 
 Bytes IdleChunks::IdleBytes() const noexcept {
   const Bytes mapped = arena_.mapped_bytes();

@@ -60,6 +60,8 @@ struct PlanEngine::Impl {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] bool StaysLong(std::int32_t at, Granules granules) const noexcept;
+  [[nodiscard]] bool IsOfAnother(std::int32_t entry, Granules granules) const noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;

@@ -269,6 +269,50 @@ class CountingFence : public StreamFence {
   bool fails_ = false;
 };
 
+// Layers of a gradient that stays, and of requests that vary.
+std::vector<Expected> LayersWithGradients(int layers, int varying) {
+  std::vector<Expected> requests = {{16 * kMiB, 0, 1}};
+  for (int layer = 0; layer < layers; ++layer) {
+    requests.push_back({8 * kMiB, static_cast<Offset>(layer + 2) * 8 * kMiB, 400});
+    for (int i = 0; i < varying; ++i) requests.push_back({7 * kMiB, kNoPlace, 1});
+  }
+  return requests;
+}
+
+TEST_F(DynamicSpaceTest, WhatStaysForLongTakesTheSlotOfOneLikeItAndNoVaryingEntrysRoom) {
+  constexpr int kLayers = 4;
+  constexpr int kVarying = 40;
+  Start(PlanOf(LayersWithGradients(kLayers, kVarying)));
+  Free(Place(16 * kMiB));
+  EXPECT_EQ(Place(8 * kMiB), 16);
+  for (int i = 0; i < kVarying - 10; ++i) Free(Place(3 * kMiB));
+  EXPECT_EQ(Place(8 * kMiB), 24) << "ten requests early";
+  EXPECT_EQ(growth_->asked(), 0);
+}
+
+// They lie in the way of slots whose owners find room elsewhere, all of which come while they live.
+TEST_F(DynamicSpaceTest, BlocksThatComeAndGoDoNotWanderUpwards) {
+  constexpr int kSlots = 64;
+  constexpr int kTimes = 8;
+  constexpr Bytes kSlot = 8 * kMiB;
+  std::vector<Expected> requests = {{kSlots * kSlot, 0, 1}};
+  for (int i = 0; i < kTimes; ++i) {
+    requests.push_back({2 * kMiB, kNoPlace, 2 * kSlots});
+    requests.push_back({24 * kMiB, kNoPlace, 2 * kSlots});
+  }
+  for (int i = 0; i < 2 * kSlots; ++i) requests.push_back({kSlot, static_cast<Offset>(i % kSlots) * kSlot, 1});
+  Start(PlanOf(requests));
+  Free(Place(kSlots * kSlot));
+  for (int i = 0; i < kTimes; ++i) {
+    const std::int64_t small = Place(2 * kMiB);
+    const std::int64_t large = Place(24 * kMiB);
+    EXPECT_LE(std::max(small, large), 26);
+    Free(small);
+    Free(large);
+  }
+  EXPECT_EQ(growth_->asked(), 0);
+}
+
 TEST_F(DynamicSpaceTest, ABlockOfAnotherStreamWaitsForTheMainStreamWhoseFreesLeaveNoTrace) {
   CountingFence fence;
   Start(PlanOf({{4 * kMiB, 0, 1}, {2 * kMiB, kNoPlace, 1}}), &fence);
