@@ -141,9 +141,9 @@ bool IdleChunks::IsBetterGrown(Bytes missing, Bytes much) const noexcept {
   return std::max(missing, IdleBytes()) < much;
 }
 
-// Enough for what is missing, and much of the arena: to grow would leave all of it for nothing.
+// Half of what is missing, and much of the arena: to grow would leave all of it for nothing.
 bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept {
-  return IdleBytes() >= std::max(missing, plan_end_ / kMuchAtFirst);
+  return IdleBytes() >= std::max(missing / 2, plan_end_ / kMuchAtFirst);
 }
 
 Bytes IdleChunks::IdleBytes() const noexcept {
@@ -170,6 +170,7 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
     ++counts_.times_waited;
   }
   if (moves.from.empty()) return;
+  wanted_[counts_.times_moved % wanted_.size()] = {range, engine_.Stats().requests};
   if (listener != nullptr) listener->BeforeArenaChange();
   arena_.Move(moves.from, moves.to);
   if (listener != nullptr) listener->AfterArenaChange();
@@ -187,6 +188,7 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
     return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
   };
   std::make_heap(movable.begin(), movable.end(), is_due_later);
+  const std::uint64_t request = engine_.Stats().requests;
   Moves moves;
   Bytes taken = 0;
   Bytes wanted = 0;
@@ -196,6 +198,7 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
       const Arena::Range chunk = movable.front().range;
       std::pop_heap(movable.begin(), movable.end(), is_due_later);
       movable.pop_back();
+      if (due != 0 && SinceWanted(chunk, request) <= due) continue;
       if (!WithdrawChunk(chunk, take)) continue;
       moves.from.push_back(chunk);
       taken += chunk.bytes;
@@ -214,6 +217,16 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
     if (!enough) break;
   }
   return moves;
+}
+
+// Requests of the run since a block wanted the chunk where it is, above the plan. See Note [What comes again].
+std::uint64_t IdleChunks::SinceWanted(const Arena::Range& chunk, std::uint64_t request) const noexcept {
+  std::uint64_t since = SlotUses::kNever;
+  if (chunk.offset < plan_end_) return since;
+  for (const Wanted& wanted : wanted_) {
+    if (Touch(wanted.range, chunk)) since = std::min(since, request - wanted.request);
+  }
+  return since;
 }
 
 bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, Take take) noexcept {

@@ -316,6 +316,46 @@ TEST_F(MovedChunksTest, WhereMuchLiesIdleInPiecesTheseMoveToASmallBlockThatFinds
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+// After a block that took the chunks of the second and the fourth slot, so many requests pass before the fourth is due,
+// and three more before the second is.
+class WhatComesAgainTest : public MovedChunksTest {
+ protected:
+  Bytes MovedBackAfter(int requests) {
+    constexpr int kBetween = 3;
+    constexpr int kEntries = 80;  // what is due in an eighth of these is due soon
+    DevicePlan plan = FourSlots();
+    std::vector<Entry>& entries = plan.cycle[0].entries;
+    const Entry second = entries[1];
+    const Entry third = entries[2];
+    const Entry fourth = entries[3];
+    entries.pop_back();
+    entries.insert(entries.end(), static_cast<std::size_t>(requests), third);
+    entries.push_back(fourth);
+    entries.insert(entries.end(), kBetween, third);
+    entries.push_back(second);
+    while (entries.size() < kEntries) entries.push_back(third);
+    StartWith(kGiB, plan);
+    Hole();
+    runtime_->Free(Large());
+    for (int i = 0; i < requests; ++i) {
+      Drop(2);
+      Fill(2);
+    }
+    const Bytes before = Counts().moved_bytes;
+    EXPECT_EQ(before, kLarge);
+    Fill(3);
+    EXPECT_EQ(runtime_->Stats().planned_hits, static_cast<std::uint64_t>(4 + requests));
+    for (const int i : {0, 2, 3}) Drop(i);
+    return Counts().moved_bytes - before;
+  }
+};
+
+TEST_F(WhatComesAgainTest, ChunksOfABlockOfJustNowStayForTheNextOne) {
+  EXPECT_EQ(MovedBackAfter(0), kLarge - kSlot) << "what the fourth slot lent, which is due, and not the second";
+}
+
+TEST_F(WhatComesAgainTest, ChunksOfABlockOfLongAgoGoToWhatIsDueSoon) { EXPECT_EQ(MovedBackAfter(12), kLarge); }
+
 // Iterations in which a large block comes some times: two moves each, as long as any may be made.
 class BusyIterationsTest : public MovedChunksTest {
  protected:
@@ -348,8 +388,9 @@ class BusyIterationsTest : public MovedChunksTest {
 };
 
 TEST_F(BusyIterationsTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
-  Busy(2 * kMost, kPlanned, kAllIdle);
-  EXPECT_EQ(Counts().times_moved, 2u * 192) << "those of an iteration, and as many where much lies idle";
+  Busy(3 * kMost, kPlanned, kAllIdle);
+  EXPECT_GT(Counts().times_moved, 192u);
+  EXPECT_LE(Counts().times_moved, 2u * 192) << "those of an iteration, and as many where much lies idle";
   EXPECT_GT(runtime_->Stats().arena_bytes, kHeight);
   EXPECT_LE(runtime_->Stats().arena_bytes, kHeight + kAllIdle);
   Iteration();
@@ -363,8 +404,8 @@ TEST_F(BusyIterationsTest, WhereWhatIsAskedForLiesIdleItMovesForLonger) {
     Busy(kMost, kPlanned, large);
     EXPECT_EQ(Counts().times_moved, 2u * kMost);
     EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
-    Busy(2 * kMost, kPlanned, large);
-    EXPECT_LT(Counts().times_moved, 6u * kMost) << "but not for ever";
+    for (int i = 0; i < 4; ++i) Busy(kMost, kPlanned, large);
+    EXPECT_LT(Counts().times_moved, 5 * 2u * kMost) << "but not for ever";
     EXPECT_GT(runtime_->Stats().arena_bytes, kHeight);
   }
 }
