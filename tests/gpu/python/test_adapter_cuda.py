@@ -21,7 +21,7 @@ CASES = [
     "graph_gone",
     "mempool",
     "out_of_memory",
-    "fraction",
+    pytest.param("fraction", marks=pytest.mark.whole_gpu),
     pytest.param("empty_cache", marks=pytest.mark.whole_gpu),
 ]
 
