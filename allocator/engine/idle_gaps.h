@@ -62,6 +62,9 @@ class IdleGaps {
   // of far fewer.
   IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
 
+  // There is nothing to ask for: of a plan without scripts, which is what an engine without a dynamic space has.
+  [[nodiscard]] bool empty() const noexcept { return script_begins_.size() <= 1; }
+
   // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.
   [[nodiscard]] Room Of(std::uint32_t script, std::int32_t entry) const noexcept {
     return RoomOf(script_begins_[script] + static_cast<std::size_t>(entry));

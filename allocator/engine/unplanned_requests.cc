@@ -66,6 +66,7 @@ bool PlanEngine::Impl::IsOfAnother(std::int32_t entry, Granules granules) const 
 
 // As far as an entry of this size near `at` tells.
 bool PlanEngine::Impl::StaysLong(std::int32_t at, Granules granules) const noexcept {
+  if (dynamic.gaps().empty()) return false;
   constexpr std::uint64_t kShare = 8;  // of the script's requests
   constexpr std::uint64_t kLeast = 64;
   const auto requests = static_cast<std::uint64_t>(cursor.script()->index().size());

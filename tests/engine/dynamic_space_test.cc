@@ -290,6 +290,21 @@ TEST_F(DynamicSpaceTest, WhatStaysForLongTakesTheSlotOfOneLikeItAndNoVaryingEntr
   EXPECT_EQ(growth_->asked(), 0);
 }
 
+TEST_F(DynamicSpaceTest, WhereThereIsNoRoomBesideSlotsWhatStaysForLongTakesAnyThatFits) {
+  std::vector<Expected> requests = {{8 * kMiB, 0, 400}};
+  for (int i = 0; i < 40; ++i) requests.push_back({7 * kMiB, kNoPlace, 1});
+  requests.push_back({8 * kMiB, 8 * kMiB, 400});
+  DevicePlan plan = PlanOf(requests);
+  Entry& varying = plan.cycle[0].entries[1];
+  varying.slot = static_cast<std::uint32_t>(plan.slots.size());
+  plan.slots.push_back({16 * kMiB, 8 * kMiB, {}});
+  plan.arena_bytes = 24 * kMiB;
+  engine_ = std::make_unique<PlanEngine>(plan, kBase, nullptr, DynamicSpaceOptions{});
+  engine_->OnMark(Iteration());
+  EXPECT_EQ(Place(8 * kMiB), 0);
+  EXPECT_EQ(Place(8 * kMiB), 16) << "of an entry that varies: no gaps tell how long others of its size stay";
+}
+
 // They lie in the way of slots whose owners find room elsewhere, all of which come while they live.
 TEST_F(DynamicSpaceTest, BlocksThatComeAndGoDoNotWanderUpwards) {
   constexpr int kSlots = 64;
