@@ -35,7 +35,7 @@
 // moves more than it has: to grow would leave all of it for nothing. Recomputing runs of transformers' mixtral and
 // deepseek, whose experts run one after the other and lose their tokens while they train, held 5.8 and 9.4 % more than
 // was live when their moves were used up, 4 and 9 of it in one iteration; 2.1 and 0.8 % where a 128th had to lie idle
-// beyond what is asked for (704 MiB of a slot were grown, with 825 idle); and 0.5 and 0.7 % since.
+// beyond what is asked for (another run of mixtral grew 704 MiB for a slot, with 825 idle); and 0.4 and 0.8 % since.
 //
 // Note [What comes again]
 // No plan knows when a block above the plan's height is needed again. The best guess is: after as many requests as have
