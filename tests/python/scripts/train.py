@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def batches(arguments: argparse.Namespace) -> Iterator[torch.Tensor]:
+def batches(arguments: argparse.Namespace) -> Generator[torch.Tensor, None, None]:
     """Micro-batches without end; by worker processes if asked for."""
     if arguments.workers == "none":
         dataset, row, step = Tokens(), 0, 0
@@ -137,6 +138,17 @@ class Loop:
             self.model.train()
         return loss
 
+    def close(self) -> None:
+        """Ends the loader's workers, and waits for the threads that feed them.
+
+        One still at work when the interpreter ends drops its semaphores half: unlinked, but not yet signed off with
+        multiprocessing's tracker, which then warns on stderr that they leaked.
+        """
+        self.batches.close()
+        for thread in threading.enumerate():
+            if thread.name == "QueueFeederThread":
+                thread.join()
+
 
 def main() -> None:
     arguments = parse_arguments()
@@ -165,6 +177,7 @@ def main() -> None:
     }
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result))
+    loop.close()
     if arguments.end == "exit3":
         sys.exit(3)
     if arguments.end == "raise":
