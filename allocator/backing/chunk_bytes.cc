@@ -12,9 +12,7 @@ namespace {
 constexpr Bytes kFine = 8192;
 constexpr Bytes kMoved = 2048;
 constexpr Bytes kResting = 1024;
-// At least, where sizes vary.
-constexpr Bytes kFineBytes = Bytes{8} << 20;
-constexpr Bytes kMovedBytes = Bytes{16} << 20;
+constexpr Bytes kMovedBytes = Bytes{16} << 20;  // at least, where sizes vary
 
 // A power of two.
 Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(arena_bytes / parts), ChunkSizes::kMost); }
@@ -40,11 +38,9 @@ std::vector<bool> UsedByTheCycle(const DevicePlan& plan, Bytes unit) {
 }  // namespace
 
 ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
-  const ChunkSizes fine{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMoved)};
-  if (!Varies(plan)) return fine;
-  const Bytes most = Part(plan.arena_bytes, kResting);
-  return {.grown = std::max(fine.grown, std::min(kFineBytes, most)),
-          .moved = std::max(fine.moved, std::min(kMovedBytes, most))};
+  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMoved)};
+  if (Varies(plan)) sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kResting)));
+  return sizes;
 }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {

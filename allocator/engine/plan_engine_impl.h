@@ -77,7 +77,14 @@ struct PlanEngine::Impl {
   [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept;
   [[nodiscard]] std::uint32_t FindLateRoom(const DynamicSpace::Request& request) noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
-  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, bool displaced,
+  // What may be done for a block without a slot: see dynamic_space.h, Note [In the way of slots].
+  enum class MayLie : std::uint8_t {
+    kOutOfTheWay,  // where no slot is before the block's free; for that memory moves, or more is mapped
+    kInTheWay,     // of slots, before memory moves
+    kDisplaced,    // likewise, and more may be mapped before memory moves; unplanned_requests.cc
+  };
+  [[nodiscard]] MayLie WhereMayLie(std::int32_t entry, MissReason reason, const IdleGaps::Room& room) const noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, MayLie may_lie,
                                        Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
                                 Lock& lock) noexcept;

@@ -35,9 +35,9 @@ namespace stalloc {
     const IdleGaps::Room room = RoomFor(entry, granules, reason);
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     std::uint32_t granule = reason == MissReason::kFenced ? FindLateRoom(request) : DynamicSpace::kNone;
-    if (granule == DynamicSpace::kNone) granule = FindRoom(request, room, IsDisplaced(entry, reason), lock);
+    if (granule == DynamicSpace::kNone) granule = FindRoom(request, room, WhereMayLie(entry, reason, room), lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-    if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, false, lock);
+    if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, MayLie::kOutOfTheWay, lock);
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
@@ -94,7 +94,9 @@ PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, Strea
 // megatron_vpp_rank0 with 1 % of its frees up to 64 requests late held 1.1 to 1.8 % more than was live so, and 4.1 %
 // without; with 5 % 1.6 to 3.1 % and 7.4 to 8.3 %. Where no hole is large enough for what comes, but much lies idle,
 // chunks move as well: 0.7 to 1.3 % and 1.2 to 1.9 % since (idle_chunks.h, Note [Moving chunks]). Where sizes vary
-// there is idle room, and what is in nobody's way is better (gpt_moe16, 1 % up to 16 requests late: 0.1 %, else 0.3 %).
+// there is idle room, and what else is in nobody's way is better (gpt_moe16, 1 % up to 16 requests late: 0.1 %, else
+// 0.3
+// %).
 //
 // What stays for good leaves no room to anybody: it goes above all slots. (A workspace of 32 MiB that found another
 // block in its place lay in the way of 700 requests in each iteration of a pipeline resumed from its checkpoint.)
@@ -246,8 +248,19 @@ bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry,
   return FindMapped(request, RoomFor(entry, granules, MissReason::kUnbacked)) != DynamicSpace::kNone;
 }
 
+PlanEngine::Impl::MayLie PlanEngine::Impl::WhereMayLie(std::int32_t entry, MissReason reason,
+                                                       const IdleGaps::Room& room) const noexcept {
+  if (room.empty()) return MayLie::kOutOfTheWay;  // nothing is known of slots: it lies anywhere
+  if (IsDisplaced(entry, reason)) return MayLie::kDisplaced;
+  const IdleGaps& gaps = dynamic.gaps();
+  const bool unknown = room.idle.data() == gaps.Above().idle.data();
+  if (unknown) return departure.IsOn() ? MayLie::kInTheWay : MayLie::kOutOfTheWay;
+  const bool stays = entry >= 0 && gaps.LifeOf(cursor.script_number(), entry) == IdleGaps::kForever;
+  return stays ? MayLie::kOutOfTheWay : MayLie::kInTheWay;
+}
+
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, bool displaced,
+std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, MayLie may_lie,
                                          Lock& lock) noexcept {
   using enum ArenaBacking::MayTake;
   if (request.stream == kNoStream) return DynamicSpace::kNone;
@@ -259,23 +272,18 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
     const Bytes bytes = Bytes{request.granules} * kBlockAlignment;
     request.refills = refills && !room.empty() && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
     std::uint32_t granule = FindMapped(request, room);
-    if (granule == DynamicSpace::kNone && displaced) granule = FindMapped(request, {});
+    if (granule == DynamicSpace::kNone && may_lie != MayLie::kOutOfTheWay) granule = FindMapped(request, {});
     if (granule != DynamicSpace::kNone) {
       if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
       refills = AskBacking(granule, request.granules, kNoMore, lock);
       if (!active.load(std::memory_order_relaxed)) break;
       continue;
     }
-    // Nothing is known of the block. Better in the way of slots than to hold more, where most of their owners do not
-    // come.
-    const bool unknown = !room.empty() && room.idle.data() == dynamic.gaps().Above().idle.data();
-    if (unknown && departure.IsOn()) granule = FindMapped({request.granules, request.stream, {}}, {});
-    if (granule != DynamicSpace::kNone) return granule;
     request.window = room.idle;
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
-    const ArenaBacking::MayTake may_take = displaced ? kMoreBeforeMoving : kMore;
+    const ArenaBacking::MayTake may_take = may_lie == MayLie::kDisplaced ? kMoreBeforeMoving : kMore;
     if (!AskBacking(granule, request.granules, may_take, lock) || !active.load(std::memory_order_relaxed)) break;
   }
   return DynamicSpace::kNone;

@@ -42,12 +42,14 @@ TEST_F(DisplacedBlocksTest, BeforeTheArenaGrowsTheTightestRoomIsTakenInOthersWay
   EXPECT_EQ(growth_->asked(), 0);
 }
 
-TEST_F(DisplacedBlocksTest, WhereSizesVaryNobodyIsInOthersWay) {
+TEST_F(DisplacedBlocksTest, WhereSizesVaryIdlePartsMoveRatherThanThatTheArenaGrows) {
   std::vector<Expected> requests = {{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}, {8 * kMiB, 4 * kMiB, 16}};
   requests.push_back({2 * kMiB, kNoPlace, 1});
   Start(PlanOf(requests));
   EXPECT_EQ(Place(4 * kMiB), 0);
-  EXPECT_EQ(Place(4 * kMiB), 12);
+  EXPECT_EQ(Place(4 * kMiB), 4);  // in the way of [4, 12)
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(Place(8 * kMiB), 12);
   EXPECT_EQ(growth_->may_take(), MayTake::kMore);
 }
 

@@ -96,15 +96,17 @@ TEST_F(DynamicSpaceTest, ALateBlockCostsItsSlotAMissAndNobodyElse) {
   EXPECT_EQ(stats.dynamic_hits, 2u);
 }
 
-TEST_F(DynamicSpaceTest, ALargerBlockThanItsSlotFindsRoomElsewhere) {
+TEST_F(DynamicSpaceTest, ALargerBlockThanItsSlotLiesInOthersWayBeforeTheArenaGrows) {
   DevicePlan plan = PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 4 * kMiB, 1}});
   plan.cycle[0].entries[0].entry_class = EntryClass::kDynamic;
   Start(plan);
   EXPECT_EQ(Place(3 * kMiB), 0);  // fits its slot
   engine_->OnMark(Iteration());
   Free(0);
-  EXPECT_EQ(Place(6 * kMiB), 4);  // above it, where no slot is used at the time
-  EXPECT_EQ(growth_->mapped(), 10 * kMiB);
+  EXPECT_EQ(Place(6 * kMiB), 0);  // the next slot's owner finds another place
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(Place(4 * kMiB), 8);
+  EXPECT_EQ(growth_->mapped(), 12 * kMiB);
 }
 
 TEST_F(DynamicSpaceTest, FencedAndUnexpectedBlocksAreServedFromWhatIsIdle) {
@@ -237,15 +239,15 @@ TEST_F(DynamicSpaceTest, ASlotThatOthersUseFirstIsNotLent) {
   requests.push_back({2 * kMiB, 4 * kMiB, 8});
   Start(PlanOf(requests));
   EXPECT_EQ(Place(2 * kMiB), 0);
-  EXPECT_EQ(Place(2 * kMiB), 7);  // above all slots, though the last one's bytes are free now
+  EXPECT_EQ(Place(2 * kMiB), 2);  // in the others' way, not where the last one's slot is
 }
 
 TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
-  Start(PlanOf({{2 * kMiB, 0, 1}, {2 * kMiB, 2 * kMiB, 50}, {3 * kMiB, 4 * kMiB, 1}}));
+  Start(PlanOf({{2 * kMiB, 0, 1}, {2 * kMiB, 4 * kMiB, 50}, {3 * kMiB, 6 * kMiB, 1}}));
   EXPECT_EQ(Place(2 * kMiB), 0);
-  EXPECT_EQ(Place(2 * kMiB), 2);
+  EXPECT_EQ(Place(2 * kMiB), 4);
   Free(0);
-  EXPECT_EQ(Place(2 * kMiB), 7);  // as long as its like before it, perhaps
+  EXPECT_EQ(Place(2 * kMiB), 2);  // beside it: it stays as long as its like before it, perhaps
 }
 
 // Streams -------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ TEST_F(KeptPlacesTest, APlaceIsTakenOnceAndFreeAgainWhenItsBlockGoes) {
   EXPECT_EQ(Place(4 * kMiB), 4);
 }
 
-TEST_F(KeptPlacesTest, OutsideOfFencesItIsNobodysRoom) {
+TEST_F(KeptPlacesTest, OutsideOfFencesItIsRoomOnlyBeforeTheArenaGrows) {
   DevicePlan plan = PlanThatKeeps(4 * kMiB);
   plan.cycle[0].entries.push_back(plan.cycle[0].entries.back());
   plan.cycle[0].entries.back().slot = kNoSlot;
@@ -54,7 +54,9 @@ TEST_F(KeptPlacesTest, OutsideOfFencesItIsNobodysRoom) {
   Free(0);
   EXPECT_EQ(Place(2 * kMiB), 0);
   EXPECT_EQ(Place(2 * kMiB), 2);  // the slots are idle, and [4, 8) is not
-  EXPECT_EQ(Place(4 * kMiB), 8);  // without an entry: above all
+  EXPECT_EQ(Place(4 * kMiB), 4);
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(Place(4 * kMiB), 8);
 }
 
 }  // namespace

@@ -83,8 +83,10 @@ TEST_F(PassedPlacesTest, ALatecomersPlaceServesWhoeverIsTheLateOne) {
     EXPECT_EQ(Place(4 * kMiB), kept ? 4 : 8);  // it stays: in the run this one is late
   }
   EXPECT_EQ(Place(3 * kMiB), 12);
-  EXPECT_EQ(Place(4 * kMiB), 18);  // whose place it was: above all slots
-  EXPECT_EQ(Place(2 * kMiB), 8);   // nothing is in the way
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(Place(4 * kMiB), 8);   // whose place it was: where no block is
+  EXPECT_EQ(Place(2 * kMiB), 15);  // in whose way that is
+  EXPECT_EQ(growth_->asked(), 0);
 }
 
 // The class alone ----------------------------------------------------------------------------------------------------
