@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from processes import ROOT, run, run_python
+from processes import ROOT, Finished, run, run_python
 
 BENCH = ROOT / "bench" / "unseen"
 TRAIN = str(BENCH / "train.py")
@@ -106,6 +106,31 @@ def test_they_are_listed_and_an_unknown_one_is_refused() -> None:
     done = run_python(TRAIN, "nothing")
     assert done.code == 2
     assert "'nothing'" in done.err
+
+
+FAMILIES = str(BENCH / "families_train.py")
+
+
+def losses_of(done: Finished) -> list[float]:
+    assert done.code == 0, done.err
+    return [float(line.rsplit(" ", 1)[1]) for line in done.out.splitlines()]
+
+
+def test_families_train_and_the_same_seed_gives_the_same_losses(build: Path) -> None:
+    for name in ("supernet", "meta-acc1-lbfgs"):
+        first, again, other = (
+            losses_of(run_python(FAMILIES, name, "--iterations", "2", "--seed", seed)) for seed in ("1", "1", "2")
+        )
+        assert len(first) == 2
+        assert first == again != other
+
+
+def test_an_unknown_family_and_an_unknown_option_are_refused() -> None:
+    pytest.importorskip("torch")
+    for name in ("nothing", "trees-acc3"):
+        done = run_python(FAMILIES, name)
+        assert done.code == 2
+        assert f"{name}: expected one of maskrcnn, " in done.err
 
 
 # Replays ------------------------------------------------------------------------------------------------------------
