@@ -13,14 +13,19 @@
 //       0         ===========================
 //
 // Note [In the way of slots]
-// Before memory moves or the arena grows, a block may lie in the way of slots: of those first whose owners will find
-// room elsewhere (idle_gaps.h, open gaps), then of any. What is idle now is there, and costs nothing; a slot's owner
-// that comes too early is an unplanned request like any other, and by then other room is idle. Moving the idle chunks
-// away from under the slot makes its owner ask for memory just as well. Of 84 replayed runs that no plan can know (51
-// of bench/unseen's train.py, 8 of transformers_train.py, 25 of families_train.py; 2026-11-24) one made 7.8 moves an
-// iteration where blocks whose size and life are known kept out of the way as long as idle chunks could move, and 4.6
-// since; E was 99.72 % on average, and 99.73 since. What stays for good, or of which nothing is known, keeps out of the
-// way all the same: it would be there in every iteration (departure.h: unless most of what comes is unknown).
+// Where sizes vary, a block may lie in the way of slots before memory moves or the arena grows: of those first whose
+// owners will find room elsewhere (idle_gaps.h, open gaps), then of any. What is idle now is there, and costs nothing;
+// a slot's owner that comes too early is an unplanned request like any other, and by then other room is idle. Moving
+// the idle chunks away from under the slot makes its owner ask for memory just as well. Of 84 replayed runs that no
+// plan can know (51 of bench/unseen's train.py, 8 of transformers_train.py, 25 of families_train.py; 2026-11-24) one
+// made 7.8 moves an iteration where blocks whose size and life are known kept out of the way as long as idle chunks
+// could move, and 4.6 since; E was 99.72 % on average, and 99.73 since. What stays for good, or of which nothing is
+// known, keeps out of the way all the same: it would be there in every iteration (departure.h: unless most of what
+// comes is unknown).
+//
+// Where nothing varies only blocks whose own slot is taken are in others' way (unplanned_requests.cc, Note [Displaced
+// blocks]): the rest of such a run keeps to its plan. With a second model trained along, a recomputing one got 51 % of
+// its slots and would have got 12 % (bench/divergence.py, second-model-from).
 //
 // Of all room that an entry's gaps leave, the tightest is taken: measured on recorded runs with experts, ends of the
 // arena for short and for long lives hold 0.1 to 0.4 % more. Extents (extents.h) tell where such blocks are; that

@@ -94,9 +94,7 @@ PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, Strea
 // megatron_vpp_rank0 with 1 % of its frees up to 64 requests late held 1.1 to 1.8 % more than was live so, and 4.1 %
 // without; with 5 % 1.6 to 3.1 % and 7.4 to 8.3 %. Where no hole is large enough for what comes, but much lies idle,
 // chunks move as well: 0.7 to 1.3 % and 1.2 to 1.9 % since (idle_chunks.h, Note [Moving chunks]). Where sizes vary
-// there is idle room, and what else is in nobody's way is better (gpt_moe16, 1 % up to 16 requests late: 0.1 %, else
-// 0.3
-// %).
+// there is idle room, and what is in nobody's way is better (gpt_moe16, 1 % up to 16 requests late: 0.1 %, else 0.3 %).
 //
 // What stays for good leaves no room to anybody: it goes above all slots. (A workspace of 32 MiB that found another
 // block in its place lay in the way of 700 requests in each iteration of a pipeline resumed from its checkpoint.)
@@ -256,7 +254,7 @@ PlanEngine::Impl::MayLie PlanEngine::Impl::WhereMayLie(std::int32_t entry, MissR
   const bool unknown = room.idle.data() == gaps.Above().idle.data();
   if (unknown) return departure.IsOn() ? MayLie::kInTheWay : MayLie::kOutOfTheWay;
   const bool stays = entry >= 0 && gaps.LifeOf(cursor.script_number(), entry) == IdleGaps::kForever;
-  return stays ? MayLie::kOutOfTheWay : MayLie::kInTheWay;
+  return stays || !gaps.VariesMostly() ? MayLie::kOutOfTheWay : MayLie::kInTheWay;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
