@@ -6,9 +6,11 @@
 One process for each mode; in every iteration each of them makes one step while the others wait, in changing order.
 What makes a host slow for some seconds, a neighbour's load or a clock, then meets all of them. Reported are the median
 over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
-95 % confidence, the quartiles, and the ratio of the sums; for Alloc also what changing what backs its arena took of its
-steps by its own count, waits for the device apart. `--deterministic` after `--` gives all modes the same work where
-sizes depend on the data. `native-again` is native once more: how far it is from 1 is what the machine's noise comes to.
+95 % confidence, the quartiles, and the ratio of the sums; the median and its interval likewise of rounds, as many
+iterations as there are modes, in which each mode has each place in the order once (whoever makes the step after its own
+is faster by some percent); for Alloc also what changing what backs its arena took of its steps by its own count, waits
+for the device apart. `--deterministic` after `--` gives all modes the same work where sizes depend on the data.
+`native-again` is native once more: how far it is from 1 is what the machine's noise comes to.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 
@@ -21,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,13 +84,14 @@ class Runner:
         self.process.communicate()
 
 
-def take_turns(runners: list[Runner], iterations: int) -> dict[str, list[float]]:
-    """Step times by mode; who goes first changes."""
-    seconds: dict[str, list[float]] = {runner.mode: [] for runner in runners}
+def take_turns(steps: dict[str, Callable[[], float]], iterations: int) -> dict[str, list[float]]:
+    """Seconds of the modes' steps, which `steps` makes one at a time; who goes first changes."""
+    seconds: dict[str, list[float]] = {mode: [] for mode in steps}
+    modes = list(steps)
     for iteration in range(iterations):
-        first = iteration % len(runners)
-        for runner in runners[first:] + runners[:first]:
-            seconds[runner.mode].append(runner.step())
+        first = iteration % len(modes)
+        for mode in modes[first:] + modes[:first]:
+            seconds[mode].append(steps[mode]())
         print(
             f"iteration {iteration}: " + ", ".join(f"{m} {s[-1] * 1e3:.1f} ms" for m, s in seconds.items()), flush=True
         )
@@ -109,18 +113,27 @@ def median_interval(values: list[float], confidence: float = 0.95) -> list[float
     return [ordered[outermost], ordered[len(ordered) - 1 - outermost]]
 
 
+def round_sums(values: list[float], length: int) -> list[float]:
+    """Of each `length` values in a row; a rest is left out."""
+    return [sum(values[i : i + length]) for i in range(0, len(values) - length + 1, length)]
+
+
 def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str, Any]]:
     """By mode: its ratios to native's steps of the same iterations."""
     native = seconds["native"][warm_up:]
+    native_rounds = round_sums(native, len(seconds))
     rows = {}
     for mode, own in seconds.items():
         ratios = [a / b for a, b in zip(own[warm_up:], native)]
         low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        of_rounds = [a / b for a, b in zip(round_sums(own[warm_up:], len(seconds)), native_rounds)] or ratios
         rows[mode] = {
             "median_step_seconds": statistics.median(own[warm_up:]),
             "median_ratio": middle,
             "median_interval": median_interval(ratios),
             "quartiles": [low, high],
+            "median_round_ratio": statistics.median(of_rounds),
+            "median_round_interval": median_interval(of_rounds),
             "ratio_of_sums": sum(own[warm_up:]) / sum(native),
         }
     return rows
@@ -142,9 +155,11 @@ def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
     for mode, row in rows.items():
         least, most = row["median_interval"]
         low, high = row["quartiles"]
+        least_round, most_round = row["median_round_interval"]
         lines.append(
             f"{mode}: median step {row['median_step_seconds'] * 1e3:.1f} ms, {row['median_ratio']:.4f} x native (95 %: "
-            f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), all steps {row['ratio_of_sums']:.4f} x"
+            f"{least:.4f} to {most:.4f}; quartiles {low:.4f}, {high:.4f}), rounds {row['median_round_ratio']:.4f} x "
+            f"({least_round:.4f} to {most_round:.4f}), all steps {row['ratio_of_sums']:.4f} x"
         )
         if (changes := row.get("arena_changes")) is not None:
             lines.append(
@@ -173,7 +188,7 @@ def main() -> int:
         devices = arguments.devices or [None]
         runners = [Runner(comparison, mode, devices[i % len(devices)]) for i, mode in enumerate(modes)]
         try:
-            seconds = take_turns(runners, arguments.iterations)
+            seconds = take_turns({runner.mode: runner.step for runner in runners}, arguments.iterations)
         finally:
             for runner in runners:
                 runner.end()

@@ -2,16 +2,20 @@
 
     python bench/megatron/paired.py --workload ep2-moe --size h200-short --iterations 40 --output DIR
 
-Traces and plans first. Then one run under each allocator, on the same GPUs: each makes a step while the other waits,
-and who goes first changes. Reported as by bench/paired_steps.py: the median of the ratios of an iteration's two steps,
-with the interval that the true median is in with 95 % confidence, and what the rank that spent most of its steps on its
-arena spent. DIR/paired.json gets all step times.
+Traces and plans first. Then one run under each allocator, on the same GPUs: each makes a step while the others wait,
+and who goes first changes. Reported as by bench/paired_steps.py, with what the rank that spent most of its steps on its
+arena spent. DIR/paired.json gets all step times. Several of these for other workloads can share the GPUs and one
+--turns-lock: all start and trace at once, and then train one workload after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from compare import Comparison, add_arguments, write_json
@@ -20,9 +24,9 @@ from workloads import WORKLOADS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from compare_modes import machine
-from paired_steps import arena_changes, compare, describe
+from paired_steps import arena_changes, compare, describe, take_turns
 
-MODES = ("native", "alloc")
+MODES = ("native", "native-again", "alloc")
 # An evaluation is no step, and its time would be whoever's turn it is.
 NOTHING_BETWEEN = ["--eval-iters", "0"]
 
@@ -30,20 +34,32 @@ NOTHING_BETWEEN = ["--eval-iters", "0"]
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=["native", "alloc"])
     parser.add_argument("--warm-up", type=int, default=4, help="iterations that do not count")
+    parser.add_argument("--turns-lock", type=Path, help="file; nothing is timed while another process has it")
     add_arguments(parser)
     chosen = parser.parse_args()
     if chosen.iterations <= chosen.warm_up:
         parser.error(f"--iterations {chosen.iterations} leaves nothing after --warm-up {chosen.warm_up}")
+    if not {"native", "alloc"} <= set(chosen.modes):
+        parser.error("--modes: alloc is compared with native")
     return chosen
 
 
-def train_in_turns(comparison: Comparison, iterations: int) -> dict[str, list[float]]:
+@contextlib.contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """While no other process that asks for the same lock is in here."""
+    with contextlib.ExitStack() as stack:
+        if lock is not None:
+            fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX)
+        yield
+
+
+def train_in_turns(comparison: Comparison, chosen: argparse.Namespace) -> dict[str, list[float]]:
     """Step times by mode."""
     count = comparison.common.processes
-    turns = {mode: Turns(comparison.output / mode / "turns", count) for mode in MODES}
-    runs = {mode: comparison.start(mode, {"TURNS": str(turns[mode].directory)}) for mode in MODES}
-    seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
+    turns = {mode: Turns(comparison.output / mode / "turns", count) for mode in chosen.modes}
+    runs = {mode: comparison.start(mode, {"TURNS": str(turns[mode].directory)}) for mode in chosen.modes}
 
     def check() -> None:
         for mode, run in runs.items():
@@ -51,22 +67,18 @@ def train_in_turns(comparison: Comparison, iterations: int) -> dict[str, list[fl
                 raise SystemExit(f"paired: the {mode} run failed:\n{run.output()[-3000:]}")
 
     try:
-        for iteration in range(iterations):
-            for mode in MODES if iteration % 2 == 0 else MODES[::-1]:
-                seconds[mode].append(turns[mode].step(check))
-            times = ", ".join(f"{mode} {own[-1] * 1e3:.1f} ms" for mode, own in seconds.items())
-            print(f"iteration {iteration}: {times}", flush=True)
+        with alone(chosen.turns_lock):
+            return take_turns({mode: partial(turn.step, check) for mode, turn in turns.items()}, chosen.iterations)
     finally:
         for mode, run in runs.items():
             run.end()
             turns[mode].close()
             (comparison.output / f"{mode}.log").write_text(run.output())
-    return seconds
 
 
 def main() -> int:
     chosen = parse_arguments()
-    comparison = Comparison(chosen, chosen.workload, ["trace", *MODES], extra=NOTHING_BETWEEN)
+    comparison = Comparison(chosen, chosen.workload, ["trace", *chosen.modes], extra=NOTHING_BETWEEN)
     comparison.prepare()
     try:
         comparison.wait_until_ready()
@@ -74,7 +86,7 @@ def main() -> int:
             print((comparison.output / "trace.log").read_text()[-3000:], file=sys.stderr)
             return 1
         comparison.make_plan()
-        seconds = train_in_turns(comparison, chosen.iterations)
+        seconds = train_in_turns(comparison, chosen)
     finally:
         comparison.end()
     rows = compare(seconds, chosen.warm_up)

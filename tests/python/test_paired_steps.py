@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -43,3 +44,28 @@ def test_ratios_are_those_of_the_same_iteration(paired_steps: ModuleType) -> Non
     assert rows["alloc"]["median_ratio"] == pytest.approx(1.1)
     assert rows["alloc"]["ratio_of_sums"] == pytest.approx(1.1)
     assert rows["native"]["median_interval"] == [1.0, 1.0]
+
+
+def test_rounds_do_not_see_who_goes_first(paired_steps: ModuleType) -> None:
+    # Whoever goes second takes a tenth longer; the modes are equally fast, and so are they in rounds.
+    native = [1.0, 1.1] * 8
+    alloc = [1.1, 1.0] * 8
+    row = paired_steps.compare({"native": native, "alloc": alloc}, warm_up=1)["alloc"]
+    assert row["quartiles"][1] - row["quartiles"][0] > 0.1
+    assert row["median_round_ratio"] == pytest.approx(1.0)
+    assert row["median_round_interval"] == pytest.approx([1.0, 1.0])
+    assert paired_steps.round_sums([1.0, 2.0, 3.0, 4.0, 5.0], 2) == [3.0, 7.0], "no half of a round"
+
+
+def test_in_a_round_each_mode_has_each_place_once(paired_steps: ModuleType) -> None:
+    order: list[str] = []
+
+    def step(mode: str) -> float:
+        order.append(mode)
+        return float(len(order))
+
+    modes = ["native", "native-again", "alloc"]
+    seconds = paired_steps.take_turns({mode: partial(step, mode) for mode in modes}, 3)
+    rounds = [order[i : i + 3] for i in range(0, 9, 3)]
+    assert all(sorted(places) == sorted(modes) for places in zip(*rounds))
+    assert [sum(own) for own in seconds.values()] == [1 + 6 + 8, 2 + 4 + 9, 3 + 5 + 7]
