@@ -319,6 +319,16 @@ std::span<Arena::Chunk> Arena::ChunksUnder(Offset offset, Bytes bytes) noexcept 
   return reached < end ? std::span<Chunk>{} : std::span<Chunk>{first, last};
 }
 
+void Arena::SetMovedBytes(Bytes bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  sizes_.moved = std::max(sizes_.moved, RoundUp(bytes, sizes_.grown));
+}
+
+Bytes Arena::moved_chunk_bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return sizes_.moved;
+}
+
 DriverStatus Arena::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
   for (const Chunk& chunk : chunks_) {

@@ -91,6 +91,10 @@ class Arena {
   // another thread was in here when the process forked.
   void DropDescriptors() noexcept;
 
+  // From now on what moves in one piece becomes chunks of up to so many bytes, if they are more than before.
+  void SetMovedBytes(Bytes bytes) noexcept;
+  [[nodiscard]] Bytes moved_chunk_bytes() const noexcept;
+
   // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
   DriverStatus RefreshAccess() noexcept;
 
@@ -150,8 +154,8 @@ class Arena {
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
-  const ChunkSizes sizes_;
   mutable std::mutex mutex_;
+  ChunkSizes sizes_;           // `moved` is guarded by mutex_, the other stays as it is
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};
   std::atomic<Bytes> mapped_end_{0};

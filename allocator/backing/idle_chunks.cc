@@ -51,7 +51,8 @@ IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, cons
       uses_(plan, arena.chunk_bytes()),
       requests_a_move_(std::max<std::uint64_t>(1, RequestsAnIteration(uses_, plan) / kMovesAnIteration)),
       end_(arena.mapped_end()),
-      most_(arena.mapped_bytes()) {
+      most_(arena.mapped_bytes()),
+      pace_(RequestsAnIteration(uses_, plan)) {
   engine_.SetBacking(this);
 }
 
@@ -179,6 +180,13 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
   ++counts_.times_moved;
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
+  if (const std::size_t pace = pace_.Add(engine_.Stats().requests, moves.from.size()); pace > 0) MoveLargerChunks(pace);
+}
+
+// See Note [Moves in every iteration].
+void IdleChunks::MoveLargerChunks(std::size_t pace) noexcept {
+  const Bytes bytes = 2 * arena_.moved_chunk_bytes();
+  if (bytes <= arena_.mapped_bytes() / (pace > kPace ? kMovedAtPace : kMoved)) arena_.SetMovedBytes(bytes);
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.

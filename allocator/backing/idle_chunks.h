@@ -45,6 +45,15 @@
 // again: transformers' bert, recomputing micro-batches of any length, used its moves up, and held 56 % more than was
 // live, 19 % where it might move for longer; it holds 0.1 % since (bench/unseen).
 //
+// Note [Moves in every iteration]
+// Where much has to move in every iteration, the number of chunks is what costs: sequences that became longer under a
+// plan of the shorter ones need 2 GiB for their logits in one piece, of chunks that slots need before and after.
+// MovePace sees that, and chunks that move are twice as large from then on, up to kMoved of what is mapped (of the
+// plan, which is less, where they begin), to kMovedAtPace at a pace of kPace. bench/unseen's var-curriculum-steps
+// unmapped 4900 chunks an iteration, and 1500 since; over 100 replayed runs a quarter less, at 0.02 points of E.
+// Larger ones, and where less moves, made some hold more than under expandable_segments: a 512th, or from 128 chunks an
+// iteration on.
+//
 // For less than kLeastWorth of the arena nobody waits, and kKeptForLarge moves are kept for more: a few small ones in
 // each iteration spare a recomputing run with experts the gradients that come late, 0.2 % of the arena instead of 0.5
 // %. Where the device is full a move is worth anything.
@@ -85,6 +94,7 @@
 #include <vector>
 
 #include "allocator/arena/arena.h"
+#include "allocator/backing/move_pace.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/engine/slot_uses.h"
 
@@ -165,6 +175,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes IdleBytes() const noexcept;  // mapped, and of no block
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
+  void MoveLargerChunks(std::size_t pace) noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
@@ -190,6 +201,9 @@ class IdleChunks final : public ArenaBacking {
   static constexpr Bytes kLeastWorth = 512;         // a part of the arena
   static constexpr Bytes kMuch = 64;                // likewise
   static constexpr Bytes kMuchAtFirst = 128;        // likewise, while many moves are left
+  static constexpr Bytes kMoved = 2048;             // likewise
+  static constexpr Bytes kMovedAtPace = 1024;       // likewise
+  static constexpr std::size_t kPace = 1024;        // chunks moved in an iteration
   std::atomic<int> moves_left_{kMostSaved};
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks
@@ -199,6 +213,7 @@ class IdleChunks final : public ArenaBacking {
   mutable std::mutex mutex_;
   Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
+  MovePace pace_;            // guarded by mutex_
   Counts counts_;
   std::array<Wanted, 64> wanted_{};  // of the latest moves
 };

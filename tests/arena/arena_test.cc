@@ -299,6 +299,25 @@ TEST_F(ArenaTest, WhatMovesInOnePieceBecomesLargerChunksAndWhatIsLeftOfOneStays)
   EXPECT_EQ(arena->Chunks().size(), 2u) << "what comes behind a hole is in large chunks as well";
 }
 
+TEST_F(ArenaTest, WhatMovesBecomesLargerChunksWhenAskedToAndNeverSmallerOnes) {
+  DriverStatus status;
+  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+  ASSERT_TRUE(arena->GrowTo(64 * kMiB).ok());
+  arena->SetMovedBytes(15 * kMiB);
+  EXPECT_EQ(arena->moved_chunk_bytes(), 16 * kMiB) << "a multiple of the small ones";
+  arena->SetMovedBytes(2 * kMiB);
+  EXPECT_EQ(arena->moved_chunk_bytes(), 16 * kMiB);
+  std::vector<Arena::Range> from;
+  for (Offset at = 0; at < 32 * kMiB; at += 2 * kMiB) from.push_back({at, 2 * kMiB});
+  const std::array<Arena::Range, 1> to{{{64 * kMiB, 32 * kMiB}}};
+  arena->Move(from, to);
+  EXPECT_EQ(arena->Chunks().size(), 16u + 2u);
+  EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
+  *At(*arena, 95 * kMiB) = 1;
+  ASSERT_TRUE(arena->GrowTo(104 * kMiB).ok());
+  EXPECT_EQ(arena->Chunks().size(), 16u + 2u + 4u) << "what grows stays as fine as it was";
+}
+
 TEST_F(ArenaTest, TheFirstGrowthMayBeInOtherChunksThanTheRest) {
   DriverStatus status;
   const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});

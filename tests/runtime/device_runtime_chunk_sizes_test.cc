@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "allocator/backing/chunk_bytes.h"
 #include "allocator/engine/instant_fence.h"
@@ -99,6 +101,63 @@ TEST_F(ChunkSizesTest, WhatMovesAndComesBackIsInFewerChunks) {
   EXPECT_LT(runtime_->arena()->Chunks().size(), kHeight / 2 / kPage) << "256 KiB and more, where they moved";
   EXPECT_EQ(ChunksFrom(0, kHeight / 2, 512 * kKiB), kHeight / 2 / (512 * kKiB)) << "weights stay where they are";
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+// The arena has outgrown its plan, and half of the plan's slots move to one block and back in every iteration.
+class MovesInEveryIterationTest : public ChunkSizesTest {
+ protected:
+  static constexpr Bytes kLarge = 2 * kSlot;  // two idle slots
+  static constexpr Bytes kStays = 4 * kHeight;
+
+  void SetUp() override {
+    Start(WeightsAndFourSlots(), 4 * kGiB, kPage, nullptr, /*dynamic=*/true);
+    weights_ = Allocate(kHeight / 2);
+    Iteration();
+    std::array<void*, 4> slots{};
+    for (void*& slot : slots) slot = Allocate(kSlot);
+    stays_ = Allocate(kStays);
+    for (void* const slot : slots) runtime_->Free(slot);
+    Iteration();
+    ASSERT_GE(runtime_->Stats().arena_bytes, kHeight + kStays);
+  }
+  void Move() {
+    void* const first = Filled(kSlot, 'a');
+    void* const second = Filled(kSlot, 'b');
+    void* const third = Filled(kSlot, 'c');
+    Drop(second, kSlot, 'b');
+    void* const large = Filled(kLarge, 'l');
+    Drop(large, kLarge, 'l');
+    void* const fourth = Filled(kSlot, 'd');
+    for (const auto& [block, key] : {std::pair(first, 'a'), std::pair(third, 'c'), std::pair(fourth, 'd')}) {
+      Drop(block, kSlot, key);
+    }
+  }
+
+  void* stays_ = nullptr;
+};
+
+TEST_F(MovesInEveryIterationTest, ChunksBecomeLarger) {
+  ASSERT_EQ(runtime_->arena()->moved_chunk_bytes(), 256 * kKiB);
+  for (int i = 0; i < 8; ++i) {
+    Move();
+    Iteration();
+  }
+  EXPECT_EQ(runtime_->arena()->moved_chunk_bytes(), 512 * kKiB) << "with which no more than 512 move";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kStays);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(MovesInEveryIterationTest, NotWhereQuietIterationsComeBetween) {
+  for (int i = 0; i < 8; ++i) {
+    Move();
+    Iteration();
+    for (int quiet = 0; quiet < 2; ++quiet) {
+      Churn(4, kSlot);
+      Iteration();
+    }
+  }
+  EXPECT_GE(runtime_->Stats().lent.moved_bytes, 8 * kLarge);
+  EXPECT_EQ(runtime_->arena()->moved_chunk_bytes(), 256 * kKiB);
 }
 
 // What an emptied cache gave back comes again in large chunks, where much is asked for at once, and in no more than is
