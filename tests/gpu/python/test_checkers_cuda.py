@@ -36,7 +36,7 @@ ALLOCATORS: dict[str, dict[str, Any]] = {
 SMALL = "--layers 3 --hidden 512 --heads 8 --ffn 1408 --vocab 4000 --sequence 512"
 BENCHES = {"toy": "", "toy-bf16": "", "toy-recompute": "", "toy-moe": "", "toy-varlen": "", "dense-1b": SMALL}
 DATA_DEPENDENT = ("toy-moe", "toy-varlen")
-# These take nearly all of the device, or a quarter of it under each checker, where the tests beside them need some, too.
+# These take nearly all of the device, or a quarter of it for each checker. The tests beside them need some, too.
 GREEDY = "-*MostOfTheDevice*:*AFullDevice*:*ManyChunks*"
 CPP_TESTS = ("cuda_driver_test", "cuda_events_test", "cuda_arena_test", "cuda_stream_reuse_test")
 
