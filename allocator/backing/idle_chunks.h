@@ -50,7 +50,7 @@
 // plan of the shorter ones need 2 GiB for their logits in one piece, of chunks that slots need before and after.
 // MovePace sees that, and chunks that move are twice as large from then on, up to kMoved of what is mapped (of the
 // plan, which is less, where they begin), to kMovedAtPace at a pace of kPace. bench/unseen's var-curriculum-steps
-// unmapped 4900 chunks an iteration, and 1500 since; over 100 replayed runs a quarter less, at 0.02 points of E.
+// unmapped 4900 chunks an iteration, and 1500 since; over 117 replayed runs a quarter less, at 0.02 points of E.
 // Larger ones, and where less moves, made some hold more than under expandable_segments: a 512th, or from 128 chunks an
 // iteration on.
 //
