@@ -10,7 +10,6 @@ namespace stalloc {
 namespace {
 
 constexpr Bytes kFine = 8192;
-constexpr Bytes kMoved = 2048;
 constexpr Bytes kResting = 1024;
 constexpr Bytes kMovedBytes = Bytes{16} << 20;  // at least, where sizes vary
 
@@ -38,7 +37,7 @@ std::vector<bool> UsedByTheCycle(const DevicePlan& plan, Bytes unit) {
 }  // namespace
 
 ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
-  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMoved)};
+  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMovedParts)};
   if (Varies(plan)) sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kResting)));
   return sizes;
 }

@@ -27,6 +27,9 @@ namespace stalloc {
 // other processes that map them want few handles.
 [[nodiscard]] ChunkSizes ChunkSizesOf(const DevicePlan& plan);
 
+// Of the arena: so small a part is a chunk that moves, where nothing asks for larger ones.
+inline constexpr Bytes kMovedParts = 2048;
+
 // Maps the plan's height, in chunks of these sizes. On failure a part of it is mapped.
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept;
 

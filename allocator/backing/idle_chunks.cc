@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "allocator/backing/chunk_bytes.h"
 #include "allocator/base/clock.h"
 
 namespace stalloc {
@@ -171,7 +172,8 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
     ++counts_.times_waited;
   }
   if (moves.from.empty()) return;
-  wanted_[counts_.times_moved % wanted_.size()] = {range, engine_.Stats().requests};
+  const std::uint64_t request = engine_.Stats().requests;
+  wanted_[counts_.times_moved % wanted_.size()] = {range, request};
   if (listener != nullptr) listener->BeforeArenaChange();
   arena_.Move(moves.from, moves.to);
   if (listener != nullptr) listener->AfterArenaChange();
@@ -180,13 +182,13 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
   ++counts_.times_moved;
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
-  if (const std::size_t pace = pace_.Add(engine_.Stats().requests, moves.from.size()); pace > 0) MoveLargerChunks(pace);
+  if (const std::size_t pace = pace_.Add(request, moves.from.size()); pace > 0) MoveLargerChunks(pace);
 }
 
 // See Note [Moves in every iteration].
 void IdleChunks::MoveLargerChunks(std::size_t pace) noexcept {
   const Bytes bytes = 2 * arena_.moved_chunk_bytes();
-  if (bytes <= arena_.mapped_bytes() / (pace > kPace ? kMovedAtPace : kMoved)) arena_.SetMovedBytes(bytes);
+  if (bytes <= arena_.mapped_bytes() / (pace > kPace ? kMovedPartsAtPace : kMovedParts)) arena_.SetMovedBytes(bytes);
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.

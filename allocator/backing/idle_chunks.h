@@ -37,23 +37,6 @@
 // was live when their moves were used up, 4 and 9 of it in one iteration; 2.1 and 0.8 % where a 128th had to lie idle
 // beyond what is asked for (another run of mixtral grew 704 MiB for a slot, with 825 idle); and 0.4 and 0.8 % since.
 //
-// Note [What comes again]
-// No plan knows when a block above the plan's height is needed again. The best guess is: after as many requests as have
-// passed since it was (a block of each layer, or of each step of a scan, comes again soon). What is due soon takes no
-// chunks from there that would be missed before it is due. Where everything above the plan counted as never needed, a
-// block of 16 MiB that found its chunk lent had 9 GiB moved back to slots, and the next logits of 2.2 GiB moved them
-// again: transformers' bert, recomputing micro-batches of any length, used its moves up, and held 56 % more than was
-// live, 19 % where it might move for longer; it holds 0.1 % since (bench/unseen).
-//
-// Note [Moves in every iteration]
-// Where much has to move in every iteration, the number of chunks is what costs: sequences that became longer under a
-// plan of the shorter ones need 2 GiB for their logits in one piece, of chunks that slots need before and after.
-// MovePace sees that, and chunks that move are twice as large from then on, up to kMoved of what is mapped (of the
-// plan, which is less, where they begin), to kMovedAtPace at a pace of kPace. bench/unseen's var-curriculum-steps
-// unmapped 4900 chunks an iteration, and 1500 since; over 117 replayed runs a quarter less, at 0.02 points of E.
-// Larger ones, and where less moves, made some hold more than under expandable_segments: a 512th, or from 128 chunks an
-// iteration on.
-//
 // For less than kLeastWorth of the arena nobody waits, and kKeptForLarge moves are kept for more: a few small ones in
 // each iteration spare a recomputing run with experts the gradients that come late, 0.2 % of the arena instead of 0.5
 // %. Where the device is full a move is worth anything.
@@ -81,6 +64,23 @@
 // The order of GiveBack is what makes it safe: once a chunk is withdrawn nothing new is placed there, so the
 // synchronisation that follows waits for the last kernel that could touch it. After a chunk could not be mapped, no
 // further one is tried before the next iteration: the device is full, and asking it costs more than the miss.
+//
+// Note [What comes again]
+// No plan knows when a block above the plan's height is needed again. The best guess is: after as many requests as have
+// passed since it was (a block of each layer, or of each step of a scan, comes again soon). What is due soon takes no
+// chunks from there that would be missed before it is due. Where everything above the plan counted as never needed, a
+// block of 16 MiB that found its chunk lent had 9 GiB moved back to slots, and the next logits of 2.2 GiB moved them
+// again: transformers' bert, recomputing micro-batches of any length, used its moves up, and held 56 % more than was
+// live, 19 % where it might move for longer; it holds 0.1 % since (bench/unseen).
+//
+// Note [Moves in every iteration]
+// Where much has to move in every iteration, the number of chunks is what costs: sequences that became longer under a
+// plan of the shorter ones need 2 GiB for their logits in one piece, of chunks that slots need before and after.
+// MovePace sees that, and chunks that move are twice as large from then on, up to a kMovedParts-th of what is mapped
+// (of the plan, which is less, where they begin), to a kMovedPartsAtPace-th at a pace of kPace. bench/unseen's
+// var-curriculum-steps unmapped 4900 chunks an iteration, and 1500 since; over 117 replayed runs a quarter less, at
+// 0.02 points of E. Larger ones, and where less moves, made some hold more than under expandable_segments: a 512th, or
+// from 128 chunks an iteration on.
 //
 // Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
 #pragma once
@@ -201,9 +201,8 @@ class IdleChunks final : public ArenaBacking {
   static constexpr Bytes kLeastWorth = 512;         // a part of the arena
   static constexpr Bytes kMuch = 64;                // likewise
   static constexpr Bytes kMuchAtFirst = 128;        // likewise, while many moves are left
-  static constexpr Bytes kMoved = 2048;             // likewise
-  static constexpr Bytes kMovedAtPace = 1024;       // likewise
   static constexpr std::size_t kPace = 1024;        // chunks moved in an iteration
+  static constexpr Bytes kMovedPartsAtPace = 1024;  // instead of kMovedParts, where more are
   std::atomic<int> moves_left_{kMostSaved};
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks

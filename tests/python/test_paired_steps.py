@@ -1,11 +1,13 @@
-"""What bench/paired_steps.py makes of step times."""
+"""What bench/paired_steps.py makes of step times, and how several of bench/megatron/paired.py share GPUs."""
 
 from __future__ import annotations
 
 import importlib
 import random
 import sys
+import threading
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -69,3 +71,22 @@ def test_in_a_round_each_mode_has_each_place_once(paired_steps: ModuleType) -> N
     rounds = [order[i : i + 3] for i in range(0, 9, 3)]
     assert all(sorted(places) == sorted(modes) for places in zip(*rounds))
     assert [sum(own) for own in seconds.values()] == [1 + 6 + 8, 2 + 4 + 9, 3 + 5 + 7]
+
+
+def test_megatron_pairs_with_one_lock_train_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench" / "megatron"))
+    alone = importlib.import_module("paired").alone
+    trains = threading.Event()
+
+    def other() -> None:
+        with alone(tmp_path / "lock"):
+            trains.set()
+
+    waiting = threading.Thread(target=other)
+    with alone(tmp_path / "lock"), alone(tmp_path / "another"), alone(None):
+        waiting.start()
+        assert not trains.wait(0.3)
+    assert trains.wait(60)
+    waiting.join()

@@ -147,19 +147,6 @@ TEST_F(MovesInEveryIterationTest, ChunksBecomeLarger) {
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
-TEST_F(MovesInEveryIterationTest, NotWhereQuietIterationsComeBetween) {
-  for (int i = 0; i < 8; ++i) {
-    Move();
-    Iteration();
-    for (int quiet = 0; quiet < 2; ++quiet) {
-      Churn(4, kSlot);
-      Iteration();
-    }
-  }
-  EXPECT_GE(runtime_->Stats().lent.moved_bytes, 8 * kLarge);
-  EXPECT_EQ(runtime_->arena()->moved_chunk_bytes(), 256 * kKiB);
-}
-
 // What an emptied cache gave back comes again in large chunks, where much is asked for at once, and in no more than is
 // asked for.
 TEST_F(ChunkSizesTest, WhatComesBackIsWhatIsAskedFor) {
