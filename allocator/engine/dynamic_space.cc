@@ -105,7 +105,8 @@ std::uint32_t DynamicSpace::Tightest(Gap gap, const Request& request, Cost cost)
   std::uint32_t best_room = kNone;
   while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
     const Gap obstacle = LastObstacle(gap, request, cost);
-    const std::uint32_t lo = std::max(obstacle.hi, gap.lo);
+    // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
+    const std::uint32_t lo = std::min(std::max(obstacle.hi, gap.lo), gap.hi);
     const std::uint32_t room = gap.hi - lo;
     if (room >= request.granules && room < best_room) {
       best = lo;

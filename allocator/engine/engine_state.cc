@@ -49,7 +49,7 @@ EngineStats PlanEngine::Stats() const {
   stats.retained_blocks = impl_->freed.retained();
   stats.stream_events = impl_->clocks.events_recorded();
   stats.stream_waits = impl_->clocks.waits();
-  stats.active = impl_->active.load(std::memory_order_relaxed);
+  stats.active = impl_->active;
   return stats;
 }
 

@@ -34,6 +34,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
                        const DynamicSpaceOptions& options)
     : base(static_cast<std::byte*>(base_address)),
       arena_granules(ArenaGranules(plan, options)),
+      plan_granules(std::min(arena_granules, static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment))),
       cursor(plan),
       observations(plan),
       occupancy(arena_granules, MaxBlocks(plan)),
@@ -78,7 +79,7 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
 // track.
 MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32_t& entry,
                                        Observations::Stamp& stamp) noexcept {
-  if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
+  if (!active) return MissReason::kInactive;
   if (cursor.fenced()) return MissReason::kFenced;
   const Granules granules = ToGranules(requested);
   const Matcher::Match match = matcher.Next(granules);
@@ -105,6 +106,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   const StreamIndex stream = clocks.IndexOf(handle);
   if (stream == kNoStream) return MissReason::kStream;
   const std::uint32_t end = place.granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  if (!MayPlace(place.granule, end)) return MissReason::kUnbacked;
   StreamNeeds needs;
   if (!freed.Gather(place.granule, end, stream, needs)) {
     observations.WatchLast(occupancy, place.granule, end);
@@ -165,19 +167,20 @@ bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, S
       backed = AskBacking(place.granule, granules, kMore, lock);
     }
   }
-  if (!active.load(std::memory_order_relaxed)) return MissReason::kInactive;
-  return backed && !withdrawn.Touches(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
+  if (!active) return MissReason::kInactive;
+  return backed && MayPlace(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
-// The lock is open meanwhile.
+// The lock is open meanwhile. False, too, when the engine has stopped serving by then.
 bool PlanEngine::Impl::AskBacking(std::uint32_t granule, std::uint32_t granules, ArenaBacking::MayTake may_take,
                                   Lock& lock) noexcept {
+  if (!active) return false;
   const std::uint64_t now = cursor.PositionOf(matcher.cursor());
   lock.unlock();
   const bool backed =
       backing->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
   lock.lock();
-  return backed;
+  return backed && active;
 }
 
 // From now on the blocks of this stream leave a trace at their frees.
@@ -206,6 +209,7 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
   record.flags = flags;
   record.stream = static_cast<std::uint8_t>(stream);
   record.stamp = stamp;
+  STALLOC_DCHECK(MayPlace(granule, record.end()));
   occupancy.Insert(record);
   if (record.Is(LiveRecord::kPassable) && !passed.empty()) passed.Take(granule);
   ++stats.live_blocks;
@@ -244,7 +248,7 @@ Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current)
   if (current && *current != clocks.HandleOf(block->stream)) freed.NoteFreedOn(*block, clocks.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
-  } else if (active.load(std::memory_order_relaxed)) {
+  } else if (active) {
     freed.Free(granule, lock);
   } else {
     freed.Forget(granule);  // nothing is served any more, and the driver may be gone
@@ -277,7 +281,7 @@ PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHan
                                                       MissReason reason) noexcept {
   Impl::Lock lock(impl_->mutex);
   ++impl_->stats.requests;
-  if (!impl_->active.load(std::memory_order_relaxed)) reason = MissReason::kInactive;
+  if (!impl_->active) reason = MissReason::kInactive;
   return impl_->ServeUnplanned(requested, stream, -1, 0, reason, lock);
 }
 
@@ -296,6 +300,8 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
   const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
   const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
   const Impl::Lock lock(impl_->mutex);
+  // Once it has stopped serving, freed blocks no longer say which streams may still use them.
+  if (!impl_->active) return false;
   // Above the plan's height there is no occupancy to ask.
   const std::uint32_t top = std::min(hi, impl_->arena_granules);
   if (lo < top && !impl_->freed.IsIdle(lo, top)) return false;
@@ -328,7 +334,7 @@ void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
 
 void PlanEngine::ReclaimPending() noexcept {
   Impl::Lock lock(impl_->mutex);
-  if (impl_->active.load(std::memory_order_relaxed)) impl_->freed.Sweep(lock);
+  if (impl_->active) impl_->freed.Sweep(lock);
 }
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {
@@ -337,12 +343,15 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   const auto [begin, end] = impl_->cursor.Expected();
   impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
-  if (mark.kind == MarkKind::kLayer || !impl_->active.load(std::memory_order_relaxed)) return;
+  if (mark.kind == MarkKind::kLayer || !impl_->active) return;
   // Chunks will move, or move again: see IsQuiet.
   if (!impl_->withdrawn.empty() || impl_->dynamic.gaps().VariesMostly()) impl_->clocks.RecordEvents(lock);
   impl_->freed.Sweep(lock);
 }
 
-void PlanEngine::Deactivate() noexcept { impl_->active.store(false, std::memory_order_relaxed); }
+void PlanEngine::Deactivate() noexcept {
+  const Impl::Lock lock(impl_->mutex);
+  impl_->active = false;
+}
 
 }  // namespace stalloc

@@ -134,8 +134,8 @@ class PlanEngine {
   // Moves the cursor. Marks come from the host thread that runs the loop.
   void OnMark(const Mark& mark) noexcept;
 
-  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Takes no
-  // lock, and no call reaches the StreamFence afterwards.
+  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Nothing is
+  // placed afterwards, not even for requests that are under way, and only these still call the StreamFence.
   void Deactivate() noexcept;
 
   [[nodiscard]] EngineStats Stats() const;

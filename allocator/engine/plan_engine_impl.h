@@ -3,7 +3,7 @@
 // member functions run under it, and may open it where it is passed to them.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -52,6 +52,12 @@ struct PlanEngine::Impl {
                                   Lock& lock) noexcept;
   [[nodiscard]] bool AskBacking(std::uint32_t granule, std::uint32_t granules, ArenaBacking::MayTake may_take,
                                 Lock& lock) noexcept;
+  // What everybody who places a block asks last, under the lock that places it: the engine serves, and there is memory
+  // behind all of [lo, hi).
+  [[nodiscard]] bool MayPlace(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    return active && hi <= std::max(plan_granules, dynamic.mapped()) &&
+           (withdrawn.empty() || !withdrawn.Touches(lo, hi));
+  }
   void Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
               Observations::Stamp stamp = 0) noexcept;
   void Vacate(LiveRecord& block) noexcept;
@@ -102,9 +108,10 @@ struct PlanEngine::Impl {
     return static_cast<std::uint32_t>(offset / kBlockAlignment);
   }
 
-  alignas(64) mutable SpinMutex mutex;  // guards all below it but `active`
+  alignas(64) mutable SpinMutex mutex;  // guards all below it
   std::byte* const base;
   const std::uint32_t arena_granules;
+  const std::uint32_t plan_granules;  // the plan's height
   Departure departure;
   Matcher matcher;
   ScriptCursor cursor;
@@ -123,7 +130,7 @@ struct PlanEngine::Impl {
   const KeptPlaces kept;
   EngineStats stats;
   mutable std::uint64_t checks = 0;
-  std::atomic<bool> active;
+  bool active;  // serves
 };
 
 // In the checked build: walks everything after one operation in 256, so that tests of large arenas still end.

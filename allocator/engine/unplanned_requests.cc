@@ -196,8 +196,6 @@ bool PlanEngine::Impl::IsIdleBetween(const Place& place, std::int32_t first, std
 }
 
 bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
-  const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-  if (!withdrawn.empty() && withdrawn.Touches(place.granule, place.granule + granules)) return false;
   if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
   --stats.planned_hits;
   ++stats.dynamic_hits;
@@ -274,7 +272,6 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
     if (granule != DynamicSpace::kNone) {
       if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
       refills = AskBacking(granule, request.granules, kNoMore, lock);
-      if (!active.load(std::memory_order_relaxed)) break;
       continue;
     }
     request.window = room.idle;
@@ -282,7 +279,7 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
     const ArenaBacking::MayTake may_take = may_lie == MayLie::kDisplaced ? kMoreBeforeMoving : kMore;
-    if (!AskBacking(granule, request.granules, may_take, lock) || !active.load(std::memory_order_relaxed)) break;
+    if (!AskBacking(granule, request.granules, may_take, lock)) break;
   }
   return DynamicSpace::kNone;
 }
@@ -292,6 +289,7 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
 bool PlanEngine::Impl::OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
                                   Lock& lock) noexcept {
   const std::uint32_t end = granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  if (!MayPlace(granule, end)) return false;
   StreamBinding& main = bindings[main_stream];
   const bool at_home = main.settled() && main.home() == stream;
   StreamNeeds needs;

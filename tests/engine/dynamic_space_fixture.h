@@ -11,14 +11,12 @@
 
 #include "allocator/engine/plan_engine.h"
 #include "proto/model/plan.h"
+#include "tests/engine/fake_fence.h"
 
 namespace stalloc {
 
 inline constexpr Bytes kMiB = Bytes{1} << 20;
 inline constexpr Bytes kUnit = 2 * kMiB;
-
-// An address range that nobody touches.
-inline std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
 inline Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
 inline Mark Fence(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }

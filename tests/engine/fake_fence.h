@@ -19,6 +19,7 @@ namespace stalloc {
 
 inline constexpr Bytes kBlock = 4096;
 using Waits = std::vector<std::pair<StreamHandle, StreamHandle>>;
+// An address range that nobody touches.
 inline std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
 // Streams whose work ends when the test says so; keeps score of who waits for whom.

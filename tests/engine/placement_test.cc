@@ -1,0 +1,70 @@
+// Nothing is placed where no memory is, nor by an engine that has stopped serving, whatever happens while its lock is
+// open.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+#include "tests/engine/dynamic_space_fixture.h"
+
+namespace stalloc {
+namespace {
+
+// Calls back in the middle of a request, as another thread would, and grants nothing.
+class Interruption final : public ArenaBacking {
+ public:
+  Interruption(PlanEngine& engine, std::function<void()> action) : action_(std::move(action)) {
+    engine.SetBacking(this);
+  }
+  bool Back(Offset /*offset*/, Bytes /*bytes*/, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+    ++asked_;
+    action_();
+    return false;
+  }
+  [[nodiscard]] int asked() const { return asked_; }
+
+ private:
+  const std::function<void()> action_;
+  int asked_ = 0;
+};
+
+class PlacementTest : public DynamicSpaceTest {};
+
+// The block's rest ends inside what is withdrawn, and its stream's work is not done.
+TEST_F(PlacementTest, WhatWasFreedAcrossTheEndOfWithdrawnMemoryIsNoRoomBehindIt) {
+  FakeFence fence;
+  Start(PlanOf({{.bytes = 8 * kMiB, .offset = 0}}), &fence, /*most=*/8 * kMiB);
+  ASSERT_EQ(Place(kMiB, 7), 0);
+  ASSERT_EQ(Place(2 * kMiB, 7), 1);
+  Free(1);
+  ASSERT_TRUE(engine_->Withdraw(2 * kMiB, 6 * kMiB));
+  EXPECT_EQ(Place(2 * kMiB, 5), -1);
+}
+
+TEST_F(PlacementTest, ARequestThatIsUnderWayWhenTheEngineStopsServingIsNotPlaced) {
+  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}, {.bytes = 2 * kMiB, .offset = 2 * kMiB}}));
+  Interruption other(*engine_, [this] { engine_->Deactivate(); });
+  EXPECT_EQ(Place(3 * kMiB), -1) << "nor in the slots' way, where there is room";
+  EXPECT_EQ(other.asked(), 1) << "nobody is asked for memory any more";
+}
+
+TEST_F(PlacementTest, NothingIsWithdrawnFromAnEngineThatHasStoppedServing) {
+  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}}));
+  engine_->Deactivate();
+  EXPECT_FALSE(engine_->Withdraw(0, 2 * kMiB)) << "what is still used on other streams is no longer known";
+}
+
+// A request for a slot asks for its memory; meanwhile another part of the slot goes.
+TEST_F(PlacementTest, ASlotIsServedOnlyWhereAllOfItIsBackWhenTheLockIsHeldAgain) {
+  Start(PlanOf({{.bytes = 4 * kMiB, .offset = 0}}));
+  ASSERT_TRUE(engine_->Withdraw(0, 2 * kMiB));
+  Interruption other(*engine_, [this] {
+    engine_->Restore(0, 2 * kMiB);
+    (void)engine_->Withdraw(2 * kMiB, 2 * kMiB);
+  });
+  EXPECT_EQ(Place(4 * kMiB), -1);
+  EXPECT_GT(other.asked(), 0);
+}
+
+}  // namespace
+}  // namespace stalloc
