@@ -43,11 +43,13 @@ std::uint64_t RequestsAnIteration(const SlotUses& uses, const DevicePlan& plan) 
 
 }  // namespace
 
-IdleChunks::IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, const DevicePlan& plan)
+IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan)
     : driver_(driver),
       arena_(arena),
       engine_(engine),
+      clock_(fence, engine),
       step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
+      moves_(engine.VariesMostly()),
       plan_end_(arena.mapped_end()),
       uses_(plan, arena.chunk_bytes()),
       requests_a_move_(std::max<std::uint64_t>(1, RequestsAnIteration(uses_, plan) / kMovesAnIteration)),
@@ -69,8 +71,6 @@ void IdleChunks::TryAgain() noexcept {
 
 Bytes IdleChunks::GiveBack() noexcept {
   const std::lock_guard lock(mutex_);
-  // Freed blocks that another stream may still use hold their chunks: wait for those streams, once.
-  if (engine_.Stats().pending_blocks > 0 && driver_.Synchronize().ok()) engine_.ReclaimPending();
   const std::vector<Arena::Range> chunks = WithdrawIdle();
   if (chunks.empty()) return 0;
   const Bytes released = driver_.Synchronize().ok() ? Unmap(chunks) : 0;
@@ -78,11 +78,6 @@ Bytes IdleChunks::GiveBack() noexcept {
   counts_.lent_bytes += released;
   if (released > 0) ++counts_.times_given_back;
   return released;
-}
-
-Bytes IdleChunks::Release(std::span<const Arena::Range> idle) noexcept {
-  const std::lock_guard lock(mutex_);
-  return Unmap(idle);
 }
 
 // REQUIRES: mutex_ is held.
@@ -154,18 +149,18 @@ Bytes IdleChunks::IdleBytes() const noexcept {
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
-// enough of them; else one synchronisation does for all.
+// enough of them; else one wait for it does for all. See Note [Behind the device].
 void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept {
+  constexpr std::uint64_t kAny = ~std::uint64_t{0};
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (listener != nullptr && !listener->MaySynchronize()) return;
+  moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
   const Arena::Range range{offset, end - offset};
-  engine_.ReclaimPending();
-  Moves moves = WithdrawFor(range, now, Take::kQuiet);
+  Moves moves = WithdrawFor(range, now, clock_.Done());
   if (Sum(moves.from) < Sum(Lacking(offset, end))) {
     RestoreBacked(moves.from);
     if (!may_wait) return;
-    moves = WithdrawFor(range, now, Take::kIdle);
+    moves = WithdrawFor(range, now, kAny);
     if (moves.from.empty()) return;
     const Stopwatch waiting(&counts_.wait_nanoseconds);
     if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
@@ -192,7 +187,7 @@ void IdleChunks::MoveLargerChunks(std::size_t pace) noexcept {
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
-IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept {
+IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept {
   std::vector<Part> movable = Movable(range, now);
   const auto is_due_later = [](const Part& a, const Part& b) {
     return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
@@ -209,7 +204,7 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
       std::pop_heap(movable.begin(), movable.end(), is_due_later);
       movable.pop_back();
       if (due != 0 && SinceWanted(chunk, request) <= due) continue;
-      if (!WithdrawChunk(chunk, take)) continue;
+      if (!WithdrawChunk(chunk, done)) continue;
       moves.from.push_back(chunk);
       taken += chunk.bytes;
     }
@@ -239,10 +234,10 @@ std::uint64_t IdleChunks::SinceWanted(const Arena::Range& chunk, std::uint64_t r
   return since;
 }
 
-bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, Take take) noexcept {
+bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept {
   if (!engine_.Withdraw(chunk.offset, chunk.bytes)) return false;
-  // Only now: what is withdrawn is asked for by nobody any more, so that it stays quiet.
-  if (take == Take::kIdle || engine_.IsQuiet(chunk.offset, chunk.bytes)) return true;
+  // Only now: nothing is placed there any more, so that no later free comes.
+  if (engine_.LastFreeIn(chunk.offset, chunk.bytes) < done) return true;
   engine_.Restore(chunk.offset, chunk.bytes);
   return false;
 }

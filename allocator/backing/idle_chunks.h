@@ -1,9 +1,16 @@
 // IdleChunks: what a served arena holds of the device: grows it where its plan leaves no room, and lends its idle parts
 // to the rest of the process when the device is out of memory or the program empties its caches.
 //
-//   GiveBack:  withdraw every chunk without a block from the engine -> synchronise the device -> unmap
+//   GiveBack:  withdraw every chunk without a block from the engine -> wait for the device -> unmap
 //   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
 //              else the request is served elsewhere (never an error)
+//
+// Note [Behind the device]
+// A chunk leaves its address only once the engine places nothing there any more and the whole device, not some of its
+// streams, is done with all that it was given until then, or until the last block there was freed.
+// The first is Withdraw; the second a wait for the device that begins afterwards, or an event of the whole device that
+// was recorded after that free (device_clock.h). Neither asks which threads and streams there are. Both are errors
+// while a stream is captured: then the chunk stays, or only what such an event showed before may go.
 //
 // Note [Moving chunks]
 // Before more is taken from the device for what fits into no gap, chunks without a block move: withdrawn, synchronised,
@@ -42,8 +49,8 @@
 // %. Where the device is full a move is worth anything.
 //
 // In the middle of an iteration the host runs ahead of the device, and the synchronisation is what costs most: 19 ms a
-// wait in a run with experts on an H200, against 2.8 ms a move. Most idle chunks have long been idle, and events of
-// earlier marks say so (PlanEngine::IsQuiet): where enough of these are found, nobody waits (15 of 120 moves did).
+// wait in a run with experts on an H200, against 2.8 ms a move. Most idle chunks have long been idle, and the events of
+// earlier marks say so: where enough of these are found, nobody waits.
 //
 // Before the arena grows for a slot whose chunk is lent, the engine looks for mapped room beside the slots: towards an
 // iteration's peak no chunk is idle, but gaps between blocks are (0.4 % of a recorded run with 16 experts).
@@ -61,9 +68,8 @@
 // Growth goes in steps of an 8192nd of the plan's height (kSteps) or a page of the device: at most that much is held
 // for nothing.
 //
-// The order of GiveBack is what makes it safe: once a chunk is withdrawn nothing new is placed there, so the
-// synchronisation that follows waits for the last kernel that could touch it. After a chunk could not be mapped, no
-// further one is tried before the next iteration: the device is full, and asking it costs more than the miss.
+// After a chunk could not be mapped, no further one is tried before the next iteration: the device is full, and asking
+// it costs more than the miss.
 //
 // Note [What comes again]
 // No plan knows when a block above the plan's height is needed again. The best guess is: after as many requests as have
@@ -94,6 +100,7 @@
 #include <vector>
 
 #include "allocator/arena/arena.h"
+#include "allocator/backing/device_clock.h"
 #include "allocator/backing/move_pace.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/engine/slot_uses.h"
@@ -108,8 +115,6 @@ class ArenaListener {
   virtual void AfterArenaChange() noexcept = 0;
   // The arena may hold so much: asked before more of it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
-  // The device may be synchronised now: no capture runs.
-  [[nodiscard]] virtual bool MaySynchronize() noexcept { return true; }
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -128,15 +133,11 @@ class IdleChunks final : public ArenaBacking {
     std::int64_t move_nanoseconds = 0;  // of the host, in moves; waiting counts
   };
 
-  // All of them outlive this.
-  IdleChunks(VmmDriver& driver, Arena& arena, PlanEngine& engine, const DevicePlan& plan);
+  // All of them outlive this. `fence` may be null: then chunks never move without a wait.
+  IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan);
 
-  // Returns every chunk in which no block lives to the device; bytes. REQUIRES: the device may be synchronised now (no
-  // capture runs).
+  // Returns every chunk in which no block lives to the device; bytes. Nothing while it cannot be waited for.
   Bytes GiveBack() noexcept;
-  // Unmaps the chunks that lie wholly in `idle`, for good, and tells the listener; bytes. REQUIRES: as
-  // Arena::ReleaseIdle.
-  Bytes Release(std::span<const Arena::Range> idle) noexcept;
   bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept override;
   [[nodiscard]] Bytes Spare() const noexcept override {
     const Bytes most = most_.load(std::memory_order_relaxed);
@@ -145,6 +146,10 @@ class IdleChunks final : public ArenaBacking {
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another. The
   // requests since the last call earn moves.
   void TryAgain() noexcept;
+  // A mark of the run. Where chunks move, moves will want to know what the device was done with.
+  void OnMark() noexcept {
+    if (moves_.load(std::memory_order_relaxed)) clock_.Tick();
+  }
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
@@ -179,18 +184,19 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
-  // Which chunks may be taken.
-  enum class Take : std::uint8_t { kQuiet, kIdle };
-  [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, Take take) noexcept;
+  // Chunks that were last used before the stamp `done`.
+  [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept;
   [[nodiscard]] std::uint64_t SinceWanted(const Arena::Range& chunk, std::uint64_t request) const noexcept;
-  [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, Take take) noexcept;
+  [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept;
   void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
+  // REQUIRES: the device is done with it.
   Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
   [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
 
   VmmDriver& driver_;
   Arena& arena_;
   PlanEngine& engine_;
+  DeviceClock clock_;
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
@@ -204,6 +210,7 @@ class IdleChunks final : public ArenaBacking {
   static constexpr std::size_t kPace = 1024;        // chunks moved in an iteration
   static constexpr Bytes kMovedPartsAtPace = 1024;  // instead of kMovedParts, where more are
   std::atomic<int> moves_left_{kMostSaved};
+  std::atomic<bool> moves_;                      // a chunk has moved, or will
   const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks
   const std::uint64_t requests_a_move_;          // so many requests of the run earn one

@@ -15,6 +15,7 @@ class CudaStreamFence final : public StreamFence {
   Event Record(StreamHandle stream) noexcept override {
     return events_.Record(stream == kPerThreadDefaultStream ? kLegacyDefaultStream : stream);
   }
+  Event RecordAll() noexcept override { return events_.RecordAll(); }
   bool Wait(StreamHandle stream, Event event) noexcept override { return events_.Wait(stream, event); }
   bool Done(Event event) noexcept override { return events_.Done(event); }
   void Recycle(Event event) noexcept override { events_.Recycle(event); }

@@ -45,6 +45,10 @@ bool Api::Load(const char* library, Api* api, char* error, std::size_t error_byt
   }
   STALLOC_CUDA_FUNCTIONS(STALLOC_CUDA_RESOLVE)
 #undef STALLOC_CUDA_RESOLVE
+#define STALLOC_CUDA_RESOLVE(member, symbol, parameters) \
+  found.member = reinterpret_cast<decltype(found.member)>(dlsym(handle, symbol));
+  STALLOC_CUDA_OPTIONAL_FUNCTIONS(STALLOC_CUDA_RESOLVE)
+#undef STALLOC_CUDA_RESOLVE
   if (missing != nullptr) {
     std::snprintf(error, error_bytes, "the CUDA driver %s has no %s: it is older than CUDA 11.3", library, missing);
     dlclose(handle);

@@ -3,7 +3,7 @@
 //   const cuda::Api* api = cuda::Api::Get();      // null: no driver on this machine; LoadError() says why
 //   if (api != nullptr && api->Init(0) == cuda::kSuccess) ...
 //
-// The list below gives each member the exact exported symbol; all of them exist since CUDA 11.3. Thread-safe; the
+// The lists below give each member the exact exported symbol; all of the first exist since CUDA 11.3. Thread-safe; the
 // library stays loaded for the life of the process.
 #pragma once
 
@@ -80,11 +80,15 @@
   X(GraphDestroy, "cuGraphDestroy", (Graph graph))                                                                     \
   X(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int* mode))
 
+// Of newer drivers; null where they are missing.
+#define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X) X(CtxRecordEvent, "cuCtxRecordEvent", (Context context, Event event))
+
 namespace stalloc::cuda {
 
 struct Api {
 #define STALLOC_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
   STALLOC_CUDA_FUNCTIONS(STALLOC_CUDA_MEMBER)
+  STALLOC_CUDA_OPTIONAL_FUNCTIONS(STALLOC_CUDA_MEMBER)
 #undef STALLOC_CUDA_MEMBER
 
   // The process's table, resolved from libcuda.so.1 at the first call; null where that cannot be loaded. Does not call

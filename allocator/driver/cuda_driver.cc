@@ -159,6 +159,10 @@ DriverStatus CudaDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
 }
 
 DriverStatus CudaDriver::Synchronize() noexcept {
+  const CaptureGate::Passage passage(captures_);
+  if (!passage) {
+    return {DriverCode::kFailed, cuda::kErrorStreamCaptureUnsupported, "cuCtxSynchronize"};
+  }
   return InContext("cuCtxSynchronize", [&] { return api_.CtxSynchronize(); });
 }
 

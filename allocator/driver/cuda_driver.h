@@ -2,13 +2,15 @@
 //
 // Memory is pinned device memory, made for GPUDirect RDMA where the device can, and exportable as a file descriptor
 // where the device can, since NCCL, UCX and RDMA stacks want both. Thread-safe. Calls are legal while a stream is
-// captured. When the driver is unloading, or in a forked child, every call gives kShuttingDown.
+// captured; Synchronize then fails at once. When the driver is unloading, or in a forked child, every call gives
+// kShuttingDown.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "allocator/driver/capture_gate.h"
 #include "allocator/driver/cuda_api.h"
 #include "allocator/driver/vmm_driver.h"
 
@@ -43,6 +45,9 @@ class CudaDriver final : public VmmDriver {
   // a new SetAccess (Arena::RefreshAccess, PageHeap::RefreshAccess). kInvalid when the two devices have no peer link.
   DriverStatus EnablePeer(int peer_device) noexcept;
 
+  // Who says when streams are captured; outlives this. Null (at first): none is. Call before other threads do.
+  void SetCaptureGate(CaptureGate* captures) noexcept { captures_ = captures; }
+
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] cuda::Context context() const noexcept { return context_; }
   [[nodiscard]] const cuda::Api& api() const noexcept { return api_; }
@@ -62,6 +67,7 @@ class CudaDriver final : public VmmDriver {
   const cuda::Context context_;  // retained
   cuda::AllocationProperties properties_;
   Bytes granularity_ = 0;
+  CaptureGate* captures_ = nullptr;
   std::mutex access_mutex_;
   std::vector<cuda::AccessDescription> access_;  // guarded by access_mutex_; [0] is this device
 };

@@ -11,7 +11,8 @@ cuda::Event ToEvent(CudaEvents::Event event) { return reinterpret_cast<cuda::Eve
 
 }  // namespace
 
-CudaEvents::CudaEvents(const cuda::Api& api, cuda::Context context) noexcept : api_(api), context_(context) {}
+CudaEvents::CudaEvents(const cuda::Api& api, cuda::Context context, CaptureGate* captures) noexcept
+    : api_(api), context_(context), captures_(captures) {}
 
 CudaEvents::~CudaEvents() {
   const cuda::ContextScope current(api_, context_);
@@ -42,12 +43,26 @@ CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
   if (current.result() != cuda::kSuccess || Capturing(stream)) {
     return 0;
   }
+  return RecordPooled([&](cuda::Event event) { return api_.EventRecord(event, ToStream(stream)); });
+}
+
+CudaEvents::Event CudaEvents::RecordAll() noexcept {
+  const CaptureGate::Passage passage(captures_);
+  const cuda::ContextScope current(api_, context_);
+  if (!passage || api_.CtxRecordEvent == nullptr || current.result() != cuda::kSuccess) {
+    return 0;
+  }
+  return RecordPooled([&](cuda::Event event) { return api_.CtxRecordEvent(context_, event); });
+}
+
+template <typename Call>
+CudaEvents::Event CudaEvents::RecordPooled(Call&& call) noexcept {
   const cuda::RelaxedCaptureScope relaxed(api_);
   const cuda::Event event = Take();
   if (event == nullptr) {
     return 0;
   }
-  if (api_.EventRecord(event, ToStream(stream)) != cuda::kSuccess) {
+  if (call(event) != cuda::kSuccess) {
     Recycle(reinterpret_cast<Event>(event));
     return 0;
   }

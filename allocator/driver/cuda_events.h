@@ -5,7 +5,8 @@
 // those of default streams, which are the same on every device. Its events are made anew each time, since that is rare.
 //
 // An event is a number, 0 is none. Never touches a stream that is being captured, and its calls are legal while other
-// streams are. Thread-safe, noexcept; events are made when the pool is empty and kept until destruction.
+// streams are (RecordAll's are not: it records nothing then). Thread-safe, noexcept; events are made when the pool is
+// empty and kept until destruction.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "allocator/driver/capture_gate.h"
 #include "allocator/driver/cuda_api.h"
 #include "proto/model/units.h"
 
@@ -23,8 +25,9 @@ class CudaEvents {
  public:
   using Event = std::uint64_t;
 
-  // `context`: the device's primary context, which outlives this object (CudaDriver::context()).
-  CudaEvents(const cuda::Api& api, cuda::Context context) noexcept;
+  // `context`: the device's primary context, which outlives this object (CudaDriver::context()), as does `captures`;
+  // null: nothing is captured.
+  CudaEvents(const cuda::Api& api, cuda::Context context, CaptureGate* captures = nullptr) noexcept;
   ~CudaEvents();
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
@@ -37,6 +40,9 @@ class CudaEvents {
   // An event behind all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
   // driver is gone.
   [[nodiscard]] Event Record(StreamHandle stream) noexcept;
+  // An event behind all work given to the device so far, on whatever stream of the context; 0 when none can be recorded
+  // now: a capture runs, or the driver is older than CUDA 12.5.
+  [[nodiscard]] Event RecordAll() noexcept;
   // True when all work before the event is done; also when the driver is unloading, for then nothing runs any more.
   [[nodiscard]] bool Done(Event event) noexcept;
   // Work given to `stream` after this call waits on the device for the event. False when that cannot be asked for now.
@@ -51,12 +57,16 @@ class CudaEvents {
   static constexpr std::size_t kMostDevices = 64;
 
   [[nodiscard]] cuda::Event Take() noexcept;
+  // Into a pooled event, by what returns a Result.
+  template <typename Call>
+  [[nodiscard]] Event RecordPooled(Call&& call) noexcept;
   [[nodiscard]] Event RecordNew(cuda::Context context, cuda::Stream stream) noexcept;
   [[nodiscard]] cuda::Context ContextOf(std::size_t device) noexcept;
   bool ForgetForeign(cuda::Event event) noexcept;
 
   const cuda::Api& api_;
   const cuda::Context context_;
+  CaptureGate* const captures_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<cuda::Event> pool_;                       // recycled

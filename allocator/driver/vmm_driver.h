@@ -71,7 +71,8 @@ class VmmDriver {
   virtual DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept = 0;
 
   virtual DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept = 0;
-  // Returns when the device has finished all work given to it so far.
+  // Returns when the device has finished all work given to it so far. kFailed, at once, while it cannot be waited for
+  // (a stream is captured).
   virtual DriverStatus Synchronize() noexcept = 0;
 };
 

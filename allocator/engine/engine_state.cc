@@ -58,6 +58,8 @@ void PlanEngine::ResetPeak() noexcept {
   impl_->stats.peak_live_bytes = impl_->stats.live_bytes;
 }
 
+bool PlanEngine::VariesMostly() const noexcept { return impl_->dynamic.gaps().VariesMostly(); }
+
 LiveBlock PlanEngine::FindLive(const void* pointer) const noexcept {
   const Impl::Lock lock(impl_->mutex);
   const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - impl_->base);

@@ -77,10 +77,6 @@ bool FreedBlocks::OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept
   return AllFreedIn(lo, hi, [](const LiveRecord&) { return true; });
 }
 
-bool FreedBlocks::IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept {
-  return AllFreedIn(lo, hi, [](const LiveRecord& block) { return block.uses == 0; });
-}
-
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
   if (!block.Is(LiveRecord::kFreed) || block.Is(LiveRecord::kRetained)) return false;
   const auto ordered = [&](StreamIndex stream, std::uint64_t stamp) {

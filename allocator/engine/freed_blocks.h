@@ -56,8 +56,6 @@ class FreedBlocks {
 
   // No block in [lo, hi) is live or retained.
   [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
-  // Nor does one wait for a stream that was noted.
-  [[nodiscard]] bool IsIdle(std::uint32_t lo, std::uint32_t hi) const noexcept;
   // A request of `waiter` can have the block's bytes; `now`: without being made to wait for a stream.
   [[nodiscard]] bool CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept;
   // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.

@@ -244,7 +244,6 @@ Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current)
   if (block->Is(LiveRecord::kWatched)) observations.Freed(*block, matcher.cursor(), matcher.in_sync());
   Vacate(*block);
   last_frees.Note(granule, block->end(), clocks.NewStamp());
-  clocks.Meet(block->stream);  // those in its list of uses are not quiet anyhow
   if (current && *current != clocks.HandleOf(block->stream)) freed.NoteFreedOn(*block, clocks.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy.Erase(granule);
@@ -300,20 +299,23 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
   const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
   const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
   const Impl::Lock lock(impl_->mutex);
-  // Once it has stopped serving, freed blocks no longer say which streams may still use them.
-  if (!impl_->active) return false;
-  // Above the plan's height there is no occupancy to ask.
+  // Above the limit there is no occupancy to ask.
   const std::uint32_t top = std::min(hi, impl_->arena_granules);
-  if (lo < top && !impl_->freed.IsIdle(lo, top)) return false;
+  if (lo < top && !impl_->freed.OnlyFreedIn(lo, top)) return false;
   return impl_->withdrawn.Add(lo, hi);
 }
 
-bool PlanEngine::IsQuiet(Offset offset, Bytes bytes) const noexcept {
+std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept {
   const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
   const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
   const Impl::Lock lock(impl_->mutex);
   const std::uint32_t top = std::min(hi, impl_->arena_granules);
-  return lo >= top || impl_->clocks.IsAllDone(impl_->last_frees.In(lo, top));
+  return lo < top ? impl_->last_frees.In(lo, top) : 0;
+}
+
+std::uint64_t PlanEngine::NewStamp() noexcept {
+  const Impl::Lock lock(impl_->mutex);
+  return impl_->clocks.NewStamp();
 }
 
 void PlanEngine::Restore(Offset offset, Bytes bytes) noexcept {
@@ -332,11 +334,6 @@ void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
   impl_->backing = backing;
 }
 
-void PlanEngine::ReclaimPending() noexcept {
-  Impl::Lock lock(impl_->mutex);
-  if (impl_->active) impl_->freed.Sweep(lock);
-}
-
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Impl::Lock lock(impl_->mutex);
   if (impl_->cursor.OnMark(mark, impl_->matcher.cursor())) impl_->Follow();
@@ -344,8 +341,6 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   impl_->matcher.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
   if (mark.kind == MarkKind::kLayer || !impl_->active) return;
-  // Chunks will move, or move again: see IsQuiet.
-  if (!impl_->withdrawn.empty() || impl_->dynamic.gaps().VariesMostly()) impl_->clocks.RecordEvents(lock);
   impl_->freed.Sweep(lock);
 }
 

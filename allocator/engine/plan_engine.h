@@ -114,22 +114,22 @@ class PlanEngine {
   Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
-  // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go back to the device
-  // once all work given to it so far is done. False, and nothing changes, while a block lives or is pending there.
+  // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go elsewhere once the
+  // device is done with all that it was given before. False, and nothing changes, while a block lives there.
   // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
   void Restore(Offset offset, Bytes bytes) noexcept;
-  // Of a withdrawn range: all work on what lay there is known to be done, so that nobody has to wait for the device:
-  // the work of every stream that asked for memory, was recorded, or ran where a block was freed. By events of marks,
-  // which are recorded while parts of the arena are withdrawn; ReclaimPending finds out what is done.
-  [[nodiscard]] bool IsQuiet(Offset offset, Bytes bytes) const noexcept;
+  // When a block there was last freed, as a stamp: what was given to the device for it, it was given before a later
+  // stamp was drawn. 0: none ever was.
+  [[nodiscard]] std::uint64_t LastFreeIn(Offset offset, Bytes bytes) const noexcept;
+  [[nodiscard]] std::uint64_t NewStamp() noexcept;
   // The arena is now mapped up to `mapped_bytes`, a multiple of kBlockAlignment.
   void Extend(Bytes mapped_bytes) noexcept;
+  // Most of what the plan expects varies in size: its arena's memory will move.
+  [[nodiscard]] bool VariesMostly() const noexcept;
   // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
   // request.
   void SetBacking(ArenaBacking* backing) noexcept;
-  // Releases the freed blocks that other streams are done with, as marks do.
-  void ReclaimPending() noexcept;
 
   // Moves the cursor. Marks come from the host thread that runs the loop.
   void OnMark(const Mark& mark) noexcept;

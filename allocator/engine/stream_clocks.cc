@@ -7,13 +7,10 @@ namespace stalloc {
 StreamIndex StreamClocks::IndexOf(StreamHandle handle) noexcept {
   if (handle == kLegacyDefaultStreamToo) handle = kLegacyDefaultStream;
   for (std::size_t i = 0; i < stream_count_; ++i) {
-    if (streams_[i].handle != handle) continue;
-    streams_[i].met = NewStamp();
-    return static_cast<StreamIndex>(i);
+    if (streams_[i].handle == handle) return static_cast<StreamIndex>(i);
   }
   if (stream_count_ == kMaxStreams) return kNoStream;
   streams_[stream_count_].handle = handle;
-  streams_[stream_count_].met = NewStamp();
   return static_cast<StreamIndex>(stream_count_++);
 }
 
@@ -83,15 +80,8 @@ void StreamClocks::RecordEvent(StreamIndex stream, Lock& lock) noexcept {
   if (event != 0) Publish(stream, stamp, event, lock);
 }
 
-void StreamClocks::RecordEvents(Lock& lock) noexcept {
-  for (std::size_t i = 0; i < stream_count_; ++i) {
-    if (streams_[i].met > streams_[i].recorded) RecordEvent(static_cast<StreamIndex>(i), lock);
-  }
-}
-
 void StreamClocks::Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept {
   ++events_recorded_;
-  streams_[stream].recorded = std::max(streams_[stream].recorded, stamp);
   const StreamFence::Event dropped = streams_[stream].events.Add(stamp, event);
   if (dropped == 0) return;
   lock.unlock();

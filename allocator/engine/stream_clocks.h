@@ -105,16 +105,6 @@ class StreamClocks {
     return streams_[stream].done >= stamp;
   }
 
-  // Of every stream, what it was given until the engine last met it, or up to `stamp`, is known to be done.
-  [[nodiscard]] bool IsAllDone(std::uint64_t stamp) const noexcept {
-    for (std::size_t i = 0; i < stream_count_; ++i) {
-      if (streams_[i].done < std::min(stamp, streams_[i].met)) return false;
-    }
-    return can_order();
-  }
-  // The stream was given work up to now.
-  void Meet(StreamIndex stream) noexcept { streams_[stream].met = last_stamp_; }
-
   // Some event is behind `stream`'s work up to `stamp`, or was and is done.
   [[nodiscard]] bool HasEvent(StreamIndex stream, std::uint64_t stamp) noexcept {
     return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
@@ -150,8 +140,6 @@ class StreamClocks {
   [[nodiscard]] bool Order(StreamIndex waiter, const StreamNeeds& needs, Lock& lock) noexcept;
   // Records an event behind the stream's work, for whoever will have to wait for it. It may fail, and nobody minds.
   void RecordEvent(StreamIndex stream, Lock& lock) noexcept;
-  // The same of every stream that was met since it had its last event.
-  void RecordEvents(Lock& lock) noexcept;
   // Finds out what is done, by a few queries, and recycles those events. One thread at a time; a second returns at
   // once.
   void Poll(Lock& lock) noexcept;
@@ -165,9 +153,7 @@ class StreamClocks {
 
   struct Stream {
     StreamHandle handle = 0;
-    std::uint64_t done = 0;      // stamp
-    std::uint64_t met = 0;       // stamp: of the last IndexOf or Meet
-    std::uint64_t recorded = 0;  // stamp: of the last event
+    std::uint64_t done = 0;  // stamp
     bool owes = false;
     std::uint32_t in_vain = 0;  // grows with each query before a wait that found work
     std::uint32_t unasked = 0;  // so many waits go without a query

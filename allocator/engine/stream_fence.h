@@ -21,6 +21,9 @@ class StreamFence {
   // An event behind all work given to `stream` so far; 0 when it cannot be recorded now (a capture runs, driver gone).
   // For kPerThreadDefaultStream: behind those of all threads.
   virtual Event Record(StreamHandle stream) noexcept = 0;
+  // An event behind all work that the device was given so far, by whichever thread, on whichever stream; 0 when it
+  // cannot be recorded now, or there are none such.
+  virtual Event RecordAll() noexcept { return 0; }
   // All work given to `stream` from now on (by this thread, for kPerThreadDefaultStream) runs after the event. The host
   // does not wait. False when that cannot be asked for now. An event may be recycled as soon as the call is over.
   virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;

@@ -11,7 +11,7 @@ namespace stalloc {
                                                                           std::int32_t entry, Observations::Stamp stamp,
                                                                           MissReason reason, Lock& lock) noexcept {
   const Granules granules = ToGranules(requested);
-  const StreamIndex index = clocks.IndexOf(stream);  // met, whoever serves it (PlanEngine::IsQuiet)
+  const StreamIndex index = clocks.IndexOf(stream);
   // The lock may have been open since the entry was found, and the script another by now.
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
   if (reason == MissReason::kFenced) {

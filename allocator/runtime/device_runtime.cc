@@ -135,9 +135,9 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
   return pointer;
 }
 
-// Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids a synchronisation.
+// Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids to wait for the device.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
-  if (origin == Origin::kCaptured || !parts.upstream->MaySynchronize()) return 0;
+  if (origin == Origin::kCaptured) return 0;
   if (heap != nullptr) return heap->ReleaseCached();
   return space != nullptr ? space->GiveBackIdle() : 0;
 }
@@ -238,6 +238,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (self.watch != nullptr) self.watch->OnMark(mark);
   if (self.space != nullptr) self.space->engine().OnMark(mark);
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
+    if (self.space != nullptr) self.space->OnMark();
     const Upstream::Held held = self.Sample();
     if (self.recorder != nullptr) self.recorder->Held(self.parts.device, held.current);
   }
@@ -251,7 +252,7 @@ void DeviceRuntime::Impl::OnIteration() {
   counts.Iteration();
   if (space == nullptr) return;
   space->Judge(counts.Expected(), FillsWhatIsHeld());
-  space->ReleaseIdle();
+  if (space->gave_up()) space->GiveBackIdle();
 }
 
 void DeviceRuntime::Impl::BeforeArenaChange() noexcept {

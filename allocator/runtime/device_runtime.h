@@ -50,8 +50,6 @@ class Upstream {
   };
   // What Allocate threw (the current exception) says that the device is full, so that memory given back may help.
   [[nodiscard]] virtual bool IsOutOfMemory(const std::exception_ptr& /*thrown*/) const { return true; }
-  // The device may be synchronised now: no capture runs that this would break.
-  [[nodiscard]] virtual bool MaySynchronize() const noexcept { return true; }
   // A block's bytes up to the next multiple of kBlockAlignment are its own.
   [[nodiscard]] virtual bool PadsBlocks() const noexcept { return false; }
   // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.

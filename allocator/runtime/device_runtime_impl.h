@@ -63,7 +63,6 @@ struct DeviceRuntime::Impl : ArenaListener {
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
   [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override;
-  [[nodiscard]] bool MaySynchronize() noexcept override { return parts.upstream->MaySynchronize(); }
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
   }

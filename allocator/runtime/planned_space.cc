@@ -40,28 +40,6 @@ Bytes ReserveBytes(VmmDriver& driver, Bytes arena_bytes, bool dynamic) {
   return dynamic && driver.GetMemoryInfo(&info).ok() ? arena_bytes + info.total : arena_bytes;
 }
 
-// What lies between the live blocks. `blocks` ascend by offset and do not overlap. Blocks that the program has freed
-// but another stream may still use are no obstacle: the caller waits for the device.
-std::vector<Arena::Range> GapsBetween(const std::vector<LiveBlock>& blocks, Bytes end) {
-  std::vector<Arena::Range> gaps;
-  Offset from = 0;
-  for (const LiveBlock& block : blocks) {
-    if (block.freed_pending) continue;
-    if (block.offset > from) gaps.push_back({from, block.offset - from});
-    from = block.offset + block.bytes;
-  }
-  if (end > from) gaps.push_back({from, end - from});
-  return gaps;
-}
-
-bool HoldsWholeChunk(const std::vector<Arena::Range>& gaps, const std::vector<Arena::Range>& chunks) {
-  return std::any_of(chunks.begin(), chunks.end(), [&](const Arena::Range& chunk) {
-    return std::any_of(gaps.begin(), gaps.end(), [&](const Arena::Range& gap) {
-      return gap.offset <= chunk.offset && chunk.offset + chunk.bytes <= gap.offset + gap.bytes;
-    });
-  });
-}
-
 // Requests over 512 B that have a slot, in the iteration that has fewest.
 std::uint64_t LeastPlanned(const DevicePlan& plan) {
   std::uint64_t least = ~std::uint64_t{0};
@@ -76,12 +54,11 @@ std::uint64_t LeastPlanned(const DevicePlan& plan) {
 
 }  // namespace
 
-PlannedSpace::PlannedSpace(VmmDriver& driver, const DevicePlan& plan)
-    : driver_(driver), plan_(plan), varying_(plan), resemblance_(LeastPlanned(plan)) {}
+PlannedSpace::PlannedSpace(const DevicePlan& plan) : plan_(plan), varying_(plan), resemblance_(LeastPlanned(plan)) {}
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                                    bool dynamic, std::string* why) {
-  std::unique_ptr<PlannedSpace> space(new PlannedSpace(driver, plan));
+  std::unique_ptr<PlannedSpace> space(new PlannedSpace(plan));
   DriverStatus status;
   const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, dynamic);
   space->arena_ = Arena::Create(driver, reserve, &status, ChunkSizesOf(plan));
@@ -94,7 +71,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   const DynamicSpaceOptions options = dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
   space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
   if (dynamic) space->least_dynamic_ = options.least_bytes;
-  space->chunks_ = std::make_unique<IdleChunks>(driver, *space->arena_, *space->engine_, space->plan_);
+  space->chunks_ = std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_);
   return space;
 }
 
@@ -119,17 +96,6 @@ bool PlannedSpace::Judge(const Resemblance::Totals& totals, bool fills) noexcept
       static_cast<unsigned long long>(resemblance_.last().hits),
       static_cast<unsigned long long>(resemblance_.last().expected), HumanBytes(arena_->mapped_bytes()).text);
   return true;
-}
-
-Bytes PlannedSpace::ReleaseIdle() noexcept {
-  if (!gave_up() || arena_->mapped_bytes() == 0) return 0;
-  const std::lock_guard lock(mutex_);
-  // The engine serves nothing any more, so what is idle now stays idle.
-  const std::vector<Arena::Range> gaps = GapsBetween(engine_->LiveBlocks(), arena_->mapped_end());
-  if (!HoldsWholeChunk(gaps, arena_->Chunks())) return 0;
-  // Kernels may still read what was freed before the list was made; later frees are not in the gaps.
-  if (!driver_.Synchronize().ok()) return 0;
-  return chunks_->Release(gaps);
 }
 
 }  // namespace stalloc

@@ -1,6 +1,6 @@
 // PlannedSpace: the arena of a plan and the engine that serves it, from mapping to giving up.
 //
-//   mapped, serving  --GiveUp-->  idle chunks go back at each ReleaseIdle  -->  nothing mapped
+//   mapped, serving  --give up-->  idle chunks go back at each iteration  -->  nothing mapped
 //
 // Thread-safe. Sizes are bytes.
 #pragma once
@@ -45,22 +45,17 @@ class PlannedSpace {
   bool Judge(const Resemblance::Totals& totals, bool fills) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
 
-  // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes. REQUIRES: the device may be synchronised
-  // now.
-  Bytes GiveBackIdle() noexcept { return gave_up() ? ReleaseIdle() : chunks_->GiveBack(); }
+  // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes.
+  Bytes GiveBackIdle() noexcept { return chunks_->GiveBack(); }
   void TryAgain() noexcept { chunks_->TryAgain(); }
+  void OnMark() noexcept { chunks_->OnMark(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
   void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }
 
-  // After giving up: returns the chunks in which no block lives; bytes. Synchronises the device when there is something
-  // to return, so that blocks which were pending on other streams are no more. Nothing while the plan is served.
-  Bytes ReleaseIdle() noexcept;
-
  private:
-  PlannedSpace(VmmDriver& driver, const DevicePlan& plan);
+  explicit PlannedSpace(const DevicePlan& plan);
 
-  VmmDriver& driver_;
   const DevicePlan plan_;
   const VaryingSizes varying_;
   std::unique_ptr<Arena> arena_;

@@ -44,9 +44,7 @@ CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(B
 
 CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
                        const std::vector<c10::DeviceIndex>& peers)
-    : environment_(environment),
-      index_(index),
-      upstream_(environment.native, index, *environment.pools, *environment.relay) {
+    : environment_(environment), index_(index), upstream_(environment.native, index, *environment.relay) {
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
@@ -72,7 +70,8 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
     Log(LogSeverity::kInfo, "device %d: no virtual memory management: %s gave %d", index_, status.call, status.native);
     return;
   }
-  events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context());
+  driver_->SetCaptureGate(&environment_.pools->captures());
+  events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context(), &environment_.pools->captures());
   fence_ = std::make_unique<CudaStreamFence>(*events_);
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
   if (!environment_.session->config().watch) return;

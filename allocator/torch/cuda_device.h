@@ -19,6 +19,7 @@
 #include "allocator/runtime/session.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_known_blocks.h"
+#include "allocator/torch/cuda_pools.h"
 #include "allocator/torch/cuda_stats.h"
 #include "allocator/torch/cuda_upstream.h"
 
@@ -33,7 +34,7 @@ class CudaDevice final : private ArenaListener {
     Session* session = nullptr;
     Native* native = nullptr;
     AllocationHistory* history = nullptr;
-    const PoolFilters* pools = nullptr;
+    PoolFilters* pools = nullptr;
     OomRelay* relay = nullptr;
     std::string torch_version;
   };

@@ -90,7 +90,7 @@ void CudaDevice::ResetAccumulatedStats() {
 }
 
 void CudaDevice::WaitForAll() noexcept {
-  if (serves_ && runtime_->arena() != nullptr && upstream_.MaySynchronize()) (void)driver_->Synchronize();
+  if (serves_ && runtime_->arena() != nullptr) (void)driver_->Synchronize();
 }
 
 void CudaDevice::EmptyCache() {

@@ -7,6 +7,7 @@
 namespace stalloc {
 
 void PoolFilters::Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter) {
+  captures_.CaptureBegins();
   const std::unique_lock lock(mutex_);
   open_.push_back({device, pool, std::move(filter)});
   open_count_.store(open_.size(), std::memory_order_relaxed);
@@ -19,6 +20,7 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   if (newest == open_.rend()) return;
   open_.erase(std::next(newest).base());
   open_count_.store(open_.size(), std::memory_order_relaxed);
+  captures_.CaptureEnds();
 }
 
 bool PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {

@@ -13,6 +13,8 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "allocator/driver/capture_gate.h"
+
 namespace stalloc {
 
 class PoolFilters {
@@ -23,8 +25,9 @@ class PoolFilters {
   // Closes the pool's newest opening on that device; unknown pools are ignored.
   void End(c10::DeviceIndex device, c10::MempoolId_t pool);
 
-  // Some capture or MemPool is open, on whichever device.
-  [[nodiscard]] bool AnyOpen() const noexcept { return open_count_.load(std::memory_order_relaxed) != 0; }
+  // Closed while a capture or MemPool is open, on whichever device. torch opens a capture's pool before the capture,
+  // and closes it after.
+  [[nodiscard]] CaptureGate& captures() noexcept { return captures_; }
 
   // True when an open pool of the device accepts the stream. Filters may call CUDA, and throw what it throws.
   [[nodiscard]] bool Accept(c10::DeviceIndex device, cudaStream_t stream) const {
@@ -43,6 +46,7 @@ class PoolFilters {
   std::atomic<std::size_t> open_count_{0};
   mutable std::shared_mutex mutex_;
   std::vector<Open> open_;
+  CaptureGate captures_;
 };
 
 }  // namespace stalloc

@@ -12,7 +12,6 @@
 
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/torch/cuda_oom.h"
-#include "allocator/torch/cuda_pools.h"
 
 namespace stalloc {
 
@@ -21,12 +20,11 @@ class CudaUpstream final : public Upstream {
   using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
   // REQUIRES: the native allocator caches at this moment (it does when a device makes its first request here).
-  CudaUpstream(Native* native, c10::DeviceIndex device, const PoolFilters& pools, OomRelay& relay)
+  CudaUpstream(Native* native, c10::DeviceIndex device, OomRelay& relay)
       : native_(native),
         cached_deleter_(native->raw_deleter()),
         pads_blocks_(native->name() == "native"),
         device_(device),
-        pools_(pools),
         relay_(relay) {}
 
   // REQUIRES: the current device is this one's.
@@ -36,8 +34,6 @@ class CudaUpstream final : public Upstream {
   void Free(void* pointer) noexcept override;
   void RecordStream(void* pointer, StreamHandle stream) override;
   [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override;
-  // As the native allocator, which keeps its cache then: no capture or MemPool is open.
-  [[nodiscard]] bool MaySynchronize() const noexcept override { return !pools_.AnyOpen(); }
   [[nodiscard]] bool PadsBlocks() const noexcept override { return pads_blocks_; }
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
@@ -75,7 +71,6 @@ class CudaUpstream final : public Upstream {
   const c10::DeleterFnPtr cached_deleter_;
   const bool pads_blocks_;  // PyTorch's own engine rounds to 512 bytes; CUDA's pools do not say
   const c10::DeviceIndex device_;
-  const PoolFilters& pools_;
   OomRelay& relay_;
   std::function<void()> limit_hook_;  // set before the first request
   std::atomic<bool> limited_{false};

@@ -52,7 +52,8 @@ OrderRun::OrderRun(std::uint64_t seed, std::size_t requests, const Streams& stre
       device_(static_cast<std::uint32_t>(std::max(plan_.arena_bytes, dynamic_.limit_bytes) / kBlockAlignment), seed,
               habits),
       growth_(plan_.arena_bytes),
-      engine_(plan_, kBase, &device_, dynamic_) {
+      engine_(plan_, kBase, &device_, dynamic_),
+      clock_(&device_, engine_) {
   growth_.Feed(&engine_);
 }
 
@@ -82,9 +83,10 @@ void OrderRun::RunIteration(const Divergence& divergence, int threads) {
 void OrderRun::LendQuietParts() {
   constexpr std::uint32_t kPart = 64;
   const std::uint32_t end = static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment) / kPart * kPart;
+  const std::uint64_t done = clock_.Done();
   for (std::uint32_t lo = 0; lo < end; lo += kPart) {
     if (lends_random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kPart * kBlockAlignment)) continue;
-    const bool quiet = engine_.IsQuiet(lo * kBlockAlignment, kPart * kBlockAlignment);
+    const bool quiet = engine_.LastFreeIn(lo * kBlockAlignment, kPart * kBlockAlignment) < done;
     (quiet ? quiet_parts_ : busy_parts_) += 1;
     EXPECT_TRUE(!quiet || device_.IsDone(lo, lo + kPart)) << "granule " << lo;
     if (quiet && lent_.size() < 8) {
@@ -93,6 +95,7 @@ void OrderRun::LendQuietParts() {
       engine_.Restore(lo * kBlockAlignment, kPart * kBlockAlignment);
     }
   }
+  clock_.Tick();
 }
 
 void OrderRun::TakeBackParts() {

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "allocator/backing/device_clock.h"
 #include "allocator/engine/plan_engine.h"
 #include "tests/engine/simulated_device.h"
 #include "tests/engine/stress_program.h"
@@ -63,7 +64,7 @@ class OrderRun {
 
   void RunIteration(const Divergence& divergence, int threads);
 
-  // Parts of the arena go back to the device for a while, those that the engine says it is done with. One thread at a
+  // Parts of the arena go back to the device for a while, those that it is known to be done with. One thread at a
   // time does this, beside those of RunIteration.
   void LendQuietParts();
   void TakeBackParts();
@@ -116,6 +117,7 @@ class OrderRun {
   SimulatedDevice device_;
   Growth growth_;
   PlanEngine engine_;
+  DeviceClock clock_;
   StressIteration iteration_;
   std::vector<Block> blocks_;
   std::vector<std::atomic<bool>> allocated_;
@@ -125,7 +127,7 @@ class OrderRun {
   std::atomic<std::size_t> next_step_{0};
   bool lends_ = false;
   std::vector<std::uint32_t> lent_;  // granules
-  std::uint64_t quiet_parts_ = 0;    // as the engine says
+  std::uint64_t quiet_parts_ = 0;    // as the clock says
   std::uint64_t busy_parts_ = 0;
 };
 

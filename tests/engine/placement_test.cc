@@ -48,12 +48,6 @@ TEST_F(PlacementTest, ARequestThatIsUnderWayWhenTheEngineStopsServingIsNotPlaced
   EXPECT_EQ(other.asked(), 1) << "nobody is asked for memory any more";
 }
 
-TEST_F(PlacementTest, NothingIsWithdrawnFromAnEngineThatHasStoppedServing) {
-  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}}));
-  engine_->Deactivate();
-  EXPECT_FALSE(engine_->Withdraw(0, 2 * kMiB)) << "what is still used on other streams is no longer known";
-}
-
 // A request for a slot asks for its memory; meanwhile another part of the slot goes.
 TEST_F(PlacementTest, ASlotIsServedOnlyWhereAllOfItIsBackWhenTheLockIsHeldAgain) {
   Start(PlanOf({{.bytes = 4 * kMiB, .offset = 0}}));

@@ -79,6 +79,15 @@ StreamFence::Event SimulatedDevice::Record(StreamHandle stream) noexcept {
   return last_event_;
 }
 
+StreamFence::Event SimulatedDevice::RecordAll() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (Happens(habits_.refuses)) return 0;
+  Clock all{};
+  for (const Clock& clock : streams_) Join(all, clock);
+  events_[++last_event_] = habits_.events_are_early ? Clock{} : all;
+  return last_event_;
+}
+
 bool SimulatedDevice::Wait(StreamHandle stream, Event event) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = events_.find(event);

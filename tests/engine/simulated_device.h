@@ -41,6 +41,7 @@ class SimulatedDevice : public StreamFence {
   void OrderBehind(StreamHandle stream, StreamHandle behind);
 
   Event Record(StreamHandle stream) noexcept override;
+  Event RecordAll() noexcept override;
   bool Wait(StreamHandle stream, Event event) noexcept override;
   bool Done(Event event) noexcept override;
   void Recycle(Event event) noexcept override;

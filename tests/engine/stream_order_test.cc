@@ -158,7 +158,7 @@ TEST_P(StreamOrderTest, ThreadsThatDivergeBesideTheSlotsStayInOrder) {
   run.Finish();
 }
 
-// What the engine calls quiet nobody uses any more, so that its memory may go without a wait.
+// What the clock says is done nobody uses any more, so that its memory may go without a wait.
 TEST_P(StreamOrderTest, QuietPartsAreDone) {
   std::uint64_t quiet = 0;
   std::uint64_t busy = 0;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 
+#include "allocator/driver/forwarding_driver.h"
 #include "allocator/driver/host_driver.h"
 #include "allocator/runtime/device_runtime.h"
 #include "tests/runtime/fake_upstream.h"
@@ -23,6 +24,19 @@ inline std::uint64_t Misses(const RuntimeStats& stats, MissReason reason) {
   return stats.engine.misses[static_cast<std::size_t>(reason)];
 }
 
+// Its device cannot be waited for while a capture runs.
+class CapturingDriver final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  DriverStatus Synchronize() noexcept override {
+    return capturing_ ? DriverStatus{DriverCode::kFailed, 900, "Synchronize"} : ForwardingDriver::Synchronize();
+  }
+  void SetCapturing(bool capturing) { capturing_ = capturing; }
+
+ private:
+  bool capturing_ = false;
+};
+
 class AllocTest : public ::testing::Test {
  protected:
   void Start(const DevicePlan& plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
@@ -30,9 +44,10 @@ class AllocTest : public ::testing::Test {
     runtime_ = nullptr;
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
     ASSERT_NE(driver_, nullptr);
+    device_ = std::make_unique<CapturingDriver>(*driver_);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
-                                                                    .driver = driver_.get(),
+                                                                    .driver = device_.get(),
                                                                     .fence = fence,
                                                                     .plan = &plan,
                                                                     .dynamic = dynamic});
@@ -47,6 +62,7 @@ class AllocTest : public ::testing::Test {
   LogCapture log_;
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<CapturingDriver> device_;  // over driver_
   std::unique_ptr<DeviceRuntime> runtime_;
   int iteration_ = 0;
 };
@@ -55,6 +71,7 @@ class AllocTest : public ::testing::Test {
 class NeverFence final : public StreamFence {
  public:
   Event Record(StreamHandle) noexcept override { return ++events_; }
+  Event RecordAll() noexcept override { return ++events_; }
   bool Wait(StreamHandle, Event) noexcept override { return true; }
   bool Done(Event) noexcept override { return false; }
   void Recycle(Event) noexcept override {}

@@ -58,7 +58,6 @@ class FakeUpstream final : public Upstream {
       return false;
     }
   }
-  [[nodiscard]] bool MaySynchronize() const noexcept override { return !forbid_synchronize_; }
   [[nodiscard]] Held HeldBytes() const override {
     const std::lock_guard lock(mutex_);
     return held_;
@@ -66,7 +65,6 @@ class FakeUpstream final : public Upstream {
 
   void FailNext(int times) { failures_ = times; }
   void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
-  void ForbidSynchronize(bool forbid) { forbid_synchronize_ = forbid; }
   void ResetPeak() { held_.peak = held_.current; }
   [[nodiscard]] int allocations() const { return allocations_; }
   [[nodiscard]] int frees() const { return frees_; }
@@ -80,7 +78,6 @@ class FakeUpstream final : public Upstream {
   Held held_;
   std::atomic<int> failures_ = 0;
   bool other_failure_ = false;
-  bool forbid_synchronize_ = false;
   int allocations_ = 0;
   int frees_ = 0;
 };

@@ -1,0 +1,46 @@
+// CaptureGate: keeps stream captures apart from the calls that would break them.
+//
+// To wait for the whole device, or to record an event behind all of it, is an error while any of its streams is
+// captured, whatever the calling thread's capture mode, and ends that capture. So whoever makes such a call passes
+// here, and a capture that is about to begin waits until nobody does. Captures of the whole process count. Thread-safe,
+// noexcept; a thread that passes must not pass again, nor begin a capture.
+#pragma once
+
+#include <mutex>
+#include <shared_mutex>
+
+namespace stalloc {
+
+class CaptureGate {
+ public:
+  void CaptureBegins() noexcept {
+    const std::unique_lock lock(mutex_);
+    ++captures_;
+  }
+  void CaptureEnds() noexcept {
+    const std::unique_lock lock(mutex_);
+    --captures_;
+  }
+
+  // No capture begins while this lives, unless one runs already: then it is false.
+  class Passage {
+   public:
+    // `gate` may be null: nothing is ever captured.
+    explicit Passage(CaptureGate* gate) noexcept {
+      if (gate == nullptr) return;
+      lock_ = std::shared_lock(gate->mutex_);
+      open_ = gate->captures_ == 0;
+    }
+    explicit operator bool() const noexcept { return open_; }
+
+   private:
+    std::shared_lock<std::shared_mutex> lock_;
+    bool open_ = true;
+  };
+
+ private:
+  std::shared_mutex mutex_;
+  int captures_ = 0;  // that run
+};
+
+}  // namespace stalloc

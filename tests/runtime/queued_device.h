@@ -1,0 +1,144 @@
+// QueuedDevice: a device whose work runs later. Kernels, events and waits are queued per stream, and a thread of its
+// own runs them in an order that a seed chooses: any that the streams' own order and their waits allow.
+//
+//   host:    Launch(A, x)   Record(A)    Wait(B, event)   Launch(B, y)   Free(x) ...     Unmap
+//   stream A:  x ---------- event                                                          |
+//   stream B:                              wait ------------ y   <-- still to run: a finding when it does
+//
+// A kernel looks at the first word of each of its block's granules: the bytes must be usable when it runs, and hold
+// what the block's last kernel wrote; then it writes anew. So it finds whatever is unmapped too early, given to two
+// blocks, or handed to another stream without a wait.
+//
+// A driver in front of another one whose memory the host can read (HostDriver), and the fence of its streams. Streams
+// are as torch's: none waits for the legacy default stream. Thread-safe; a launch blocks while too much is queued.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "allocator/driver/capture_gate.h"
+#include "allocator/driver/forwarding_driver.h"
+#include "allocator/engine/stream_fence.h"
+
+namespace stalloc {
+
+class QueuedDevice final : public ForwardingDriver, public StreamFence {
+ public:
+  // What is wrong with the device.
+  struct Habits {
+    double refuses = 0;               // share of Record and Wait calls that fail
+    bool waits_do_nothing = false;    // Wait says yes, and nothing waits
+    bool done_lies = false;           // Done says yes of work that is queued
+    bool never_synchronizes = false;  // Synchronize returns at once
+    bool ignores_captures = false;    // Synchronize and RecordAll go ahead, and break them
+  };
+
+  // `driver` outlives this.
+  QueuedDevice(VmmDriver& driver, std::uint64_t seed, Habits habits);
+  QueuedDevice(VmmDriver& driver, std::uint64_t seed) : QueuedDevice(driver, seed, Habits()) {}
+  // Runs what is queued.
+  ~QueuedDevice() override;
+
+  // Work on [address, address + bytes) of a block.
+  struct Kernel {
+    Address address = 0;
+    Bytes bytes = 0;            // a multiple of kBlockAlignment
+    std::uint64_t expects = 0;  // the key that its last kernel wrote; 0: nothing was written
+    std::uint64_t writes = 0;   // not 0
+  };
+  void Launch(StreamHandle stream, const Kernel& kernel);
+  // The program makes `stream` wait for all that `behind` was given so far.
+  void OrderBehind(StreamHandle stream, StreamHandle behind);
+
+  // While it is captured, nothing can be recorded on the stream, and it cannot wait; nor can anybody wait for the
+  // device, or record behind all of it.
+  void BeginCapture(StreamHandle stream);
+  void EndCapture(StreamHandle stream);
+
+  DriverStatus Reserve(Bytes bytes, Address* address) noexcept override;
+  DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
+  DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
+  DriverStatus Synchronize() noexcept override;
+
+  Event Record(StreamHandle stream) noexcept override;
+  Event RecordAll() noexcept override;
+  bool Wait(StreamHandle stream, Event event) noexcept override;
+  bool Done(Event event) noexcept override;
+  void Recycle(Event event) noexcept override;
+
+  // What was wrong, the first of it in words.
+  struct Findings {
+    std::uint64_t unmapped = 0;  // kernels that ran where memory was not usable
+    std::uint64_t damaged = 0;   // that found other bytes than their block's
+    std::uint64_t events = 0;    // uses of events that were recycled
+    std::uint64_t broken = 0;    // captures
+    std::string first;
+    [[nodiscard]] std::uint64_t count() const { return unmapped + damaged + events + broken; }
+  };
+  [[nodiscard]] Findings GetFindings() const;
+  // Kernels and waits that have run.
+  [[nodiscard]] std::uint64_t operations() const;
+
+ private:
+  // Of one stream, its work up to a position.
+  struct Point {
+    std::size_t stream = 0;
+    std::uint64_t position = 0;
+  };
+  struct Operation {
+    Kernel kernel;              // none if it writes nothing
+    std::vector<Point> behind;  // of a wait
+  };
+  struct Stream {
+    std::deque<Operation> queue;
+    std::uint64_t given = 0;  // operations, ever
+    std::uint64_t done = 0;
+    bool captured = false;
+    bool slow = false;  // for now
+  };
+
+  [[nodiscard]] std::size_t IndexOf(StreamHandle stream);
+  [[nodiscard]] std::vector<Point> PointsOf(StreamHandle stream);
+  [[nodiscard]] bool IsOver(const std::vector<Point>& points) const;
+  void Give(std::unique_lock<std::mutex>& lock, std::size_t stream, Operation operation);
+  [[nodiscard]] bool Happens(double share) { return std::uniform_real_distribution<double>()(random_) < share; }
+  void Work();
+  [[nodiscard]] bool RunSome();
+  [[nodiscard]] bool RunNext(Stream& stream);
+  void Run(const Kernel& kernel);
+  void Find(std::uint64_t* kind, const std::string& text);
+  void Find(std::uint64_t* kind, const char* what, const Kernel& kernel, Bytes at);
+  [[nodiscard]] std::uint8_t* PageOf(Address address);
+
+  [[nodiscard]] std::vector<Point> AllPoints() const;
+  void BreakCaptures();
+
+  const Habits habits_;
+  const Bytes page_;
+  CaptureGate captures_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;  // there is some, or somebody waits
+  std::condition_variable progress_;
+  std::mt19937_64 random_;
+  std::map<std::pair<StreamHandle, std::thread::id>, std::size_t> names_;  // the per-thread stream has a thread
+  std::deque<Stream> streams_;
+  std::map<Event, std::vector<Point>> events_;
+  Event last_event_ = 0;
+  std::map<Address, std::vector<std::uint8_t>> usable_;  // by reservation, a page each
+  std::size_t queued_ = 0;
+  int waiting_ = 0;  // for progress
+  bool stops_ = false;
+  std::uint64_t operations_ = 0;
+  Findings findings_;
+  std::thread worker_;
+};
+
+}  // namespace stalloc

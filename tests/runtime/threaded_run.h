@@ -1,0 +1,94 @@
+// ThreadedRun: a random program of several threads on several streams through the whole runtime, over a QueuedDevice.
+//
+// Each thread is a training loop of its own, as two models trained at once are: it asks for memory on its stream, gives
+// kernels to it, frees, marks its iterations; some blocks are used on another stream, recorded or not, or freed by
+// another thread. Beside them somebody empties caches, sets limits, marks, captures. The plan was made for these loops
+// in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena grows.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "allocator/driver/host_driver.h"
+#include "allocator/runtime/device_runtime.h"
+#include "tests/engine/stress_program.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/queued_device.h"
+
+namespace stalloc {
+
+class ThreadedRun {
+ public:
+  struct Result {
+    QueuedDevice::Findings findings;
+    RuntimeStats stats;
+    std::uint64_t operations = 0;  // requests, frees, marks, and what the device ran
+    int threads = 0;
+    int streams = 0;
+    bool full = false;  // the device had no more than the plan's arena
+  };
+  // All of it. The seed decides everything but the order in which threads come to run.
+  static Result Of(std::uint64_t seed, QueuedDevice::Habits habits = {});
+
+ private:
+  struct Block {
+    std::byte* pointer = nullptr;
+    Bytes bytes = 0;
+    StreamHandle stream = 0;
+    std::uint64_t key = 0;      // what its next kernel writes
+    std::uint64_t written = 0;  // what its last one wrote; 0: none has
+    bool elsewhere = false;     // its last kernel is on another stream, which was recorded
+  };
+  // One thread's loop.
+  struct Worker {
+    std::mt19937_64 random;
+    StreamHandle stream = 0;
+    bool alone = false;  // no other thread asks for memory on its stream
+    bool marks = false;  // its iterations
+    std::vector<CorpusAllocation> program;
+    std::vector<Block> left_over;
+    std::vector<StreamHandle> behind;  // its next kernel has to run behind these
+  };
+
+  ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits);
+  [[nodiscard]] DevicePlan MakePlan(const std::vector<std::vector<CorpusAllocation>>& programs);
+  [[nodiscard]] bool Happens(std::mt19937_64& random, double share) const;
+
+  Result Run();
+  void Work(Worker& worker);
+  void Iterate(Worker& worker, const Divergence& divergence);
+  void Allocate(Worker& worker, Block& block, Bytes bytes);
+  void UseElsewhere(Worker& worker, Block& block);
+  void End(Worker& worker, const Block& block);
+  void Free(const Block& block, StreamHandle current);
+  void FreeOfOthers(Worker& worker);
+  void Launch(Worker& worker, Block& block);
+  void Mark(MarkKind kind, MarkEdge edge);
+  void Meddle(std::uint64_t seed, const std::atomic<bool>& stop);
+  void Capture(std::mt19937_64& random);
+
+  LogCapture log_;
+  std::mt19937_64 random_;
+  const int stream_count_;
+  std::vector<Worker> workers_;
+  std::vector<StreamHandle> streams_;  // of the plan's ordinals
+  DevicePlan plan_;
+  bool full_ = false;
+  FakeUpstream upstream_;
+  std::unique_ptr<HostDriver> host_;
+  std::unique_ptr<QueuedDevice> device_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::mutex handed_over_mutex_;
+  std::vector<Block> handed_over_;  // to be freed by whoever comes
+  std::atomic<std::uint64_t> next_key_{1};
+  std::atomic<std::uint64_t> operations_{0};
+  std::atomic<int> iterations_{0};
+};
+
+}  // namespace stalloc
