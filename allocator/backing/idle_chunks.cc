@@ -23,6 +23,9 @@ class Stopwatch {
   std::int64_t begin_;
 };
 
+// For what the device need not be known to be done with, since it is waited for.
+constexpr std::uint64_t kAny = ~std::uint64_t{0};
+
 constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
 
 // Of the cycle's length: who needs a chunk within it needs it soon.
@@ -151,8 +154,6 @@ Bytes IdleChunks::IdleBytes() const noexcept {
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
 // enough of them; else one wait for it does for all. See Note [Behind the device].
 void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept {
-  constexpr std::uint64_t kAny = ~std::uint64_t{0};
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
   const Arena::Range range{offset, end - offset};
@@ -169,15 +170,50 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   if (moves.from.empty()) return;
   const std::uint64_t request = engine_.Stats().requests;
   wanted_[counts_.times_moved % wanted_.size()] = {range, request};
+  Move(moves);
+  moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
+  if (const std::size_t pace = pace_.Add(request, moves.from.size()); pace > 0) MoveLargerChunks(pace);
+}
+
+// REQUIRES: what moves is withdrawn, and the device is done with it.
+void IdleChunks::Move(const Moves& moves) noexcept {
+  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   if (listener != nullptr) listener->BeforeArenaChange();
   arena_.Move(moves.from, moves.to);
   if (listener != nullptr) listener->AfterArenaChange();
   RestoreBacked(moves.from);
   RestoreBacked(moves.to);
-  moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
   ++counts_.times_moved;
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
-  if (const std::size_t pace = pace_.Add(request, moves.from.size()); pace > 0) MoveLargerChunks(pace);
+}
+
+void IdleChunks::OnMark() noexcept {
+  if (moves_.load(std::memory_order_relaxed)) clock_.Tick();
+  if (moves_at_marks_) MoveSome();
+}
+
+// Any chunks that may move, into any holes; now by what events say, now behind a wait.
+void IdleChunks::MoveSome() noexcept {
+  constexpr std::size_t kMost = 16;  // chunks
+  const std::lock_guard lock(mutex_);
+  const bool waits = random_() % 2 == 0;
+  const std::uint64_t done = waits ? kAny : clock_.Done();
+  std::vector<Arena::Range> chunks = arena_.Chunks();
+  std::shuffle(chunks.begin(), chunks.end(), random_);
+  Moves moves;
+  for (const Arena::Range& chunk : chunks) {
+    if (moves.from.size() < kMost && WithdrawChunk(chunk, done)) moves.from.push_back(chunk);
+  }
+  if (moves.from.empty()) return;
+  if (waits && !driver_.Synchronize().ok()) return RestoreBacked(moves.from);
+  counts_.times_waited += waits ? 1 : 0;
+  const Bytes bytes = Sum(moves.from);
+  moves.to = arena_.HolesIn(0, end_);
+  std::shuffle(moves.to.begin(), moves.to.end(), random_);
+  if (const Bytes holes = Sum(moves.to); holes < bytes && end_ + bytes <= arena_.reserved_bytes()) {
+    moves.to.push_back({end_, bytes - holes});
+  }
+  Move(moves);
 }
 
 // See Note [Moves in every iteration].

@@ -96,6 +96,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -147,9 +148,9 @@ class IdleChunks final : public ArenaBacking {
   // requests since the last call earn moves.
   void TryAgain() noexcept;
   // A mark of the run. Where chunks move, moves will want to know what the device was done with.
-  void OnMark() noexcept {
-    if (moves_.load(std::memory_order_relaxed)) clock_.Tick();
-  }
+  void OnMark() noexcept;
+  // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
+  void MoveAtMarks() noexcept { moves_ = moves_at_marks_ = true; }
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
@@ -180,6 +181,8 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes IdleBytes() const noexcept;  // mapped, and of no block
   [[nodiscard]] bool IsWorthMoving(Offset offset, Offset end) const noexcept;
   void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
+  void Move(const Moves& moves) noexcept;
+  void MoveSome() noexcept;
   void MoveLargerChunks(std::size_t pace) noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
@@ -222,6 +225,8 @@ class IdleChunks final : public ArenaBacking {
   MovePace pace_;            // guarded by mutex_
   Counts counts_;
   std::array<Wanted, 64> wanted_{};  // of the latest moves
+  bool moves_at_marks_ = false;
+  std::minstd_rand random_;  // what moves then
 };
 
 }  // namespace stalloc

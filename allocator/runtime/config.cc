@@ -236,6 +236,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   ReadTraceStacks(reader, &config);
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   reader.Flag("STALLOC_WATCH", &config.watch);
+  reader.Flag("STALLOC_TEST_MOVES", &config.test_moves);
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

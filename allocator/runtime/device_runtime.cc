@@ -32,7 +32,7 @@ void DeviceRuntime::Impl::SetUpPlan() {
     degraded = "this device has no driver for an arena";
   } else {
     VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
-    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, parts.dynamic, &degraded);
+    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, {parts.dynamic, parts.moves_at_marks}, &degraded);
     if (space != nullptr) space->SetListener(this);
     if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
   }
@@ -122,13 +122,20 @@ void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) n
 }
 
 void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin) {
+  constexpr int kMostTries = 5;  // others may take what was given back for this one
   void* pointer = nullptr;
-  try {
-    pointer = parts.upstream->Allocate(requested, stream);
-  } catch (...) {
-    // Upstream is out of memory after its own retries. What lies idle here may be what it lacks.
-    if (!parts.upstream->IsOutOfMemory(std::current_exception()) || Reclaim(origin) == 0) throw;
-    pointer = parts.upstream->AllocateAgain(requested, stream);
+  for (int tries = 1;; ++tries) {
+    const std::uint64_t before = reclaims.load();
+    try {
+      pointer =
+          tries == 1 ? parts.upstream->Allocate(requested, stream) : parts.upstream->AllocateAgain(requested, stream);
+      break;
+    } catch (...) {
+      // Upstream is out of memory after its own retries. What lies idle here may be what it lacks, or what another
+      // thread has given back meanwhile.
+      if (tries == kMostTries || !parts.upstream->IsOutOfMemory(std::current_exception())) throw;
+      if (Reclaim(origin) == 0 && reclaims.load() == before) throw;
+    }
   }
   counts.UpstreamServed();
   if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested), stream);
@@ -138,8 +145,9 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids to wait for the device.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   if (origin == Origin::kCaptured) return 0;
-  if (heap != nullptr) return heap->ReleaseCached();
-  return space != nullptr ? space->GiveBackIdle() : 0;
+  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : space != nullptr ? space->GiveBackIdle() : 0;
+  if (bytes > 0) ++reclaims;
+  return bytes;
 }
 
 void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {

@@ -123,6 +123,7 @@ class DeviceRuntime {
     Recorder* recorder = nullptr;      // Trace; not owned; outlives the runtime
     const DevicePlan* plan = nullptr;  // Alloc; copied
     bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
+    bool moves_at_marks = false;       // Alloc, for tests: memory that may move does so at every mark
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept

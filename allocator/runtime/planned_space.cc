@@ -57,10 +57,10 @@ std::uint64_t LeastPlanned(const DevicePlan& plan) {
 PlannedSpace::PlannedSpace(const DevicePlan& plan) : plan_(plan), varying_(plan), resemblance_(LeastPlanned(plan)) {}
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
-                                                   bool dynamic, std::string* why) {
+                                                   Options chosen, std::string* why) {
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(plan));
   DriverStatus status;
-  const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, dynamic);
+  const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, chosen.dynamic);
   space->arena_ = Arena::Create(driver, reserve, &status, ChunkSizesOf(plan));
   if (space->arena_ != nullptr) status = MapPlan(*space->arena_, plan);
   if (space->arena_ == nullptr || !status.ok()) {
@@ -68,10 +68,11 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
     return nullptr;
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
-  const DynamicSpaceOptions options = dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
+  const DynamicSpaceOptions options = chosen.dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
   space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
-  if (dynamic) space->least_dynamic_ = options.least_bytes;
+  if (chosen.dynamic) space->least_dynamic_ = options.least_bytes;
   space->chunks_ = std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_);
+  if (chosen.moves_at_marks) space->chunks_->MoveAtMarks();
   return space;
 }
 

@@ -20,10 +20,13 @@ namespace stalloc {
 
 class PlannedSpace {
  public:
+  struct Options {
+    bool dynamic = false;         // what has no slot is served, too, and the arena grows for it
+    bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
+  };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied.
-  // `dynamic`: what has no slot is served, too, and the arena grows for it.
   static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
-                                              bool dynamic, std::string* why);
+                                              Options options, std::string* why);
 
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }

@@ -197,6 +197,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .recorder = recorder.get(),
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
+                             .moves_at_marks = config.test_moves,
                              .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get(),

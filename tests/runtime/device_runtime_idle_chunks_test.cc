@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -21,6 +23,38 @@ TEST_F(AllocTest, UpstreamsErrorPassesWhenThereIsNothingToGiveBack) {
   EXPECT_GT(runtime_->Stats().arena_bytes, 0u);  // one chunk, and a block lives in it
   EXPECT_EQ(runtime_->Stats().lent.times_given_back, 0u);
   runtime_->Free(planned);
+}
+
+// Upstream whose memory another thread's requests take: the first tries of this one find none.
+class ContestedUpstream final : public Upstream {
+ public:
+  explicit ContestedUpstream(int failures) : failures_(failures) {}
+  void* Allocate(Bytes requested, StreamHandle stream) override {
+    if (on_failure != nullptr && failures_ > 0) on_failure();
+    if (failures_-- > 0) throw std::bad_alloc();
+    return upstream_.Allocate(requested, stream);
+  }
+  void Free(void* pointer) noexcept override { upstream_.Free(pointer); }
+  void RecordStream(void* pointer, StreamHandle stream) override { upstream_.RecordStream(pointer, stream); }
+  [[nodiscard]] Held HeldBytes() const override { return upstream_.HeldBytes(); }
+
+  std::function<void()> on_failure;
+
+ private:
+  int failures_;
+  FakeUpstream upstream_;
+};
+
+TEST_F(AllocTest, WhatWasGivenBackForARequestMayGoToAnotherOneFirst) {
+  driver_ = HostDriver::Create({.granularity = kPage});
+  const DevicePlan plan = PlanBuilder().Each(100 * kKiB).Each(100 * kKiB).Build();
+  ContestedUpstream upstream(1);
+  DeviceRuntime runtime({.device = kCpuDevice, .upstream = &upstream, .driver = driver_.get(), .plan = &plan});
+  // Another thread gives back what is idle, before this one can: nothing is left to give, but there is memory now.
+  upstream.on_failure = [&] { runtime.EmptyCache(); };
+  void* block = runtime.Allocate(5 * kKiB, 0, Origin::kProgram);
+  EXPECT_NE(block, nullptr);
+  runtime.Free(block);
 }
 
 TEST_F(AllocTest, AnErrorThatIsNoLackOfMemoryCostsTheArenaNothing) {

@@ -57,7 +57,8 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
                                                                   .driver = device_.get(),
                                                                   .fence = device_.get(),
                                                                   .plan = &plan_,
-                                                                  .dynamic = Happens(random_, 0.9)});
+                                                                  .dynamic = Happens(random_, 0.9),
+                                                                  .moves_at_marks = Happens(random_, 0.5)});
 }
 
 bool ThreadedRun::Happens(std::mt19937_64& random, double share) const {
