@@ -67,7 +67,7 @@ class Server {
         served_(served),
         arena_(Mapped(driver_, plan, kMostGrowth * PeakLiveBytes(device))),
         engine_(plan, reinterpret_cast<void*>(arena_->base()), &fence_, OptionsFor(*arena_)),
-        chunks_(driver_, *arena_, engine_, plan),
+        chunks_(driver_, &fence_, *arena_, engine_, plan),
         blocks_(device.allocations.size()) {
     for (const StreamInfo& stream : device.streams) {
       if (stream.ordinal >= handles_.size()) handles_.resize(std::size_t{stream.ordinal} + 1);
@@ -102,6 +102,7 @@ class Server {
 
   void OnMark(const Mark& mark) {
     engine_.OnMark(mark);
+    if (mark.kind != MarkKind::kLayer) chunks_.OnMark();
     if (mark.kind == MarkKind::kIteration) chunks_.TryAgain();
   }
 
