@@ -43,7 +43,11 @@ CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
   if (current.result() != cuda::kSuccess || Capturing(stream)) {
     return 0;
   }
-  return RecordPooled([&](cuda::Event event) { return api_.EventRecord(event, ToStream(stream)); });
+  return RecordPooled([&](cuda::Event event) {
+    const cuda::Result result = api_.EventRecord(event, ToStream(stream));
+    // Another thread may have begun to capture the stream: then who waits for the event would be drawn into the graph.
+    return result == cuda::kSuccess && Capturing(stream) ? cuda::kErrorStreamCaptureUnsupported : result;
+  });
 }
 
 CudaEvents::Event CudaEvents::RecordAll() noexcept {
@@ -79,7 +83,7 @@ CudaEvents::Event CudaEvents::RecordNew(cuda::Context context, cuda::Stream stre
   if (api_.EventCreate(&event, cuda::kEventDisableTiming) != cuda::kSuccess) {
     return 0;
   }
-  if (api_.EventRecord(event, stream) == cuda::kSuccess) {
+  if (api_.EventRecord(event, stream) == cuda::kSuccess && !Capturing(reinterpret_cast<StreamHandle>(stream))) {
     try {
       const std::lock_guard lock(mutex_);
       foreign_.push_back(event);

@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "allocator/driver/capture_gate.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_events.h"
 #include "tests/driver/fake_cuda.h"
@@ -153,6 +158,40 @@ TEST_F(CudaLogicTest, PeersAreInEverySetAccessFromThenOn) {
   EXPECT_EQ(driver->EnablePeer(3).code, DriverCode::kUnavailable);
 }
 
+TEST_F(CudaLogicTest, TheDeviceIsNotWaitedForWhileACaptureRuns) {
+  DriverStatus status;
+  const auto driver = CudaDriver::Create(api_, 0, &status);
+  ASSERT_NE(driver, nullptr);
+  CaptureGate captures;
+  driver->SetCaptureGate(&captures);
+  EXPECT_TRUE(driver->Synchronize().ok());
+  captures.CaptureBegins();
+  EXPECT_EQ(driver->Synchronize().native, cuda::kErrorStreamCaptureUnsupported);
+  captures.CaptureEnds();
+  EXPECT_TRUE(driver->Synchronize().ok());
+}
+
+TEST(CaptureGateTest, ACaptureBeginsOnceNobodyPasses) {
+  CaptureGate gate;
+  std::atomic<bool> begun{false};
+  std::thread capturer;
+  {
+    const CaptureGate::Passage passage(&gate);
+    ASSERT_TRUE(passage);
+    capturer = std::thread([&] {
+      gate.CaptureBegins();
+      begun = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(begun);
+  }
+  capturer.join();
+  EXPECT_FALSE(CaptureGate::Passage(&gate));
+  gate.CaptureEnds();
+  EXPECT_TRUE(CaptureGate::Passage(&gate));
+  EXPECT_TRUE(CaptureGate::Passage(nullptr));
+}
+
 class CudaEventsLogicTest : public CudaLogicTest {
  protected:
   static constexpr StreamHandle kStream = 0x70;
@@ -175,6 +214,34 @@ TEST_F(CudaEventsLogicTest, ACapturedStreamGetsNoEvent) {
   EXPECT_EQ(events_.Record(0), 0u) << "the legacy stream cannot even be asked";
   EXPECT_NE(events_.Record(0x80), 0u);
   EXPECT_EQ(fake().events_created, 1);
+}
+
+// Or whoever waits for the event would become a part of the other thread's graph.
+TEST_F(CudaEventsLogicTest, AStreamThatAnotherThreadBeginsToCaptureGetsNoEvent) {
+  for (const StreamHandle stream : {kStream, CudaEvents::StreamOfDevice(0, kStream)}) {
+    fake().captured_by_another = reinterpret_cast<cuda::Stream>(kStream);
+    EXPECT_EQ(events_.Record(stream), 0u);
+    fake().captured_stream = nullptr;
+  }
+  EXPECT_NE(events_.Record(kStream), 0u);
+  fake().retained = 0;  // the other device's context is kept for good
+}
+
+TEST_F(CudaEventsLogicTest, AnEventOfTheWholeDeviceIsRecordedUnlessACaptureRuns) {
+  CaptureGate captures;
+  CudaEvents events(api_, FakeCuda::PrimaryContext(), &captures);
+  const auto event = events.RecordAll();
+  EXPECT_NE(event, 0u);
+  events.Recycle(event);
+  captures.CaptureBegins();
+  EXPECT_EQ(events.RecordAll(), 0u);
+  EXPECT_EQ(fake().context_events, 1);
+  captures.CaptureEnds();
+  EXPECT_EQ(events.RecordAll(), event);
+  cuda::Api old = api_;
+  old.CtxRecordEvent = nullptr;
+  CudaEvents none(old, FakeCuda::PrimaryContext(), &captures);
+  EXPECT_EQ(none.RecordAll(), 0u) << "the driver has none such";
 }
 
 TEST_F(CudaEventsLogicTest, AnEventThatCannotBeRecordedGoesBackToThePool) {

@@ -25,6 +25,7 @@ struct FakeCuda {
   cuda::Result any_result = cuda::kSuccess;  // what every memory and event call gives
   bool peers = true;
   cuda::Stream captured_stream = nullptr;
+  cuda::Stream captured_by_another = nullptr;  // becomes captured_stream at the next EventRecord
 
   // What happened.
   std::vector<cuda::Context> contexts;  // the thread's stack; back() is current
@@ -36,6 +37,7 @@ struct FakeCuda {
   int events_created = 0;
   int events_destroyed = 0;
   cuda::Stream last_record_stream = nullptr;
+  int context_events = 0;            // recorded behind all streams
   std::vector<std::uint64_t> waits;  // stream, event
   int handles = 0;
   cuda::AllocationHandle last_exported = 0;
@@ -155,12 +157,17 @@ inline cuda::Api FakeCuda::Table() {
   api.MemExportToShareableHandle = &fake_cuda::Export;
   api.MemUnmap = [](cuda::DevicePointer, std::size_t) { return Checked(); };
   api.CtxSynchronize = [] { return Checked(); };
+  api.CtxRecordEvent = [](cuda::Context, cuda::Event) {
+    ++F().context_events;
+    return Checked();
+  };
   api.EventCreate = [](cuda::Event* event, unsigned) {
     *event = reinterpret_cast<cuda::Event>(static_cast<std::uintptr_t>(0x100 + ++F().events_created));
     return Checked();
   };
   api.EventRecord = [](cuda::Event, cuda::Stream stream) {
     F().last_record_stream = stream;
+    if (F().captured_by_another != nullptr) F().captured_stream = std::exchange(F().captured_by_another, nullptr);
     return Checked();
   };
   api.StreamWaitEvent = [](cuda::Stream stream, cuda::Event event, unsigned) {

@@ -53,6 +53,19 @@ TEST(PoolFiltersTest, ClosesTheNewestOfTwoOpeningsOfOnePool) {
   EXPECT_FALSE(filters.Accept(0, Stream(2)));
 }
 
+// Also of a MemPool, and of a pool that is ended before it was begun.
+TEST(PoolFiltersTest, NothingThatBreaksCapturesPassesWhileAPoolIsOpen) {
+  PoolFilters filters;
+  filters.End(0, {0, 7});
+  EXPECT_TRUE(CaptureGate::Passage(&filters.captures()));
+  filters.Begin(0, {0, 1}, Only(Stream(1)));
+  filters.Begin(1, {0, 2}, Only(Stream(1)));
+  filters.End(0, {0, 1});
+  EXPECT_FALSE(CaptureGate::Passage(&filters.captures()));
+  filters.End(1, {0, 2});
+  EXPECT_TRUE(CaptureGate::Passage(&filters.captures()));
+}
+
 TEST(PoolFiltersTest, PassesOnWhatAFilterThrowsAndStaysUsable) {
   PoolFilters filters;
   filters.Begin(0, {1, 0}, [](cudaStream_t) -> bool { throw std::runtime_error("capture invalidated"); });
