@@ -168,6 +168,8 @@ class Suite:
                 limit = str(int(ROOM * self.held[case].get(whose, self.held[case]["native"])))
                 limited.append(Run(case, f"alloc, limited to {whose}'s", "Alloc", (*size, "--limit", limit)))
         self.all(limited)
+        if self.arguments.no_full:
+            return
         # One after the other, each mode on the same device: what ends natively may end here.
         for case in cases:
             left = str(int(ROOM * self.held[case]["native"]) + OUTSIDE)
@@ -209,19 +211,19 @@ class Suite:
         self.runs["all memory moves at marks"] = {"process seconds": round(spent)}
 
     def write(self) -> None:
-        for row in self.runs.values():
-            for key in ("seconds", "efficiency"):
-                if row.get(key):
-                    row[key] = {
-                        "least": min(row[key]),
-                        "median": round(statistics.median(row[key]), 2),
-                        "most": max(row[key]),
-                    }
-        summary = {"wrong": self.wrong, "held": self.held, "runs": self.runs, "iterations": self.arguments.iterations}
+        runs = {name: {key: spread(value) for key, value in row.items()} for name, row in self.runs.items()}
+        summary = {"wrong": self.wrong, "held": self.held, "runs": runs, "iterations": self.arguments.iterations}
         path = self.arguments.output / "threads.json"
         partial = path.with_suffix(".tmp")
         partial.write_text(json.dumps(summary, indent=1) + "\n")
         partial.replace(path)
+
+
+def spread(value: Any) -> Any:
+    """Of a list its least, median and most; anything else as it is."""
+    if not isinstance(value, list) or not value:
+        return value
+    return {"least": min(value), "median": round(statistics.median(value), 2), "most": max(value)}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -234,6 +236,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=8, help="processes at a time")
     parser.add_argument("--moves-s", type=float, default=60, help="seconds for runs in which memory moves at marks")
     parser.add_argument("--no-checkers", action="store_true")
+    parser.add_argument("--no-full", action="store_true", help="no runs alone on a filled device")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="build directory")
     return parser.parse_args()
 
@@ -250,10 +253,11 @@ def main() -> int:
         for step in steps:
             begin = time.monotonic()
             step()
+            suite.write()
             print(f"{step.__name__}: {time.monotonic() - begin:.0f} s", flush=True)
-        suite.write()
+
     for name, row in sorted(suite.runs.items()):
-        print(name, json.dumps(row))
+        print(name, json.dumps({key: spread(value) for key, value in row.items()}))
     print(f"{len(suite.wrong)} runs were not as they should be")
     return 1 if suite.wrong else 0
 
