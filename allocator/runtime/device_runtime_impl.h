@@ -37,9 +37,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<ArenaListener*> listener{nullptr};
   std::atomic<Bytes> held_limit{0};
   std::atomic<std::uint64_t> reclaims{0};  // that gave something back
-  Recorder* const recorder;              // null: nothing is recorded
-  std::unique_ptr<RecentEvents> events;  // null: none are kept
-  std::unique_ptr<PlanEntries> entries;  // where reports are written
+  Recorder* const recorder;                // null: nothing is recorded
+  std::unique_ptr<RecentEvents> events;    // null: none are kept
+  std::unique_ptr<PlanEntries> entries;    // where reports are written
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};
