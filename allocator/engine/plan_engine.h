@@ -131,7 +131,7 @@ class PlanEngine {
   // request.
   void SetBacking(ArenaBacking* backing) noexcept;
 
-  // Moves the cursor. Marks come from the host thread that runs the loop.
+  // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
   // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Nothing is

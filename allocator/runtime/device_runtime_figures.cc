@@ -23,7 +23,7 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
 bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
   const Bytes live = ledger.run_peak_bytes();
   const std::lock_guard lock(cold);
-  return live >= meter.run_peak() / 8 * 7;
+  return live >= meter.run_peak() / 16 * 15;
 }
 
 RuntimeStats DeviceRuntime::Stats() const {
