@@ -58,6 +58,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_device": "cpu",
         "stalloc_memory_limit": None,
         "stalloc_watch": None,
+        "stalloc_test_moves": None,
         "stalloc_oom_report": None,
     }
     assert megatron.fake.calls()[0] == "install cpu 2.11.0+cu130"
