@@ -1,6 +1,6 @@
 """The divergence matrix: runs that depart from their plans, on the CPU, compared with the same runs under torch alone.
 
-    python bench/divergence.py                                             # every case x dense, recompute, moe
+    python bench/divergence.py                                             # every case x dense, recompute, moe, outputs
     python bench/divergence.py --models dense --cases dropped resized --check
     python bench/divergence.py --build build/release --json out.json --markdown out.md
 
@@ -9,6 +9,7 @@ process of its own. Its losses and weights must be those of the same case withou
 guarded tensor must keep its bytes. Hits are shares of the requests that the plan was to serve (not those that it leaves
 to upstream, nor those in a fence) and that got a slot, and in brackets of those that got a slot or idle room of the
 arena: of the rest of the disturbed iteration, of the next one, and of the last two.
+The outputs model keeps the outputs of its blocks in variables until the next iteration replaces them.
 With --check the exit code is 1 where losses differ or a floor is not reached.
 """
 
@@ -29,14 +30,20 @@ from divergence_cases import CASES
 from divergence_report import Row, failures, markdown, row_of
 
 HERE = Path(__file__).resolve().parent
-PRESET_OF = {"dense": "toy", "recompute": "toy-recompute", "moe": "toy-moe"}
+# By model: how divergence_train.py trains it.
+FLAGS_OF = {
+    "dense": ["--preset", "toy"],
+    "recompute": ["--preset", "toy-recompute"],
+    "moe": ["--preset", "toy-moe"],
+    "outputs": ["--preset", "toy", "--keep-outputs"],
+}
 TRACED_ITERATIONS = 4
 TIMEOUT_SECONDS = 600
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=list(PRESET_OF), default=list(PRESET_OF))
+    parser.add_argument("--models", nargs="+", choices=list(FLAGS_OF), default=list(FLAGS_OF))
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
     parser.add_argument("--build", type=Path, help="build directory with the libraries (default: what is installed)")
@@ -83,7 +90,7 @@ class Runner:
         """The results by case, of one process that trains one after the other."""
         output = self.directory / f"{mode or 'plain'}.json"
         launcher = [] if mode is None else ["-m", "stalloc", "run"]
-        command = [*launcher, str(HERE / "divergence_train.py"), "--preset", PRESET_OF[self.model]]
+        command = [*launcher, str(HERE / "divergence_train.py"), *FLAGS_OF[self.model]]
         command += ["--marks", self.arguments.marks, "--json", str(output)]
         for case in cases:
             command += ["--case", case]

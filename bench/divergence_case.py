@@ -44,6 +44,10 @@ class Case:
     settles = True
     text = "no disturbance"
 
+    def iteration_marks(self, iteration: int) -> int:
+        """How often the iteration is marked."""
+        return 1
+
     def begin(self, loop: Loop, iteration: int) -> None:
         """Right after the iteration's mark."""
 

@@ -125,6 +125,31 @@ class Raised(Case):
         output.register_hook(interrupt)
 
 
+class IterationMarks(Case):
+    """An iteration that begins without its mark, or with two: whoever counts them is wrong by one from then on."""
+
+    def __init__(self, text: str, marks: int) -> None:
+        self.text, self.marks, self.settles = text, marks, marks > 0
+
+    def iteration_marks(self, iteration: int) -> int:
+        return self.marks if iteration == AT else 1
+
+    def begin(self, loop: Loop, iteration: int) -> None:
+        if iteration == AT:
+            loop.disturbed()
+
+
+class OutputsDropped(Case):
+    """What the last iteration left in variables goes before the next one replaces it."""
+
+    text = "outputs kept in variables dropped once"
+
+    def begin(self, loop: Loop, iteration: int) -> None:
+        if iteration == AT:
+            loop.outputs.clear()
+            loop.disturbed()
+
+
 class SecondModel(Case):
     """A second model is made in the middle of the run and trained along with the first."""
 

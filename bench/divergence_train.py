@@ -68,6 +68,7 @@ class Loop:
         self.batches = token_batches(self.config, arguments.seed, CPU)
         self.losses: list[float] = []
         self.probes: list[Tensor] = []
+        self.outputs: dict[int, Tensor] = {}
         self.retain_graph = False
         self.iteration = 0
         self.caught = 0
@@ -105,6 +106,8 @@ class Loop:
                 return  # a recomputation, or an evaluation
             place = dataclasses.replace(self._place, layer=layer)
             self.case.after_block(self, place, output)
+            if self.arguments.keep_outputs and place.micro == 0:
+                self.outputs[layer] = output.detach().float()
             self._probe(place, output.detach())
             self.case.after_probes(self, place)
 
@@ -166,7 +169,8 @@ class Loop:
         for iteration in range(self.arguments.iterations):
             self.iteration = iteration
             self.counts.take("begin", iteration)
-            self.marks.iteration(iteration)
+            for _ in range(self.case.iteration_marks(iteration)):
+                self.marks.iteration(iteration)
             try:
                 self._step()
             except InterruptionError:
@@ -188,6 +192,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
+    parser.add_argument("--keep-outputs", action="store_true", help="blocks' outputs live into the next iteration")
     parser.add_argument("--json", type=Path, required=True, help="write the results here")
     return parser.parse_args()
 

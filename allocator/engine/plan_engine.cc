@@ -46,6 +46,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
       kept(plan, FlagsOfSlots(plan)),
+      turns(plan),
       active(arena_granules > 0) {
   Follow();
 }
@@ -60,19 +61,47 @@ PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle 
   Observations::Stamp stamp = 0;
   MissReason reason = FindPlace(requested, place, entry, stamp);
   const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-  if (reason == MissReason::kNone && !withdrawn.empty()) reason = BackUp(place, granules, entry, stream, lock);
-  if (reason == MissReason::kNone) {
-    StreamBinding& binding = bindings[place.stream];
-    if (stream == binding.handle() && occupancy.LastIn(place.granule, place.granule + granules) == nullptr) {
-      binding.Used(cursor.iterations());
-      Occupy(place.granule, requested, binding.home(), place.flags, stamp);
-      ++stats.planned_hits;
-    } else {
-      reason = OccupyInOrder(place, requested, stream, stamp, lock);
-    }
+  if (reason == MissReason::kNone) reason = TakePlace(place, granules, requested, entry, stream, stamp, lock);
+  if (reason == MissReason::kOccupied && !turns.empty()) {
+    reason = TakePlaceOfOtherTurn(place, granules, requested, entry, stream, stamp, lock);
   }
   if (reason == MissReason::kNone) return {base + Offset{place.granule} * kBlockAlignment, reason};
   return ServeUnplanned(requested, stream, entry, stamp, reason, lock);
+}
+
+// `granules`: of the requested bytes.
+inline MissReason PlanEngine::Impl::TakePlace(const Place& place, std::uint32_t granules, Bytes requested,
+                                              std::int32_t entry, StreamHandle stream, Observations::Stamp stamp,
+                                              Lock& lock) noexcept {
+  if (!withdrawn.empty()) {
+    const MissReason reason = BackUp(place, granules, entry, stream, lock);
+    if (reason != MissReason::kNone) return reason;
+  }
+  StreamBinding& binding = bindings[place.stream];
+  if (stream != binding.handle() || occupancy.LastIn(place.granule, place.granule + granules) != nullptr) {
+    return OccupyInOrder(place, requested, stream, stamp, lock);
+  }
+  binding.Used(cursor.iterations());
+  Occupy(place.granule, requested, binding.home(), place.flags, stamp);
+  ++stats.planned_hits;
+  return MissReason::kNone;
+}
+
+// See turns.h. The lock may be open meanwhile, and another thread go on in the loop.
+[[gnu::noinline]] MissReason PlanEngine::Impl::TakePlaceOfOtherTurn(Place& place, std::uint32_t granules,
+                                                                    Bytes requested, std::int32_t entry,
+                                                                    StreamHandle stream, Observations::Stamp stamp,
+                                                                    Lock& lock) noexcept {
+  const std::uint32_t own = place.granule;
+  for (std::uint32_t turn = 1; turn < turns.count(); ++turn) {
+    const Place* const other = entry >= 0 ? cursor.PlaceInTurn(entry, turn * turns.period()) : nullptr;
+    if (other == nullptr || other->granule == own || other->granules < granules) continue;
+    const Place taken = *other;
+    if (TakePlace(taken, granules, requested, entry, stream, stamp, lock) != MissReason::kNone) continue;
+    place = taken;
+    return MissReason::kNone;
+  }
+  return MissReason::kOccupied;
 }
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
@@ -262,6 +291,16 @@ void PlanEngine::Impl::Follow() noexcept {
   passed.Follow(cursor.script_number(), cursor.iterations());
 }
 
+// An iteration is about to begin.
+void PlanEngine::Impl::TakeFittingTurn() noexcept {
+  const std::optional<std::uint32_t> next = cursor.NextInCycle();
+  if (turns.empty() || !next) return;
+  cursor.SetNextInCycle(turns.Fitting(*next, [this](std::uint32_t granule) {
+    const LiveRecord* const block = occupancy.Find(granule);
+    return block != nullptr && !block->Is(LiveRecord::kFreed);
+  }));
+}
+
 // The class -----------------------------------------------------------------------------------------------------------
 
 PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& dynamic)
@@ -336,6 +375,7 @@ void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Impl::Lock lock(impl_->mutex);
+  if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) impl_->TakeFittingTurn();
   if (impl_->cursor.OnMark(mark, impl_->matcher.cursor())) impl_->Follow();
   const auto [begin, end] = impl_->cursor.Expected();
   impl_->matcher.Expect(begin, end);

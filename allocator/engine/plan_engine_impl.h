@@ -27,6 +27,7 @@
 #include "allocator/engine/script_cursor.h"
 #include "allocator/engine/stream_binding.h"
 #include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/turns.h"
 #include "allocator/engine/withdrawn_ranges.h"
 
 namespace stalloc {
@@ -42,6 +43,11 @@ struct PlanEngine::Impl {
   Bytes Free(void* pointer, std::optional<StreamHandle> current) noexcept;
   [[nodiscard]] MissReason FindPlace(Bytes requested, Place& place, std::int32_t& entry,
                                      Observations::Stamp& stamp) noexcept;
+  [[nodiscard]] MissReason TakePlace(const Place& place, std::uint32_t granules, Bytes requested, std::int32_t entry,
+                                     StreamHandle stream, Observations::Stamp stamp, Lock& lock) noexcept;
+  [[nodiscard]] MissReason TakePlaceOfOtherTurn(Place& place, std::uint32_t granules, Bytes requested,
+                                                std::int32_t entry, StreamHandle stream, Observations::Stamp stamp,
+                                                Lock& lock) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
                                          Observations::Stamp stamp, Lock& lock) noexcept;
   [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
@@ -62,6 +68,7 @@ struct PlanEngine::Impl {
               Observations::Stamp stamp = 0) noexcept;
   void Vacate(LiveRecord& block) noexcept;
   void Follow() noexcept;
+  void TakeFittingTurn() noexcept;
 
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
@@ -128,6 +135,7 @@ struct PlanEngine::Impl {
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
   const KeptPlaces kept;
+  const Turns turns;
   EngineStats stats;
   mutable std::uint64_t checks = 0;
   bool active;  // serves

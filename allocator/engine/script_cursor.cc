@@ -115,7 +115,26 @@ const LoadedScript* ScriptCursor::ScriptOfIteration(std::uint64_t iteration) con
   const std::size_t cycle = scripts_.size() - prologue_;
   if (cycle == 0) return nullptr;
   const std::uint64_t first = prologue_ > 0 ? prologue_ - 1 : 0;  // the first iteration of the cycle
-  return &scripts_[prologue_ + (iteration - first) % cycle];
+  return &scripts_[prologue_ + (iteration - first + turned_) % cycle];
+}
+
+std::optional<std::uint32_t> ScriptCursor::NextInCycle() const noexcept {
+  const LoadedScript* const next = ScriptOfIteration(iterations_);
+  if (next == nullptr || next < scripts_.data() + prologue_) return std::nullopt;
+  return static_cast<std::uint32_t>(next - scripts_.data() - prologue_);
+}
+
+const LoadedScript::Place* ScriptCursor::PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept {
+  const std::uint32_t number = script_number();
+  if (script_ == nullptr || number < prologue_) return nullptr;
+  const std::size_t cycle = scripts_.size() - prologue_;
+  const LoadedScript& later = scripts_[prologue_ + (number - prologue_ + scripts_later) % cycle];
+  return entry < later.index().size() ? &later.PlaceOf(entry) : nullptr;
+}
+
+void ScriptCursor::SetNextInCycle(std::uint32_t script) noexcept {
+  const std::size_t cycle = scripts_.size() - prologue_;
+  turned_ = (turned_ + script + cycle - *NextInCycle()) % cycle;
 }
 
 }  // namespace stalloc

@@ -3,7 +3,8 @@
 //   marks    (none yet)    iteration 0   iteration 1   iteration 2   iteration 3   ...
 //   script   prologue[0]   prologue[1]   prologue[2]   cycle[0]      cycle[1]      ...   then around the cycle
 //
-// Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed.
+// Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed. Who
+// knows better in which turn of the cycle the next one is (turns.h) sets the count right.
 //
 // Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
 // start; a mark that the script does not have, or that it is at already, moves nothing. Micro-batches beyond the plan's
@@ -20,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,16 @@ class ScriptCursor {
   // True if the mark names a place: script() and entry() then say what is expected next. `at`: the entry that the run
   // is at, to which it may come back.
   bool OnMark(const Mark& mark, std::int32_t at = 0) noexcept;
+
+  // The script of the cycle that the next iteration will follow; none if that is one of the prologue, or there is no
+  // cycle.
+  [[nodiscard]] std::optional<std::uint32_t> NextInCycle() const noexcept;
+  // The next iteration follows this one. REQUIRES: NextInCycle() is one.
+  void SetNextInCycle(std::uint32_t script) noexcept;
+
+  // Where an entry of script() lies so many scripts of the cycle later; null while script() is not of the cycle,
+  // and if that script has no such entry.
+  [[nodiscard]] const LoadedScript::Place* PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept;
 
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return script_; }
@@ -73,6 +85,7 @@ class ScriptCursor {
   bool in_phase_ = false;                        // that was the last mark
   std::int32_t entry_ = 0;
   std::uint64_t iterations_ = 0;
+  std::uint64_t turned_ = 0;  // scripts of the cycle that were left out
   std::uint32_t fence_depth_ = 0;
   const LoadedScript* left_ = nullptr;  // for the set-up's, while that is followed in the first iteration
   std::int32_t left_phase_ = LoadedScript::kNoPhase;

@@ -13,20 +13,12 @@
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
 #include "planner/analysis/space_report.h"
-#include "planner/packing/apart.h"
+#include "planner/analysis/turns.h"
 #include "planner/packing/plan_check.h"
-#include "planner/packing/sink.h"
 #include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
-constexpr Bytes kGoodEnough = 10000;
-// So small a part of the bound small blocks may cost where nothing varies.
-constexpr Bytes kApart = 16384;
 
 SimulatedReport Simulate(const DeviceTrace& device) {
   NativeSimulation native;
@@ -57,15 +49,6 @@ Stability StabilityOf(const Cycle& cycle, const DeviceTrace& device, std::uint32
   return expected.size() == found.size() ? Stability::kSame : Stability::kSameThenMore;
 }
 
-// A run that does what the traced one did needs no safety from itself.
-bool SomethingVaries(const Timeline& timeline) {
-  return std::any_of(timeline.scripts.begin(), timeline.scripts.end(), [](const TimelineScript& script) {
-    return std::any_of(script.entries.begin(), script.entries.end(), [](const TimelineEntry& entry) {
-      return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-    });
-  });
-}
-
 }  // namespace
 
 const char* StabilityName(Stability stability) {
@@ -88,38 +71,6 @@ const char* StabilityName(Stability stability) {
       break;
   }
   return "not compared";
-}
-
-SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& options, Solver& solver) {
-  SolvedPacking solved;
-  solved.solver = std::string(solver.name());
-  solved.lower_bound = LoadBound(timeline.problem);
-  SolveOptions solve = options.solve;
-  solve.lower_bound = solved.lower_bound + solved.lower_bound / kGoodEnough;
-  solve.cycle = timeline.cycle();
-  if (options.on_progress) {
-    solve.on_progress = [&](Bytes height) { options.on_progress(height, solved.lower_bound); };
-  }
-  const Clock::time_point start = Clock::now();
-  solve.deadline = start + options.time;
-  const Bytes small = SmallBlockBytes(solved.lower_bound);
-  if (SomethingVaries(timeline)) {
-    solved.packing = PackApart(timeline.problem, small, [&](const Problem& large) {
-      const Bytes bound = LoadBound(large);
-      solve.lower_bound = bound + bound / kGoodEnough;
-      return solver.Solve(large, solve);
-    });
-  } else {
-    solved.packing = solver.Solve(timeline.problem, solve);
-    const Bytes proved = solved.packing.proved_bound;
-    const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound + solved.lower_bound / kApart);
-    if (apart > 0) solved.packing = LiftApart(timeline.problem, apart, solved.packing);
-    solved.packing.proved_bound = proved;
-  }
-  SinkResidents(timeline.problem, &solved.packing);
-  solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);
-  solved.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return solved;
 }
 
 absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed) {
@@ -163,8 +114,14 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
     choice = trial->candidates[trial->taken].choice;
     trial_ = *std::move(trial);
   }
+  choice_ = choice;
   timeline_ = BuildTimeline(device_, model_, choice);
   return absl::OkStatus();
+}
+
+SolvedPacking DevicePlanner::Solve(const PackingOptions& options, Solver& solver) const {
+  const auto build = [&](std::uint32_t turns) { return BuildTimeline(device_, model_, choice_, turns); };
+  return SolveTimeline(timeline_, MostCopies(model_), build, options, solver);
 }
 
 void DevicePlanner::Forecast(const SlotChoice& choice) {
@@ -173,10 +130,12 @@ void DevicePlanner::Forecast(const SlotChoice& choice) {
 }
 
 absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge* judge) {
+  if (solved.turns > 1) timeline_ = BuildTimeline(device_, model_, choice_, solved.turns);
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
   }
   Packing packing = solved.packing;
+  if (solved.turns > 1) JoinTurns(&timeline_, &packing);
   KeepStateRoom(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
   if (absl::Status status = CheckPacking(timeline_.problem, packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
@@ -229,6 +188,9 @@ void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& rep
   packing.seconds = solved.seconds;
   packing.period = model_.cycle.period;
   packing.copies = timeline_.copies;
+  packing.turns = solved.turns;
+  packing.several_places = CountOfSeveralPlaces(timeline_);
+  packing.one_place_bytes = solved.one_place_height;
   packing.warmup = model_.cycle.warmup;
   packing.predicted = plan_.predicted;
   packing.held_bytes = held_bytes_;

@@ -2,38 +2,17 @@
 // solve the problem. Not thread-safe.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "planner/analysis/rank_report.h"
 #include "planner/analysis/slot_judge.h"
+#include "planner/analysis/solve_timeline.h"
 #include "planner/analysis/timeline.h"
 #include "planner/analysis/traced_rank.h"
-#include "planner/packing/portfolio.h"
-#include "planner/packing/solver.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {
-
-// Bytes of the best packing so far, and what no packing can be below.
-using PackingProgress = std::function<void(Bytes height, Bytes lower_bound)>;
-
-struct PackingOptions {
-  SolveOptions solve;  // deadline, lower_bound and on_progress are set for each problem
-  std::chrono::steady_clock::duration time = kDefaultPackingTime;
-  PackingProgress on_progress;  // may be empty
-};
-
-struct SolvedPacking {
-  Packing packing;
-  Bytes lower_bound = 0;  // the greatest that is known
-  std::string solver;
-  double seconds = 0;
-};
-
-[[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, const PackingOptions& options, Solver& solver);
 
 class DevicePlanner {
  public:
@@ -49,6 +28,7 @@ class DevicePlanner {
   // the last word on `choice`. Errors as SlotJudge::Judge.
   [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing);
   [[nodiscard]] const Timeline& timeline() const { return timeline_; }
+  [[nodiscard]] SolvedPacking Solve(const PackingOptions& options, Solver& solver) const;
   // Instead of LayOut() and Finish(): only the report's forecast.
   void Forecast(const SlotChoice& choice);
   // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
@@ -67,6 +47,7 @@ class DevicePlanner {
   const TracedRank& traced_;
   SteadyModel model_;
   std::optional<TrialReport> trial_;
+  SlotChoice choice_;
   Timeline timeline_;
   DeviceReport report_;
   DevicePlan plan_;

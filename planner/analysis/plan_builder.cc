@@ -79,6 +79,7 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
   plan.device = device.device;
   plan.arena_bytes = RoundUp(packing.height, kBlockAlignment);
   plan.streams = device.streams;
+  plan.turns = timeline.copies;
   plan.slots.resize(timeline.problem.blocks.size());
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
     plan.slots[i].offset = packing.offsets[i];

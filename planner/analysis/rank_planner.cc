@@ -108,8 +108,9 @@ ProblemKey RankPlanner::Key() const {
   for (const Device& device : devices_) {
     if (!device.has_problem) continue;
     const Timeline& timeline = device.planner.timeline();
-    // The cycle decides among packings of equal height.
-    key = KeyOfProblem(timeline.problem, {key[0] ^ timeline.cycle_begin, key[1] ^ timeline.end});
+    // The cycle decides among packings of equal height, and with its copies what there is in turns.
+    const auto begin = static_cast<std::uint64_t>(timeline.cycle_begin) * (kMaxPeriod + 1) + timeline.copies;
+    key = KeyOfProblem(timeline.problem, {key[0] ^ begin, key[1] ^ timeline.end});
   }
   return key;
 }
@@ -117,7 +118,7 @@ ProblemKey RankPlanner::Key() const {
 RankPacking RankPlanner::Solve(Solver& solver) const {
   RankPacking packing;
   for (const Device& device : devices_) {
-    if (device.has_problem) packing.push_back(SolveTimeline(device.planner.timeline(), options_.packing, solver));
+    if (device.has_problem) packing.push_back(device.planner.Solve(options_.packing, solver));
   }
   return packing;
 }

@@ -18,7 +18,7 @@ Unplanned UnderChoice(Unplanned reason, Bytes max_bytes, const SteadyModel& mode
 
 // Copies of one period so that every block that can be planned with some number of copies is.
 std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
-  const std::uint32_t most = kMaxPeriod / model.cycle.period;
+  const std::uint32_t most = MostCopies(model);
   std::uint32_t copies = 1;
   for (const auto& script : model.scripts) {
     for (const CycleEntry& entry : script) {
@@ -36,8 +36,11 @@ std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
 
 class TimelineBuilder {
  public:
-  TimelineBuilder(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice)
-      : device_(device), model_(model), choice_(choice) {}
+  TimelineBuilder(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice, std::uint32_t turns)
+      : device_(device), model_(model), choice_(choice) {
+    timeline_.copies = std::max(CopiesNeeded(model, choice), turns);
+    timeline_.in_turns = turns > 1;
+  }
 
   Timeline Build() {
     OpenScripts();
@@ -88,7 +91,6 @@ class TimelineBuilder {
   void OpenScripts() {
     const Cycle& cycle = model_.cycle;
     timeline_.prologue = cycle.warmup + 1;
-    timeline_.copies = CopiesNeeded(model_, choice_);
     for (std::uint32_t segment = 0; segment < timeline_.prologue; ++segment) {
       TimelineScript& script = OpenScript(segment);
       script.entries.reserve(device_.segments[segment].allocations.size());
@@ -213,13 +215,13 @@ class TimelineBuilder {
     }
   }
 
-  // Two copies share a block if each stays within its own copy: then they are never alive together.
+  // But in turns, two copies share a block if each stays within its own copy: then they are never alive together.
   void PlaceCopy(const CycleEntry& entry, std::uint32_t c, std::uint32_t e, std::uint32_t copy) {
     TimelineEntry& place = CopyOf(c, e, copy);
     const Tick shift = timeline_.cycle_begin + copy * model_.length();
     const Lifetime life{entry.begin + shift, entry.end + shift};
     if (entry.end <= model_.length()) {
-      if (copy % 2 == 1) {
+      if (copy % 2 == 1 && !timeline_.in_turns) {
         place.block = CopyOf(c, e, copy - 1).block;
         timeline_.problem.blocks[place.block].second_life = life;
       } else {
@@ -332,8 +334,9 @@ class TimelineBuilder {
 
 }  // namespace
 
-Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice) {
-  return TimelineBuilder(device, model, choice).Build();
+Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice,
+                       std::uint32_t turns) {
+  return TimelineBuilder(device, model, choice, turns).Build();
 }
 
 }  // namespace stalloc::planner

@@ -9,8 +9,8 @@
 //
 // A block that is freed in the next period before its own position is an arc: it lives to the end of the axis and again
 // from the cycle's beginning. A warm-up block whose steady twin is such an arc shares one place with it. A block that
-// outlives one period but not two needs two places in turn: then the cycle is unrolled into copies; what fits into one
-// copy keeps one place in all of them. Ticks count requests; see lifetimes.h.
+// outlives one period but not two needs two places in turn: then the cycle is unrolled into copies. What fits into one
+// copy has one place in all of them, or in turns (turns.h) one in each. Ticks count requests; see lifetimes.h.
 #pragma once
 
 #include <array>
@@ -49,6 +49,7 @@ struct Timeline {
   std::vector<TimelineEntry> kept;      // requests of fences whose blocks stay for good
   std::uint32_t prologue = 0;           // how many are prologue
   std::uint32_t copies = 1;             // of the period in the cycle
+  bool in_turns = false;                // each copy has places of its own
   Tick cycle_begin = 0;
   Tick end = 0;
   Problem problem;
@@ -58,7 +59,12 @@ struct Timeline {
   [[nodiscard]] CycleAxis cycle() const { return {cycle_begin, end}; }
 };
 
-[[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model,
-                                     const SlotChoice& choice = {});
+// `turns`: above 1, the cycle is unrolled so many times at least, and each copy has places of its own. REQUIRES: turns
+// is at most MostCopies(model).
+[[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice = {},
+                                     std::uint32_t turns = 1);
+
+// So many copies of its period a cycle may have.
+[[nodiscard]] inline std::uint32_t MostCopies(const SteadyModel& model) { return kMaxPeriod / model.cycle.period; }
 
 }  // namespace stalloc::planner

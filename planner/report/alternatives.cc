@@ -101,13 +101,14 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& pe
     found.back().role = role;
     found.back().bytes = bytes;
   }
-  for (const LateKind late : {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer}) {
+  for (const LateKind late :
+       {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer, LateKind::kAfterIteration}) {
     found.push_back(Make(AlternativeKind::kFreeLate));
     found.back().late = late;
   }
   return found;
 }
-static_assert(7 + kLayers + kPatterns + 2 * kSizes + 3 <= 64, "an alternative is a bit");
+static_assert(7 + kLayers + kPatterns + 2 * kSizes + kLateKinds <= 64, "an alternative is a bit");
 
 void MeasureAtPeak(const DeviceFacts& facts, const PeakView& peak, Alternative* alternative) {
   for (const PeakGroup& group : peak.groups) {
@@ -210,7 +211,7 @@ class Player {
   const std::uint32_t peak_segment_;
   std::vector<Alternative>& alternatives_;
   std::vector<Bytes> saved_;
-  std::array<std::size_t, kLateKinds> player_of_late_{kNobody, kNobody, kNobody};  // index into alternatives_
+  std::array<std::size_t, kLateKinds> player_of_late_{kNobody, kNobody, kNobody, kNobody};  // index into alternatives_
   std::size_t next_late_ = 0;
   absl::flat_hash_map<std::uint32_t, std::size_t> early_;  // blocks that count as freed, and for which alternative
 };

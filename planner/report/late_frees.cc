@@ -16,14 +16,18 @@ class PhaseEnds {
   explicit PhaseEnds(const DeviceFacts& facts) : spans_(facts.phases.spans()), events_(facts.events) {
     backward_.resize(spans_.size(), kNever);
     optimizer_.resize(spans_.size(), kNever);
+    iteration_.resize(spans_.size(), kNever);
     // From the back: what is found first ends last.
     absl::flat_hash_map<std::string, std::uint64_t> backward_end;
     std::uint64_t optimizer_end = kNever;
+    std::uint64_t iteration_end = kNever;
     for (std::size_t i = spans_.size(); i-- > 0;) {
       if (i + 1 < spans_.size() && spans_[i].segment != spans_[i + 1].segment) {
         backward_end.clear();
         optimizer_end = kNever;
+        iteration_end = EndOf(i);
       }
+      iteration_[i] = iteration_end;
       const PhaseSpan& span = spans_[i];
       if (span.kind == PhaseKind::kBackward) backward_end.try_emplace(WithoutPass(span.name), EndOf(i));
       if (span.kind == PhaseKind::kOptimizer && optimizer_end == kNever) optimizer_end = EndOf(i);
@@ -39,6 +43,12 @@ class PhaseEnds {
   [[nodiscard]] std::uint64_t OwnBackward(std::uint32_t phase) const { return backward_[phase]; }
   // Of the last optimizer's part in the phase's iteration.
   [[nodiscard]] std::uint64_t Optimizer(std::uint32_t phase) const { return optimizer_[phase]; }
+  // The same, or of the iteration where no mark tells the optimizer's; kNever of the last one, and of a set-up
+  // without an optimizer's part.
+  [[nodiscard]] std::uint64_t IterationOrOptimizer(std::uint32_t phase) const {
+    if (optimizer_[phase] != kNever) return optimizer_[phase];
+    return spans_[phase].segment > 0 ? iteration_[phase] : kNever;
+  }
 
  private:
   // "iter 3, F 0 chunk 1" -> "iter 3,  0 chunk 1"; W is a half of B, and the later one ends it.
@@ -57,6 +67,7 @@ class PhaseEnds {
   const std::uint64_t events_;
   std::vector<std::uint64_t> backward_;
   std::vector<std::uint64_t> optimizer_;
+  std::vector<std::uint64_t> iteration_;
 };
 
 // Where the backward visits of each layer end, ascending.
@@ -74,6 +85,13 @@ std::uint64_t VisitAfter(const std::vector<std::uint64_t>& ends, std::uint64_t b
   return found == ends.end() || *found > end ? kNever : *found;
 }
 
+// By its name or by the marks: without either an output that stays may look like one.
+bool IsSurelyGradient(const DeviceFacts& facts, std::uint32_t block) {
+  const BlockFact& fact = facts.blocks[block];
+  const bool told = fact.role == TensorRole::kGradient || facts.phases.spans()[fact.phase].kind == PhaseKind::kBackward;
+  return told && fact.by_lifetime == MemoryClass::kGradients;
+}
+
 bool IsTransient(const DeviceFacts& facts, const Allocation& allocation) {
   return allocation.freed() && !allocation.outside && !IsPersistent(facts.device, allocation);
 }
@@ -88,6 +106,8 @@ const char* LateKindName(LateKind kind) {
       return "after the layer";
     case LateKind::kAfterOptimizer:
       return "after the optimizer";
+    case LateKind::kAfterIteration:
+      return "after the iteration";
   }
   return "?";
 }
@@ -110,8 +130,10 @@ std::vector<LateFree> FindLateFrees(const DeviceFacts& facts) {
       if (fact.layer != 0 && backward != kNever) {
         consider(LateKind::kAfterLayer, VisitAfter(visits[fact.layer], allocation.event, backward));
       }
-    } else if (fact.by_lifetime == MemoryClass::kGradients) {
+    } else if (IsSurelyGradient(facts, i)) {
       consider(LateKind::kAfterOptimizer, ends.Optimizer(fact.phase));
+    } else if (!facts.InOptimizer(fact)) {
+      consider(LateKind::kAfterIteration, ends.IterationOrOptimizer(fact.phase));
     }
     if (found.early_event != kNever) late.push_back(found);
   }

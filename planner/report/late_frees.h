@@ -6,6 +6,9 @@
 //   after the layer      from a layer's forward pass, freed after the backward pass of that layer has ended
 //   after the optimizer  gradients that are there until after the optimizer's part: freed right behind it, the next
 //                        forward pass has their room (zero_grad(set_to_none=True) behind the step, not before backward)
+//   after the iteration  what an iteration without marks of its passes leaves to the next one: gradients, or outputs
+//   and
+//                        losses in their variables until they are replaced
 //
 // Blocks that outlive the next iteration are left out: they are state. Pure.
 #pragma once
@@ -18,8 +21,8 @@
 
 namespace stalloc::planner {
 
-enum class LateKind : std::uint8_t { kAfterBackward, kAfterLayer, kAfterOptimizer };
-inline constexpr std::size_t kLateKinds = 3;
+enum class LateKind : std::uint8_t { kAfterBackward, kAfterLayer, kAfterOptimizer, kAfterIteration };
+inline constexpr std::size_t kLateKinds = 4;
 [[nodiscard]] const char* LateKindName(LateKind kind);  // "after the backward"
 
 struct LateFree {

@@ -220,6 +220,9 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->Key("warmup_iterations").Value(packing.warmup);
   json->Key("period").Value(packing.period);
   json->Key("copies").Value(packing.copies);
+  json->Key("turns").Value(packing.turns);
+  json->Key("requests_of_several_places").Value(packing.several_places);
+  json->Key("one_place_arena_bytes").Value(packing.one_place_bytes);
   json->Key("cycle_requests").BeginObject();
   for (std::size_t i = 0; i < packing.cycle.size(); ++i) {
     json->Key(UnplannedName(static_cast<Unplanned>(i))).BeginObject();

@@ -180,6 +180,16 @@ std::string TrialText(const TrialReport& trial) {
   return absl::StrCat(table.Render(), served);
 }
 
+// What lives into the next iteration, and whether it costs anything.
+std::string TurnsText(const PackingReport& packing) {
+  if (packing.one_place_bytes == 0) return "";
+  const std::string one_place =
+      absl::StrCat("with one place for all it is ", FormatBytes(packing.one_place_bytes), "\n");
+  if (packing.turns == 1) return absl::StrCat("turns:            none: ", one_place);
+  return absl::StrCat("turns:            ", packing.turns, ", for ", packing.several_places,
+                      " requests, which have a place for each; ", one_place);
+}
+
 std::string PackingText(const PackingReport& packing) {
   std::string text =
       absl::StrCat("arena:            ", FormatBytes(packing.arena_bytes), " for ", packing.blocks, " blocks\n",  //
@@ -196,8 +206,8 @@ std::string PackingText(const PackingReport& packing) {
   absl::StrAppend(&text, "upstream:         ", FormatBytes(packing.predicted.upstream_peak_bytes), " at most\n",
                   "predicted E:      ", FormatShare(packing.predicted.efficiency), "\n",  //
                   "warm-up:          ", packing.warmup, " iterations; then a period of ", packing.period,
-                  packing.copies > 1 ? absl::StrCat(", unrolled ", packing.copies, " times") : "", "\n\n",
-                  CycleText(packing));
+                  packing.copies > 1 ? absl::StrCat(", unrolled ", packing.copies, " times") : "", "\n",
+                  TurnsText(packing), "\n", CycleText(packing));
   if (packing.trial.has_value()) {
     absl::StrAppend(&text, "\n", TrialText(*packing.trial));
   }

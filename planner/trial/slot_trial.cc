@@ -10,6 +10,7 @@
 #include "planner/analysis/held_bytes.h"
 #include "planner/analysis/plan_builder.h"
 #include "planner/analysis/refine.h"
+#include "planner/analysis/turns.h"
 #include "planner/trial/trial_run.h"
 #include "proto/model/plan_shape.h"
 
@@ -79,8 +80,14 @@ absl::StatusOr<TrialOutcome> ServeSegments(const TracedRank& traced, const Devic
                       .times_moved = run.times_moved};
 }
 
-absl::StatusOr<TrialOutcome> ServeFold(const Bench& bench, const Fold& fold, const Timeline& timeline) {
-  const SolvedPacking solved = SolveTimeline(timeline, bench.packing, bench.solver);
+absl::StatusOr<TrialOutcome> ServeFold(const Bench& bench, const Fold& fold, const SlotChoice& choice,
+                                       Timeline timeline) {
+  const auto build = [&](std::uint32_t turns) { return BuildTimeline(bench.device, fold.model, choice, turns); };
+  SolvedPacking solved = SolveTimeline(timeline, MostCopies(fold.model), build, bench.packing, bench.solver);
+  if (solved.turns > 1) {
+    timeline = build(solved.turns);
+    JoinTurns(&timeline, &solved.packing);
+  }
   return ServeSegments(bench.traced, bench.device, BuildDevicePlan(bench.device, timeline, solved.packing),
                        fold.served);
 }
@@ -90,13 +97,13 @@ absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, B
   const Clock::time_point start = Clock::now();
   std::optional<TrialOutcome> worst;
   for (const Fold& fold : bench.folds) {
-    const Timeline timeline = BuildTimeline(bench.device, fold.model, choice);
+    Timeline timeline = BuildTimeline(bench.device, fold.model, choice);
     const Bytes bound = LoadBound(timeline.problem);
     if (RoundUp(bound, kMappingUnit) > least_held) {
       worst = TrialOutcome{.choice = choice, .plan_bytes = bound, .arena_bytes = RoundUp(bound, kMappingUnit)};
       break;
     }
-    absl::StatusOr<TrialOutcome> outcome = ServeFold(bench, fold, timeline);
+    absl::StatusOr<TrialOutcome> outcome = ServeFold(bench, fold, choice, std::move(timeline));
     if (!outcome.ok()) return outcome.status();
     outcome->choice = choice;
     if (!worst.has_value() || outcome->held_bytes() > worst->held_bytes()) worst = *outcome;

@@ -370,6 +370,9 @@ DevicePlan ParseDevice(pbf_reader message) {
       case 10:
         device.kept = ParseScript(message.get_message());
         break;
+      case 11:
+        device.turns = message.get_uint32();
+        break;
       default:
         message.skip();
     }

@@ -73,6 +73,7 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   ToMessage(device.predicted, message->mutable_predicted());
   ToMessage(device.idle, message->mutable_idle());
   if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
+  if (device.turns != 1) message->set_turns(device.turns);
 }
 
 }  // namespace

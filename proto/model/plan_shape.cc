@@ -47,6 +47,23 @@ class DeviceCheck {
     }
     if (plan_.slots.size() >= kNoSlot) return Violation(device_, "too many slots: " + to_string(plan_.slots.size()));
     if (plan_.cycle.empty()) return Violation(device_, "expected at least one cycle script, found none");
+    return CheckTurns();
+  }
+
+  [[nodiscard]] std::optional<Error> CheckTurns() const {
+    const std::size_t scripts = plan_.cycle.size();
+    if (plan_.turns == 0 || scripts % plan_.turns != 0) {
+      return Violation(device_, "expected turns to divide the cycle's " + to_string(scripts) + " scripts, found " +
+                                    to_string(plan_.turns));
+    }
+    const std::size_t period = scripts / plan_.turns;
+    for (std::size_t i = period; i < scripts; ++i) {
+      const std::size_t first = plan_.cycle[i % period].entries.size();
+      if (plan_.cycle[i].entries.size() == first) continue;
+      return Violation(device_ + ", cycle script " + to_string(i), "expected as many entries as its first turn has, " +
+                                                                       to_string(first) + ", found " +
+                                                                       to_string(plan_.cycle[i].entries.size()));
+    }
     return std::nullopt;
   }
 

@@ -72,6 +72,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Device", [](DevicePlan* d) { d->device = -2; }, "device -2: expected -1 (CPU) or a device's index"},
         Case{"Arena", [](DevicePlan* d) { d->arena_bytes = 4097; }, "arena_bytes 4097 is not a multiple of 512"},
         Case{"NoCycle", [](DevicePlan* d) { d->cycle.clear(); }, "device 0: expected at least one cycle script"},
+        Case{"NoTurns", [](DevicePlan* d) { d->turns = 0; }, "expected turns to divide the cycle's 1 scripts, found 0"},
+        Case{"Turns", [](DevicePlan* d) { d->turns = 2; }, "expected turns to divide the cycle's 1 scripts, found 2"},
+        Case{"TurnsDiffer",
+             [](DevicePlan* d) {
+               d->turns = 2;
+               d->cycle.push_back(d->cycle[0]);
+               d->cycle[1].entries.pop_back();
+             },
+             "cycle script 1: expected as many entries as its first turn has"},
         Case{"StreamTwice", [](DevicePlan* d) { d->streams[1].ordinal = 0; }, "stream ordinal 0 is listed twice"},
         Case{"Offset", [](DevicePlan* d) { d->slots[1].offset = 100; }, "slot 1: offset 100 is not a multiple of 512"},
         Case{"Capacity", [](DevicePlan* d) { d->slots[0].capacity = 0; }, "slot 0: capacity 0 is not a positive"},

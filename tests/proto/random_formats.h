@@ -40,7 +40,7 @@ inline bool operator==(const IdleRectangles& a, const IdleRectangles& b) {
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.idle == b.idle && a.kept == b.kept;
+         a.predicted == b.predicted && a.idle == b.idle && a.kept == b.kept && a.turns == b.turns;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -192,6 +192,11 @@ class RandomFormats {
     }
     for (std::uint64_t i = Below(3); i > 0; --i) device.prologue.push_back(MakeScript(device));
     for (std::uint64_t i = 1 + Below(2); i > 0; --i) device.cycle.push_back(MakeScript(device));
+    if (Below(3) == 0) {
+      device.turns = 2;
+      const std::vector<Script> again = device.cycle;
+      device.cycle.insert(device.cycle.end(), again.begin(), again.end());
+    }
     if (Below(2) == 0) {
       device.kept = MakeScript(device);
       device.kept.phases.clear();

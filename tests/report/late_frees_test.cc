@@ -46,6 +46,11 @@ TEST(LateFreesTest, WhatTheNextForwardReplaces) {
                                 {1536, "after the backward"}}));
 }
 
+TEST(LateFreesTest, WhatTheNextIterationReplacesWhereNoMarkTellsThePasses) {
+  const ScriptFacts facts("+w=4096 I +l=1024 +a=512 -a " + Repeat("I +m=1536 -l +a=512 -a I +l=2048 -m +a=512 -a ", 1));
+  EXPECT_EQ(Late(facts), (Found{{1024, "after the iteration"}, {1536, "after the iteration"}}));
+}
+
 TEST(LateFreesTest, StateIsNotLate) {
   const ScriptFacts facts("+w=4096 I F0 +s=512 B0 O " + Repeat("I F0 +a=512 B0 -a O ", 4));
   EXPECT_EQ(Late(facts), Found{});

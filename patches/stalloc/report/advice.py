@@ -192,6 +192,8 @@ class _Played:
         whats = {
             "after the backward": "free what outlives the backward pass of its micro-batch (outputs kept in variables)",
             "after the layer": "free activations where the backward pass of their layer ends",
+            "after the iteration": "let nothing live into the next iteration: del outputs and losses behind the "
+            "optimizer's step, zero_grad(set_to_none=True) there",
             "after the optimizer": "free gradients behind the optimizer's step: zero_grad(set_to_none=True) there",
         }
         yield f"{whats[entry['late']]}: {most}", "none", 0.0
