@@ -29,10 +29,10 @@ bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) return BeginIteration(key);
   const bool came_back = ComeBack();
   const bool of_no_pass = mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
-  if (of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 && GoToSetUp(key, came_back ? entry_ : at)) {
-    return true;
-  }
-  if (script_ != nullptr && GoTo(script_->FindPhase(key, phase_))) return true;
+  const std::int32_t own = script_ != nullptr ? script_->FindPhase(key, phase_) : LoadedScript::kNoPhase;
+  const bool begins_set_up = of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 && IsEmpty(own);
+  if (begins_set_up && GoToSetUp(key, came_back ? entry_ : at)) return true;
+  if (GoTo(own)) return true;
   if (script_ != nullptr && GoTo(script_->FindAlike(mark, phase_))) return true;
   return came_back || (of_no_pass && iterations_ == 0 && GoAhead(key));
 }
@@ -60,6 +60,11 @@ bool ScriptCursor::ComeBack() noexcept {
   in_phase_ = false;
   left_ = nullptr;
   return true;
+}
+
+// Of script(); kNoPhase has no entries either.
+bool ScriptCursor::IsEmpty(std::int32_t phase) const noexcept {
+  return phase == LoadedScript::kNoPhase || script_->FirstEntry(phase) == script_->EndOf(phase);
 }
 
 // To the first iteration's script, or back from it to the set-up's.

@@ -75,6 +75,7 @@ class ScriptCursor {
   bool GoAhead(std::uint64_t key) noexcept;
   bool GoToSetUp(std::uint64_t key, std::int32_t at) noexcept;
   bool ComeBack() noexcept;
+  [[nodiscard]] bool IsEmpty(std::int32_t phase) const noexcept;
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
 
   std::vector<LoadedScript> scripts_;  // prologue, then cycle

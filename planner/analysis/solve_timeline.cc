@@ -106,7 +106,8 @@ SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
   const bool brief_will_do = in_turns && IsNear(in_turns->packing.height, load);
   SolvedPacking solved = Solve(timeline, brief_will_do ? brief : options, solver);
   const Bytes one_place = solved.packing.height;
-  if (!in_turns && turns > 1 && !IsNear(one_place, load) && CrossesIterations(timeline)) in_turns = solve_in_turns();
+  const bool may_gain = turns > 1 && !SomethingVaries(timeline) && CrossesIterations(timeline);
+  if (!in_turns && may_gain && !IsNear(one_place, load)) in_turns = solve_in_turns();
   if (in_turns && in_turns->packing.height + load / kTurns < one_place) solved = *std::move(in_turns);
   if (in_turns) solved.one_place_height = one_place;
   solved.seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -29,9 +29,10 @@ struct SolvedPacking {
   Bytes one_place_height = 0;  // of the packing without turns, where both were tried; else 0
 };
 
-// `timeline` has no turns. Where something crosses iterations and one place in all of them costs more than a thousandth
-// of the bound, `build(turns)` is asked for the timeline in turns, and the lower packing is taken. Takes a fifth more
-// than options.time at most, but for what a first packing needs.
+// `timeline` has no turns. Where a block outlives an iteration, or nothing varies and something crosses iterations and
+// one place in all of them costs more than a thousandth of the bound, `build(turns)` is asked for the timeline in
+// turns, and the lower packing is taken. Takes a fifth more than options.time at most, but for what a first packing
+// needs.
 [[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
                                           const std::function<Timeline(std::uint32_t turns)>& build,
                                           const PackingOptions& options, Solver& solver);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "planner/packing/latecomers.h"
 #include "planner/packing/state_room.h"
@@ -54,6 +57,7 @@ class TimelineBuilder {
         PlacePrologueEntry(s, e);
       }
     }
+    PlaceLeftovers();
     for (std::uint32_t index = 0; index < device_.allocations.size(); ++index) {
       if (IsKept(device_.allocations[index])) PlaceKept(index);
     }
@@ -146,6 +150,11 @@ class TimelineBuilder {
     return entry == kNone ? nullptr : &model_.scripts[script][entry];
   }
 
+  // The set-up is no iteration: it may ask for anything.
+  [[nodiscard]] static bool IsResized(const CycleEntry& twin, std::uint32_t segment, const TimelineEntry& entry) {
+    return segment > 0 && twin.bytes != entry.bytes;
+  }
+
   [[nodiscard]] TimelineEntry PrologueEntry(std::uint32_t segment, std::uint32_t index) const {
     const Allocation& allocation = device_.allocations[index];
     TimelineEntry entry{index,
@@ -159,7 +168,7 @@ class TimelineBuilder {
     const CycleEntry* twin = Twin(segment, allocation.ordinal);
     if (!allocation.freed() || FreedAtExit(device_, allocation)) {
       entry.entry_class = EntryClass::kPersistent;
-    } else if (twin != nullptr && (twin->entry_class == EntryClass::kDynamic || twin->bytes != entry.bytes)) {
+    } else if (twin != nullptr && (twin->entry_class == EntryClass::kDynamic || IsResized(*twin, segment, entry))) {
       entry.entry_class = EntryClass::kDynamic;
       entry.min_bytes = std::min(entry.bytes, twin->min_bytes);
       entry.max_bytes = std::max(entry.bytes, twin->max_bytes);
@@ -272,12 +281,48 @@ class TimelineBuilder {
       entry.entry_class = EntryClass::kPersistent;
       entry.life = 0;
     }
-    if (end > timeline_.cycle_begin && JoinArc(s, e, {begin, end})) {
-      return;
+    if (end <= timeline_.cycle_begin || entry.entry_class == EntryClass::kPersistent) {
+      AddPrologueBlock({s, e, {begin, end}});
+    } else if (const std::uint32_t twin = TwinBlock(s, e); !JoinArc(twin, {begin, end}, &entry)) {
+      leftovers_.push_back({s, e, {begin, end}});
     }
-    entry.block = AddBlock(entry, {begin, end}, std::nullopt);
+  }
+
+  // A block of the prologue that lives into the cycle, and whose twin is no arc.
+  struct Leftover {
+    std::uint32_t script = 0;
+    std::uint32_t entry = 0;
+    Lifetime life;
+  };
+
+  void AddPrologueBlock(const Leftover& leftover) {
+    TimelineEntry& entry = timeline_.scripts[leftover.script].entries[leftover.entry];
+    entry.block = AddBlock(entry, leftover.life, std::nullopt);
     timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
-    timeline_.twins.back() = TwinBlock(s, e);
+    timeline_.twins.back() = TwinBlock(leftover.script, leftover.entry);
+  }
+
+  // What set-up leaves to the first iterations (a batch that is fetched ahead) is there in place of what each cycle
+  // leaves to the next: it takes the place of an arc that ends with it, or as soon as may be afterwards.
+  void PlaceLeftovers() {
+    std::map<std::pair<Bytes, std::uint32_t>, std::vector<std::uint32_t>> arcs;
+    const auto key = [](const Block& block) { return std::pair(block.bytes, block.stream); };
+    if (!leftovers_.empty()) {
+      for (std::uint32_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
+        if (IsArc(timeline_.problem.blocks[i])) arcs[key(timeline_.problem.blocks[i])].push_back(i);
+      }
+    }
+    for (const Leftover& leftover : leftovers_) {
+      TimelineEntry& entry = timeline_.scripts[leftover.script].entries[leftover.entry];
+      std::uint32_t best = kNone;
+      for (const std::uint32_t arc : arcs[{CapacityOf(entry), device_.allocations[entry.allocation].stream}]) {
+        const Block& block = timeline_.problem.blocks[arc];
+        if (!IsArc(block) || block.second_life->end < leftover.life.end) continue;
+        const bool sooner = best == kNone || block.second_life->end < timeline_.problem.blocks[best].second_life->end;
+        if (sooner) best = arc;
+      }
+      if (!JoinArc(best, leftover.life, &entry)) AddPrologueBlock(leftover);
+    }
   }
 
   // What a fence leaves behind for good, as far as a later iteration shows it. Small ones have upstream's pool.
@@ -306,29 +351,31 @@ class TimelineBuilder {
     return timeline_.scripts[timeline_.scripts.size() - back].entries[twin].block;
   }
 
-  // Gives the entry the place of its twin, if that is an arc which begins after the entry's block ends.
-  bool JoinArc(std::uint32_t s, std::uint32_t e, Lifetime life) {
-    TimelineEntry& entry = timeline_.scripts[s].entries[e];
-    const std::uint32_t index = TwinBlock(s, e);
+  // One that was joined already begins its second life in the prologue.
+  [[nodiscard]] bool IsArc(const Block& block) const {
+    return block.second_life.has_value() && block.second_life->begin == timeline_.cycle_begin &&
+           block.life.end == timeline_.end;
+  }
+
+  // Gives the entry the place of this block (kNone: none), if that is an arc which begins after the entry's block ends.
+  bool JoinArc(std::uint32_t index, Lifetime life, TimelineEntry* entry) {
     if (index == kNone) {
       return false;
     }
     Block& arc = timeline_.problem.blocks[index];
-    // An arc that was joined already begins its second life in the prologue.
-    const bool is_arc =
-        arc.second_life.has_value() && arc.second_life->begin == timeline_.cycle_begin && arc.life.end == timeline_.end;
-    const bool same_stream = arc.stream == device_.allocations[entry.allocation].stream;
-    if (!is_arc || !same_stream || arc.bytes != CapacityOf(entry) || life.end > arc.life.begin) {
+    const bool same_stream = arc.stream == device_.allocations[entry->allocation].stream;
+    if (!IsArc(arc) || !same_stream || arc.bytes != CapacityOf(*entry) || life.end > arc.life.begin) {
       return false;
     }
     arc.second_life = Lifetime{life.begin, std::max(life.end, arc.second_life->end)};
-    entry.block = index;
+    entry->block = index;
     return true;
   }
 
   const DeviceTrace& device_;
   const SteadyModel& model_;
   const SlotChoice choice_;
+  std::vector<Leftover> leftovers_;
   Timeline timeline_;
 };
 

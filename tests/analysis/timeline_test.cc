@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/analysis/plan_fixture.h"
 
 namespace stalloc::planner {
@@ -73,6 +74,20 @@ TEST(TimelineTest, ABlockThatOutlivesOnePeriodGetsTwoPlacesInTurn) {
   EXPECT_EQ(planned.timeline.scripts[1].entries[0].block, planned.timeline.scripts[2].entries[0].block);
   const Replay replay = ReplayTrace(planned.device, planned.plan).value();
   EXPECT_EQ(replay.segments[4].hits, 3u);
+}
+
+TEST(TimelineTest, WhatSetUpLeavesTakesThePlaceOfWhatEachIterationLeaves) {
+  // A batch is fetched while the one before it is used, and the set-up fetches the first: two are there at any peak.
+  std::string script = "INIT +w=8192 +n0=4096 ";
+  for (int i = 0; i < 5; ++i) {
+    absl::StrAppend(&script, "I +n", i + 1, "=4096 ", i > 0 ? absl::StrCat("-n", i - 1, " ") : "", "+a=16384 -a ");
+  }
+  const Timeline timeline = PlanOf(script).timeline;
+  EXPECT_EQ(timeline.copies, 3u);
+  EXPECT_EQ(LoadBound(timeline.problem), 8192u + 2 * 4096 + 16384);
+  const Block& first = BlockOf(timeline, 0, 1);
+  ASSERT_TRUE(first.second_life.has_value());
+  EXPECT_EQ(first.life.end, timeline.end);  // it shares an arc's place
 }
 
 TEST(TimelineTest, ABlockOfManyPeriodsIsLeftToUpstream) {

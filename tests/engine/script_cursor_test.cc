@@ -283,6 +283,25 @@ TEST(ScriptCursorTest, WhatTheFirstIterationMakesIsInTheSetUpOfALateTrace) {
   EXPECT_EQ(LiveSize(cursor), 100) << "in the first iteration alone";
 }
 
+// The first optimizer's step ends the set-up where nobody marks iterations; the second one's is in the first of them.
+TEST(ScriptCursorTest, WhatTheFirstIterationMakesItselfIsNotInTheSetUp) {
+  Mark begin = Layer("optimizer_state");
+  begin.pass = Pass::kOther;
+  Mark end = begin;
+  end.edge = MarkEdge::kEnd;
+  DevicePlan plan;
+  plan.prologue = {ScriptOfSize(50, {{begin, 10}, {end, 20}}), ScriptOfSize(60, {{begin, 30}, {end, 40}})};
+  plan.cycle = {ScriptOfSize(100)};
+  ScriptCursor cursor(plan);
+  EXPECT_TRUE(cursor.OnMark(begin));
+  EXPECT_EQ(LiveSize(cursor), 50);
+  cursor.OnMark(end);
+  cursor.OnMark(Iteration(0));
+  EXPECT_TRUE(cursor.OnMark(begin, 30));
+  EXPECT_EQ(LiveSize(cursor), 60);
+  EXPECT_EQ(cursor.entry(), 30);
+}
+
 TEST(ScriptCursorTest, FromTheSetUpTheRunComesBackToWhereItWas) {
   Mark begin = Layer("optimizer_state");
   begin.pass = Pass::kOther;
