@@ -190,7 +190,7 @@ void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& rep
   packing.copies = timeline_.copies;
   packing.turns = solved.turns;
   packing.several_places = CountOfSeveralPlaces(timeline_);
-  packing.one_place_bytes = solved.one_place_height;
+  packing.one_place_bytes = solved.one_place;
   packing.warmup = model_.cycle.warmup;
   packing.predicted = plan_.predicted;
   packing.held_bytes = held_bytes_;

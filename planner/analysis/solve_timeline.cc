@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 constexpr Bytes kGoodEnough = 10000;
 // So small a part of the bound small blocks may cost where nothing varies.
 constexpr Bytes kApart = 16384;
-// So small a part of the bound one place in all iterations may cost.
+// So small a part of the bound one place in all turns may cost.
 constexpr Bytes kTurns = 1000;
-// The part of the time that the search in turns may take.
+// The part of the time that is added for what is tried last.
 constexpr int kTimeShare = 5;
 
 // A run that does what the traced one did needs no safety from itself.
@@ -85,31 +85,86 @@ SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Sol
   return solved;
 }
 
+// One timeline's packings: with one place for all turns, and with a place for each of so many.
+class TurnSolver {
+ public:
+  TurnSolver(const Timeline& timeline, std::uint32_t most, const TurnsBuilder& build, const PackingOptions& options,
+             Solver& solver)
+      : timeline_(timeline),
+        least_(std::max(timeline.copies, 2u)),
+        most_(most),
+        build_(build),
+        options_(options),
+        solver_(solver),
+        load_(LoadBound(timeline.problem)) {}
+
+  SolvedPacking Run() {
+    const bool crosses = least_ <= most_ && CrossesIterations(timeline_);
+    if (crosses && timeline_.copies > 1) {
+      one_place_ = BoundOfOnePlace(build_(least_));
+      if (!IsNear(one_place_, load_)) {
+        TryAllTurns();
+        if (!IsSolved()) TryOnePlace(options_.time / kTimeShare);
+        return Best();
+      }
+    }
+    TryOnePlace(options_.time);
+    const bool may_gain = crosses && (timeline_.copies > 1 || !SomethingVaries(timeline_));
+    if (may_gain && !IsSolved()) Try(least_, options_.time / kTimeShare);
+    return Best();
+  }
+
+ private:
+  [[nodiscard]] bool IsSolved() const { return best_ && IsNear(best_->packing.height, load_); }
+
+  // More turns than a block outlives may be lower still: places go round.
+  void TryAllTurns() {
+    const auto time = options_.time / (most_ - least_ + 1);
+    for (std::uint32_t turns = least_; turns <= most_ && !IsSolved(); ++turns) Try(turns, time);
+  }
+
+  void Try(std::uint32_t turns, Clock::duration time) {
+    PackingOptions options = options_;
+    options.time = time;
+    SolvedPacking solved = SolveInTurns(build_(turns), options, solver_);
+    solved.turns = turns;
+    Keep(std::move(solved));
+  }
+
+  void TryOnePlace(Clock::duration time) {
+    PackingOptions options = options_;
+    options.time = time;
+    SolvedPacking solved = Solve(timeline_, options, solver_);
+    one_place_ = std::max(one_place_, solved.packing.height);
+    Keep(std::move(solved));
+  }
+
+  void Keep(SolvedPacking solved) {
+    if (!best_ || solved.packing.height + load_ / kTurns < best_->packing.height) best_ = std::move(solved);
+  }
+
+  SolvedPacking Best() {
+    best_->one_place = one_place_;
+    return *std::move(best_);
+  }
+
+  const Timeline& timeline_;
+  const std::uint32_t least_;
+  const std::uint32_t most_;
+  const TurnsBuilder& build_;
+  const PackingOptions& options_;
+  Solver& solver_;
+  const Bytes load_;
+  Bytes one_place_ = 0;
+  std::optional<SolvedPacking> best_;
+};
+
 }  // namespace
 
-SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
-                            const std::function<Timeline(std::uint32_t turns)>& build, const PackingOptions& options,
-                            Solver& solver) {
+SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies, const TurnsBuilder& build,
+                            const PackingOptions& options, Solver& solver) {
   const Clock::time_point start = Clock::now();
-  const Bytes load = LoadBound(timeline.problem);
-  const std::uint32_t turns = std::min(std::max(timeline.copies, 2u), most_copies);
-  PackingOptions brief = options;
-  brief.time = options.time / kTimeShare;
-  const auto solve_in_turns = [&] {
-    SolvedPacking solved = SolveInTurns(build(turns), brief, solver);
-    solved.turns = turns;
-    return solved;
-  };
-  // Where blocks outlive an iteration turns are likely to pay, and one place for all to be searched in vain.
-  std::optional<SolvedPacking> in_turns;
-  if (timeline.copies > 1) in_turns = solve_in_turns();
-  const bool brief_will_do = in_turns && IsNear(in_turns->packing.height, load);
-  SolvedPacking solved = Solve(timeline, brief_will_do ? brief : options, solver);
-  const Bytes one_place = solved.packing.height;
-  const bool may_gain = turns > 1 && !SomethingVaries(timeline) && CrossesIterations(timeline);
-  if (!in_turns && may_gain && !IsNear(one_place, load)) in_turns = solve_in_turns();
-  if (in_turns && in_turns->packing.height + load / kTurns < one_place) solved = *std::move(in_turns);
-  if (in_turns) solved.one_place_height = one_place;
+  SolvedPacking solved = TurnSolver(timeline, most_copies, build, options, solver).Run();
   solved.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return solved;
 }

@@ -25,16 +25,18 @@ struct SolvedPacking {
   Bytes lower_bound = 0;  // the greatest that is known
   std::string solver;
   double seconds = 0;
-  std::uint32_t turns = 1;     // as BuildTimeline takes it: the packing is of that timeline's blocks
-  Bytes one_place_height = 0;  // of the packing without turns, where both were tried; else 0
+  std::uint32_t turns = 1;  // as BuildTimeline takes it: the packing is of that timeline's blocks
+  Bytes one_place = 0;      // what one place for all turns takes: proved, or the height of the packing that was tried
 };
 
-// `timeline` has no turns. Where a block outlives an iteration, or nothing varies and something crosses iterations and
-// one place in all of them costs more than a thousandth of the bound, `build(turns)` is asked for the timeline in
-// turns, and the lower packing is taken. Takes a fifth more than options.time at most, but for what a first packing
-// needs.
+// The timeline in so many turns.
+using TurnsBuilder = std::function<Timeline(std::uint32_t turns)>;
+
+// `timeline` has no turns, and `build` asks for at most `most_copies` of them. The lowest packing is taken, of equals
+// the one of fewest turns. One place for all turns is searched first, and turns if that is more than a thousandth above
+// the load; but where a block outlives its iteration and the load of what crosses proves that one place is too much,
+// turns alone. A fifth more than options.time at most, but for what first packings need.
 [[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
-                                          const std::function<Timeline(std::uint32_t turns)>& build,
-                                          const PackingOptions& options, Solver& solver);
+                                          const TurnsBuilder& build, const PackingOptions& options, Solver& solver);
 
 }  // namespace stalloc::planner

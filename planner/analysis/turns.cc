@@ -30,6 +30,14 @@ bool MayShare(const Problem& problem, std::uint32_t first, std::uint32_t second)
   return !a.second_life.has_value() && !b.second_life.has_value() && a.life.end <= b.life.begin;
 }
 
+// At some tick both are alive.
+bool AreTogether(const Block& a, const Block& b) {
+  const auto is_with = [&](const Lifetime& life) {
+    return life.Overlaps(b.life) || (b.second_life && life.Overlaps(*b.second_life));
+  };
+  return is_with(a.life) || (a.second_life && is_with(*a.second_life));
+}
+
 // Makes one block of an entry's block in copy 0 and that in a later copy where `joins` says so. Returns what number
 // each block has now.
 template <typename Joins>
@@ -70,16 +78,18 @@ std::vector<std::uint32_t> Join(Timeline* timeline, const Joins& joins) {
 // all of them all the time.
 std::vector<Bytes> LoadOfOnePlace(const Timeline& timeline) {
   std::vector<Bytes> change(static_cast<std::size_t>(timeline.end) + 1);
-  std::vector<bool> crosses(timeline.problem.blocks.size());
+  const std::vector<Block>& blocks = timeline.problem.blocks;
+  std::vector<bool> crosses(blocks.size());
   ForEachTurn(timeline, [&](std::uint32_t first, std::uint32_t block) {
-    if (!MayShare(timeline.problem, first, block)) crosses[first] = crosses[block] = true;
+    if (AreTogether(blocks[first], blocks[block])) crosses[first] = true;
   });
+  ForEachTurn(timeline, [&](std::uint32_t first, std::uint32_t block) { crosses[block] = crosses[first]; });
   const auto add = [&](Lifetime life, Bytes bytes) {
     change[static_cast<std::size_t>(life.begin)] += bytes;
     change[static_cast<std::size_t>(life.end)] -= bytes;
   };
   for (std::size_t i = 0; i < crosses.size(); ++i) {
-    const Block& block = timeline.problem.blocks[i];
+    const Block& block = blocks[i];
     add(crosses[i] ? Lifetime{timeline.cycle_begin, timeline.end} : block.life, block.bytes);
     if (!crosses[i] && block.second_life) add(*block.second_life, block.bytes);
   }
@@ -110,6 +120,11 @@ std::uint64_t CountOfSeveralPlaces(const Timeline& timeline) {
     }
   }
   return several;
+}
+
+Bytes BoundOfOnePlace(const Timeline& timeline) {
+  const std::vector<Bytes> load = LoadOfOnePlace(timeline);
+  return *std::max_element(load.begin(), load.end());
 }
 
 std::vector<std::uint32_t> JoinLoose(Timeline* timeline, Bytes height) {

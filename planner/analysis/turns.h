@@ -24,6 +24,10 @@ namespace stalloc::planner {
 // Something lives from one iteration into the next: else all iterations are packed alike, each for itself.
 [[nodiscard]] bool CrossesIterations(const Timeline& timeline);
 
+// What one place for all turns takes at least: at each tick the blocks that are alive, and all places of what has
+// several in any case. REQUIRES: a timeline in turns. O(n + end).
+[[nodiscard]] Bytes BoundOfOnePlace(const Timeline& timeline);
+
 // Makes one block of those that two copies have where one place in both is possible as far as the load says: all that
 // is alive with it, and both places of what crosses, are not above `height`. Returns what number each block has now.
 // O(n + end).

@@ -180,14 +180,12 @@ std::string TrialText(const TrialReport& trial) {
   return absl::StrCat(table.Render(), served);
 }
 
-// What lives into the next iteration, and whether it costs anything.
+// What living into the next iteration would cost.
 std::string TurnsText(const PackingReport& packing) {
-  if (packing.one_place_bytes == 0) return "";
-  const std::string one_place =
-      absl::StrCat("with one place for all it is ", FormatBytes(packing.one_place_bytes), "\n");
-  if (packing.turns == 1) return absl::StrCat("turns:            none: ", one_place);
+  if (packing.turns == 1) return "";
   return absl::StrCat("turns:            ", packing.turns, ", for ", packing.several_places,
-                      " requests, which have a place for each; ", one_place);
+                      " requests, which have a place for each; one place for all takes ",
+                      FormatBytes(packing.one_place_bytes), "\n");
 }
 
 std::string PackingText(const PackingReport& packing) {
