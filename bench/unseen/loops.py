@@ -1,4 +1,4 @@
-"""Trains in loops that leave things to the next iteration: outputs in variables, batches fetched ahead, states carried on.
+"""Trains in loops that leave things to the next iteration: outputs in variables, batches fetched ahead, carried states.
 
     STALLOC_DEVICE=cpu STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=traces/tutorial OMP_NUM_THREADS=1 \\
         stalloc run bench/unseen/loops.py tutorial --iterations 20
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import stalloc
 
@@ -39,7 +39,7 @@ def tutorial(iterations: int) -> Losses:
         data, target = torch.randn(512, 256), torch.randint(0, 4096, (512,))
         optimizer.zero_grad()
         output = model(data)
-        loss = F.cross_entropy(output, target)
+        loss = functional.cross_entropy(output, target)
         loss.backward()
         optimizer.step()
         yield loss
@@ -55,7 +55,7 @@ def language(iterations: int) -> Losses:
         optimizer.zero_grad()
         hidden = model(embed(tokens))
         logits = head(hidden)
-        loss = F.cross_entropy(logits.view(-1, 2048), tokens.view(-1))
+        loss = functional.cross_entropy(logits.view(-1, 2048), tokens.view(-1))
         loss.backward()
         optimizer.step()
         yield loss
@@ -70,7 +70,7 @@ def images(iterations: int) -> Losses:
     for _ in range(iterations):
         batch, labels = torch.randn(32, 3, 48, 48), torch.randint(0, 1000, (32,))
         outputs = model(batch)
-        loss = F.cross_entropy(outputs, labels)
+        loss = functional.cross_entropy(outputs, labels)
         _, predicted = outputs.max(1)
         right += int(predicted.eq(labels).sum())
         optimizer.zero_grad()
@@ -103,7 +103,7 @@ def history(iterations: int) -> Losses:
     for _ in range(iterations):
         output = model(torch.randn(512, 256))
         last.append(output.detach())
-        loss = torch.stack([F.mse_loss(output, old) for old in last]).sum() + output.square().mean()
+        loss = torch.stack([functional.mse_loss(output, old) for old in last]).sum() + output.square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -133,7 +133,7 @@ def recurrent(iterations: int) -> Losses:
         output, state = cell(torch.randn(32, 24, 256), state)
         state = tuple(part.detach() for part in state)
         scores = head(output)
-        loss = F.cross_entropy(scores.reshape(-1, 1000), torch.randint(0, 1000, (32 * 24,)))
+        loss = functional.cross_entropy(scores.reshape(-1, 1000), torch.randint(0, 1000, (32 * 24,)))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -151,7 +151,7 @@ def persistent(iterations: int) -> Losses:
             kept.append(output.detach())
         if iteration == 1:
             kept += [parameter.detach().clone() for parameter in model.parameters()]
-        loss = F.mse_loss(output, kept[0]) + output.square().mean()
+        loss = functional.mse_loss(output, kept[0]) + output.square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -69,12 +69,14 @@ bool IsNear(Bytes height, Bytes load) { return height <= load + load / kTurns; }
 // Of the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
 // search, and keeps the plan small.
 SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Solver& solver) {
-  options.time /= 2;
+  const auto time = options.time;
+  options.time = time * 3 / 4;
   Timeline joined = unrolled;
   const Bytes load = LoadBound(unrolled.problem);
   const std::vector<std::uint32_t> numbers = JoinLoose(&joined, load);
   SolvedPacking solved = Solve(joined, options, solver);
   if (!IsNear(solved.packing.height, load)) {
+    options.time = time / 4;
     SolvedPacking free = Solve(unrolled, options, solver);
     if (free.packing.height + load / kTurns < solved.packing.height) return free;
   }
@@ -117,10 +119,14 @@ class TurnSolver {
  private:
   [[nodiscard]] bool IsSolved() const { return best_ && IsNear(best_->packing.height, load_); }
 
-  // More turns than a block outlives may be lower still: places go round.
+  // Two turns mostly do; where they do not, places may still go round in as many as there may be. The largest problem
+  // has half of the time.
   void TryAllTurns() {
-    const auto time = options_.time / (most_ - least_ + 1);
-    for (std::uint32_t turns = least_; turns <= most_ && !IsSolved(); ++turns) Try(turns, time);
+    if (least_ == most_) return Try(most_, options_.time);
+    const auto time = options_.time / (2 * (most_ - least_));
+    Try(least_, time);
+    if (!IsSolved()) Try(most_, options_.time / 2);
+    for (std::uint32_t turns = least_ + 1; turns < most_ && !IsSolved(); ++turns) Try(turns, time);
   }
 
   void Try(std::uint32_t turns, Clock::duration time) {

@@ -188,3 +188,37 @@ def test_traces_are_replayed_and_written_down(traces: Path, build: Path, tmp_pat
     done = run_python(REPLAY, str(traces), *flags, "--serve", "9", "--workloads", "gan")
     assert done.code == 1
     assert "| failed: replay_bench: " in done.out
+
+
+# Loops that leave things to the next iteration ----------------------------------------------------------------------
+
+LOOPS = str(BENCH / "loops.py")
+
+
+def test_what_lives_into_the_next_iteration_costs_nothing(build: Path, tmp_path: Path) -> None:
+    if not (build / "bench" / "replay_bench").exists():
+        pytest.skip(f"{build} has no replay_bench")
+    names = ["prefetch", "teacher", "tutorial"]
+    for name in names:
+        environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
+        environment |= {"STALLOC_MODEL_INFO_PATH": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
+        done = run_python("-m", "stalloc", "run", LOOPS, name, "--iterations", "9", environment=environment)
+        assert done.code == 0, done.err
+        assert done.out.count("loss ") == 9
+    output = tmp_path / "loops.json"
+    done = run_python(REPLAY, str(tmp_path), "--build", str(build), "--serve", "4-7", "--json", str(output))
+    assert done.code == 0, done.err
+    results = json.loads(output.read_text())["workloads"]
+    assert [result["name"] for result in results] == names
+    for result in results:
+        assert result["efficiency"] >= 0.995, result["name"]
+        for iteration in result["iterations"]:
+            assert iteration["held_bytes"] <= iteration["expandable_held_bytes"], result["name"]
+
+
+def test_the_loops_are_listed_and_an_unknown_one_is_refused() -> None:
+    pytest.importorskip("torch")
+    done = run_python(LOOPS, "--list")
+    assert done.code == 0, done.err
+    assert "prefetch      The next batch is there before this one is used." in done.out
+    assert run_python(LOOPS, "nothing").code == 2
