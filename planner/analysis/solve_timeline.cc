@@ -21,6 +21,8 @@ constexpr Bytes kGoodEnough = 10000;
 constexpr Bytes kApart = 16384;
 // So small a part of the bound one place in all turns may cost.
 constexpr Bytes kTurns = 1000;
+// Of more blocks one more turn is more to search than the time allows, and more to plan than it is worth.
+constexpr std::size_t kMostGoingRound = 20'000;
 // The part of the time that is added for what is tried last.
 constexpr int kTimeShare = 5;
 
@@ -94,7 +96,7 @@ class TurnSolver {
              Solver& solver)
       : timeline_(timeline),
         least_(std::max(timeline.copies, 2u)),
-        most_(most),
+        most_(timeline.problem.blocks.size() <= kMostGoingRound ? most : std::min(least_, most)),
         build_(build),
         options_(options),
         solver_(solver),
