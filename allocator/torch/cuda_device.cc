@@ -12,6 +12,7 @@
 #include "allocator/base/log.h"
 #include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
+#include "allocator/torch/version/native_calls.h"
 
 namespace stalloc {
 namespace {
@@ -145,6 +146,10 @@ void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<
   }
 }
 
+void CudaDevice::Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept {
+  runtime_->Adopt(pointer, requested, reinterpret_cast<StreamHandle>(stream));
+}
+
 void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
   if (C10_UNLIKELY(interpreter != nullptr)) {
@@ -158,7 +163,7 @@ void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   if (passed) stats_.Refresh(environment_.native->getDeviceStats(index_));
   if (C10_UNLIKELY(environment_.history->active())) {
     if (MayCompleteFrees()) CompleteFrees();
-    environment_.history->OnAlloc({index_, pointer, requested, stream}, environment_.native->getUserMetadata());
+    environment_.history->OnAlloc({index_, pointer, requested, stream}, version::UserMetadataOf(*environment_.native));
   }
   ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));
 }
@@ -178,7 +183,7 @@ void CudaDevice::BeforeFree(void* pointer) {
   if (runtime_->heap() != nullptr) heap_blocks_.Remove(pointer);
   if (C10_UNLIKELY(environment_.history->active())) {
     environment_.history->OnFree({index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
-                                 environment_.native->getUserMetadata());
+                                 version::UserMetadataOf(*environment_.native));
   }
   ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
 }
