@@ -67,6 +67,11 @@ def find_cuda_headers(package: str, cuda: str) -> str:
     return next((place for place in places if os.path.exists(os.path.join(place, "cuda_runtime_api.h"))), "")
 
 
+def find_cuda_runtime(headers: str) -> str:
+    """Returns the CUDA runtime's library beside its headers, or ''."""
+    return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
+
+
 def main() -> None:
     """Prints the lines."""
     if "--user" in sys.argv:
@@ -85,6 +90,7 @@ def main() -> None:
     facts["cpu"] = os.path.join(package, "lib", "libtorch_cpu.so")
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
+    facts["cudart"] = find_cuda_runtime(facts["cuda_include"])
     facts["minor_version"] = minor_version(facts["version"])
     facts["segment_format"] = str(segment_format(facts["version"], facts["c10_cuda"]))
     facts["new_abi"] = "1" if uses_new_abi(library) else "0"

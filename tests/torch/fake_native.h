@@ -20,9 +20,9 @@ class FakeNative : public version::VirtualFunctions {
   AllocationHistory::Context context;
 
   // Without `override`: where torch has no such function nobody calls it.
-  void markCaptureBegin(Device device) { Hear("capture begins on ", device); }
-  void markCaptureEnd(Device device) { Hear("capture ends on ", device); }
-  void setNoSplit(Device device, version::MempoolId pool) { Hear("no split on ", device, " in ", pool.second); }
+  void markCaptureBegin(Device device) { Hear("capture begins on ", int{device}); }
+  void markCaptureEnd(Device device) { Hear("capture ends on ", int{device}); }
+  void setNoSplit(Device device, version::MempoolId pool) { Hear("no split on ", int{device}, " in ", pool.second); }
   void setUserMetadata(const std::string& metadata) { Hear("metadata ", metadata); }
   std::string getUserMetadata() { return "of the program"; }
   bool supportsUserMetadata() { return true; }
