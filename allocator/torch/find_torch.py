@@ -72,6 +72,19 @@ def find_cuda_runtime(headers: str) -> str:
     return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
 
 
+def fingerprint_of_interface(headers: str) -> str:
+    """Returns what the package compares at load, by the package's own rule."""
+    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_interface.py")
+    spec = importlib.util.spec_from_file_location("_interface", source)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.dont_write_bytecode = True  # not into the source tree
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_interface"] = module
+    spec.loader.exec_module(module)
+    return module.fingerprint(headers) or ""
+
+
 def main() -> None:
     """Prints the lines."""
     if "--user" in sys.argv:
@@ -90,6 +103,7 @@ def main() -> None:
     facts["cpu"] = os.path.join(package, "lib", "libtorch_cpu.so")
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
+    facts["interface"] = fingerprint_of_interface(headers)
     facts["cudart"] = find_cuda_runtime(facts["cuda_include"])
     facts["minor_version"] = minor_version(facts["version"])
     facts["segment_format"] = str(segment_format(facts["version"], facts["c10_cuda"]))

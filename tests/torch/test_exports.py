@@ -23,6 +23,7 @@ ABI = {
     "stalloc_name_tensor",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
+    "stalloc_torch_interface",
     "stalloc_torch_install_cuda",
     "stalloc_torch_install_cpu",
     "stalloc_torch_install_fake",

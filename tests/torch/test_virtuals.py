@@ -30,8 +30,12 @@ class Symbols:
     """The symbols of an unstripped library, demangled, by address."""
 
     def __init__(self, library: Path) -> None:
-        found = re.findall(r"^([0-9a-f]{16}) ([0-9a-f]{16}) (\w) (.+)$", output("nm", "-CS", str(library)), re.MULTILINE)
-        self.tables = {name: (int(at, 16), int(size, 16)) for at, size, _, name in found if name.startswith("vtable for")}
+        found = re.findall(
+            r"^([0-9a-f]{16}) ([0-9a-f]{16}) (\w) (.+)$", output("nm", "-CS", str(library)), re.MULTILINE
+        )
+        self.tables = {
+            name: (int(at, 16), int(size, 16)) for at, size, _, name in found if name.startswith("vtable for")
+        }
         functions = sorted((int(at, 16), name) for at, _, kind, name in found if kind.lower() in "tw")
         self._starts = [start for start, _ in functions]
         self._names = [name for _, name in functions]
