@@ -67,6 +67,13 @@ def find_cuda_headers(package: str, cuda: str) -> str:
     return next((place for place in places if os.path.exists(os.path.join(place, "cuda_runtime_api.h"))), "")
 
 
+def find_compiler_headers(package: str, headers: str) -> str:
+    """Returns a directory with CUDA's crt/host_defines.h, which the runtime's headers include and do not bring, or ''."""
+    triton = os.path.join(os.path.dirname(package), "triton", "backends", "nvidia", "include")
+    places = [place for place in (headers, triton) if place]
+    return next((place for place in places if os.path.exists(os.path.join(place, "crt", "host_defines.h"))), "")
+
+
 def find_cuda_runtime(headers: str) -> str:
     """Returns the CUDA runtime's library beside its headers, or ''."""
     return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
@@ -103,6 +110,7 @@ def main() -> None:
     facts["cpu"] = os.path.join(package, "lib", "libtorch_cpu.so")
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
+    facts["cuda_compiler_include"] = find_compiler_headers(package, facts["cuda_include"])
     facts["interface"] = fingerprint_of_interface(headers)
     facts["cudart"] = find_cuda_runtime(facts["cuda_include"])
     facts["minor_version"] = minor_version(facts["version"])
