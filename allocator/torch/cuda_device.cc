@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/driver/cuda_description.h"
 #include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
 #include "allocator/torch/version/native_calls.h"
@@ -85,13 +86,13 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
 Fingerprint CudaDevice::DeviceFingerprint() {
   Fingerprint fingerprint;
   fingerprint.torch_version = environment_.torch_version;
-  cudaDeviceProp properties{};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
-  fingerprint.device_name = properties.name;
-  fingerprint.device_bytes = device_bytes_ = properties.totalGlobalMem;
-  int version = 0;
-  C10_CUDA_CHECK(cudaDriverGetVersion(&version));
-  fingerprint.driver_version = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  const cuda::Api* const api = cuda::Api::Get();
+  TORCH_CHECK(api != nullptr, "stalloc: no CUDA driver: ", cuda::Api::LoadError());
+  const CudaDescription device = DescribeCuda(*api, index_);
+  TORCH_CHECK(device.bytes > 0, "stalloc: the CUDA driver does not tell the memory of cuda:", int{index_});
+  fingerprint.device_name = device.name;
+  fingerprint.device_bytes = device_bytes_ = device.bytes;
+  fingerprint.driver_version = device.driver_version;
   return fingerprint;
 }
 

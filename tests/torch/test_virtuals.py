@@ -80,3 +80,25 @@ def test_no_virtual_function_of_the_cuda_allocator_is_left_to_a_base_class(libra
 def test_no_virtual_function_of_the_cpu_allocator_is_left_to_chance(library: Path) -> None:
     left = {without_parameters(name) for name in functions_of(library, CPU) if not name.startswith("stalloc::")}
     assert left == CPU_LEFT_TO_TORCH
+
+
+SMALL = """
+struct Base {
+  virtual void f() = 0;
+  virtual int g(int) { return 0; }
+  virtual ~Base() = default;
+};
+namespace stalloc {
+struct StallocCudaAllocator final : Base {
+  void f() override;
+};
+void StallocCudaAllocator::f() {}
+}  // namespace stalloc
+"""
+
+
+def test_a_function_that_a_base_class_answers_is_found(tmp_path: Path) -> None:
+    (tmp_path / "small.cc").write_text(SMALL)
+    output("g++", "-shared", "-fPIC", "-o", str(tmp_path / "small.so"), str(tmp_path / "small.cc"))
+    functions = functions_of(tmp_path / "small.so", CUDA)
+    assert [name for name in functions if not name.startswith("stalloc::")] == ["Base::g(int)"]
