@@ -57,6 +57,32 @@ def test_it_needs_torch_and_the_system_only_and_carries_no_path(library: Path) -
     assert b"site-packages" not in library.read_bytes()
 
 
+# Which CUDA 12 and 13 both have, in one form: torch's version does not say with which of them it was built.
+CUDA_RUNTIME = {
+    "cudaDeviceSynchronize",
+    "cudaDriverGetVersion",
+    "cudaEventCreateWithFlags",
+    "cudaEventDestroy",
+    "cudaEventElapsedTime",
+    "cudaEventQuery",
+    "cudaEventRecord",
+    "cudaEventSynchronize",
+    "cudaGetErrorString",
+    "cudaGetLastError",
+    "cudaMemGetInfo",
+    "cudaMemcpyPeerAsync",
+    "cudaStreamIsCapturing",
+    "cudaStreamQuery",
+    "cudaStreamSynchronize",
+    "cudaStreamWaitEvent",
+}
+
+
+def test_it_needs_no_function_that_one_cuda_alone_has(library: Path) -> None:
+    symbols = output("nm", "-D", "--undefined-only", str(library))
+    assert set(re.findall(r"\bcuda[A-Z]\w*", symbols)) <= CUDA_RUNTIME
+
+
 def test_it_has_no_copy_of_torchs_static_variables(library: Path) -> None:
     """Nothing is exported, so an inline function with a static variable would give this library one of its own."""
     symbols = output("nm", "-C", str(library))
