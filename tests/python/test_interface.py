@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stalloc import _interface
+from stalloc import _interface, _library
 from stalloc._interface import Claim
 
 HEADER = "struct Allocator {\n  virtual void* allocate(int bytes) = 0; // in bytes\n};\n"
@@ -68,3 +68,22 @@ def test_a_librarys_claim_is_read_from_its_bytes(tmp_path: Path) -> None:
     assert _interface.claim_of(library) == Claim("2.13.0a0+x.nv26", "0a" * 32)
     library.write_bytes(b"\x7fELF\0")
     assert _interface.claim_of(library) is None
+
+
+def library(directory: Path, name: str, torch: str, interface: str) -> Path:
+    path = directory / name
+    path.write_bytes(f"\x7fELF stalloc adapter for torch {torch}, interface {interface}".encode())
+    return path
+
+
+def test_of_several_libraries_a_torch_gets_the_one_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = fingerprint(headers(tmp_path / "include", HEADER))
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(tmp_path))
+    library(tmp_path, "libstalloc_torch-2.12.so", "2.12.1+cu130", "0" * 64)
+    fitting = library(tmp_path, "libstalloc_torch-2.13.so", "2.13.0+cu130", here)
+    library(tmp_path, "libstalloc_torch-2.14.so", "2.14.1+cu130", here)
+    assert _library.find_adapter("2.13.2", tmp_path / "include") == fitting
+    with pytest.raises(_library.UnfitTorchError) as unfit:
+        _library.find_adapter("2.12.1+cu130", tmp_path / "include")
+    assert "2.12.1+cu130, 2.13.0+cu130, 2.14.1+cu130" in str(unfit.value)
+    assert "this is torch 2.12.1+cu130" in str(unfit.value)
