@@ -184,9 +184,14 @@ def _with_siblings(lib: Path) -> Iterator[Path]:
 
 def adapters() -> list[tuple[Path, _interface.Claim]]:
     """Every library for a torch, best place first, and what it was compiled against."""
-    paths = [path for directory in directories() for path in sorted(directory.glob(TORCH_LIBRARIES))]
+    paths = [path for directory in directories() for path in sorted(directory.glob(TORCH_LIBRARIES), key=_by_length)]
     claims = [(path, _interface.claim_of(path)) for path in dict.fromkeys(paths)]
     return [(path, claim) for path, claim in claims if claim is not None]
+
+
+def _by_length(path: Path) -> tuple[int, str]:
+    """2.9 before 2.10."""
+    return len(path.name), path.name
 
 
 def find_adapter(running: str, include: Path) -> Path:

@@ -80,10 +80,11 @@ def test_of_several_libraries_a_torch_gets_the_one_that_fits(tmp_path: Path, mon
     here = fingerprint(headers(tmp_path / "include", HEADER))
     monkeypatch.setenv("STALLOC_LIB_PATH", str(tmp_path))
     library(tmp_path, "libstalloc_torch-2.12.so", "2.12.1+cu130", "0" * 64)
+    library(tmp_path, "libstalloc_torch-2.9.so", "2.9.1+cu128", "0" * 64)
     fitting = library(tmp_path, "libstalloc_torch-2.13.so", "2.13.0+cu130", here)
     library(tmp_path, "libstalloc_torch-2.14.so", "2.14.1+cu130", here)
     assert _library.find_adapter("2.13.2", tmp_path / "include") == fitting
     with pytest.raises(_library.UnfitTorchError) as unfit:
         _library.find_adapter("2.12.1+cu130", tmp_path / "include")
-    assert "2.12.1+cu130, 2.13.0+cu130, 2.14.1+cu130" in str(unfit.value)
+    assert "built for torch 2.9.1+cu128, 2.12.1+cu130, 2.13.0+cu130, 2.14.1+cu130, and" in str(unfit.value)
     assert "this is torch 2.12.1+cu130" in str(unfit.value)
