@@ -1,8 +1,8 @@
 // The torch version that this library was compiled against, and the check of the one that runs.
 //
 // The adapters are subclasses of torch's own classes: their virtual tables hold for one minor version only, and another
-// one would call the wrong functions. So the check comes before anything else of torch is touched. That the headers were
-// the same, too, is for the package to check, before it loads the library (patches/stalloc/_interface.py).
+// one would call the wrong functions. So the check comes before anything else of torch is touched. That the headers
+// were the same, too, is for the package to check, before it loads the library (patches/stalloc/_interface.py).
 #pragma once
 
 #include <string_view>
