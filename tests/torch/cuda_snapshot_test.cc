@@ -210,6 +210,19 @@ TEST(AllocationHistoryTest, ShowsTheAllocationsStackAtAFreeThatHasNone) {
   EXPECT_EQ(g_gathered.load(), 1);
 }
 
+TEST(AllocationHistoryTest, KeepsWordsOnALiveBlockAsAnEntryOfTheirOwn) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER));
+  const AllocationHistory::Subject block{.device = 0, .address = At(512), .bytes = 100, .stream = nullptr};
+  history.OnAlloc(block, "");
+  history.OnAnnotation(Entry::SNAPSHOT, block, "weights");  // in place of ANNOTATE, which older torches lack
+  ASSERT_EQ(ActionsOf(history, 0), (std::vector<Entry::Action>{Entry::ALLOC, Entry::SNAPSHOT}));
+  const Entry words = history.Entries(0)[1];
+  EXPECT_EQ(words.addr_, 512u);
+  EXPECT_EQ(words.size_, 100u);
+  EXPECT_EQ(version::UserMetadataOfEntry(words), kEntriesHaveWords ? "weights" : "");
+}
+
 TEST(AllocationHistoryTest, DropsTheOldestEntriesOfAFullRing) {
   AllocationHistory history;
   history.Configure(Recording(RecordContext::NEVER, 4));

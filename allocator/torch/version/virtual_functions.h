@@ -8,6 +8,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
