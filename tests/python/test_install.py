@@ -144,6 +144,18 @@ def test_a_run_under_a_torch_that_no_adapter_is_for_goes_on_unplanned(
     assert fake.calls() == []
 
 
+def test_stalloc_run_goes_on_under_a_torch_that_no_adapter_is_for_unless_strict(fake: FakeProcess) -> None:
+    fake.install_entry_point()
+    (fake.directory / "train.py").write_text("import torch, stalloc; print(stalloc.installed())")
+    words = ("-m", "stalloc", "run", "--mode", "alloc", "train.py")
+    done = fake.python(*words, FAKE_TORCH_VERSION="2.12.1")
+    assert (done.code, done.out) == (0, "False\n")
+    assert done.err.count(OTHER_TORCH) == 1
+    strict = fake.python(*words, FAKE_TORCH_VERSION="2.12.1", STALLOC_STRICT="1")
+    assert (strict.code, strict.out) == (1, "")
+    assert strict.err.startswith("stalloc run: built for torch 2.11.0, and this is torch 2.12.1")
+
+
 @pytest.mark.parametrize("cuda", ["0", "1"])
 def test_a_torch_that_no_adapter_is_for_is_an_error_when_strict(fake: FakeProcess, cuda: str) -> None:
     variables = {"FAKE_TORCH_VERSION": "2.12.1", "FAKE_CUDA": cuda, "STALLOC_STRICT": "1"}
