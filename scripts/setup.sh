@@ -8,7 +8,9 @@ base_python=${STALLOC_PYTHON:-python3}
 venv=${STALLOC_VENV:-$root/.venv}
 # What one checkout compiled is found again from another.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
-torch_requirement='torch==2.11.*'
+# The newest release of every minor version that the adapter is built and tested for, oldest first.
+supported_torches='2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0'
+torch_requirement="torch==${supported_torches##* }"  # where the interpreter has none
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -1,6 +1,5 @@
 #include "allocator/capi/cuda_devices.h"
 
-#include <array>
 #include <memory>
 #include <string>
 
@@ -8,26 +7,18 @@
 #include "allocator/capi/cuda_pool.h"
 #include "allocator/capi/cuda_stream_fence.h"
 #include "allocator/capi/global_session.h"
+#include "allocator/driver/cuda_description.h"
 #include "allocator/driver/cuda_driver.h"
 
 namespace stalloc {
 namespace {
 
 Fingerprint FingerprintOf(CudaDriver& driver) {
+  const CudaDescription device = DescribeCuda(driver.api(), driver.device());
   Fingerprint fingerprint;
-  const cuda::Api& api = driver.api();
-  cuda::Device device = 0;
-  std::array<char, 256> name{};
-  if (api.DeviceGet(&device, driver.device()) == cuda::kSuccess &&
-      api.DeviceGetName(name.data(), static_cast<int>(name.size()), device) == cuda::kSuccess) {
-    fingerprint.device_name = name.data();
-  }
-  std::size_t bytes = 0;
-  if (api.DeviceTotalMem(&bytes, device) == cuda::kSuccess) fingerprint.device_bytes = bytes;
-  int version = 0;
-  if (api.DriverGetVersion(&version) == cuda::kSuccess) {
-    fingerprint.driver_version = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-  }
+  fingerprint.device_name = device.name;
+  fingerprint.device_bytes = device.bytes;
+  fingerprint.driver_version = device.driver_version;
   return fingerprint;
 }
 

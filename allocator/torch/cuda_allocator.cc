@@ -14,6 +14,12 @@ StallocCudaAllocator* g_allocator = nullptr;
 // What every DataPtr carries that leaves this allocator.
 void DeleteCudaBlock(void* pointer) { g_allocator->raw_delete(pointer); }
 
+// A block that the native allocator hands out as a whole DataPtr.
+void TakeOver(c10::DataPtr& block, c10::DeleterFnPtr native_deleter) {
+  const bool exchanged = block.compare_exchange_deleter(native_deleter, &DeleteCudaBlock);
+  TORCH_INTERNAL_ASSERT(exchanged, "a block of the native allocator's has an unknown deleter");
+}
+
 c10::DeviceIndex CurrentDevice() {
   c10::DeviceIndex device = 0;
   C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
@@ -26,7 +32,7 @@ constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
 }  // namespace
 
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
-    : native_(native),
+    : VirtualFunctions(native),
       force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
       devices_({session, native, &history_, &pools_, &relay_, std::move(torch_version)}) {
   g_allocator = this;
@@ -88,15 +94,19 @@ StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolSta
     DeviceIndex device, std::shared_ptr<AllocatorState> state) {
   CheckpointDelta delta = native_->setCheckpointPoolState(device, std::move(state));
   if (Uncached()) return delta;
-  const c10::DeleterFnPtr native_deleter = native_->raw_deleter();
-  for (c10::DataPtr& block : delta.dataptrs_allocd) {
-    const bool exchanged = block.compare_exchange_deleter(native_deleter, &DeleteCudaBlock);
-    TORCH_INTERNAL_ASSERT(exchanged, "a block of a checkpoint has an unknown deleter");
-  }
+  for (c10::DataPtr& block : delta.dataptrs_allocd) TakeOver(block, native_->raw_deleter());
   if (CudaDevice* found = devices_.Find(device); found != nullptr) {
     found->PoolSetBack(delta.ptrs_freed, delta.dataptrs_allocd);
   }
   return delta;
+}
+
+c10::DataPtr StallocCudaAllocator::Adopt(c10::DataPtr block, std::size_t bytes) {
+  if (Uncached() || block.get() == nullptr) return block;
+  TakeOver(block, native_->raw_deleter());
+  const DeviceIndex device = block.device().index();
+  devices_.Get(device).Adopt(block.get(), bytes, c10::cuda::getCurrentCUDAStream(device).stream());
+  return block;
 }
 
 void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId pool,

@@ -3,7 +3,8 @@
 // Holds the native caching allocator that was installed before and passes everything on to it, except the requests that
 // the session serves from its arena or heap (allocator/runtime). Graph captures and MemPools, IPC, history, OOM retries
 // and observers, cache statistics for cuDNN and the rest therefore stay what users know. Every virtual function of the
-// base classes is overridden (tests/torch/test_virtuals.py), since a base default would hide the native allocator's.
+// base classes is overridden (tests/torch/test_virtuals.py), since a base default would hide the native allocator's:
+// here what all supported versions of torch have, in version/virtual_functions.h what they have in different forms.
 //
 // All blocks carry one deleter, also native ones: torch compares deleters to tell whose a block is. Where the native
 // allocator runs uncached (PYTORCH_NO_CUDA_MEMORY_CACHING, torch.cuda.memory.caching_allocator_enable(False)) it is
@@ -21,12 +22,13 @@
 #include "allocator/torch/cuda_device_table.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_pools.h"
+#include "allocator/torch/version/virtual_functions.h"
 
 namespace stalloc {
 
-class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
+class StallocCudaAllocator final : public version::VirtualFunctions {
  public:
-  using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+  using Native = version::Native;
   using DeviceIndex = c10::DeviceIndex;
   using MempoolId = c10::MempoolId_t;
   using AllocatorState = c10::cuda::CUDACachingAllocator::AllocatorState;
@@ -53,10 +55,6 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
-  SnapshotInfo snapshot(MempoolId pool, bool include_traces) override;
-  void recordHistory(bool enabled, c10::cuda::CUDACachingAllocator::CreateContextFn context_recorder,
-                     std::size_t alloc_trace_max_entries, c10::cuda::CUDACachingAllocator::RecordContext when,
-                     bool clear_history, const std::vector<std::string>& skip_actions) override;
   void attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) override;
   void emptyCache(MempoolId pool) override;
   double getMemoryFraction(DeviceIndex device) override;
@@ -75,21 +73,9 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   void enable(bool value) override { native_->enable(value); }
   bool isEnabled() const override { return native_->isEnabled(); }
   std::string name() override { return native_->name(); }
-  std::pair<std::size_t, std::size_t> getMemoryInfo(DeviceIndex device) override {
-    return native_->getMemoryInfo(device);
-  }
-  std::vector<c10::cuda::CUDACachingAllocator::StreamSegmentSize> getExpandableSegmentSizes(
-      DeviceIndex device) override {
-    return native_->getExpandableSegmentSizes(device);
-  }
   void cacheInfo(DeviceIndex device, std::size_t* largest) override { native_->cacheInfo(device, largest); }
   void releasePool(DeviceIndex device, MempoolId pool) override { native_->releasePool(device, pool); }
   int getPoolUseCount(DeviceIndex device, MempoolId pool) override { return native_->getPoolUseCount(device, pool); }
-  void createOrIncrefPool(DeviceIndex device, MempoolId pool, std::shared_ptr<CUDAAllocator> allocator) override {
-    native_->createOrIncrefPool(device, pool, std::move(allocator));
-  }
-  void setUseOnOOM(DeviceIndex device, MempoolId pool, bool use) override { native_->setUseOnOOM(device, pool, use); }
-  void setNoSplit(DeviceIndex device, MempoolId pool) override { native_->setNoSplit(device, pool); }
   bool checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,
                                 const std::unordered_set<void*>& expected) override {
     return native_->checkPoolLiveAllocations(device, pool, expected);
@@ -101,8 +87,6 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   }
   void pushCompileContext(std::string& context) override { native_->pushCompileContext(context); }
   void popCompileContext() override { native_->popCompileContext(); }
-  void setUserMetadata(const std::string& metadata) override { native_->setUserMetadata(metadata); }
-  std::string getUserMetadata() override { return native_->getUserMetadata(); }
   void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override {
     relay_.Attach(std::move(observer), [this](auto ours) { native_->attachOutOfMemoryObserver(std::move(ours)); });
   }
@@ -111,11 +95,19 @@ class StallocCudaAllocator final : public c10::cuda::CUDACachingAllocator::CUDAA
   }
 
  private:
+  // What version/virtual_functions.h asks: cuda_figures.cc
+  SnapshotInfo TakeSnapshot(MempoolId pool, bool include_traces) override;
+  void ConfigureHistory(const AllocationHistory::Options& options) override;
+  bool ContextOfBlock(const void* pointer, AllocationHistory::Context* context) override;
+  bool AnnotateBlock(AllocationHistory::Entry::Action action, const void* pointer,
+                     const std::string& metadata) override;
+  void CheckMayAllocateAt(const void* address) override;
+  c10::DataPtr Adopt(c10::DataPtr block, std::size_t bytes) override;
+
   void* Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
   [[nodiscard]] bool Uncached() const { return force_uncached_ || !native_->isEnabled(); }
   [[nodiscard]] static bool IsDefaultPool(const MempoolId& pool) { return pool.first == 0 && pool.second == 0; }
 
-  Native* const native_;
   const bool force_uncached_;  // PYTORCH_NO_CUDA_MEMORY_CACHING
   AllocationHistory history_;
   c10::ApproximateClockToUnixTimeConverter clock_;

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/driver/cuda_description.h"
 #include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
+#include "allocator/torch/version/native_calls.h"
 
 namespace stalloc {
 namespace {
@@ -84,13 +86,13 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
 Fingerprint CudaDevice::DeviceFingerprint() {
   Fingerprint fingerprint;
   fingerprint.torch_version = environment_.torch_version;
-  cudaDeviceProp properties{};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
-  fingerprint.device_name = properties.name;
-  fingerprint.device_bytes = device_bytes_ = properties.totalGlobalMem;
-  int version = 0;
-  C10_CUDA_CHECK(cudaDriverGetVersion(&version));
-  fingerprint.driver_version = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  const cuda::Api* const api = cuda::Api::Get();
+  TORCH_CHECK(api != nullptr, "stalloc: no CUDA driver: ", cuda::Api::LoadError());
+  const CudaDescription device = DescribeCuda(*api, index_);
+  TORCH_CHECK(device.bytes > 0, "stalloc: the CUDA driver does not tell the memory of cuda:", int{index_});
+  fingerprint.device_name = device.name;
+  fingerprint.device_bytes = device_bytes_ = device.bytes;
+  fingerprint.driver_version = device.driver_version;
   return fingerprint;
 }
 
@@ -145,6 +147,10 @@ void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<
   }
 }
 
+void CudaDevice::Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept {
+  runtime_->Adopt(pointer, requested, reinterpret_cast<StreamHandle>(stream));
+}
+
 void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
   if (C10_UNLIKELY(interpreter != nullptr)) {
@@ -158,7 +164,7 @@ void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
   if (passed) stats_.Refresh(environment_.native->getDeviceStats(index_));
   if (C10_UNLIKELY(environment_.history->active())) {
     if (MayCompleteFrees()) CompleteFrees();
-    environment_.history->OnAlloc({index_, pointer, requested, stream}, environment_.native->getUserMetadata());
+    environment_.history->OnAlloc({index_, pointer, requested, stream}, version::UserMetadataOf(*environment_.native));
   }
   ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));
 }
@@ -178,7 +184,7 @@ void CudaDevice::BeforeFree(void* pointer) {
   if (runtime_->heap() != nullptr) heap_blocks_.Remove(pointer);
   if (C10_UNLIKELY(environment_.history->active())) {
     environment_.history->OnFree({index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
-                                 environment_.native->getUserMetadata());
+                                 version::UserMetadataOf(*environment_.native));
   }
   ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
 }

@@ -78,9 +78,16 @@ class CudaDevice final : private ArenaListener {
   // For another process: see cuda_ipc.h. REQUIRES: Serves(pointer).
   [[nodiscard]] c10::cuda::CUDACachingAllocator::ShareableHandle Share(const void* pointer) const;
 
+  // The stack of the live block that holds the address. REQUIRES: Serves(pointer).
+  [[nodiscard]] AllocationHistory::Context ContextOf(const void* pointer) const;
+  // The program's words on the live block that starts there, for the history. REQUIRES: Serves(pointer).
+  void Annotate(AllocationHistory::Entry::Action action, const void* pointer, const std::string& metadata);
+  // A native block that did not come through Allocate.
+  void Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept;
+
   // Tells the history of blocks that no stream can use any more.
   void CompleteFrees();
-  void AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const;
+  void AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const;
 
   [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
   [[nodiscard]] bool serves() const noexcept { return serves_; }

@@ -20,8 +20,8 @@ void StallocCudaAllocator::resetPeakStats(DeviceIndex device) {
   return found != nullptr ? found->ResetPeakStats() : native_->resetPeakStats(device);
 }
 
-StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::snapshot(MempoolId pool, bool include_traces) {
-  SnapshotInfo info = native_->snapshot(pool, include_traces);
+StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::TakeSnapshot(MempoolId pool, bool include_traces) {
+  SnapshotInfo info = version::Snapshot(*native_, pool, include_traces);
   if (!IsDefaultPool(pool)) return info;
   devices_.ForEach([&](CudaDevice& device) {
     device.CompleteFrees();
@@ -36,13 +36,29 @@ StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::snapshot(MempoolId pool
 }
 
 // The native allocator first: it rejects what is wrong.
-void StallocCudaAllocator::recordHistory(bool enabled,
-                                         c10::cuda::CUDACachingAllocator::CreateContextFn context_recorder,
-                                         std::size_t alloc_trace_max_entries,
-                                         c10::cuda::CUDACachingAllocator::RecordContext when, bool clear_history,
-                                         const std::vector<std::string>& skip_actions) {
-  native_->recordHistory(enabled, context_recorder, alloc_trace_max_entries, when, clear_history, skip_actions);
-  history_.Configure({enabled, context_recorder, alloc_trace_max_entries, when, clear_history, skip_actions});
+void StallocCudaAllocator::ConfigureHistory(const AllocationHistory::Options& options) {
+  version::RecordHistory(*native_, options);
+  history_.Configure(options);
+}
+
+bool StallocCudaAllocator::ContextOfBlock(const void* pointer, AllocationHistory::Context* context) {
+  const CudaDevice* const server = devices_.Server(pointer);
+  if (server != nullptr) *context = server->ContextOf(pointer);
+  return server != nullptr;
+}
+
+bool StallocCudaAllocator::AnnotateBlock(AllocationHistory::Entry::Action action, const void* pointer,
+                                         const std::string& metadata) {
+  CudaDevice* const server = devices_.Server(pointer);
+  if (server != nullptr) server->Annotate(action, pointer, metadata);
+  return server != nullptr;
+}
+
+void StallocCudaAllocator::CheckMayAllocateAt(const void* address) {
+  const CudaDevice* const server = devices_.Server(address);
+  TORCH_CHECK(server == nullptr, "stalloc: a block cannot be allocated at ", address,
+              ": the address is in the planned arena or an exact trace's heap, which place blocks themselves. Allocate "
+              "there without an address, or run with STALLOC_MODE=Torch.");
 }
 
 void StallocCudaAllocator::attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) {

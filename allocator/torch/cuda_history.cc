@@ -4,14 +4,32 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "allocator/torch/version/records.h"
+
 namespace stalloc {
+namespace {
+
+// Of those that are recorded here; torch rejects names that nobody knows.
+std::optional<AllocationHistory::Entry::Action> ActionOf(std::string_view name) {
+  using Entry = AllocationHistory::Entry;
+  if (name == "alloc") return Entry::ALLOC;
+  if (name == "free_requested") return Entry::FREE_REQUESTED;
+  if (name == "free_completed") return Entry::FREE_COMPLETED;
+  if (name == "segment_alloc") return Entry::SEGMENT_ALLOC;
+  if (name == "segment_free") return Entry::SEGMENT_FREE;
+  return std::nullopt;
+}
+
+}  // namespace
 
 void AllocationHistory::Configure(const Options& options) {
   std::vector<Entry::Action> skipped;
   for (const std::string& action : options.skip_actions) {
-    skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
+    if (const auto recorded = ActionOf(action); recorded.has_value()) skipped.push_back(*recorded);
   }
   const std::lock_guard lock(mutex_);
   recording_ = options.enabled;
@@ -42,8 +60,7 @@ void AllocationHistory::OnAlloc(const Subject& subject, const std::string& user_
   }
   if (when_.load() < RecordContext::ALLOC) context = nullptr;
   CompleteIn(subject);
-  Add(Entry(Entry::ALLOC, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
-            {0, 0}, c10::getApproximateTime(), std::move(context), "", user_metadata));
+  Add(Entry::ALLOC, subject, std::move(context), user_metadata);
 }
 
 void AllocationHistory::OnForeignUse(const void* address) {
@@ -111,14 +128,15 @@ void AllocationHistory::CompleteIn(const Subject& subject) {
 }
 
 void AllocationHistory::AddFree(Entry::Action action, const PendingFree& free) {
-  const Subject& subject = free.subject;
-  Add(Entry(action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
-            {0, 0}, c10::getApproximateTime(), free.context, "", free.user_metadata));
+  Add(action, free.subject, free.context, free.user_metadata);
 }
 
 void AllocationHistory::OnSegment(Entry::Action action, const Subject& subject, Context context) {
-  Add(Entry(action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes, subject.stream,
-            {0, 0}, c10::getApproximateTime(), std::move(context)));
+  Add(action, subject, std::move(context), {});
+}
+
+void AllocationHistory::OnAnnotation(Entry::Action action, const Subject& subject, const std::string& metadata) {
+  Add(action, subject, Gather(RecordContext::ALL), metadata);
 }
 
 std::vector<AllocationHistory::Entry> AllocationHistory::Entries(c10::DeviceIndex device) const {
@@ -140,7 +158,11 @@ AllocationHistory::Context AllocationHistory::Gather(RecordContext level) const 
   return gather == nullptr || when_.load() < level ? nullptr : gather();
 }
 
-void AllocationHistory::Add(Entry entry) {
+void AllocationHistory::Add(Entry::Action action, const Subject& subject, Context context,
+                            const std::string& user_metadata) {
+  Entry entry =
+      version::MakeEntry({action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes,
+                          subject.stream, c10::getApproximateTime(), std::move(context), user_metadata});
   const std::lock_guard lock(mutex_);
   for (const Tracker& tracker : trackers_) tracker(entry);
   if (!recording_ || std::find(skipped_.begin(), skipped_.end(), entry.action_) != skipped_.end()) return;

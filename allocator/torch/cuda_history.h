@@ -6,7 +6,7 @@
 // Python's GIL. Thread-safe. While nothing is recorded, the only cost is one relaxed load.
 #pragma once
 
-#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,14 +23,14 @@ namespace stalloc {
 
 class AllocationHistory {
  public:
-  using Entry = c10::CachingDeviceAllocator::TraceEntry;
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
   using Context = std::shared_ptr<c10::GatheredContext>;
-  using RecordContext = c10::CachingDeviceAllocator::RecordContext;
-  using Tracker = c10::CachingDeviceAllocator::AllocatorTraceTracker;
+  using RecordContext = c10::cuda::CUDACachingAllocator::RecordContext;
+  using Tracker = c10::cuda::CUDACachingAllocator::AllocatorTraceTracker;
 
   struct Options {
     bool enabled = false;
-    c10::CachingDeviceAllocator::CreateContextFn gather = nullptr;
+    c10::cuda::CUDACachingAllocator::CreateContextFn gather = nullptr;
     std::size_t max_entries = 1;
     RecordContext when = RecordContext::NEVER;
     bool clear = false;
@@ -56,6 +56,8 @@ class AllocationHistory {
   // At the free request. It is complete at once, unless there was a foreign use.
   void OnFree(const Subject& subject, const std::string& user_metadata);
   void OnSegment(Entry::Action action, const Subject& subject, Context context = nullptr);
+  // Words of the program on a live block, under the action that torch has for them.
+  void OnAnnotation(Entry::Action action, const Subject& subject, const std::string& metadata);
   // The stack of a caller who changes segments, where stacks of all actions are recorded. Call it with no lock held.
   [[nodiscard]] Context GatherForSegments() const { return Gather(RecordContext::ALL); }
 
@@ -81,10 +83,10 @@ class AllocationHistory {
   [[nodiscard]] Context Gather(RecordContext level) const;
   void CompleteIn(const Subject& subject);
   void AddFree(Entry::Action action, const PendingFree& free);
-  void Add(Entry entry);
+  void Add(Entry::Action action, const Subject& subject, Context context, const std::string& user_metadata);
 
   std::atomic<bool> active_{false};
-  std::atomic<c10::CachingDeviceAllocator::CreateContextFn> gather_{nullptr};
+  std::atomic<c10::cuda::CUDACachingAllocator::CreateContextFn> gather_{nullptr};
   std::atomic<RecordContext> when_{RecordContext::NEVER};
 
   mutable std::mutex mutex_;  // guards what follows

@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <sys/syscall.h>
-#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,9 +13,8 @@
 namespace stalloc {
 namespace {
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
-              "whether this torch shares expandable segments in the same format is to be looked up");
-constexpr char kVersion = 2;
+using version::SegmentFormat;
+
 constexpr char kExpandableSegment = 'e';
 
 struct Header {
@@ -26,6 +24,13 @@ struct Header {
   std::uint64_t handles = 0;
 };
 static_assert(sizeof(Header) == 24 && offsetof(Header, handle_bytes) == 8 && offsetof(Header, handles) == 16);
+
+// What follows the header where the text says what its handles are.
+struct HandleType {
+  std::int32_t type = 1;  // POSIX file descriptors
+  std::int32_t zero = 0;
+};
+static_assert(sizeof(HandleType) == 8);
 
 template <typename Value>
 void Append(std::string& text, const Value& value) {
@@ -68,18 +73,23 @@ Result<ExportedBlock> Export(const DeviceRuntime& runtime, const void* pointer) 
 
 }  // namespace
 
-std::string SharedSegment(std::int32_t process, const Arena::Exported& chunks) {
-  std::string text{kVersion, kExpandableSegment};
+std::string SharedSegment(SegmentFormat format, std::int32_t process, const Arena::Exported& chunks) {
+  std::string text{static_cast<char>(format), kExpandableSegment};
   Append(text, Header{process, 0, chunks.chunk_bytes, chunks.descriptors.size()});
+  if (format == SegmentFormat::kTyped) Append(text, HandleType{});
   for (const std::int32_t descriptor : chunks.descriptors) Append(text, descriptor);
   return text;
 }
 
 c10::cuda::CUDACachingAllocator::ShareableHandle ShareBlock(const DeviceRuntime& runtime, c10::DeviceIndex device,
                                                             const void* pointer) {
+  const SegmentFormat format = version::FormatOfSegments();
+  if (format == SegmentFormat::kUnknown) {
+    Refuse(runtime, device, "this torch is newer than this stalloc, which does not know how it writes shared segments");
+  }
   const Result<ExportedBlock> block = Export(runtime, pointer);
   if (!block.ok()) Refuse(runtime, device, block.error());
-  return {static_cast<std::ptrdiff_t>(block.value().offset), SharedSegment(getpid(), block.value().chunks)};
+  return {static_cast<std::ptrdiff_t>(block.value().offset), SharedSegment(format, getpid(), block.value().chunks)};
 }
 
 }  // namespace stalloc

@@ -205,6 +205,23 @@ void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
   return pointer;
 }
 
+// History -----------------------------------------------------------------------------------------------------------
+
+AllocationHistory::Context CudaDevice::ContextOf(const void* pointer) const {
+  if (const PlanEngine* engine = runtime_->engine(); engine != nullptr) {
+    pointer = reinterpret_cast<const void*>(runtime_->arena()->base() + engine->FindLive(pointer).offset);
+  }
+  return environment_.history->BlockContext(pointer);
+}
+
+void CudaDevice::Annotate(AllocationHistory::Entry::Action action, const void* pointer, const std::string& metadata) {
+  if (!environment_.history->active()) return;
+  const Block block = FindServed(pointer);
+  if (block.requested == 0) return;  // as natively: only a live block that starts there has words
+  environment_.history->OnAnnotation(action, {index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
+                                     metadata);
+}
+
 // Snapshot ----------------------------------------------------------------------------------------------------------
 
 // The engine finds out at marks that streams are done. Fewer blocks of its wait than the history knows frees of: one is
@@ -223,7 +240,7 @@ void CudaDevice::CompleteFrees() {
   environment_.history->CompleteUnlessHeld(index_, held);
 }
 
-void CudaDevice::AppendSegments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments) const {
+void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const {
   const AllocationHistory& history = *environment_.history;
   if (const Arena* arena = runtime_->arena(); arena != nullptr) {
     const std::vector<LiveBlock> live = runtime_->engine()->LiveBlocks();

@@ -22,7 +22,7 @@ namespace stalloc {
 class OomRelay {
  public:
   using Observer = c10::cuda::CUDACachingAllocator::OutOfMemoryObserver;
-  using Entry = c10::CachingDeviceAllocator::TraceEntry;
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
 
   // `attach_to_native`: how the native allocator gets an observer; called at the first Attach.
   void Attach(Observer observer, const std::function<void(Observer)>& attach_to_native);

@@ -4,6 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "allocator/torch/cuda_stats.h"
+#include "allocator/torch/version/records.h"
+
 namespace stalloc {
 namespace {
 
@@ -45,7 +48,7 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
     info.context_when_allocated = history.BlockContext(reinterpret_cast<const void*>(base + block.offset));
     AppendBlock(segment, info);
     // A segment has one field for it, the arena serves several: the last block's.
-    segment.stream = reinterpret_cast<void*>(block.stream);
+    version::SetStream(segment, reinterpret_cast<void*>(block.stream));
     end = block.offset + block.bytes;
   }
   const Offset top = mapped.offset + mapped.bytes;
@@ -58,8 +61,8 @@ SegmentInfo HeapSegment(c10::DeviceIndex device, const KnownBlock& block, const 
   segment.device = device;
   segment.address = reinterpret_cast<std::size_t>(block.pointer);
   segment.total_size = BlockBytes(block.requested);
-  segment.is_large = segment.total_size > c10::CachingAllocator::kSmallSize;
-  segment.stream = reinterpret_cast<void*>(block.stream);
+  segment.is_large = CombinedStats::PoolOfSize(segment.total_size) == CombinedStats::Pool::kLarge;
+  version::SetStream(segment, reinterpret_cast<void*>(block.stream));
   BlockInfo info;
   info.size = segment.total_size;
   info.requested_size = block.requested;

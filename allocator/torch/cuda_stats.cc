@@ -1,7 +1,5 @@
 #include "allocator/torch/cuda_stats.h"
 
-#include <c10/core/AllocatorConfig.h>
-
 #include <algorithm>
 #include <mutex>
 
@@ -42,7 +40,8 @@ constexpr StatArray DeviceStats::*kMembers[] = {
 }  // namespace
 
 CombinedStats::Pool CombinedStats::PoolOfSize(Bytes bytes) noexcept {
-  return bytes <= c10::CachingAllocator::kSmallSize ? Pool::kSmall : Pool::kLarge;
+  constexpr Bytes kLargestSmallBlock = Bytes{1} << 20;
+  return bytes <= kLargestSmallBlock ? Pool::kSmall : Pool::kLarge;
 }
 
 bool CombinedStats::Allocated(Bytes bytes, Bytes requested, Pool pool) noexcept {

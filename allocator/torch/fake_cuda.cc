@@ -36,7 +36,9 @@ const c10::Device kOfStreams(c10::DeviceType::CUDA, 0);
 
 // One stream, of a device that the engine may count with: torch's own guard for no device has number -1. Events are
 // recorded where gradients meet, and there is nothing to wait for.
-struct NothingRuns final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
+struct NothingRuns final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
   c10::Device exchangeDevice(c10::Device device) const override {
     return {c10::DeviceType::CUDA, g_present.exchange(device.index())};
   }
@@ -47,6 +49,8 @@ struct NothingRuns final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>
   c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
   c10::Stream getNewStream(c10::Device device, int) const override { return getStream(device); }
   c10::Stream exchangeStream(c10::Stream) const noexcept override { return getStream(kOfStreams); }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
   void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
@@ -68,7 +72,7 @@ Status FakeCuda() {
   const at::CUDAHooksInterface* const hooks = Hooks();
   if (hooks == nullptr) return Error{"this torch does not tell its CUDA hooks: libtorch_cpu.so has no getCUDAHooks"};
   new (const_cast<at::CUDAHooksInterface*>(hooks)) FakeDevices;
-  c10::impl::registerDeviceGuard(c10::DeviceType::CUDA, new NothingRuns);
+  const c10::impl::DeviceGuardImplRegistrar registered(c10::DeviceType::CUDA, new NothingRuns);
   return Ok{};
 }
 

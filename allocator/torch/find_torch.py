@@ -3,7 +3,7 @@
 Does not import torch: that takes seconds, can fail on a build machine without its libraries, and would load what a
 build does not need. Run it isolated (`python -I find_torch.py`), so that the overlay which pip puts on PYTHONPATH while
 it builds a wheel does not hide the interpreter's own packages; `--user` adds the user's site-packages, which isolation
-leaves out. Prints nothing when there is no torch.
+leaves out; `--package DIR` asks about that torch instead. Prints nothing when there is no torch.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import re
 import site
 import sys
 
+NEWEST_KNOWN = (2, 15)  # whose format of shared segments was looked at
+
 
 def find_package() -> str | None:
     """Returns torch's directory, or None."""
+    if "--package" in sys.argv:
+        return sys.argv[sys.argv.index("--package") + 1]
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -39,12 +43,53 @@ def uses_new_abi(library: str) -> bool:
         return b"St7__cxx1112basic_string" in file.read()
 
 
+def minor_version(version: str) -> str:
+    """Returns "2.11" of "2.11.0+cu130"."""
+    return ".".join(version.partition("+")[0].split(".")[:2])
+
+
+def segment_format(version: str, cuda_library: str) -> int:
+    """Returns which text this torch has for shared expandable segments, 0 where nobody looked (segment_format.h).
+
+    Its library tells: where the text says what its handles are, there is an error for a receiver that cannot take them.
+    """
+    if tuple(int(part) for part in minor_version(version).split(".")) > NEWEST_KNOWN or not cuda_library:
+        return 0
+    with open(cuda_library, "rb") as file:
+        return 3 if b"received FABRIC handle from producer" in file.read() else 2
+
+
 def find_cuda_headers(package: str, cuda: str) -> str:
     """Returns the directory of the CUDA runtime headers that came with torch, or ''."""
     root = os.path.join(os.path.dirname(package), "nvidia")
     major = cuda.partition(".")[0]
     places = [f"{root}/cu{major}/include", f"{root}/cuda_runtime/include", *sorted(glob.glob(f"{root}/*/include"))]
     return next((place for place in places if os.path.exists(os.path.join(place, "cuda_runtime_api.h"))), "")
+
+
+def find_compiler_headers(package: str, headers: str) -> str:
+    """Returns a directory with CUDA's crt/host_defines.h, which the runtime's headers include and do not bring, or ''."""
+    triton = os.path.join(os.path.dirname(package), "triton", "backends", "nvidia", "include")
+    places = [place for place in (headers, triton) if place]
+    return next((place for place in places if os.path.exists(os.path.join(place, "crt", "host_defines.h"))), "")
+
+
+def find_cuda_runtime(headers: str) -> str:
+    """Returns the CUDA runtime's library beside its headers, or ''."""
+    return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
+
+
+def fingerprint_of_interface(headers: str) -> str:
+    """Returns what the package compares at load, by the package's own rule."""
+    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_interface.py")
+    spec = importlib.util.spec_from_file_location("_interface", source)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.dont_write_bytecode = True  # not into the source tree
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_interface"] = module
+    spec.loader.exec_module(module)
+    return module.fingerprint(headers) or ""
 
 
 def main() -> None:
@@ -55,7 +100,7 @@ def main() -> None:
     if package is None or not os.path.exists(os.path.join(package, "version.py")):
         return
     library = os.path.join(package, "lib", "libc10.so")
-    headers = os.path.join(package, "include")
+    headers = os.path.realpath(os.path.join(package, "include"))  # as compilers name it in messages
     if not os.path.exists(library) or not os.path.isdir(headers):
         return
     facts = read_version(package)
@@ -65,6 +110,11 @@ def main() -> None:
     facts["cpu"] = os.path.join(package, "lib", "libtorch_cpu.so")
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
+    facts["cuda_compiler_include"] = find_compiler_headers(package, facts["cuda_include"])
+    facts["interface"] = fingerprint_of_interface(headers)
+    facts["cudart"] = find_cuda_runtime(facts["cuda_include"])
+    facts["minor_version"] = minor_version(facts["version"])
+    facts["segment_format"] = str(segment_format(facts["version"], facts["c10_cuda"]))
     facts["new_abi"] = "1" if uses_new_abi(library) else "0"
     for key, value in facts.items():
         print(f"{key}={value}")

@@ -52,6 +52,7 @@ stalloc::Status InstallCpuAndUses(const char* running_torch) {
 extern "C" {
 
 const char* stalloc_torch_built_for(void) { return stalloc::BuiltForTorch(); }
+const char* stalloc_torch_interface(void) { return stalloc::InterfaceClaim(); }
 int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
 int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInstall(running_torch, InstallCudaAndUses); }
 int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }

@@ -14,6 +14,8 @@ extern "C" {
 
 /* The torch version this library was built for, e.g. "2.11.0". */
 STALLOC_API const char* stalloc_torch_built_for(void);
+/* That version and the fingerprint of the headers it was compiled against, in words that the package reads. */
+STALLOC_API const char* stalloc_torch_interface(void);
 /* 1 if this build has the CUDA adapter. */
 STALLOC_API int stalloc_torch_has_cuda(void);
 /* Replaces the CUDA caching allocator by ours over it. 0: installed. Else stalloc_last_error says why (CUDA initialised

@@ -11,12 +11,13 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 from stalloc import _config, _coordinates, _frameworks, _library, _log, _nvtx, _process, _report, _scalars, _session
 from stalloc._hooks import OptimizerHooks
 from stalloc._imports import when_imported
-from stalloc._library import Library, LibraryError, TorchLibrary
+from stalloc._library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc._marks import Marker
 from stalloc._modules import ModuleMarks
 from stalloc._tracing import Tracing
@@ -27,6 +28,7 @@ TOO_LATE = (
 )
 
 _activating = False
+_unfit = False  # no adapter is for this torch, which was said
 
 
 def activate(to_the_end: bool = True) -> None:
@@ -41,7 +43,7 @@ def activate(to_the_end: bool = True) -> None:
     """
     global _activating
     config = _config.read_config()
-    if config.mode is None or _activating or _session.current is not None:
+    if config.mode is None or _activating or _unfit or _session.current is not None:
         return
     if _process.owned_by_other(os.environ, config.rank, os.getpid()):
         return
@@ -61,7 +63,9 @@ def activate(to_the_end: bool = True) -> None:
             if config.mode == _config.ALLOC:
                 _find_plan(config.rank)
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
-            library = _install_allocator(config, torch) if fake is None else fake.library
+            library = _install_or_go_on(config, torch) if fake is None else fake.library
+            if library is None:
+                return
             lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
             report = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
             block_of = None if fake is None else fake.address
@@ -127,12 +131,25 @@ def _find_plan(rank: str) -> None:
         _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
 
 
+def _install_or_go_on(config: _config.Config, torch: Any) -> Optional[Library]:
+    """None where no adapter is for this torch: the run goes on without us, unless STALLOC_STRICT=1."""
+    global _unfit
+    try:
+        return _install_allocator(config, torch)
+    except UnfitTorchError as error:
+        if config.strict:
+            raise
+        _unfit = True
+        _log.error(f"{error}; this run goes on with plain torch, unplanned")
+        return None
+
+
 def _install_allocator(config: _config.Config, torch: Any) -> Library:
     device = config.device if config.device != "auto" else _device_of_machine(torch)
     if device == "cuda" and torch.cuda.is_initialized():
         raise RuntimeError(TOO_LATE)
     running = str(torch.__version__)
-    adapter, obstacle = _load_adapter(running, device)
+    adapter, obstacle = _load_adapter(torch, device)
     if adapter is not None:
         _with_context(lambda: adapter.install(device, running))
         return adapter
@@ -173,7 +190,7 @@ def _fake_run(config: _config.Config, torch: Any) -> Any:
     if device == "cuda" and torch.cuda.is_initialized():
         raise RuntimeError(TOO_LATE)
     running = str(torch.__version__)
-    adapter, obstacle = _load_adapter(running, "cpu")
+    adapter, obstacle = _load_adapter(torch, "cpu")
     if adapter is None:
         raise RuntimeError(f"{obstacle}; reinstall stalloc where this torch is installed")
     unknown, fakes = importlib.import_module("stalloc._fake.unknown"), importlib.import_module("stalloc._fake.running")
@@ -185,14 +202,13 @@ def _fake_run(config: _config.Config, torch: Any) -> Any:
     return fakes.FakeRun(adapter, device, assumptions, facts)
 
 
-def _load_adapter(running: str, device: str) -> tuple[Optional[TorchLibrary], str]:
-    """The adapter, or None and why it cannot serve this torch."""
+def _load_adapter(torch: Any, device: str) -> tuple[Optional[TorchLibrary], str]:
+    """The adapter, or None and why it cannot be used. UnfitTorchError where it is for another torch."""
+    running = str(torch.__version__)
     try:
-        adapter = TorchLibrary(_library.find_or_raise(_library.TORCH_LIBRARY_NAME))
+        adapter = TorchLibrary(_library.find_adapter(running, Path(torch.__file__).parent / "include"))
     except LibraryError as error:
         return None, f"the adapter for torch {running} is not usable: {error}"
-    if not _library.same_torch(adapter.built_for, running):
-        return None, f"the adapter was built for torch {adapter.built_for}, this is torch {running}"
     if device == "cuda" and not adapter.has_cuda:
         return None, f"the adapter for torch {running} was built without CUDA"
     return adapter, ""

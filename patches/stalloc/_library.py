@@ -12,14 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc import _interface
+
 ABI_VERSION = 3
 LIBRARY_NAME = "libstalloc.so"
-TORCH_LIBRARY_NAME = "libstalloc_torch.so"
+TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
+TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
 PLANNER_NAME = "stalloc-planner"
 
 
 class LibraryError(RuntimeError):
     """A library of ours is missing, cannot be loaded, or speaks another ABI."""
+
+
+class UnfitTorchError(RuntimeError):
+    """There are adapters, and none is for the torch that runs."""
 
 
 class Library:
@@ -153,15 +160,6 @@ def _decoded(text: Optional[bytes]) -> str:
     return (text or b"").decode("utf-8", "replace")
 
 
-def same_torch(built_for: str, running: str) -> bool:
-    """True when both are of one minor version, which is what the adapter's virtual tables depend on."""
-    return _minor(built_for) == _minor(running)
-
-
-def _minor(version: str) -> list[str]:
-    return version.partition("+")[0].split(".")[:2]
-
-
 def directories() -> Iterator[Path]:
     """Where our files may lie, best first: STALLOC_LIB_PATH, the installed package, the source tree's release build."""
     chosen = os.environ.get("STALLOC_LIB_PATH")
@@ -182,6 +180,38 @@ def directories() -> Iterator[Path]:
 def _with_siblings(lib: Path) -> Iterator[Path]:
     yield lib
     yield lib.parent / "bin"
+
+
+def adapters() -> list[tuple[Path, _interface.Claim]]:
+    """Every library for a torch, best place first, and what it was compiled against."""
+    paths = [path for directory in directories() for path in sorted(directory.glob(TORCH_LIBRARIES), key=_by_length)]
+    claims = [(path, _interface.claim_of(path)) for path in dict.fromkeys(paths)]
+    return [(path, claim) for path, claim in claims if claim is not None]
+
+
+def _by_length(path: Path) -> tuple[int, str]:
+    """2.9 before 2.10."""
+    return len(path.name), path.name
+
+
+def find_adapter(running: str, include: Path) -> Path:
+    """The library for a torch of that version, whose headers are in `include`.
+
+    Raises:
+        LibraryError: there is no adapter at all.
+        UnfitTorchError: there are adapters, for other torches.
+    """
+    found = adapters()
+    for path, claim in found:
+        if _interface.fits(claim, running, include):
+            return path
+    if not found:
+        return find_or_raise(TORCH_LIBRARY_NAME)
+    built_for = ", ".join(dict.fromkeys(claim.torch for _, claim in found))
+    raise UnfitTorchError(
+        f"built for torch {built_for}, and this is torch {running}, whose allocator has other classes: to build it for "
+        "this one, type `pip install --force-reinstall --no-deps .` in stalloc's source directory"
+    )
 
 
 def find(name: str) -> Optional[Path]:

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <thread>
 
 #include "allocator/driver/capture_gate.h"
+#include "allocator/driver/cuda_description.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_events.h"
 #include "tests/driver/fake_cuda.h"
@@ -293,6 +295,33 @@ TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
   EXPECT_EQ(fake().events_created, 2);
   EXPECT_EQ(events_.Record(CudaEvents::StreamOfDevice(5, 0)), 0u) << "no such device";
   fake().retained = 0;  // kept for good, as the adapter's objects are
+}
+
+TEST(CudaDescriptionTest, IsTheDevicesOfThatOrdinal) {
+  cuda::Api api = FakeCuda::Table();
+  api.DriverGetVersion = [](int* version) { return *version = 13020, cuda::kSuccess; };
+  api.DeviceGet = [](cuda::Device* device, int ordinal) { return *device = ordinal + 40, cuda::kSuccess; };
+  api.DeviceGetName = [](char* name, int length, cuda::Device device) {
+    std::snprintf(name, static_cast<std::size_t>(length), "GPU %d", device);
+    return cuda::kSuccess;
+  };
+  api.DeviceTotalMem = [](std::size_t* bytes, cuda::Device device) {
+    return *bytes = static_cast<std::size_t>(device) << 30, cuda::kSuccess;
+  };
+  const CudaDescription description = DescribeCuda(api, 2);
+  EXPECT_EQ(description.name, "GPU 42");
+  EXPECT_EQ(description.bytes, Bytes{42} << 30);
+  EXPECT_EQ(description.driver_version, "13.2");
+}
+
+TEST(CudaDescriptionTest, OfADeviceThatIsNotThereOnlyTheDriverIsKnown) {
+  cuda::Api api = FakeCuda::Table();
+  api.DriverGetVersion = [](int* version) { return *version = 12080, cuda::kSuccess; };
+  api.DeviceGet = [](cuda::Device*, int) { return cuda::Result{101}; };
+  const CudaDescription description = DescribeCuda(api, 7);
+  EXPECT_EQ(description.name, "");
+  EXPECT_EQ(description.bytes, 0u);
+  EXPECT_EQ(description.driver_version, "12.8");
 }
 
 }  // namespace

@@ -62,6 +62,9 @@ API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes,
   Log(line);
 }
 
+API const char* stalloc_torch_interface(void) {
+  return "stalloc adapter for torch 2.11.0, interface 0000000000000000000000000000000000000000000000000000000000000000";
+}
 API const char* stalloc_torch_built_for(void) { return Env("FAKE_BUILT_FOR", "2.11.0"); }
 API int stalloc_torch_has_cuda(void) { return atoi(Env("FAKE_HAS_CUDA", "1")); }
 API int stalloc_torch_install_cuda(const char* running) { return Outcome("install cuda", running); }

@@ -119,30 +119,60 @@ stalloc.iteration(4)
 """
 
 
-@pytest.mark.parametrize("claim", [{"FAKE_TORCH_VERSION": "2.12.1"}, {"FAKE_HAS_CUDA": "0"}])
-def test_a_torch_that_the_adapter_does_not_fit_gets_the_pluggable_allocator_on_cuda(
-    fake: FakeProcess, claim: dict[str, str]
-) -> None:
-    done = fake.python("-c", PLUGGABLE, STALLOC_MODE="Alloc", FAKE_CUDA="1", **claim)
+def test_an_adapter_without_cuda_gives_way_to_the_pluggable_allocator(fake: FakeProcess) -> None:
+    done = fake.python("-c", PLUGGABLE, STALLOC_MODE="Alloc", FAKE_CUDA="1", FAKE_HAS_CUDA="0")
     assert (done.code, done.out) == (0, "libstalloc.so stalloc_malloc stalloc_free True\n")
     assert "warning: the adapter" in done.err
     assert "memory_stats" in done.err
     assert fake.calls() == ["init", "mark 2 1 0 0 4 - 0", "flush"]
 
 
-@pytest.mark.parametrize("extra", [{"FAKE_CUDA": "0"}, {"FAKE_CUDA": "1", "STALLOC_STRICT": "1"}])
-def test_a_torch_that_the_adapter_does_not_fit_is_an_error_on_the_cpu_and_when_strict(
-    fake: FakeProcess, extra: dict[str, str]
+OTHER_TORCH = "error: built for torch 2.11.0, and this is torch 2.12.1, whose allocator has other classes: to build it"
+
+
+@pytest.mark.parametrize("cuda", ["0", "1"])
+@pytest.mark.parametrize("program", ["import stalloc", "import torch"])
+def test_a_run_under_a_torch_that_no_adapter_is_for_goes_on_unplanned(
+    fake: FakeProcess, cuda: str, program: str
 ) -> None:
-    done = fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", FAKE_TORCH_VERSION="2.12.1", **extra)
-    assert done.code == 1
-    assert "built for torch 2.11.0, this is torch 2.12.1" in done.err
+    fake.install_entry_point()
+    program += "; import torch, stalloc; stalloc.iteration(1); print(stalloc.installed())"
+    done = fake.python("-c", program, STALLOC_MODE="Alloc", FAKE_TORCH_VERSION="2.12.1", FAKE_CUDA=cuda)
+    assert (done.code, done.out) == (0, "False\n")
+    assert done.err.count(OTHER_TORCH) == 1
+    assert "pip install --force-reinstall" in done.err
     assert fake.calls() == []
 
 
-def test_a_patch_release_of_torch_is_no_other_torch(fake: FakeProcess) -> None:
-    assert fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", FAKE_TORCH_VERSION="2.11.3").code == 0
-    assert fake.calls()[0] == "install cpu 2.11.3"
+def test_stalloc_run_goes_on_under_a_torch_that_no_adapter_is_for_unless_strict(fake: FakeProcess) -> None:
+    fake.install_entry_point()
+    (fake.directory / "train.py").write_text("import torch, stalloc; print(stalloc.installed())")
+    words = ("-m", "stalloc", "run", "--mode", "alloc", "train.py")
+    done = fake.python(*words, FAKE_TORCH_VERSION="2.12.1")
+    assert (done.code, done.out) == (0, "False\n")
+    assert done.err.count(OTHER_TORCH) == 1
+    strict = fake.python(*words, FAKE_TORCH_VERSION="2.12.1", STALLOC_STRICT="1")
+    assert (strict.code, strict.out) == (1, "")
+    assert strict.err.startswith("stalloc run: built for torch 2.11.0, and this is torch 2.12.1")
+
+
+@pytest.mark.parametrize("cuda", ["0", "1"])
+def test_a_torch_that_no_adapter_is_for_is_an_error_when_strict(fake: FakeProcess, cuda: str) -> None:
+    variables = {"FAKE_TORCH_VERSION": "2.12.1", "FAKE_CUDA": cuda, "STALLOC_STRICT": "1"}
+    done = fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", **variables)
+    assert done.code == 1
+    assert "built for torch 2.11.0, and this is torch 2.12.1" in done.err
+    assert fake.calls() == []
+
+
+def test_a_torch_without_headers_must_be_the_release_that_was_built_for(fake: FakeProcess) -> None:
+    assert fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", FAKE_TORCH_VERSION="2.11.0+cpu").code == 0
+    assert fake.calls()[0] == "install cpu 2.11.0+cpu"
+    fake.forget_calls()
+    for version in ("2.11.1", "2.11.0a0+git0123456"):
+        done = fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", FAKE_TORCH_VERSION=version)
+        assert f"this is torch {version}" in done.err
+        assert fake.calls() == []
 
 
 def test_a_library_of_another_abi_is_refused(fake: FakeProcess) -> None:

@@ -127,6 +127,20 @@ def test_blocks_from_before_the_history_count_as_set_up() -> None:
     assert {event.time_us for event in first} == {0}
 
 
+def test_what_newer_torches_write_besides_changes_nothing() -> None:
+    """From 2.14 on words on live blocks and the host's memory, from 2.15 on the allocator's own words."""
+    history = training(3)
+    before = parse(history.snapshot())
+    at = next(index for index, entry in enumerate(history.entries) if entry["action"] == "free_requested")
+    words = {**history.entries[at - 1], "action": "annotate", "user_metadata": "weights"}
+    history.entries.insert(at, words)
+    for entry in history.entries:
+        entry["internal_metadata"] = "mallocWithAddress"
+    host = {"address": 0x5000, "size": MIB, "allocated": True, "active": True, "segment_pool_id": (0, 0)}
+    after = parse(history.snapshot() | {"host_segments": [host], "host_traces": list(history.entries)})
+    assert after == before
+
+
 def test_times_that_step_back_do_not_change_the_order() -> None:
     history = History()
     history.alloc(1, 512)

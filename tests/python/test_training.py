@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from processes import PACKAGE, SCRIPTS, Training, write_dist_info
+from stalloc import _interface
 
 TRAIN = str(SCRIPTS / "train.py")
 
@@ -151,19 +153,29 @@ def test_the_iteration_after_an_evaluation_is_served_again(planned: Training, fe
     assert hit_rate_of_iteration(result, 7) >= 0.999
 
 
-def test_another_torch_gets_the_library_without_an_adapter(build: Path, fake_libraries: Path, tmp_path: Path) -> None:
-    """torch itself, an adapter that claims another torch, and the real libstalloc.so. No GPU is touched."""
-    (tmp_path / "libstalloc_torch.so").symlink_to(fake_libraries / "libstalloc_torch.so")
+def claim_this_torch(library: Path, copy: Path) -> None:
+    """A copy that says of itself that it was compiled for the torch that is here."""
+    torch = importlib.import_module("torch")
+    interface = _interface.fingerprint(Path(torch.__file__).parent / "include")
+    other = library.read_bytes().replace(b"stalloc adapter for", b"no more adapter for")
+    copy.write_bytes(other + f"stalloc adapter for torch {torch.__version__}, interface {interface}".encode())
+
+
+def test_an_adapter_without_cuda_leaves_cuda_to_the_library_without_an_adapter(
+    build: Path, fake_libraries: Path, tmp_path: Path
+) -> None:
+    """torch itself, an adapter that says it has no CUDA, and the real libstalloc.so. No GPU is touched."""
+    claim_this_torch(fake_libraries / "libstalloc_torch.so", tmp_path / "libstalloc_torch.so")
     (tmp_path / "libstalloc.so").symlink_to(build / "libstalloc.so")
     training = Training(tmp_path, tmp_path)
     program = (
         "import stalloc, torch; stalloc.iteration(0); stalloc.flush()\n"
         "print(stalloc.stats()['mode'], stalloc.stats()['degraded'], torch.cuda.memory.get_allocator_backend())"
     )
-    claim = {"FAKE_BUILT_FOR": "2.10.0", "STALLOC_DEVICE": "cuda"}
+    claim = {"FAKE_HAS_CUDA": "0", "STALLOC_DEVICE": "cuda"}
     done = training.start_plain("Trace", "-c", program, **claim)
     assert (done.code, done.out) == (0, "Trace None pluggable\n")
-    assert "warning: the adapter was built for torch 2.10.0" in done.err
+    assert "was built without CUDA; using libstalloc.so" in done.err
     assert (training.info / "trace" / "rank00000.trace").stat().st_size > 0
 
 

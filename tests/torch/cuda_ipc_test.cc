@@ -32,6 +32,7 @@ using ::c10::cuda::CUDACachingAllocator::ShareableHandle;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using version::SegmentFormat;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr Bytes kChunk = Bytes{64} << 10;
@@ -41,6 +42,7 @@ constexpr c10::DeviceIndex kDevice = 3;
 struct Received {
   int version = 0;
   int type = 0;
+  int handle_type = 1;  // as the reader has it where the text does not say: descriptors
   struct {
     pid_t process;
     std::size_t segment_bytes;
@@ -54,6 +56,11 @@ struct Received {
     version = stream.get();
     type = stream.get();
     stream.read(reinterpret_cast<char*>(&header), sizeof(header));
+    if (version == static_cast<int>(SegmentFormat::kTyped)) {
+      int padding = 0;
+      stream.read(reinterpret_cast<char*>(&handle_type), sizeof(handle_type));
+      stream.read(reinterpret_cast<char*>(&padding), sizeof(padding));
+    }
     for (std::size_t i = 0; i < header.handles && stream; ++i) {
       int descriptor = -1;
       stream.read(reinterpret_cast<char*>(&descriptor), sizeof(descriptor));
@@ -107,9 +114,9 @@ class CudaIpcTest : public ::testing::Test {
   DevicePlan plan_;
 };
 
-TEST_F(CudaIpcTest, TheFormatIsTorchsToTheByte) {
-  const std::string text =
-      SharedSegment(0x01020304, {.offset = 7, .chunk_bytes = 0x200000, .descriptors = {5, 0x0102}});
+TEST_F(CudaIpcTest, TheFormatUpTo212IsTorchsToTheByte) {
+  const std::string text = SharedSegment(SegmentFormat::kUntyped, 0x01020304,
+                                         {.offset = 7, .chunk_bytes = 0x200000, .descriptors = {5, 0x0102}});
   const unsigned char expected[] = {2, 'e',                        // version, type
                                     4, 3,   2,    1, 0, 0, 0, 0,   // process, padding
                                     0, 0,   0x20, 0, 0, 0, 0, 0,   // bytes of a handle
@@ -118,12 +125,26 @@ TEST_F(CudaIpcTest, TheFormatIsTorchsToTheByte) {
   EXPECT_EQ(text, std::string(std::begin(expected), std::end(expected)));
 }
 
+TEST_F(CudaIpcTest, TheFormatFrom213OnIsTorchsToTheByte) {
+  const std::string text =
+      SharedSegment(SegmentFormat::kTyped, 0x01020304, {.offset = 7, .chunk_bytes = 0x200000, .descriptors = {5}});
+  const unsigned char expected[] = {3, 'e',                       // version, type
+                                    4, 3,   2,    1, 0, 0, 0, 0,  // process, padding
+                                    0, 0,   0x20, 0, 0, 0, 0, 0,  // bytes of a handle
+                                    1, 0,   0,    0, 0, 0, 0, 0,  // number of handles
+                                    1, 0,   0,    0, 0, 0, 0, 0,  // descriptors, padding
+                                    5, 0,   0,    0};             // descriptor
+  EXPECT_EQ(text, std::string(std::begin(expected), std::end(expected)));
+}
+
 // torch takes a text of 64 bytes for a cudaIpcMemHandle_t of versions before the format had a version.
 TEST_F(CudaIpcTest, NoLengthIsThatOfTheOldestFormat) {
-  for (std::size_t handles = 1; handles < 100; ++handles) {
-    const std::string text = SharedSegment(1, {0, kChunk, std::vector<int>(handles, 3)});
-    EXPECT_NE(text.size(), 64u);
-    EXPECT_TRUE(Received(text).whole);
+  for (const SegmentFormat format : {SegmentFormat::kUntyped, SegmentFormat::kTyped}) {
+    for (std::size_t handles = 1; handles < 100; ++handles) {
+      const std::string text = SharedSegment(format, 1, {0, kChunk, std::vector<int>(handles, 3)});
+      EXPECT_NE(text.size(), 64u);
+      EXPECT_TRUE(Received(text).whole);
+    }
   }
 }
 
@@ -136,7 +157,8 @@ TEST_F(CudaIpcTest, ABlockIsTheRunOfItsChunksAndItsPlaceInThem) {
     FillPattern(block, bytes, static_cast<std::uint8_t>(bytes % 251));
     const ShareableHandle shared = ShareBlock(*runtime, kDevice, block);
     const Received received(shared.handle);
-    EXPECT_EQ(received.version, 2);
+    EXPECT_EQ(received.version, static_cast<int>(version::FormatOfSegments()));
+    EXPECT_EQ(received.handle_type, 1);
     EXPECT_EQ(received.type, 'e');
     EXPECT_TRUE(received.whole);
     EXPECT_EQ(received.header.process, getpid());

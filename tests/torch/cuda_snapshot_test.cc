@@ -5,11 +5,16 @@
 
 #include <atomic>
 
+#include "allocator/torch/version/native_calls.h"
+#include "allocator/torch/version/records.h"
+
 namespace stalloc {
 namespace {
 
 using Entry = AllocationHistory::Entry;
 using RecordContext = AllocationHistory::RecordContext;
+
+constexpr bool kEntriesHaveWords = version::HasUserMetadata<version::Native>;
 
 struct FakeContext : c10::GatheredContext {
   explicit FakeContext(int which) : number(which) {}
@@ -42,7 +47,7 @@ TEST(ArenaSegmentTest, TilesTheMappedBytesWithBlocksAndGaps) {
   EXPECT_EQ(segment.device, 2);
   EXPECT_EQ(segment.address, 0x700000000000u);
   EXPECT_EQ(segment.total_size, 1u << 20);
-  EXPECT_EQ(segment.stream, reinterpret_cast<void*>(7));
+  EXPECT_EQ(static_cast<void*>(segment.stream), reinterpret_cast<void*>(7));
   EXPECT_TRUE(segment.is_large);
   EXPECT_TRUE(segment.is_expandable);
   ASSERT_EQ(segment.blocks.size(), 6u);
@@ -124,7 +129,7 @@ TEST(AllocationHistoryTest, RecordsARequestAndBothHalvesOfItsFree) {
     EXPECT_EQ(entry.addr_, 512u);
     EXPECT_EQ(entry.size_, 100u);
   }
-  EXPECT_EQ(entries[0].user_metadata_, "note");
+  EXPECT_EQ(version::UserMetadataOfEntry(entries[0]), kEntriesHaveWords ? "note" : "");
   EXPECT_EQ(NumberOf(entries[0].context_), 1);
   EXPECT_EQ(NumberOf(entries[1].context_), 2);
   EXPECT_EQ(history.BlockContext(At(512)), nullptr) << "the block is gone";
@@ -155,7 +160,7 @@ TEST(AllocationHistoryTest, CompletesTheFreeOfABlockThatAnotherStreamUsesWhenIts
   const Entry completed = history.Entries(0)[4];
   EXPECT_EQ(completed.addr_, 4096u);
   EXPECT_EQ(completed.size_, 1000u);
-  EXPECT_EQ(completed.user_metadata_, "mine");
+  EXPECT_EQ(version::UserMetadataOfEntry(completed), kEntriesHaveWords ? "mine" : "");
   EXPECT_NE(completed.context_, nullptr) << "of the free, not of whoever takes the bytes";
   EXPECT_EQ(completed.context_, history.Entries(0)[1].context_);
 }
@@ -203,6 +208,19 @@ TEST(AllocationHistoryTest, ShowsTheAllocationsStackAtAFreeThatHasNone) {
   ASSERT_EQ(history.Entries(0).size(), 3u);
   EXPECT_EQ(NumberOf(history.Entries(0)[1].context_), 1);
   EXPECT_EQ(g_gathered.load(), 1);
+}
+
+TEST(AllocationHistoryTest, KeepsWordsOnALiveBlockAsAnEntryOfTheirOwn) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER));
+  const AllocationHistory::Subject block{.device = 0, .address = At(512), .bytes = 100, .stream = nullptr};
+  history.OnAlloc(block, "");
+  history.OnAnnotation(Entry::SNAPSHOT, block, "weights");  // in place of ANNOTATE, which older torches lack
+  ASSERT_EQ(ActionsOf(history, 0), (std::vector<Entry::Action>{Entry::ALLOC, Entry::SNAPSHOT}));
+  const Entry words = history.Entries(0)[1];
+  EXPECT_EQ(words.addr_, 512u);
+  EXPECT_EQ(words.size_, 100u);
+  EXPECT_EQ(version::UserMetadataOfEntry(words), kEntriesHaveWords ? "weights" : "");
 }
 
 TEST(AllocationHistoryTest, DropsTheOldestEntriesOfAFullRing) {
@@ -255,7 +273,7 @@ TEST(AllocationHistoryTest, SegmentsHaveTheStackOfWhoeverChangesThemWhereAllStac
 TEST(MergeTracesTest, SortsByTimeAndKeepsTheOrderOfEachSide) {
   c10::ApproximateClockToUnixTimeConverter clock;
   const auto entry = [](std::size_t address) {
-    return Entry(Entry::ALLOC, 0, address, 1, nullptr, {0, 0}, c10::getApproximateTime());
+    return version::MakeEntry({Entry::ALLOC, 0, address, 1, nullptr, c10::getApproximateTime(), nullptr, ""});
   };
   std::vector<Entry> ours = {entry(1), entry(2)};
   const auto to_nanoseconds = clock.makeConverter();

@@ -20,7 +20,7 @@ def test_a_second_install_is_a_clear_error_and_changes_nothing(adapter: Adapter)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("version", ["2.10.0+cu130", "", "nonsense"])
+@pytest.mark.parametrize("version", ["2.1.0+cu118", "", "nonsense"])
 def test_another_torch_is_refused_before_anything_is_touched(adapter: Adapter, device: str, version: str) -> None:
     result = adapter.run("install.py", "version", device, version).result
     assert "built for another torch" in result["error"]

@@ -23,6 +23,7 @@ ABI = {
     "stalloc_name_tensor",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
+    "stalloc_torch_interface",
     "stalloc_torch_install_cuda",
     "stalloc_torch_install_cpu",
     "stalloc_torch_install_fake",
@@ -54,6 +55,32 @@ def test_it_needs_torch_and_the_system_only_and_carries_no_path(library: Path) -
     assert "RPATH" not in dynamic
     assert "RUNPATH" not in dynamic
     assert b"site-packages" not in library.read_bytes()
+
+
+# Which CUDA 12 and 13 both have, in one form: torch's version does not say with which of them it was built.
+CUDA_RUNTIME = {
+    "cudaDeviceSynchronize",
+    "cudaDriverGetVersion",
+    "cudaEventCreateWithFlags",
+    "cudaEventDestroy",
+    "cudaEventElapsedTime",
+    "cudaEventQuery",
+    "cudaEventRecord",
+    "cudaEventSynchronize",
+    "cudaGetErrorString",
+    "cudaGetLastError",
+    "cudaMemGetInfo",
+    "cudaMemcpyPeerAsync",
+    "cudaStreamIsCapturing",
+    "cudaStreamQuery",
+    "cudaStreamSynchronize",
+    "cudaStreamWaitEvent",
+}
+
+
+def test_it_needs_no_function_that_one_cuda_alone_has(library: Path) -> None:
+    symbols = output("nm", "-D", "--undefined-only", str(library))
+    assert set(re.findall(r"\bcuda[A-Z]\w*", symbols)) <= CUDA_RUNTIME
 
 
 def test_it_has_no_copy_of_torchs_static_variables(library: Path) -> None:

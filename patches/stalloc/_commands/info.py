@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+from pathlib import Path
 from typing import Any, Optional
 
 from stalloc import _library
@@ -28,25 +29,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def collect() -> dict[str, Any]:
     """Everything that the command prints. Imports torch if there is one."""
-    torch, torch_error = _torch_version()
+    torch, torch_error, include = _torch()
     return {
         "stalloc": __version__,
         "python": platform.python_version(),
         "torch": torch,
         "torch_error": torch_error,
         "libstalloc": _library_facts(_library.Library, _library.LIBRARY_NAME),
-        "adapter": _adapter_facts(torch),
+        "adapter": _adapter_facts(torch, include),
         "planner": _text(_library.find(_library.PLANNER_NAME)),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("STALLOC_")},
     }
 
 
-def _torch_version() -> tuple[Optional[str], Optional[str]]:
+def _torch() -> tuple[Optional[str], Optional[str], Path]:
+    """Its version, or why it cannot be imported; its headers."""
     try:
         import torch
     except Exception as error:  # a broken torch is a finding, not a reason to stop
-        return None, str(error)
-    return str(torch.__version__), None
+        return None, str(error), Path()
+    return str(torch.__version__), None, Path(torch.__file__).parent / "include"
 
 
 def _library_facts(kind: type[_library.Library], name: str) -> dict[str, Any]:
@@ -62,13 +64,21 @@ def _library_facts(kind: type[_library.Library], name: str) -> dict[str, Any]:
     return facts
 
 
-def _adapter_facts(torch: Optional[str]) -> dict[str, Any]:
-    facts = _library_facts(_library.TorchLibrary, _library.TORCH_LIBRARY_NAME)
+def _adapter_facts(torch: Optional[str], include: Path) -> dict[str, Any]:
+    """Of the adapter for this torch, else of those that are for others."""
+    facts: dict[str, Any] = {"path": None, "version": None, "error": None}
     facts.update(built_for=None, cuda=None, fits_torch=False)
-    if facts["error"] is None:
-        adapter = _library.TorchLibrary(_library.find_or_raise(_library.TORCH_LIBRARY_NAME))
-        facts.update(built_for=adapter.built_for, cuda=adapter.has_cuda)
-        facts["fits_torch"] = torch is not None and _library.same_torch(adapter.built_for, torch)
+    try:
+        path = _library.find_adapter(torch or "", include)
+        adapter = _library.TorchLibrary(path)
+    except _library.UnfitTorchError:
+        others = _library.adapters()
+        facts.update(path=_text(others[0][0]), built_for=", ".join(claim.torch for _, claim in others))
+    except _library.LibraryError as error:
+        facts["error"] = str(error)
+    else:
+        facts.update(path=_text(path), version=adapter.version, built_for=adapter.built_for, cuda=adapter.has_cuda)
+        facts["fits_torch"] = True
     return facts
 
 
@@ -97,4 +107,4 @@ def _as_text(facts: dict[str, Any]) -> str:
 def _library_row(facts: dict[str, Any]) -> str:
     if facts["error"] is not None:
         return str(facts["error"])
-    return f"{facts['version']} {facts['path']}"
+    return f"{facts['version'] or ''} {facts['path']}".strip()

@@ -34,6 +34,7 @@ class _Stream:
 
     cuda_stream = 0
     device_index = 0
+    device_type = 1  # CUDA, as torch._C counts them
     stream_id = 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
