@@ -183,10 +183,13 @@ def _with_siblings(lib: Path) -> Iterator[Path]:
 
 
 def adapters() -> list[tuple[Path, _interface.Claim]]:
-    """Every library for a torch, best place first, and what it was compiled against."""
-    paths = [path for directory in directories() for path in sorted(directory.glob(TORCH_LIBRARIES), key=_by_length)]
-    claims = [(path, _interface.claim_of(path)) for path in dict.fromkeys(paths)]
-    return [(path, claim) for path, claim in claims if claim is not None]
+    """The libraries for a torch in the first place that has any, and what each was compiled against."""
+    for directory in directories():
+        claims = [(path, _interface.claim_of(path)) for path in sorted(directory.glob(TORCH_LIBRARIES), key=_by_length)]
+        found = [(path, claim) for path, claim in claims if claim is not None]
+        if found:
+            return found
+    return []
 
 
 def _by_length(path: Path) -> tuple[int, str]:
