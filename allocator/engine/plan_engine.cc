@@ -87,13 +87,14 @@ inline MissReason PlanEngine::Impl::TakePlace(const Place& place, std::uint32_t 
   return MissReason::kNone;
 }
 
-// See turns.h. The lock may be open meanwhile, and another thread go on in the loop.
+// See turns.h. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
 [[gnu::noinline]] MissReason PlanEngine::Impl::TakePlaceOfOtherTurn(Place& place, std::uint32_t granules,
                                                                     Bytes requested, std::int32_t entry,
                                                                     StreamHandle stream, Observations::Stamp stamp,
                                                                     Lock& lock) noexcept {
   const std::uint32_t own = place.granule;
   for (std::uint32_t turn = 1; turn < turns.count(); ++turn) {
+    if (!active) return MissReason::kInactive;
     const Place* const other = entry >= 0 ? cursor.PlaceInTurn(entry, turn * turns.period()) : nullptr;
     if (other == nullptr || other->granule == own || other->granules < granules) continue;
     const Place taken = *other;

@@ -4,7 +4,7 @@
         stalloc run bench/unseen/loops.py tutorial --iterations 20
     python bench/unseen/loops.py --list
 
-To be replayed by replay.py, as train.py's. Every iteration is alike. Loops without marks, unless said otherwise.
+To be replayed by replay.py, as train.py's. Iterations are alike, and loops have no marks, unless said otherwise.
 """
 
 from __future__ import annotations
