@@ -48,6 +48,7 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
     for (auto& program : programs) program = RandomProgram(60 + random_() % 200, largest, random_);
   }
   plan_ = MakePlan(programs);
+  if (Happens(random_, 0.5)) AddTurns();
   full_ = Happens(random_, 0.5);
   const Bytes arena = RoundUp(plan_.arena_bytes, kPage);
   host_ = HostDriver::Create({.capacity = full_ ? arena : 2 * arena, .granularity = kPage});
@@ -101,6 +102,22 @@ DevicePlan ThreadedRun::MakePlan(const std::vector<std::vector<CorpusAllocation>
   DevicePlan plan = FirstFitPlan(merged);
   for (std::size_t i = 0; i < ordinals.size(); ++i) plan.cycle[0].entries[i].stream = ordinals[i];
   return plan;
+}
+
+// Two to four turns, with other places in each: mirrored, or anywhere in the arena.
+void ThreadedRun::AddTurns() {
+  plan_.turns = static_cast<std::uint32_t>(2 + random_() % 3);
+  for (std::uint32_t turn = 1; turn < plan_.turns; ++turn) {
+    Script& script = plan_.cycle.emplace_back(plan_.cycle[0]);
+    for (Entry& entry : script.entries) {
+      if (entry.slot == kNoSlot || Happens(random_, 0.3)) continue;
+      Slot slot = plan_.slots[entry.slot];
+      const Bytes room = plan_.arena_bytes - slot.capacity;
+      slot.offset = turn == 1 ? room - slot.offset : random_() % (room / kBlockAlignment + 1) * kBlockAlignment;
+      entry.slot = static_cast<std::uint32_t>(plan_.slots.size());
+      plan_.slots.push_back(slot);
+    }
+  }
 }
 
 // The run -------------------------------------------------------------------------------------------------------------

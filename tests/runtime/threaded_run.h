@@ -58,6 +58,7 @@ class ThreadedRun {
 
   ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits);
   [[nodiscard]] DevicePlan MakePlan(const std::vector<std::vector<CorpusAllocation>>& programs);
+  void AddTurns();
   [[nodiscard]] bool Happens(std::mt19937_64& random, double share) const;
 
   Result Run();
