@@ -55,22 +55,13 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       moves_(engine.VariesMostly()),
       plan_end_(arena.mapped_end()),
       uses_(plan, arena.chunk_bytes()),
-      requests_a_move_(std::max<std::uint64_t>(1, RequestsAnIteration(uses_, plan) / kMovesAnIteration)),
       end_(arena.mapped_end()),
       most_(arena.mapped_bytes()),
       pace_(RequestsAnIteration(uses_, plan)) {
   engine_.SetBacking(this);
 }
 
-void IdleChunks::TryAgain() noexcept {
-  too_much_.store(kNothingFailed, std::memory_order_relaxed);
-  std::uint64_t paid = requests_paid_.load(std::memory_order_relaxed);
-  const std::uint64_t moves = (std::max(engine_.Stats().requests, paid) - paid) / requests_a_move_;
-  if (!requests_paid_.compare_exchange_strong(paid, paid + moves * requests_a_move_)) return;  // another thread pays
-  const auto more = static_cast<int>(std::min<std::uint64_t>(moves, kMostSaved));
-  const int left = std::max(moves_left_.load(std::memory_order_relaxed), 0);
-  moves_left_.store(std::min(left + more, kMostSaved), std::memory_order_relaxed);
-}
+void IdleChunks::TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
 
 Bytes IdleChunks::GiveBack() noexcept {
   const std::lock_guard lock(mutex_);
@@ -100,12 +91,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
   if (may_take == MayTake::kSpare) return false;
-  int left = moves_left_.load(std::memory_order_relaxed);
-  const Bytes much = plan_end_ / (left > kKeptForLarge ? kMuchAtFirst : kMuch);
-  if (may_take == MayTake::kMoreBeforeMoving && IsBetterGrown(missing.bytes, much)) left = 0;
-  const bool is_large = IsWorthMoving(offset, end);
-  const bool may_move = left > (is_large ? 0 : kKeptForLarge);
-  if (may_move || (is_large && left > -kMostSaved && IsMuchIdle(missing.bytes))) MoveInto(offset, end, now, is_large);
+  if (pace_.MayMove(engine_.Stats().requests)) MoveInto(offset, end, now, IsWorthWaiting(offset, end));
   if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
   if (BackByMapping(offset, end)) return true;
   MoveInto(offset, end, now, true);  // the device is full
@@ -131,24 +117,9 @@ bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
 }
 
 // REQUIRES: mutex_ is held, as for what follows. Lent chunks come back in any case: mapping them would cost memory.
-bool IdleChunks::IsWorthMoving(Offset offset, Offset end) const noexcept {
+bool IdleChunks::IsWorthWaiting(Offset offset, Offset end) const noexcept {
   const bool lent = offset < end_ && !Lacking(offset, std::min(end, end_)).empty();
-  return lent || end - end_ >= plan_end_ / kLeastWorth;
-}
-
-// For a block that finds its slot still taken.
-bool IdleChunks::IsBetterGrown(Bytes missing, Bytes much) const noexcept {
-  return std::max(missing, IdleBytes()) < much;
-}
-
-// Half of what is missing, and much of the arena: to grow would leave all of it for nothing.
-bool IdleChunks::IsMuchIdle(Bytes missing) const noexcept {
-  return IdleBytes() >= std::max(missing / 2, plan_end_ / kMuchAtFirst);
-}
-
-Bytes IdleChunks::IdleBytes() const noexcept {
-  const Bytes mapped = arena_.mapped_bytes();
-  return mapped - std::min(mapped, engine_.Stats().live_bytes);
+  return lent || (end > end_ && end - end_ >= plan_end_ / kLeastWorth);
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
@@ -168,11 +139,9 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
     ++counts_.times_waited;
   }
   if (moves.from.empty()) return;
-  const std::uint64_t request = engine_.Stats().requests;
-  wanted_[counts_.times_moved % wanted_.size()] = {range, request};
   Move(moves);
-  moves_left_.fetch_sub(1 + static_cast<int>(moves.from.size() / kChunksAMove), std::memory_order_relaxed);
-  if (const std::size_t pace = pace_.Add(request, moves.from.size()); pace > 0) MoveLargerChunks(pace);
+  const std::size_t pace = pace_.Add(engine_.Stats().requests, moves.from.size());
+  if (pace > 0) MoveLargerChunks(pace);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
@@ -229,7 +198,6 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
     return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
   };
   std::make_heap(movable.begin(), movable.end(), is_due_later);
-  const std::uint64_t request = engine_.Stats().requests;
   Moves moves;
   Bytes taken = 0;
   Bytes wanted = 0;
@@ -239,7 +207,6 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
       const Arena::Range chunk = movable.front().range;
       std::pop_heap(movable.begin(), movable.end(), is_due_later);
       movable.pop_back();
-      if (due != 0 && SinceWanted(chunk, request) <= due) continue;
       if (!WithdrawChunk(chunk, done)) continue;
       moves.from.push_back(chunk);
       taken += chunk.bytes;
@@ -258,16 +225,6 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
     if (!enough) break;
   }
   return moves;
-}
-
-// Requests of the run since a block wanted the chunk where it is, above the plan. See Note [What comes again].
-std::uint64_t IdleChunks::SinceWanted(const Arena::Range& chunk, std::uint64_t request) const noexcept {
-  std::uint64_t since = SlotUses::kNever;
-  if (chunk.offset < plan_end_) return since;
-  for (const Wanted& wanted : wanted_) {
-    if (Touch(wanted.range, chunk)) since = std::min(since, request - wanted.request);
-  }
-  return since;
 }
 
 bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept {

@@ -11,7 +11,9 @@ std::size_t MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
     fewest_ = busy_ > 1 ? std::min(fewest_, chunks_) : chunks_;
     iteration_ = iteration;
     chunks_ = 0;
+    moves_ = 0;
   }
+  ++moves_;
   chunks_ += chunks;
   if (busy_ + 1 < kIterations || chunks_ <= kMany) return 0;
   busy_ = 0;

@@ -1,16 +1,12 @@
 #include "allocator/engine/dynamic_space.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace stalloc {
 namespace {
 
 // Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
 constexpr int kMostRooms = 32;
-
-// Blocks on the way that one in a hurry looks behind.
-constexpr int kFewSteps = 64;
 
 std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
@@ -34,7 +30,6 @@ std::uint32_t DynamicSpace::Find(const Request& request, Cost cost) const noexce
 }
 
 std::uint32_t DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
-  if (request.from > 0) return FindAmongBlocks(window, request, cost);
   const Gap tightest = TightestRoom(window, request.granules);
   if (tightest.hi == 0) return kNone;
   const Gap bottom{tightest.lo, tightest.lo + request.granules};
@@ -77,13 +72,11 @@ std::uint32_t DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Reque
   std::uint32_t best = kNone;
   std::uint32_t best_room = kNone;
   int rooms = 0;  // that are large enough
-  int steps = request.patient ? std::numeric_limits<int>::max() : kFewSteps;
   const auto visit = [&](std::uint32_t lo, std::uint32_t hi) {
     if (hi - lo < request.granules) return true;
     if (++rooms > kMostRooms) return best == kNone;
     if (hi - lo >= best_room) return true;
-    const std::uint32_t place = Lowest({lo, hi}, request, cost, steps);
-    if (steps <= 0) return false;
+    const std::uint32_t place = Lowest({lo, hi}, request, cost);
     if (place == kNone) return true;
     best = place;
     best_room = hi - lo;
@@ -91,10 +84,9 @@ std::uint32_t DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Reque
   };
   Extents::Walk walk(extents_);
   for (const Gap& gap : window) {
-    const std::uint32_t lo = std::max(gap.lo, request.from);
     const std::uint32_t hi = std::min(gap.hi, mapped_);
-    if (hi <= lo || hi - lo < request.granules) continue;
-    walk.ForEachFree(lo, hi, visit);
+    if (hi <= gap.lo || hi - gap.lo < request.granules) continue;
+    walk.ForEachFree(gap.lo, hi, visit);
     if (best_room == request.granules || (rooms > kMostRooms && best != kNone)) break;
   }
   return best;
@@ -122,12 +114,11 @@ std::uint32_t DynamicSpace::Tightest(Gap gap, const Request& request, Cost cost)
 std::uint32_t DynamicSpace::FindAbove(const Request& request) const noexcept {
   const std::uint32_t lowest = mapped_ - std::min(mapped_, request.granules - 1);
   const std::uint32_t idle = request.window.empty() ? 0 : request.window.back().lo;
-  int steps = std::numeric_limits<int>::max();
-  return Lowest({std::max(idle, lowest), limit_}, request, Cost::kMapping, steps);
+  return Lowest({std::max(idle, lowest), limit_}, request, Cost::kMapping);
 }
 
-std::uint32_t DynamicSpace::Lowest(Gap gap, const Request& request, Cost cost, int& steps) const noexcept {
-  while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules && steps-- > 0) {
+std::uint32_t DynamicSpace::Lowest(Gap gap, const Request& request, Cost cost) const noexcept {
+  while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
     const Gap obstacle = LastObstacle({gap.lo, gap.lo + request.granules}, request, cost);
     if (obstacle.hi == 0) return gap.lo;
     gap.lo = obstacle.hi;

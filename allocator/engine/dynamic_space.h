@@ -13,23 +13,12 @@
 //       0         ===========================
 //
 // Note [In the way of slots]
-// Where sizes vary, a block may lie in the way of slots before memory moves or the arena grows: of those first whose
-// owners will find room elsewhere (idle_gaps.h, open gaps), then of any. What is idle now is there, and costs nothing;
-// a slot's owner that comes too early is an unplanned request like any other, and by then other room is idle. Moving
-// the idle chunks away from under the slot makes its owner ask for memory just as well. Of 84 replayed runs that no
-// plan can know (51 of bench/unseen's train.py, 8 of transformers_train.py, 25 of families_train.py; 2026-11-24) one
-// made 7.8 moves an iteration where blocks whose size and life are known kept out of the way as long as idle chunks
-// could move, and 5.0 since, with the finer chunks of chunk_bytes.h; E was 99.72 % on average, and 99.78 since. What
-// stays for good, or of which nothing is known, keeps out of the way all the same: it would be there in every iteration
-// (departure.h: unless most of what comes is unknown).
+// Before memory moves or the arena grows, a block lies in the way of slots: what is idle now is there, and costs
+// nothing. A slot's owner that finds it taken is an unplanned request like any other, and by then other room is idle.
+// What stays for good keeps out of the way: it would be there in every iteration.
 //
-// Where nothing varies only blocks whose own slot is taken are in others' way (unplanned_requests.cc, Note [Displaced
-// blocks]): the rest of such a run keeps to its plan. With a second model trained along, a recomputing one got 51 % of
-// its slots and would have got 12 % (bench/divergence.py, second-model-from).
-//
-// Of all room that an entry's gaps leave, the tightest is taken: measured on recorded runs with experts, ends of the
-// arena for short and for long lives hold 0.1 to 0.4 % more. Extents (extents.h) tell where such blocks are; that
-// nothing else is there, against the plan, is seen in the occupancy.
+// Of all room that an entry's gaps leave, the tightest is taken. Extents (extents.h) tell where blocks beside the slots
+// are; that nothing else is there, against the plan, is seen in the occupancy.
 //
 // Note [The side that stays]
 //   addresses -->      |    slots of gradients   | blocks of earlier requests |
@@ -38,8 +27,7 @@
 // A room ends at slots or at blocks. Activations go in reverse order, so the next block's gap is mostly larger, where
 // this one's ends at slots; a block beside the slots stays. So where there is such a block above and none below, a new
 // one goes to the top of its room: what is left of the room joins what the next gap has more. At the bottom it would be
-// closed in: a model with experts and sequences of any length (moe8-varlen-acc1, bench/unseen, three seeds) held 0.3 to
-// 0.5 % more than was live, and 0.1 % since.
+// closed in.
 //
 // Of a request in a fence or a parallel region nobody knows when it will be freed. In a fence it takes room that the
 // next iteration uses late (late_rooms.h), else, as in a parallel region, the highest that is free now.
@@ -76,8 +64,6 @@ class DynamicSpace {
     StreamIndex stream = kNoStream;
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
-    std::uint32_t from = 0;   // of those with gaps: not below, and blocks are expected there
-    bool patient = true;      // likewise: looks behind every block on the way, however many there are
     bool refills = false;     // memory that was withdrawn is as good as any: there is enough to be mapped again
   };
 
@@ -125,7 +111,7 @@ class DynamicSpace {
                                               Cost cost) const noexcept;
   // The tightest, lowest or highest room for the request in the gap, block by block.
   [[nodiscard]] std::uint32_t Tightest(Gap gap, const Request& request, Cost cost) const noexcept;
-  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost, int& steps) const noexcept;
+  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
   [[nodiscard]] std::uint32_t Highest(Gap gap, const Request& request, Cost cost) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none.
   [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept;

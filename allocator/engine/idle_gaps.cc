@@ -24,9 +24,6 @@ constexpr std::size_t kNeighbourhood = 256;
 // An expert with few tokens in the traced iterations may have so many times as many.
 constexpr std::uint32_t kGrowth = 64;
 
-// A slot's owner finds room elsewhere when so many times as much is idle as it asks for.
-constexpr std::uint64_t kEasilyPlaced = 16;
-
 // When each address is used next. Ascending ranges that cover [0, limit).
 class NextUses {
  public:
@@ -92,9 +89,7 @@ bool Later(const Occurrence& a, const Occurrence& b) { return a.at > b.at; }
 // The sweep.
 class GapFinder {
  public:
-  // `regarded`: by request, whether its slot is in the way of others.
-  GapFinder(const DevicePlan& plan, std::uint32_t limit, const std::vector<bool>& regarded)
-      : plan_(plan), regarded_(regarded), uses_(limit) {
+  GapFinder(const DevicePlan& plan, std::uint32_t limit) : plan_(plan), uses_(limit) {
     AddRequests(plan.prologue, false);
     const std::size_t prologue = requests_.size();
     AddRequests(plan.cycle, true);
@@ -146,7 +141,8 @@ class GapFinder {
 
   // What stays for good takes its slot in the first round only, and has it ever after.
   [[nodiscard]] bool TakesSlot(const Occurrence& begin) const {
-    return regarded_[begin.request] && (begin.round == 0 || entry(begin.request).expected_life != 0);
+    const Entry& taker = entry(begin.request);
+    return taker.slot != kNoSlot && (begin.round == 0 || taker.expected_life != 0);
   }
 
   void Assign(const Occurrence& occurrence, Position use) { Assign(entry(occurrence.request), use); }
@@ -157,7 +153,6 @@ class GapFinder {
   }
 
   const DevicePlan& plan_;
-  const std::vector<bool>& regarded_;
   NextUses uses_;
   std::vector<Request> requests_;
   Position length_ = 0;  // of the cycle
@@ -179,50 +174,6 @@ std::vector<const Entry*> AllEntries(const DevicePlan& plan) {
   const std::vector<const Entry*> cycle = EntriesOf(plan.cycle);
   entries.insert(entries.end(), cycle.begin(), cycle.end());
   return entries;
-}
-
-// How much of the arena is idle at each request if all goes by the plan: of the prologue, and then of the cycle in its
-// second round, with what the first one left.
-std::vector<Bytes> IdleBytes(const DevicePlan& plan, const std::vector<const Entry*>& entries, std::size_t prologue) {
-  const std::size_t length = entries.size() - prologue;
-  const std::size_t axis = entries.size() + length;
-  std::vector<std::int64_t> change(axis + 1, 0);
-  for (const Entry& kept : plan.kept.entries) change[0] += static_cast<std::int64_t>(kept.bytes);
-  const auto add = [&](std::size_t begin, const Entry& entry) {
-    const std::uint64_t life = entry.expected_life == 0 ? axis : entry.expected_life;
-    change[begin] += static_cast<std::int64_t>(entry.bytes);
-    change[std::min<std::uint64_t>(begin + life, axis)] -= static_cast<std::int64_t>(entry.bytes);
-  };
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    add(i, *entries[i]);
-    if (i >= prologue && entries[i]->expected_life != 0) add(i + length, *entries[i]);
-  }
-  std::partial_sum(change.begin(), change.end(), change.begin());
-  const std::int64_t all =
-      std::max(*std::max_element(change.begin(), change.end()), static_cast<std::int64_t>(plan.arena_bytes));
-  std::vector<Bytes> idle(entries.size());
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    idle[i] = static_cast<Bytes>(all - change[i < prologue ? i : i + length]);
-  }
-  return idle;
-}
-
-// Which requests have slots, and which have slots that others should not be in the way of.
-struct Regarded {
-  std::vector<bool> all;
-  std::vector<bool> tight;
-};
-
-Regarded RegardSlots(const DevicePlan& plan) {
-  const std::vector<const Entry*> entries = AllEntries(plan);
-  const std::vector<Bytes> idle = IdleBytes(plan, entries, EntriesOf(plan.prologue).size());
-  Regarded regarded{std::vector<bool>(entries.size()), std::vector<bool>(entries.size())};
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i]->slot == kNoSlot) continue;
-    regarded.all[i] = true;
-    regarded.tight[i] = idle[i] / kEasilyPlaced < plan.slots[entries[i]->slot].capacity;
-  }
-  return regarded;
 }
 
 // The longest of [first, end), in the order they were in.
@@ -249,9 +200,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   script_begins_.push_back(entries);
   above_ = {ToGranule(plan.arena_bytes), limit};
   spans_.resize(entries);
-  const Regarded regarded = RegardSlots(plan);
-  idle_ = FindGaps(plan, limit, least, regarded.all);
-  open_ = FindGaps(plan, limit, least, regarded.tight);
+  idle_ = FindGaps(plan, limit, least);
 
   around_.assign(entries, kNone);
   std::size_t script = 0;
@@ -262,11 +211,10 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   SortBySize(plan);
 }
 
-IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least,
-                                   const std::vector<bool>& regarded) {
+IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
   Lists found;
   found.lists.resize(spans_.size());
-  GapFinder finder(plan, limit, regarded);
+  GapFinder finder(plan, limit);
   finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
     const Entry& entry = finder.entry(request);
     spans_[request] = {begin, end};
@@ -320,7 +268,7 @@ std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, st
   const SizedIterator behind = FirstOfSize(script, entry, granules);
   std::size_t longest = kNone;
   const auto consider = [&](const Sized& found) {
-    if (!IsNear(found, script, entry, granules, kNear)) return;
+    if (!IsNear(found, script, entry, granules)) return;
     if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
   };
   if (behind != by_size_.end()) consider(*behind);

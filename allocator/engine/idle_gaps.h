@@ -20,11 +20,6 @@
 // gradient, say, that is put where an activation would go is in the way of everything that comes by until the
 // optimizer.
 //
-// Room besides that: *open* gaps leave those slots out whose owners come at times when so much of the arena is idle
-// that they find room elsewhere, far more than they ask for. Where no gap is left, a block there costs its owner a
-// search; growth of the arena would cost memory for good. Slots of the plan's peak, and large ones at most times, never
-// count as room.
-//
 // What is live beyond the plan is not known here: the caller checks (allocator/engine/dynamic_space.h).
 //
 // Built when a plan is loaded, O(entries x address ranges); read-only and thread-safe afterwards. Offsets and lengths
@@ -49,15 +44,9 @@ class IdleGaps {
     std::uint32_t lo = 0;
     std::uint32_t hi = 0;
   };
-  // Ascending; the last one ends at the limit.
+  // Where a block may go that is expected to be freed when some entry's is, in nobody's way. Ascending; the last one
+  // ends at the limit. Empty: not known.
   using Window = std::span<const Gap>;
-  // Where a block may go that is expected to be freed when some entry's is. Empty: not known.
-  struct Room {
-    Window idle;  // in nobody's way
-    Window open;  // in the way of those only who find room elsewhere
-    [[nodiscard]] bool empty() const noexcept { return idle.empty(); }
-  };
-
   // The arena's addresses end at `limit`. Entries of fewer than `least` granules have no gaps; of those that vary, such
   // of far fewer.
   IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
@@ -66,26 +55,26 @@ class IdleGaps {
   [[nodiscard]] bool empty() const noexcept { return script_begins_.size() <= 1; }
 
   // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.
-  [[nodiscard]] Room Of(std::uint32_t script, std::int32_t entry) const noexcept {
-    return RoomOf(script_begins_[script] + static_cast<std::size_t>(entry));
+  [[nodiscard]] Window Of(std::uint32_t script, std::int32_t entry) const noexcept {
+    return WindowOf(script_begins_[script] + static_cast<std::size_t>(entry));
   }
   // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
   // if none varies.
-  [[nodiscard]] Room Around(std::uint32_t script, std::int32_t entry) const noexcept {
-    return VariesAround(script, entry) ? RoomOf(around_[AtOrLast(script, entry)]) : Above();
+  [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
+    return VariesAround(script, entry) ? WindowOf(around_[AtOrLast(script, entry)]) : Above();
   }
   [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
     return !IsEmpty(script) && around_[AtOrLast(script, entry)] != kNone;
   }
   // Something varies around most entries of the plan.
   [[nodiscard]] bool VariesMostly() const noexcept { return varies_mostly_; }
-  // The room above all slots.
-  [[nodiscard]] Room Above() const noexcept { return {{&above_, 1}, {}}; }
+  // Above all slots.
+  [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
   // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
-  [[nodiscard]] Room OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
+  [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
-    return longest == kNone ? Room{} : RoomOf(longest);
+    return longest == kNone ? Window{} : WindowOf(longest);
   }
 
   static constexpr std::uint64_t kForever = ~std::uint64_t{0};
@@ -103,36 +92,27 @@ class IdleGaps {
   [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t other, std::int32_t entry) const noexcept {
     return Remaining(script_begins_[script] + static_cast<std::size_t>(other), script, entry);
   }
-  // How far to look for entries of one size.
-  struct Reach {
-    std::uint32_t entries = 0;  // to a side
-    int of_size = 0;            // likewise
-  };
-  static constexpr Reach kNear{512, 24};
-  static constexpr Reach kFar{4096, 96};
   // Calls visit(entry) for entries of this size around `entry`.
   template <typename Visit>
-  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Reach reach,
-                     Visit&& visit) const noexcept {
+  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Visit&& visit) const noexcept {
     const auto behind = FirstOfSize(script, entry, granules);
     int seen = 0;
-    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules, reach) && seen < reach.of_size;
-         ++at) {
+    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules) && seen < kMostOfSize; ++at) {
       visit(static_cast<std::int32_t>(at->entry - script_begins_[script]));
       ++seen;
     }
     seen = 0;
-    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules, reach); --at) {
-      if (seen++ == reach.of_size) break;
+    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules); --at) {
+      if (seen++ == kMostOfSize) break;
       visit(static_cast<std::int32_t>(std::prev(at)->entry - script_begins_[script]));
     }
   }
 
   // Of an entry that may be another: its own, or that of those around it, whichever lasts longer.
-  [[nodiscard]] Room OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
+  [[nodiscard]] Window OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
     const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
     const bool longer = around_[at] != kNone && (idle_.IsEmpty(at) || spans_[around_[at]].end > spans_[at].end);
-    return RoomOf(longer ? around_[at] : at);
+    return WindowOf(longer ? around_[at] : at);
   }
 
  private:
@@ -161,8 +141,11 @@ class IdleGaps {
   }
 
   static constexpr std::size_t kNone = ~std::size_t{0};
+  // How far to look for entries of one size, to a side.
+  static constexpr std::uint32_t kNear = 512;  // entries
+  static constexpr int kMostOfSize = 24;       // of that size
 
-  [[nodiscard]] Room RoomOf(std::size_t entry) const noexcept { return {idle_.Of(entry), open_.Of(entry)}; }
+  [[nodiscard]] Window WindowOf(std::size_t entry) const noexcept { return idle_.Of(entry); }
   struct Sized {
     std::uint32_t granules = 0;
     std::uint32_t entry = 0;  // counted through prologue and cycle
@@ -177,8 +160,7 @@ class IdleGaps {
   [[nodiscard]] std::size_t AtOrLast(std::uint32_t script, std::int32_t entry) const noexcept {
     return std::min(script_begins_[script] + static_cast<std::size_t>(entry), script_begins_[script + 1] - 1);
   }
-  [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least,
-                               const std::vector<bool>& regarded);
+  [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
   [[nodiscard]] static Lists InOrderOfUse(const DevicePlan& plan, const Lists& lists);
   void FindNeighbours(const Script& script, std::size_t begin);
   void SortBySize(const DevicePlan& plan);
@@ -187,12 +169,11 @@ class IdleGaps {
     const auto at = static_cast<std::uint32_t>(script_begins_[script] + static_cast<std::size_t>(entry));
     return std::lower_bound(by_size_.begin(), by_size_.end(), Sized{granules, at});
   }
-  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry, std::uint32_t granules,
-                            Reach reach) const noexcept {
+  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry,
+                            std::uint32_t granules) const noexcept {
     const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
     const bool inside = found.entry >= script_begins_[script] && found.entry < script_begins_[script + 1];
-    return found.granules == granules && inside &&
-           (found.entry > at ? found.entry - at : at - found.entry) <= reach.entries;
+    return found.granules == granules && inside && (found.entry > at ? found.entry - at : at - found.entry) <= kNear;
   }
   [[nodiscard]] std::size_t LongestOfSize(std::uint32_t script, std::int32_t entry,
                                           std::uint32_t granules) const noexcept;
@@ -202,7 +183,6 @@ class IdleGaps {
   std::vector<std::size_t> around_;         // by entry
   std::vector<Sized> by_size_;              // ascending; those of one size that have gaps
   Lists idle_;
-  Lists open_;
   Gap above_;
   bool varies_mostly_ = false;
 };

@@ -114,13 +114,8 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
   const Granules granules = ToGranules(requested);
   const Matcher::Match match = matcher.Next(granules);
   entry = match.entry;
-  if ((entry < 0 || !departure.IsFarOff()) && !dynamic.IsSmall(granules)) departure.Note(entry >= 0);
   if (match.entry < 0) {
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
-  }
-  if (match.outcome == Matcher::Outcome::kVarying && IsOfAnother(match.entry, granules)) {
-    entry = -1;
-    return MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
   if (!passed.empty() && match.outcome == Matcher::Outcome::kMatched) PreferPassed(match.entry, granules, place);
@@ -251,11 +246,7 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
 void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
   stats.live_bytes -= block.bytes();
   --stats.live_blocks;
-  if (block.Is(LiveRecord::kBeside)) {
-    dynamic.GiveBack(block.granule, block.granules);
-    // Or large blocks that come and go between small ones would wander upwards through memory that is not mapped.
-    if (block.end() == next_open) next_open = block.granule;
-  }
+  if (block.Is(LiveRecord::kBeside)) dynamic.GiveBack(block.granule, block.granules);
   if (block.Is(LiveRecord::kPassable) && !passed.empty()) passed.GiveBack(block.granule);
   // Flags of live blocks alone: what they leave behind is decided by the others.
   constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched | LiveRecord::kPassable;

@@ -42,10 +42,9 @@ class ArenaBacking {
   // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
   // cycle. Thread-safe, noexcept; may call the driver.
   enum class MayTake : std::uint8_t {
-    kSpare,             // what was given back, as far as Spare goes: nothing moves
-    kNoMore,            // from the device than was held at any time: idle parts of the arena may move
-    kMore,              // where too little of it is idle
-    kMoreBeforeMoving,  // idle parts move only where the device is full, or much of the arena is idle
+    kSpare,   // what was given back, as far as Spare goes: nothing moves
+    kNoMore,  // from the device than was held at any time: idle parts of the arena may move
+    kMore,    // where too little of it is idle
   };
   virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept = 0;
   // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.

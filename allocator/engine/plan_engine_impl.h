@@ -13,7 +13,6 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/spin_mutex.h"
-#include "allocator/engine/departure.h"
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
@@ -73,32 +72,20 @@ struct PlanEngine::Impl {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] bool StaysLong(std::int32_t at, Granules granules) const noexcept;
-  [[nodiscard]] bool IsOfAnother(std::int32_t entry, Granules granules) const noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
-  [[nodiscard]] IdleGaps::Room RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
+  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
   [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
-  [[nodiscard]] bool IsDisplaced(std::int32_t entry, MissReason reason) const noexcept;
   void PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept;
   [[nodiscard]] Place FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
                                  StreamHandle stream) const noexcept;
   [[nodiscard]] bool IsFree(const Place& place, Granules granules) const noexcept;
-  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream,
-                                   MissReason reason) const noexcept;
-  [[nodiscard]] bool IsIdleBetween(const Place& place, std::int32_t first, std::int32_t last) const noexcept;
+  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
-  [[nodiscard]] std::uint32_t FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept;
-  [[nodiscard]] std::uint32_t FindLateRoom(const DynamicSpace::Request& request) noexcept;
+  [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
+  [[nodiscard]] std::uint32_t FindLateRoom(DynamicSpace::Request request) const noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
-  // What may be done for a block without a slot: see dynamic_space.h, Note [In the way of slots].
-  enum class MayLie : std::uint8_t {
-    kOutOfTheWay,  // where no slot is before the block's free; for that memory moves, or more is mapped
-    kInTheWay,     // of slots, before memory moves
-    kDisplaced,    // likewise, and more may be mapped before memory moves; unplanned_requests.cc
-  };
-  [[nodiscard]] MayLie WhereMayLie(std::int32_t entry, MissReason reason, const IdleGaps::Room& room) const noexcept;
-  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, MayLie may_lie,
-                                       Lock& lock) noexcept;
+  [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, bool may_lie_in_the_way, Lock& lock) noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
                                 Lock& lock) noexcept;
 
@@ -119,7 +106,6 @@ struct PlanEngine::Impl {
   std::byte* const base;
   const std::uint32_t arena_granules;
   const std::uint32_t plan_granules;  // the plan's height
-  Departure departure;
   Matcher matcher;
   ScriptCursor cursor;
   Observations observations;
@@ -130,7 +116,6 @@ struct PlanEngine::Impl {
   LastFrees last_frees;
   DynamicSpace dynamic;
   PassedPlaces passed;
-  std::uint32_t next_open = 0;          // where the search in open gaps goes on; granule
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;

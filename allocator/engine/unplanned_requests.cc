@@ -1,6 +1,5 @@
 // Requests that have no slot, or cannot have theirs: from the room that the plan, or the run, leaves idle.
 #include <algorithm>
-#include <cstdlib>
 
 #include "allocator/engine/plan_engine_impl.h"
 
@@ -25,19 +24,21 @@ namespace stalloc {
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
     if (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered())) {
-      const Place lent = FindLentSlot(entry, granules, stream, reason);
+      const Place lent = FindLentSlot(entry, granules, stream);
       if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
         observations.Watch(*occupancy.Find(lent.granule), stamp);
         return {base + Offset{lent.granule} * kBlockAlignment, reason};
       }
     }
-    DynamicSpace::Request request{granules, index, {}};
-    const IdleGaps::Room room = RoomFor(entry, granules, reason);
+    DynamicSpace::Request request{granules, index, RoomFor(entry, granules, reason)};
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     std::uint32_t granule = reason == MissReason::kFenced ? FindLateRoom(request) : DynamicSpace::kNone;
-    if (granule == DynamicSpace::kNone) granule = FindRoom(request, room, WhereMayLie(entry, reason, room), lock);
+    if (granule == DynamicSpace::kNone) granule = FindRoom(request, MayLieInTheWay(entry), lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-    if (granule == DynamicSpace::kNone && !room.empty()) granule = FindRoom(request, {}, MayLie::kOutOfTheWay, lock);
+    if (granule == DynamicSpace::kNone && !request.window.empty()) {
+      request.window = {};
+      granule = FindRoom(request, false, lock);
+    }
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
@@ -53,27 +54,6 @@ bool PlanEngine::Impl::Disordered() const noexcept {
   return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
 }
 
-// Note [Long lives out of step]
-// Where requests are missing (an expert without tokens), one of a size that never varies may come where the plan has a
-// varying entry. If the entries of its size there stay for long, as gradients do, it is one of those: in the varying
-// entry's place it would be in others' way for all that time. It takes the nearest slot of such an entry that is idle
-// until that entry is due, or room by its own life. A recomputing run of transformers' deepseek with experts one after
-// the other held 0.5 % more than was live, and 0.2 % since; scans of its mamba over sequences of any length held 3.6 %
-// more, and 0.9 % since (bench/unseen).
-bool PlanEngine::Impl::IsOfAnother(std::int32_t entry, Granules granules) const noexcept {
-  return cursor.script()->index().IsAnchorSize(granules) && StaysLong(entry, granules);
-}
-
-// As far as an entry of this size near `at` tells.
-bool PlanEngine::Impl::StaysLong(std::int32_t at, Granules granules) const noexcept {
-  if (dynamic.gaps().empty()) return false;
-  constexpr std::uint64_t kShare = 8;  // of the script's requests
-  constexpr std::uint64_t kLeast = 64;
-  const auto requests = static_cast<std::uint64_t>(cursor.script()->index().size());
-  const std::uint64_t life = dynamic.gaps().LifeOfSize(cursor.script_number(), at, granules);
-  return life != IdleGaps::kForever && life >= std::max(kLeast, requests / kShare);
-}
-
 // See Note [Kept blocks].
 PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, StreamHandle stream) const noexcept {
   return kept.Find(granules, [&](const Place& place) {
@@ -83,68 +63,41 @@ PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, Strea
   });
 }
 
-// Another block is still in its slot, in a run that else keeps to its plan: frees come late, of the threads of a
-// communication library, say, or of Python's garbage collector.
-//
-// Note [Displaced blocks]
-// A plan without slack has no idle room for such a block when much is live, and were the arena to grow for each it
-// would hold several percent more after some iterations. But the slot's last block goes soon, and leaves its room to
-// whoever has none then. So a displaced block takes the slot of one like it that is due later (FindLentSlot), or else
-// the tightest room that is free now, in others' way: these find the room that it left, most of them of its size.
-// megatron_vpp_rank0 with 1 % of its frees up to 64 requests late held 1.1 to 1.8 % more than was live so, and 4.1 %
-// without; with 5 % 1.6 to 3.1 % and 7.4 to 8.3 %. Where no hole is large enough for what comes, but much lies idle,
-// chunks move as well: 0.7 to 1.3 % and 1.2 to 1.9 % since (idle_chunks.h, Note [Moving chunks]). Where sizes vary
-// there is idle room, and what is in nobody's way is better (gpt_moe16, 1 % up to 16 requests late: 0.1 %, else 0.3 %).
-//
-// What stays for good leaves no room to anybody: it goes above all slots. (A workspace of 32 MiB that found another
-// block in its place lay in the way of 700 requests in each iteration of a pipeline resumed from its checkpoint.)
-bool PlanEngine::Impl::IsDisplaced(std::int32_t entry, MissReason reason) const noexcept {
-  if (reason != MissReason::kOccupied || dynamic.gaps().VariesMostly()) return false;
-  return entry < 0 || dynamic.gaps().LifeOf(cursor.script_number(), entry) != IdleGaps::kForever;
-}
-
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
-IdleGaps::Room PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
+IdleGaps::Window PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
   if (entry >= 0) {
-    const IdleGaps::Room of_entry = matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
+    const IdleGaps::Window of_entry = matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
     // An entry that was always small has none, and now its size is another.
     return of_entry.empty() ? gaps.Around(script, entry) : of_entry;
   }
   if (!Disordered()) return gaps.Above();
-  const IdleGaps::Room of_size = gaps.OfSize(script, matcher.cursor(), granules);
+  const IdleGaps::Window of_size = gaps.OfSize(script, matcher.cursor(), granules);
   return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
 }
 
 // Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
 // its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
-// expected to. Of several the one that goes first; out of step, the nearest of those that stay. A displaced block, and
-// one out of step that stays, may also have the slot of one that is due later.
-PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream,
-                                                       MissReason reason) const noexcept {
+// expected to. Of several the one that goes first.
+PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules,
+                                                       StreamHandle stream) const noexcept {
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
   const std::int32_t at = entry >= 0 ? entry : matcher.cursor();
   const std::uint64_t life = entry >= 0 ? gaps.LifeOf(script, entry) : gaps.LifeOfSize(script, at, granules);
   const std::uint64_t least = life - life / 8;
-  const bool displaced = IsDisplaced(entry, reason);
-  const bool stays = reason == MissReason::kUnmatched && StaysLong(at, granules);
-  constexpr int kMostScans = 16;  // of the plan between two entries
-  int scans = 0;
-  std::uint64_t best_cost = ~std::uint64_t{0};
+  std::uint64_t best_left = 0;
   Place best;
-  gaps.ForEachOfSize(script, at, granules, displaced ? IdleGaps::kFar : IdleGaps::kNear, [&](std::int32_t other) {
+  gaps.ForEachOfSize(script, at, granules, [&](std::int32_t other) {
     const std::uint64_t left = gaps.LifeLeft(script, other, at);
-    const std::uint64_t cost = stays ? static_cast<std::uint64_t>(std::abs(other - at)) : left;
-    if ((other >= at && !displaced && !stays) || left < least || (best.granules > 0 && cost >= best_cost)) return;
+    if (other >= at || left < least || (best.granules > 0 && left >= best_left)) return;
     const Place& place = cursor.script()->PlaceOf(other);
     const bool fits = place.granules >= granules && bindings[place.stream].handle() == stream;
     if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules)) return;
-    if (other > at && (scans++ >= kMostScans || !IsIdleBetween(place, at + 1, other))) return;
     best = place;
-    best_cost = cost;
+    best_left = left;
   });
   if (best.granules > 0 || passed.empty()) return best;
   const bool known = entry >= 0 || life != IdleGaps::kForever;
@@ -185,16 +138,6 @@ bool PlanEngine::Impl::IsFree(const Place& place, Granules granules) const noexc
   return freed.OnlyFreedIn(place.granule, end) && (withdrawn.empty() || !withdrawn.Touches(place.granule, end));
 }
 
-// No entry of [first, last) has a slot there.
-bool PlanEngine::Impl::IsIdleBetween(const Place& place, std::int32_t first, std::int32_t last) const noexcept {
-  const std::uint32_t end = place.granule + place.granules;
-  for (std::int32_t entry = first; entry < last; ++entry) {
-    const Place& other = cursor.script()->PlaceOf(entry);
-    if (other.granule < end && place.granule < other.granule + other.granules) return false;
-  }
-  return true;
-}
-
 bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
   if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
   --stats.planned_hits;
@@ -202,35 +145,19 @@ bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamH
   return true;
 }
 
-// Without a driver call. Open gaps are large, and full of blocks at their lower end: the search goes on where the last
-// one ended (next fit), and only what that does not find is looked for everywhere.
-std::uint32_t PlanEngine::Impl::FindMapped(DynamicSpace::Request request, const IdleGaps::Room& room) noexcept {
-  const auto find = [&](IdleGaps::Window window, std::uint32_t from, bool patient) {
-    request.window = window;
-    request.from = from;
-    request.patient = patient;
-    const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
-    return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
-  };
-  if (room.open.empty()) return find(room.idle, 0, true);
-  std::uint32_t granule = find(room.idle, 0, false);
-  if (granule != DynamicSpace::kNone) return granule;
-  granule = find(room.open, next_open, false);
-  if (granule == DynamicSpace::kNone) {
-    granule = find(room.idle, 0, true);
-    if (granule != DynamicSpace::kNone) return granule;
-    granule = find(room.open, 0, true);
-  }
-  if (granule != DynamicSpace::kNone) next_open = granule + request.granules;
-  return granule;
+// Without a driver call.
+std::uint32_t PlanEngine::Impl::FindMapped(const DynamicSpace::Request& request) const noexcept {
+  const std::uint32_t granule = dynamic.Find(request, DynamicSpace::Cost::kNothing);
+  return granule != DynamicSpace::kNone ? granule : dynamic.Find(request, DynamicSpace::Cost::kWaiting);
 }
 
 // See Note [What fences leave].
-std::uint32_t PlanEngine::Impl::FindLateRoom(const DynamicSpace::Request& request) noexcept {
+std::uint32_t PlanEngine::Impl::FindLateRoom(DynamicSpace::Request request) const noexcept {
   std::uint32_t granule = DynamicSpace::kNone;
   if (request.stream == kNoStream) return granule;
   dynamic.late_rooms().Try([&](IdleGaps::Window window) {
-    granule = FindMapped(request, {window, {}});
+    request.window = window;
+    granule = FindMapped(request);
     return granule != DynamicSpace::kNone;
   });
   return granule;
@@ -238,28 +165,23 @@ std::uint32_t PlanEngine::Impl::FindLateRoom(const DynamicSpace::Request& reques
 
 // For a request of the entry, whose slot is not mapped.
 bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept {
-  const DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
+  DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
   if (request.stream == kNoStream || !dynamic.Takes(granules) || cursor.script() == nullptr) return false;
   if (entry >= cursor.script()->index().size()) return false;  // the lock was open, and the script is another by now
-  return FindMapped(request, RoomFor(entry, granules, MissReason::kUnbacked)) != DynamicSpace::kNone;
+  request.window = RoomFor(entry, granules, MissReason::kUnbacked);
+  return FindMapped(request) != DynamicSpace::kNone;
 }
 
-PlanEngine::Impl::MayLie PlanEngine::Impl::WhereMayLie(std::int32_t entry, MissReason reason,
-                                                       const IdleGaps::Room& room) const noexcept {
-  if (room.empty()) return MayLie::kOutOfTheWay;  // nothing is known of slots: it lies anywhere
-  if (IsDisplaced(entry, reason)) return MayLie::kDisplaced;
-  const IdleGaps& gaps = dynamic.gaps();
-  const bool unknown = room.idle.data() == gaps.Above().idle.data();
-  if (unknown) return departure.IsOn() ? MayLie::kInTheWay : MayLie::kOutOfTheWay;
-  const bool stays = entry >= 0 && gaps.LifeOf(cursor.script_number(), entry) == IdleGaps::kForever;
-  return stays || !gaps.VariesMostly() ? MayLie::kOutOfTheWay : MayLie::kInTheWay;
+// See dynamic_space.h, Note [In the way of slots].
+bool PlanEngine::Impl::MayLieInTheWay(std::int32_t entry) const noexcept {
+  return entry < 0 || dynamic.gaps().LifeOf(cursor.script_number(), entry) != IdleGaps::kForever;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const IdleGaps::Room& room, MayLie may_lie,
-                                         Lock& lock) noexcept {
+std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, bool may_lie_in_the_way, Lock& lock) noexcept {
   using enum ArenaBacking::MayTake;
   if (request.stream == kNoStream) return DynamicSpace::kNone;
+  const IdleGaps::Window room = request.window;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
   // and blocks do not crowd where memory happens to be.
@@ -267,19 +189,22 @@ std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, const Id
   for (int tries = 0; tries < kTries; ++tries) {
     const Bytes bytes = Bytes{request.granules} * kBlockAlignment;
     request.refills = refills && !room.empty() && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
-    std::uint32_t granule = FindMapped(request, room);
-    if (granule == DynamicSpace::kNone && may_lie != MayLie::kOutOfTheWay) granule = FindMapped(request, {});
+    request.window = room;
+    std::uint32_t granule = FindMapped(request);
+    if (granule == DynamicSpace::kNone && may_lie_in_the_way && !room.empty()) {
+      request.window = {};
+      granule = FindMapped(request);
+      request.window = room;
+    }
     if (granule != DynamicSpace::kNone) {
       if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
       refills = AskBacking(granule, request.granules, kNoMore, lock);
       continue;
     }
-    request.window = room.idle;
     if (!withdrawn.empty()) granule = dynamic.Find(request, DynamicSpace::Cost::kMapping);
     if (granule == DynamicSpace::kNone) granule = dynamic.FindAbove(request);
     if (granule == DynamicSpace::kNone || backing == nullptr) break;
-    const ArenaBacking::MayTake may_take = may_lie == MayLie::kDisplaced ? kMoreBeforeMoving : kMore;
-    if (!AskBacking(granule, request.granules, may_take, lock)) break;
+    if (!AskBacking(granule, request.granules, kMore, lock)) break;
   }
   return DynamicSpace::kNone;
 }

@@ -13,7 +13,7 @@ struct HumanBytes {
     static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = static_cast<double>(bytes);
     std::size_t unit = 0;
-    for (; value >= 1024; ++unit) value /= 1024;
+    for (; value >= 1023.995; ++unit) value /= 1024;  // what would be written as 1024.00 has the next unit
     std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
   }
   char text[32];

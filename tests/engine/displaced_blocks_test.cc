@@ -1,4 +1,4 @@
-// Blocks that find their slot still taken in a run that else keeps to its plan (unplanned_requests.cc).
+// Blocks that find their slot still taken: they lie in the way of others before the arena grows (dynamic_space.h).
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
@@ -6,29 +6,6 @@ namespace {
 
 using DisplacedBlocksTest = DynamicSpaceTest;
 using MayTake = ArenaBacking::MayTake;
-
-TEST_F(DisplacedBlocksTest, OneTakesTheSlotOfOneLikeItThatTakesTheRoomThatIsLeft) {
-  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}, {2 * kMiB, 8 * kMiB, 1}, {4 * kMiB, 4 * kMiB, 16}}));
-  EXPECT_EQ(Place(4 * kMiB), 0);
-  EXPECT_EQ(Place(4 * kMiB), 4);  // its own is taken
-  Free(0);                        // late
-  EXPECT_EQ(Place(2 * kMiB), 8);
-  EXPECT_EQ(Place(4 * kMiB), 0);
-  EXPECT_EQ(growth_->asked(), 0);
-  EXPECT_EQ(engine_->Stats().planned_hits, 2u);
-  EXPECT_EQ(engine_->Stats().dynamic_hits, 2u);
-}
-
-TEST_F(DisplacedBlocksTest, NoSlotIsTakenAheadThatAnotherNeedsBefore) {
-  // Between the two entries [4, 8) is used by a third.
-  Start(PlanOf({{4 * kMiB, 0, 1},
-                {4 * kMiB, 0, 16},
-                {2 * kMiB, 5 * kMiB, 1},
-                {4 * kMiB, 4 * kMiB, 16},
-                {4 * kMiB, 8 * kMiB, 16}}));
-  EXPECT_EQ(Place(4 * kMiB), 0);
-  EXPECT_EQ(Place(4 * kMiB), 8);
-}
 
 TEST_F(DisplacedBlocksTest, BeforeTheArenaGrowsTheTightestRoomIsTakenInOthersWay) {
   Start(PlanOf({{kMiB, 12 * kMiB, 16},
@@ -51,14 +28,6 @@ TEST_F(DisplacedBlocksTest, WhereSizesVaryIdlePartsMoveRatherThanThatTheArenaGro
   EXPECT_EQ(growth_->asked(), 0);
   EXPECT_EQ(Place(8 * kMiB), 12);
   EXPECT_EQ(growth_->may_take(), MayTake::kMore);
-}
-
-TEST_F(DisplacedBlocksTest, WhereNothingIsLeftTheArenaGrowsRatherThanThatItsIdlePartsMove) {
-  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 16}}));
-  EXPECT_EQ(Place(4 * kMiB), 0);
-  EXPECT_EQ(Place(4 * kMiB), 4);
-  EXPECT_EQ(growth_->mapped(), 8 * kMiB);
-  EXPECT_EQ(growth_->may_take(), MayTake::kMoreBeforeMoving);
 }
 
 TEST_F(DisplacedBlocksTest, WhatStaysForGoodGoesAboveAllSlots) {

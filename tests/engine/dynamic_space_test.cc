@@ -132,22 +132,10 @@ DevicePlan MostlyIdle() {
   return PlanOf(requests);
 }
 
-TEST_F(DynamicSpaceTest, ARunThatDepartsFromItsPlanIsServedFromWhatIsIdleBeforeTheArenaGrows) {
+TEST_F(DynamicSpaceTest, WhatThePlanDoesNotKnowIsServedFromWhatIsIdleBeforeTheArenaGrows) {
   Start(MostlyIdle());
-  for (int i = 0; i < 7; ++i) EXPECT_EQ(Place(3 * kMiB), 64 + 3 * i);  // one more may be all that there is to it
   for (int i = 0; i < 21; ++i) EXPECT_EQ(Place(3 * kMiB), 3 * i);
-  EXPECT_EQ(Place(3 * kMiB), 85);  // nothing is idle any more
-}
-
-TEST_F(DynamicSpaceTest, ARunThatIsBackOnItsPlanIsKeptOutOfItsWayAgain) {
-  Start(MostlyIdle());
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(Place(3 * kMiB), i < 7 ? 64 + 3 * i : 0);
-  Free(0);
-  for (int i = 0; i < 9; ++i) {
-    EXPECT_EQ(Place(2 * kMiB), 0);
-    Free(0);
-  }
-  EXPECT_EQ(Place(3 * kMiB), 85);
+  EXPECT_EQ(Place(3 * kMiB), 64);  // above all slots
 }
 
 TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) {
@@ -233,15 +221,6 @@ TEST_F(DynamicSpaceTest, ASlotThatItsOwnerDidNotTakeServesAnotherOfItsSize) {
   EXPECT_EQ(stats.dynamic_hits, 1u);
 }
 
-TEST_F(DynamicSpaceTest, ASlotThatOthersUseFirstIsNotLent) {
-  std::vector<Expected> requests = {{2 * kMiB, 0, 1}};
-  for (int i = 1; i <= 20; ++i) requests.push_back({5 * kMiB + static_cast<Bytes>(i) * kBlockAlignment, 2 * kMiB, 1});
-  requests.push_back({2 * kMiB, 4 * kMiB, 8});
-  Start(PlanOf(requests));
-  EXPECT_EQ(Place(2 * kMiB), 0);
-  EXPECT_EQ(Place(2 * kMiB), 7);  // above all slots, though the last one's bytes are free now
-}
-
 TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
   Start(PlanOf({{2 * kMiB, 0, 1}, {2 * kMiB, 4 * kMiB, 50}, {3 * kMiB, 6 * kMiB, 1}}));
   EXPECT_EQ(Place(2 * kMiB), 0);
@@ -271,43 +250,7 @@ class CountingFence : public StreamFence {
   bool fails_ = false;
 };
 
-// Layers of a gradient that stays, and of requests that vary.
-std::vector<Expected> LayersWithGradients(int layers, int varying) {
-  std::vector<Expected> requests = {{16 * kMiB, 0, 1}};
-  for (int layer = 0; layer < layers; ++layer) {
-    requests.push_back({8 * kMiB, static_cast<Offset>(layer + 2) * 8 * kMiB, 400});
-    for (int i = 0; i < varying; ++i) requests.push_back({7 * kMiB, kNoPlace, 1});
-  }
-  return requests;
-}
-
-TEST_F(DynamicSpaceTest, WhatStaysForLongTakesTheSlotOfOneLikeItAndNoVaryingEntrysRoom) {
-  constexpr int kLayers = 4;
-  constexpr int kVarying = 40;
-  Start(PlanOf(LayersWithGradients(kLayers, kVarying)));
-  Free(Place(16 * kMiB));
-  EXPECT_EQ(Place(8 * kMiB), 16);
-  for (int i = 0; i < kVarying - 10; ++i) Free(Place(3 * kMiB));
-  EXPECT_EQ(Place(8 * kMiB), 24) << "ten requests early";
-  EXPECT_EQ(growth_->asked(), 0);
-}
-
-TEST_F(DynamicSpaceTest, WhereThereIsNoRoomBesideSlotsWhatStaysForLongTakesAnyThatFits) {
-  std::vector<Expected> requests = {{8 * kMiB, 0, 400}};
-  for (int i = 0; i < 40; ++i) requests.push_back({7 * kMiB, kNoPlace, 1});
-  requests.push_back({8 * kMiB, 8 * kMiB, 400});
-  DevicePlan plan = PlanOf(requests);
-  Entry& varying = plan.cycle[0].entries[1];
-  varying.slot = static_cast<std::uint32_t>(plan.slots.size());
-  plan.slots.push_back({16 * kMiB, 8 * kMiB, {}});
-  plan.arena_bytes = 24 * kMiB;
-  engine_ = std::make_unique<PlanEngine>(plan, kBase, nullptr, DynamicSpaceOptions{});
-  engine_->OnMark(Iteration());
-  EXPECT_EQ(Place(8 * kMiB), 0);
-  EXPECT_EQ(Place(8 * kMiB), 16) << "of an entry that varies: no gaps tell how long others of its size stay";
-}
-
-// They lie in the way of slots whose owners find room elsewhere, all of which come while they live.
+// They lie in the way of slots, all of which come while they live.
 TEST_F(DynamicSpaceTest, BlocksThatComeAndGoDoNotWanderUpwards) {
   constexpr int kSlots = 64;
   constexpr int kTimes = 8;

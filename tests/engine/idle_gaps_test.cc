@@ -123,7 +123,7 @@ TEST(IdleGapsTest, AgreesWithALookAtEveryGranule) {
           std::erase_if(expected,
                         [&](const auto& gap) { return gap.second < kLimit && gap.second - gap.first < smallest; });
           std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
-          for (const IdleGaps::Gap& gap : gaps.Of(script, static_cast<std::int32_t>(i)).idle) {
+          for (const IdleGaps::Gap& gap : gaps.Of(script, static_cast<std::int32_t>(i))) {
             found.emplace_back(gap.lo, gap.hi);
           }
           ASSERT_EQ(found, expected) << "seed " << seed << " script " << script << " entry " << i;
@@ -139,10 +139,10 @@ TEST(IdleGapsTest, SmallEntriesHaveNone) {
   plan.cycle.emplace_back();
   plan.cycle[0].entries = {EntryOf(3, 1), EntryOf(4, 1)};
   const IdleGaps gaps(plan, kLimit, 4);
-  EXPECT_TRUE(gaps.Of(0, 0).idle.empty());
-  ASSERT_EQ(gaps.Of(0, 1).idle.size(), 1u);
-  EXPECT_EQ(gaps.Of(0, 1).idle[0].lo, 0u);
-  EXPECT_EQ(gaps.Of(0, 1).idle[0].hi, kLimit);
+  EXPECT_TRUE(gaps.Of(0, 0).empty());
+  ASSERT_EQ(gaps.Of(0, 1).size(), 1u);
+  EXPECT_EQ(gaps.Of(0, 1)[0].lo, 0u);
+  EXPECT_EQ(gaps.Of(0, 1)[0].hi, kLimit);
 }
 
 TEST(IdleGapsTest, AroundAnEntryTheLongestLivedOfThoseThatVaryCounts) {
@@ -158,13 +158,13 @@ TEST(IdleGapsTest, AroundAnEntryTheLongestLivedOfThoseThatVaryCounts) {
   entries[16].slot = 0;            // used four requests behind entry 12
   plan.slots.push_back({0, 8 * kBlockAlignment, {}});
   const IdleGaps gaps(plan, kLimit, 1);
-  ASSERT_EQ(gaps.Around(0, 11).idle.size(), 1u);
-  EXPECT_EQ(gaps.Around(0, 11).idle[0].lo, 8u);
-  EXPECT_EQ(gaps.Around(0, 260).idle.data(), gaps.Of(0, 12).idle.data());
+  ASSERT_EQ(gaps.Around(0, 11).size(), 1u);
+  EXPECT_EQ(gaps.Around(0, 11)[0].lo, 8u);
+  EXPECT_EQ(gaps.Around(0, 260).data(), gaps.Of(0, 12).data());
   EXPECT_TRUE(gaps.VariesAround(0, 260));
   EXPECT_FALSE(gaps.VariesAround(0, 300));
-  EXPECT_EQ(gaps.Around(0, 300).idle.data(), gaps.Above().idle.data());
-  EXPECT_EQ(gaps.Around(0, 400).idle.data(), gaps.Above().idle.data());
+  EXPECT_EQ(gaps.Around(0, 300).data(), gaps.Above().data());
+  EXPECT_EQ(gaps.Around(0, 400).data(), gaps.Above().data());
 }
 
 // Entry 1 lives over 2, which has a slot of a twentieth of the arena, and over 3, which fills it: 2's owner finds room
@@ -183,32 +183,9 @@ TEST(IdleGapsTest, GapsOfEntriesThatVaryFollowEachOther) {
   }
   const IdleGaps gaps(plan, kLimit, 1);
   for (std::int32_t i = 1; i + 3 < 12; i += 3) {
-    const IdleGaps::Window window = gaps.Of(0, i).idle;
+    const IdleGaps::Window window = gaps.Of(0, i);
     ASSERT_FALSE(window.empty()) << i;
-    EXPECT_EQ(window.data() + window.size(), gaps.Of(0, i + 3).idle.data()) << i;
-  }
-}
-
-TEST(IdleGapsTest, OpenGapsLeaveOutSlotsWhoseOwnersFindRoomElsewhere) {
-  for (const bool full : {false, true}) {
-    DevicePlan plan;
-    plan.cycle.emplace_back();
-    std::vector<Entry>& entries = plan.cycle[0].entries;
-    entries = {EntryOf(full ? 38u : 1u, 3), EntryOf(1, 3), EntryOf(2, 1), EntryOf(38, 1)};
-    plan.slots = {{0, 2 * kBlockAlignment, {}}, {2 * kBlockAlignment, 38 * kBlockAlignment, {}}};
-    entries[2].slot = 0;
-    entries[3].slot = 1;
-    plan.arena_bytes = 40 * kBlockAlignment;
-    const IdleGaps gaps(plan, kLimit, 1);
-    ASSERT_EQ(gaps.Of(0, 1).idle.size(), 1u);
-    EXPECT_EQ(gaps.Of(0, 1).idle[0].lo, 40u);
-    const IdleGaps::Window open = gaps.Of(0, 1).open;
-    ASSERT_EQ(open.size(), full ? 1u : 2u);
-    EXPECT_EQ(open.back().lo, 40u);
-    if (!full) {
-      EXPECT_EQ(open[0].lo, 0u);
-      EXPECT_EQ(open[0].hi, 2u);
-    }
+    EXPECT_EQ(window.data() + window.size(), gaps.Of(0, i + 3).data()) << i;
   }
 }
 

@@ -178,6 +178,7 @@ TEST(HumanBytesTest, PicksTheUnit) {
   EXPECT_STREQ(HumanBytes(1023).text, "1023 B");
   EXPECT_STREQ(HumanBytes(1536).text, "1.50 KiB");
   EXPECT_STREQ(HumanBytes(Bytes{35} << 30).text, "35.00 GiB");
+  EXPECT_STREQ(HumanBytes((Bytes{1} << 30) - 1).text, "1.00 GiB");
   EXPECT_STREQ(HumanBytes(~Bytes{0}).text, "16.00 EiB");
 }
 

@@ -319,6 +319,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     case = Case(arguments)
+    case.stream()  # torch makes its streams here: two threads that make them at the same time hang under its sanitizer
     if case.cuda and arguments.limit:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(arguments.limit / total)
