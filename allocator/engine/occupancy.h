@@ -1,9 +1,9 @@
 // Occupancy: which bytes of the arena are in use, exactly, whatever the plan says.
 //
 // Note [Occupancy]
-// A plan lists, per slot, the slots that held its bytes last. Checking those "predecessors" is enough while the run
-// keeps to its plan. Under divergence it is not: after one re-alignment, a late free or an optional request, the last
-// user of a byte can be a slot that nobody listed. So the engine does not look at the lists; it asks what is true:
+// A plan could list, per slot, the slots that held its bytes last, and to check those would be enough while the run
+// keeps to its plan. After one re-alignment, a late free or an optional request the last user of a byte can be any
+// slot. So the engine asks what is true:
 //
 //      start bits   1.......1...1.....................1........
 //      blocks       [==A===][B=][====C====]           [=D=]

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/cycle.h"
 #include "planner/analysis/held_bytes.h"
-#include "planner/analysis/idle_checks.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
 #include "planner/analysis/refine.h"
@@ -141,9 +140,6 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
     return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
   }
   plan_ = BuildDevicePlan(device_, timeline_, packing);
-  if (absl::Status status = CheckIdleAgainstPacking(timeline_, packing, plan_); !status.ok()) {
-    return absl::InternalError(absl::StrCat("the idle space is wrong: ", status.message()));
-  }
   const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
   if (!replay.ok()) {
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
@@ -152,7 +148,7 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
     return status;
   }
   ReportPacking(solved, *replay);
-  ReportSpace(timeline_, packing, plan_, &*report_.packing);
+  ReportSpace(timeline_, packing, &*report_.packing);
   return absl::OkStatus();
 }
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "planner/analysis/predecessors.h"
 #include "planner/packing/hand_overs.h"
-#include "planner/packing/idle_space.h"
 
 namespace stalloc::planner {
 namespace {
@@ -53,25 +51,6 @@ std::vector<StreamEdge> BuildStreamEdges(const Timeline& timeline, const Packing
   return edges;
 }
 
-IdleRectangles BuildIdle(const Timeline& timeline, const Packing& packing) {
-  // A quarter of the slots' number describes 98 % and more of what is idle in the recorded runs.
-  constexpr std::size_t kSlotsPerRectangle = 4;
-  constexpr std::size_t kAlwaysKept = 256;
-  IdleRectangles idle;
-  if (timeline.cycle().empty()) {
-    return idle;
-  }
-  IdleSpaceOptions options;
-  options.max_ranges = std::max(kAlwaysKept, timeline.problem.blocks.size() / kSlotsPerRectangle);
-  const IdleSpace space = FindIdleSpace(timeline.problem, packing, timeline.cycle(), options);
-  for (const IdleRange& range : space.ranges) {
-    idle.rectangles.push_back(
-        {static_cast<std::uint32_t>(range.begin), static_cast<std::uint32_t>(range.length), range.offset, range.bytes});
-  }
-  idle.coverage = space.coverage();
-  return idle;
-}
-
 }  // namespace
 
 DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, const Packing& packing) {
@@ -92,9 +71,7 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
     FillKeptBefore(timeline, from, &scripts.back().entries);
   }
   plan.kept.entries = BuildEntries(device, timeline.kept);
-  FillPredecessors(&plan);
   plan.stream_edges = BuildStreamEdges(timeline, packing);
-  plan.idle = BuildIdle(timeline, packing);
   return plan;
 }
 

@@ -130,8 +130,6 @@ struct PackingReport {
   Predicted predicted;
   std::vector<StreamPair> hand_overs;  // between streams, each a wait; empty if one stream is planned
   double scatter = 0;                  // of the idle space, see packing/scatter.h
-  std::uint64_t idle_rectangles = 0;   // in the plan
-  double idle_coverage = 0;            // share of the cycle's idle bytes x requests inside them
   Bytes held_bytes = 0;                // predicted, of the device: arena and upstream, in units of mapping
   std::optional<TrialReport> trial;    // where sizes or numbers of requests vary
 

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/alignment.h"
-#include "planner/analysis/idle_checks.h"
 #include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
@@ -189,67 +188,6 @@ class Player {
   Bytes upstream_ = 0;
 };
 
-// Plays scripts in plan order, the cycle several times round; every user of a byte must list who held it before.
-class PredecessorCheck {
- public:
-  explicit PredecessorCheck(const DevicePlan& plan) : plan_(plan) {}
-
-  absl::Status Run() {
-    for (const Script& script : plan_.prologue) {
-      if (absl::Status status = PlayScript(script); !status.ok()) {
-        return status;
-      }
-    }
-    for (int round = 0; round < 3; ++round) {
-      for (const Script& script : plan_.cycle) {
-        if (absl::Status status = PlayScript(script); !status.ok()) {
-          return status;
-        }
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status PlayScript(const Script& script) {
-    for (const Entry& entry : script.entries) {
-      if (entry.slot == kNoSlot) {
-        continue;
-      }
-      if (absl::Status status = Use(entry.slot); !status.ok()) {
-        return status;
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Holders are kept as boundaries: the holder of a byte is the value at the greatest boundary not above it.
-  absl::Status Use(std::uint32_t index) {
-    const Slot& slot = plan_.slots[index];
-    const Offset end = slot.offset + slot.capacity;
-    auto first = std::prev(holders_.upper_bound(slot.offset));
-    const auto last = holders_.lower_bound(end);
-    const std::uint32_t behind = std::prev(last)->second;
-    for (auto at = first; at != last; ++at) {
-      const bool listed = std::binary_search(slot.predecessors.begin(), slot.predecessors.end(), at->second);
-      if (at->second != kNoSlot && at->second != index && !listed) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "slot ", index, " inherits bytes from a slot that is not among its predecessors: ", at->second));
-      }
-    }
-    if (last == holders_.end() || last->first != end) {
-      holders_.emplace_hint(last, end, behind);
-    }
-    first = holders_.lower_bound(slot.offset);
-    holders_.erase(first, holders_.find(end));
-    holders_[slot.offset] = index;
-    return absl::OkStatus();
-  }
-
-  const DevicePlan& plan_;
-  std::map<Offset, std::uint32_t> holders_{{0, kNoSlot}};
-};
-
 absl::Status CheckInsideArena(const DevicePlan& plan) {
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
     if (plan.slots[i].offset + plan.slots[i].capacity > plan.arena_bytes) {
@@ -277,17 +215,7 @@ absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& 
   if (absl::Status status = CheckInsideArena(plan); !status.ok()) {
     return status;
   }
-  if (absl::Status status = PredecessorCheck(plan).Run(); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<Replay> replay = Player(device, plan).Play();
-  if (!replay.ok()) {
-    return replay;
-  }
-  if (absl::Status status = CheckIdleAgainstTrace(device, plan); !status.ok()) {
-    return status;
-  }
-  return replay;
+  return Player(device, plan).Play();
 }
 
 }  // namespace stalloc::planner

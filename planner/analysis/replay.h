@@ -2,10 +2,9 @@
 //
 // Shares nothing with how the plan was made but the trace's segments and the alignment: lifetimes come from the trace's
 // own events, places from the plan alone. Proved are, for the prologue and the first script of the cycle (whose
-// requests must be the traced ones to the byte): no two planned blocks overlap while both are alive, none leaves the
-// arena, whatever last held a byte of a slot is among its predecessors, and no idle rectangle meets a block in use. In
-// later iterations a request whose place is still taken counts as a miss, as it does at run time. The same walk
-// predicts hits and what upstream has to hold.
+// requests must be the traced ones to the byte): no two planned blocks overlap while both are alive, and none leaves
+// the arena. In later iterations a request whose place is still taken counts as a miss, as it does at run time. The
+// same walk predicts hits and what upstream has to hold.
 #pragma once
 
 #include <cstdint>

@@ -7,14 +7,12 @@
 
 namespace stalloc::planner {
 
-void ReportSpace(const Timeline& timeline, const Packing& packing, const DevicePlan& plan, PackingReport* report) {
+void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport* report) {
   if (MayNeedWaits(timeline.problem)) {
     const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
     report->hand_overs = CountByStreams(timeline.problem, found);
   }
   report->scatter = ScatterMeter(timeline.problem, timeline.cycle()).Measure(packing.offsets, packing.height).share();
-  report->idle_rectangles = plan.idle.rectangles.size();
-  report->idle_coverage = plan.idle.coverage;
 }
 
 }  // namespace stalloc::planner

@@ -4,11 +4,10 @@
 #include "planner/analysis/rank_report.h"
 #include "planner/analysis/timeline.h"
 #include "planner/packing/problem.h"
-#include "proto/model/plan.h"
 
 namespace stalloc::planner {
 
-// Fills hand_overs, scatter and the idle_ fields. O(n log n). REQUIRES: the plan was built from timeline and packing.
-void ReportSpace(const Timeline& timeline, const Packing& packing, const DevicePlan& plan, PackingReport* report);
+// Fills hand_overs and scatter. O(n log n). REQUIRES: the packing is the timeline's.
+void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport* report);
 
 }  // namespace stalloc::planner

@@ -165,8 +165,6 @@ void WritePredicted(const PackingReport& packing, JsonWriter* json) {
 
 void WriteSpace(const PackingReport& packing, JsonWriter* json) {
   json->Key("idle_scatter").Value(packing.scatter);
-  json->Key("idle_rectangles").Value(packing.idle_rectangles);
-  json->Key("idle_coverage").Value(packing.idle_coverage);
   json->Key("stream_hand_overs").BeginArray();
   for (const StreamPair& pair : packing.hand_overs) {
     json->BeginObject();

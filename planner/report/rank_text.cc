@@ -195,8 +195,7 @@ std::string PackingText(const PackingReport& packing) {
                    "packing:          ", DistanceText(packing.arena_bytes, packing.lower_bound_bytes), "\n");
   absl::StrAppendFormat(&text, "ratio:            %.5f (%s, %s)\n", packing.ratio(), packing.solver,
                         FormatSeconds(packing.seconds));
-  absl::StrAppendFormat(&text, "idle space:       %.1f %% scattered; %d rectangles in the plan are %.1f %% of it\n",
-                        100.0 * packing.scatter, packing.idle_rectangles, 100.0 * packing.idle_coverage);
+  absl::StrAppendFormat(&text, "idle space:       %.1f %% scattered\n", 100.0 * packing.scatter);
   for (const StreamPair& pair : packing.hand_overs) {
     absl::StrAppend(&text, "waits:            ", pair.hand_overs, " hand-overs from stream ", pair.from_stream, " to ",
                     pair.to_stream, ", ", FormatBytes(pair.bytes), "\n");

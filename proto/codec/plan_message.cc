@@ -121,10 +121,6 @@ Slot ParseSlot(pbf_reader message) {
       case 2:
         slot.capacity = message.get_uint64();
         break;
-      case 3:
-        RequirePacked(message);
-        for (const std::uint32_t predecessor : message.get_packed_uint32()) slot.predecessors.push_back(predecessor);
-        break;
       default:
         message.skip();
     }
@@ -273,43 +269,6 @@ StreamInfo ParseStream(pbf_reader message) {
   return stream;
 }
 
-// The column that `message` stands at.
-void ParseColumn(pbf_reader* message, std::vector<IdleRectangle>* rows) {
-  RequirePacked(*message);
-  using Row = IdleRectangle;
-  switch (message->tag()) {
-    case 1:
-      return ReadColumn(message->get_packed_uint32(), "first", rows, [](Row& r, std::uint32_t v) { r.first = v; });
-    case 2:
-      return ReadColumn(message->get_packed_uint32(), "length", rows, [](Row& r, std::uint32_t v) { r.length = v; });
-    case 3:
-      return ReadColumn(message->get_packed_uint64(), "offset", rows, [](Row& r, Offset v) { r.offset = v; });
-    default:
-      return ReadColumn(message->get_packed_uint64(), "bytes", rows, [](Row& r, Bytes v) { r.bytes = v; });
-  }
-}
-
-IdleRectangles ParseIdle(pbf_reader message) {
-  constexpr protozero::pbf_tag_type kLastColumn = 4;
-  IdleRectangles idle;
-  idle.rectangles.resize(CountPacked(message, 1));
-  unsigned columns = 0;  // bits of the fields seen
-  while (message.next()) {
-    const protozero::pbf_tag_type tag = message.tag();
-    if (tag <= kLastColumn) {
-      columns |= 1u << tag;
-      ParseColumn(&message, &idle.rectangles);
-    } else if (tag == 5) {
-      idle.coverage = message.get_double();
-    } else {
-      message.skip();
-    }
-  }
-  constexpr unsigned kAllColumns = (2u << kLastColumn) - 2u;
-  if (!idle.rectangles.empty() && columns != kAllColumns) throw Malformed("the idle space lacks one of its columns");
-  return idle;
-}
-
 Predicted ParsePredicted(pbf_reader message) {
   Predicted predicted;
   while (message.next()) {
@@ -363,9 +322,6 @@ DevicePlan ParseDevice(pbf_reader message) {
         break;
       case 8:
         device.predicted = ParsePredicted(message.get_message());
-        break;
-      case 9:
-        device.idle = ParseIdle(message.get_message());
         break;
       case 10:
         device.kept = ParseScript(message.get_message());

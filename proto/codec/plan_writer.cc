@@ -15,7 +15,6 @@ namespace {
 void ToMessage(const Slot& slot, proto::Slot* message) {
   message->set_offset(slot.offset);
   message->set_capacity(slot.capacity);
-  message->mutable_predecessors()->Add(slot.predecessors.begin(), slot.predecessors.end());
 }
 
 void ToMessage(const Script& script, proto::Script* message) {
@@ -52,16 +51,6 @@ void ToMessage(const Predicted& predicted, proto::Predicted* message) {
   message->set_efficiency(predicted.efficiency);
 }
 
-void ToMessage(const IdleRectangles& idle, proto::IdleSpace* message) {
-  for (const IdleRectangle& rectangle : idle.rectangles) {
-    message->add_first(rectangle.first);
-    message->add_length(rectangle.length);
-    message->add_offset(rectangle.offset);
-    message->add_bytes(rectangle.bytes);
-  }
-  message->set_coverage(idle.coverage);
-}
-
 void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   message->set_device(device.device);
   message->set_arena_bytes(device.arena_bytes);
@@ -71,7 +60,6 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   for (const StreamEdge& edge : device.stream_edges) ToMessage(edge, message->add_stream_edges());
   for (const StreamInfo& stream : device.streams) ToMessage(stream, message->add_streams());
   ToMessage(device.predicted, message->mutable_predicted());
-  ToMessage(device.idle, message->mutable_idle());
   if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
   if (device.turns != 1) message->set_turns(device.turns);
 }

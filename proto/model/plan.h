@@ -17,7 +17,6 @@ inline constexpr std::uint32_t kNoSlot = 0xffffffffu;
 struct Slot {
   Offset offset = 0;
   Bytes capacity = 0;
-  std::vector<std::uint32_t> predecessors;
 };
 
 // One expected request.
@@ -49,19 +48,6 @@ struct StreamEdge {
   std::uint32_t to_stream = 0;
 };
 
-// Bytes that no slot uses at some positions of the cycle.
-struct IdleRectangle {
-  std::uint32_t first = 0;   // position: entries of the cycle's scripts, counted through
-  std::uint32_t length = 0;  // positions; wraps where first + length passes the cycle's end
-  Offset offset = 0;
-  Bytes bytes = 0;
-};
-
-struct IdleRectangles {
-  std::vector<IdleRectangle> rectangles;  // ascending by first; may overlap
-  double coverage = 0;                    // share of all idle bytes x positions that lies inside them
-};
-
 struct Predicted {
   Bytes peak_live_bytes = 0;
   Bytes planned_peak_bytes = 0;
@@ -81,7 +67,6 @@ struct DevicePlan {
   std::vector<StreamEdge> stream_edges;
   std::vector<StreamInfo> streams;
   Predicted predicted;
-  IdleRectangles idle;
 };
 
 struct Plan {

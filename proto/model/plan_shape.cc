@@ -36,7 +36,7 @@ class DeviceCheck {
     for (std::size_t i = 0; i < plan_.stream_edges.size(); ++i) {
       if (auto error = CheckEdge(i)) return error;
     }
-    return CheckIdle();
+    return std::nullopt;
   }
 
  private:
@@ -88,11 +88,6 @@ class DeviceCheck {
     if (slot.offset > plan_.arena_bytes || slot.capacity > plan_.arena_bytes - slot.offset) {
       return violation("offset " + to_string(slot.offset) + " and capacity " + to_string(slot.capacity) +
                        " reach beyond the arena's " + to_string(plan_.arena_bytes) + " bytes");
-    }
-    for (const std::uint32_t predecessor : slot.predecessors) {
-      if (predecessor >= plan_.slots.size()) {
-        return violation("predecessor " + to_string(predecessor) + " of " + to_string(plan_.slots.size()) + " slots");
-      }
     }
     return std::nullopt;
   }
@@ -149,42 +144,6 @@ class DeviceCheck {
     }
     for (const std::uint32_t stream : {edge.from_stream, edge.to_stream}) {
       if (!KnownStream(stream)) return Violation(where, "stream ordinal " + to_string(stream) + " is not listed");
-    }
-    return std::nullopt;
-  }
-
-  [[nodiscard]] std::optional<Error> CheckIdle() const {
-    std::size_t positions = 0;
-    for (const Script& script : plan_.cycle) positions += script.entries.size();
-    std::uint32_t previous = 0;
-    for (std::size_t i = 0; i < plan_.idle.rectangles.size(); ++i) {
-      const IdleRectangle& rectangle = plan_.idle.rectangles[i];
-      const std::string where = device_ + ", idle rectangle " + to_string(i);
-      if (auto rule = BrokenRectangleRule(rectangle, positions)) return Violation(where, *rule);
-      if (rectangle.first < previous) {
-        return Violation(where,
-                         "first " + to_string(rectangle.first) + " after " + to_string(previous) + " is not ascending");
-      }
-      previous = rectangle.first;
-    }
-    return std::nullopt;
-  }
-
-  [[nodiscard]] std::optional<std::string> BrokenRectangleRule(const IdleRectangle& rectangle,
-                                                               std::size_t positions) const {
-    if (rectangle.first >= positions) {
-      return "first " + to_string(rectangle.first) + " of " + to_string(positions) + " positions";
-    }
-    if (rectangle.length == 0 || rectangle.length > positions) {
-      return "expected a length from 1 to " + to_string(positions) + ", found " + to_string(rectangle.length);
-    }
-    if (rectangle.bytes == 0 || !Aligned(rectangle.bytes) || !Aligned(rectangle.offset)) {
-      return "expected positive multiples of 512, found offset " + to_string(rectangle.offset) + " and bytes " +
-             to_string(rectangle.bytes);
-    }
-    if (rectangle.offset > plan_.arena_bytes || rectangle.bytes > plan_.arena_bytes - rectangle.offset) {
-      return "offset " + to_string(rectangle.offset) + " and bytes " + to_string(rectangle.bytes) +
-             " reach beyond the arena's " + to_string(plan_.arena_bytes) + " bytes";
     }
     return std::nullopt;
   }

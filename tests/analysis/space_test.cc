@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "planner/analysis/idle_checks.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/report/rank_json.h"
 #include "planner/report/rank_text.h"
@@ -80,55 +79,6 @@ TEST(SpaceTest, NobodySoonTakesTheBytesOfABlockThatAnotherStreamUses) {
     EXPECT_NE(plan.slots[entries[321].slot].offset, plan.slots[entries[322].slot].offset);
     EXPECT_EQ(plan.arena_bytes, 4194304u);
   }
-}
-
-// Six requests a cycle; 4 MiB are needed by the first only.
-const char* const kIdle = "I +a=4194304 -a +b=512 -b +c=512 -c +d=512 -d +e=512 -e +f=512 -f ";
-
-TEST(SpaceTest, ThePlanListsWhatItsSlotsLeaveIdle) {
-  const RankResult result = PlanScript(Repeat(kIdle, 3), false);
-  const DevicePlan& plan = result.plan->devices[0];
-  ASSERT_EQ(plan.idle.rectangles.size(), 1u);
-  const IdleRectangle& idle = plan.idle.rectangles[0];
-  EXPECT_EQ(idle.first, 1u);
-  EXPECT_EQ(idle.length, 5u);
-  EXPECT_EQ(idle.bytes, 4194304u - 512u);
-  EXPECT_EQ(plan.idle.coverage, 1.0);
-  EXPECT_EQ(result.report.devices[0].packing->idle_rectangles, 1u);
-  EXPECT_THAT(RankText(result.report), HasSubstr("1 rectangles in the plan are 100.0 % of it"));
-}
-
-TEST(SpaceTest, TheCheckRefusesARectangleThatMeetsABlockInUse) {
-  const Trace trace = TraceFromScript(Repeat(kIdle, 3));
-  Plan plan = *PlanScript(Repeat(kIdle, 3), false).plan;
-  ASSERT_TRUE(CheckPlanAgainstTrace(plan, trace).ok());
-  plan.devices[0].idle.rectangles[0].first = 0;
-  const absl::Status status = CheckPlanAgainstTrace(plan, trace).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("idle range 0"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("is in use: bytes [0, 4194304) at positions [0, 1)"));
-}
-
-TEST(SpaceTest, TheCheckKnowsWhatComesIntoTheCycleFromThePrologue) {
-  const std::string script = "+w=4096 " + Repeat(kIdle, 3);
-  const Trace trace = TraceFromScript(script);
-  Plan plan = *PlanScript(script, false).plan;
-  const Slot& weights = plan.devices[0].slots[plan.devices[0].prologue[0].entries[0].slot];
-  plan.devices[0].idle.rectangles = {{.first = 3, .length = 1, .offset = weights.offset, .bytes = 512}};
-  EXPECT_THAT(std::string(CheckPlanAgainstTrace(plan, trace).status().message()), HasSubstr("is in use"));
-}
-
-TEST(SpaceTest, ThePackingsCheckSeesWhatWrapsAround) {
-  // The block is allocated late in each round and freed after the first request of the next.
-  const std::string body = "+a=512 -l +b=1024 -a -b +l=2048 +c=512 -c ";
-  Planned planned = PlanOf("I +a=512 +b=1024 -a -b +l=2048 +s=9000 +c=512 -c I " + body + "I " + body + "I " + body);
-  Packing packing;
-  for (const Slot& slot : planned.plan.slots) packing.offsets.push_back(slot.offset);
-  packing.height = planned.plan.arena_bytes;
-  ASSERT_TRUE(CheckIdleAgainstPacking(planned.timeline, packing, planned.plan).ok());
-  const Slot& arc = planned.plan.slots[planned.plan.cycle[0].entries[2].slot];
-  planned.plan.idle.rectangles = {{.first = 0, .length = 1, .offset = arc.offset, .bytes = 512}};
-  EXPECT_THAT(std::string(CheckIdleAgainstPacking(planned.timeline, packing, planned.plan).message()),
-              HasSubstr("idle range 0"));
 }
 
 TEST(SpaceTest, NobodyIsPlannedWhereStateWillBe) {

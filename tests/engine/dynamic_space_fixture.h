@@ -41,7 +41,7 @@ inline DevicePlan PlanOf(const std::vector<Expected>& requests) {
       entry.entry_class = EntryClass::kDynamic;
     } else {
       entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-      plan.slots.push_back({request.offset, request.bytes, {}});
+      plan.slots.push_back({request.offset, request.bytes});
       plan.arena_bytes = std::max(plan.arena_bytes, request.offset + request.bytes);
     }
     plan.cycle[0].entries.push_back(entry);

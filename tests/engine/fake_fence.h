@@ -79,7 +79,7 @@ inline DevicePlan TurnsPlan(std::uint32_t slots, int rounds) {
   DevicePlan plan;
   plan.arena_bytes = slots * kBlock * 64;
   plan.cycle.emplace_back();
-  for (std::uint32_t i = 0; i < slots; ++i) plan.slots.push_back({i * kBlock * 64, kBlock * (i + 1), {}});
+  for (std::uint32_t i = 0; i < slots; ++i) plan.slots.push_back({i * kBlock * 64, kBlock * (i + 1)});
   for (int round = 0; round < rounds; ++round) {
     for (std::uint32_t i = 0; i < slots; ++i) {
       Entry entry;

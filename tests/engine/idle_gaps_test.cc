@@ -80,7 +80,7 @@ class RandomPlan {
       }
     }
     entry->slot = static_cast<std::uint32_t>(plan_.slots.size());
-    plan_.slots.push_back({lo * kBlockAlignment, entry->bytes, {}});
+    plan_.slots.push_back({lo * kBlockAlignment, entry->bytes});
     plan_.arena_bytes = std::max(plan_.arena_bytes, (lo + granules) * kBlockAlignment);
     uses_.insert(uses_.end(), uses.begin(), uses.end());
   }
@@ -156,7 +156,7 @@ TEST(IdleGapsTest, AroundAnEntryTheLongestLivedOfThoseThatVaryCounts) {
   }
   entries[11].expected_life = 50;  // does not vary
   entries[16].slot = 0;            // used four requests behind entry 12
-  plan.slots.push_back({0, 8 * kBlockAlignment, {}});
+  plan.slots.push_back({0, 8 * kBlockAlignment});
   const IdleGaps gaps(plan, kLimit, 1);
   ASSERT_EQ(gaps.Around(0, 11).size(), 1u);
   EXPECT_EQ(gaps.Around(0, 11)[0].lo, 8u);
@@ -174,7 +174,7 @@ TEST(IdleGapsTest, GapsOfEntriesThatVaryFollowEachOther) {
   DevicePlan plan;
   plan.cycle.emplace_back();
   plan.arena_bytes = 16 * kBlockAlignment;
-  plan.slots.push_back({4 * kBlockAlignment, 2 * kBlockAlignment, {}});
+  plan.slots.push_back({4 * kBlockAlignment, 2 * kBlockAlignment});
   for (int i = 0; i < 12; ++i) {
     Entry entry = EntryOf(2, 1);
     if (i % 3 == 0) entry.slot = 0;

@@ -15,7 +15,7 @@ class KeptPlacesTest : public DynamicSpaceTest {
     entry.bytes = entry.min_bytes = entry.max_bytes = kept;
     entry.entry_class = EntryClass::kPersistent;
     entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-    plan.slots.push_back({4 * kMiB, kept, {}});
+    plan.slots.push_back({4 * kMiB, kept});
     plan.kept.entries.push_back(entry);
     plan.arena_bytes = 8 * kMiB;
     return plan;

@@ -38,7 +38,7 @@ TEST(LateRoomsTest, AnyIterationOfTheCycleMayBeTheNext) {
   DevicePlan plan = PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 1}});
   Script other = plan.cycle.front();
   for (Entry& entry : other.entries) entry.slot = 2;
-  plan.slots.push_back({8 * kMiB, 4 * kMiB, {}});
+  plan.slots.push_back({8 * kMiB, 4 * kMiB});
   plan.cycle.push_back(other);
   EXPECT_EQ(RoomsOf(plan, 20), (std::vector<Ranges>{{{4, 8}, {12, 20}}}));
 }
@@ -49,7 +49,7 @@ TEST(LateRoomsTest, PlacesOfWhatStaysForGoodAreNone) {
     Entry entry;
     entry.entry_class = EntryClass::kPersistent;
     entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-    plan.slots.push_back({offset, 2 * kMiB, {}});
+    plan.slots.push_back({offset, 2 * kMiB});
     return entry;
   };
   plan.prologue.emplace_back().entries.push_back(stays(0));

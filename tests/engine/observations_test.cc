@@ -40,7 +40,7 @@ Entry EntryOf(const Expected& request, DevicePlan* plan) {
   if (request.varies) entry.entry_class = EntryClass::kDynamic;
   if (request.offset == kNoPlace) return entry;
   entry.slot = static_cast<std::uint32_t>(plan->slots.size());
-  plan->slots.push_back({request.offset, request.bytes, {}});
+  plan->slots.push_back({request.offset, request.bytes});
   plan->arena_bytes = std::max(plan->arena_bytes, request.offset + request.bytes);
   return entry;
 }

@@ -58,7 +58,7 @@ TEST_F(PlacementTest, ARequestThatIsUnderWayThroughItsTurnsIsNotPlacedEither) {
   plan.turns = 3;
   plan.arena_bytes = 6 * kMiB;
   for (std::uint32_t turn = 1; turn < plan.turns; ++turn) {
-    plan.slots.push_back({turn * 2 * kMiB, 2 * kMiB, {}});
+    plan.slots.push_back({turn * 2 * kMiB, 2 * kMiB});
     plan.cycle.push_back(plan.cycle[0]);
     plan.cycle[turn].entries[0].slot = turn;
   }

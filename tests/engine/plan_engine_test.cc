@@ -37,7 +37,7 @@ DevicePlan PlanOf(const std::vector<Expected>& requests) {
     entry.bytes = entry.min_bytes = entry.max_bytes = BlockBytes(request.bytes);
     if (request.offset != kUnplannedOffset) {
       entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-      plan.slots.push_back({request.offset, entry.bytes, {}});
+      plan.slots.push_back({request.offset, entry.bytes});
       plan.arena_bytes = std::max(plan.arena_bytes, request.offset + entry.bytes);
     }
     plan.cycle[0].entries.push_back(entry);

@@ -25,14 +25,14 @@ DevicePlan PlanOf(const std::vector<Slot>& slots, const std::vector<std::uint32_
 
 TEST(SlotStreamsTest, WhatAnotherStreamsSlotTouchesIsNotPrivate) {
   // Stream 0: [0, 4) and [8, 12); stream 1: [3, 8).
-  DevicePlan plan = PlanOf({{0, 2048, {}}, {4096, 2048, {}}, {1536, 2560, {}}}, {0, 0, 1});
+  DevicePlan plan = PlanOf({{0, 2048}, {4096, 2048}, {1536, 2560}}, {0, 0, 1});
   plan.stream_edges.push_back({0, 2, 0, 1});
   EXPECT_EQ(FlagsOfSlots(plan), (std::vector<std::uint16_t>{LiveRecord::kHandedOver, LiveRecord::kPrivate, 0}));
   EXPECT_EQ(CountStreams(plan), 2u);
 }
 
 TEST(SlotStreamsTest, ASlotOfTwoStreamsIsNotPrivate) {
-  DevicePlan plan = PlanOf({{0, 512, {}}}, {0});
+  DevicePlan plan = PlanOf({{0, 512}}, {0});
   EXPECT_EQ(FlagsOfSlots(plan), (std::vector<std::uint16_t>{LiveRecord::kPrivate}));
   Script warmup;
   warmup.entries.resize(2);
@@ -49,7 +49,7 @@ TEST(SlotStreamsTest, AgreesWithEveryPairOfSlots) {
     std::vector<Slot> slots;
     std::vector<std::uint32_t> streams;
     for (std::size_t i = 0, count = random() % 12 + 1; i < count; ++i) {
-      slots.push_back({512 * (random() % 40), 512 * (random() % 6 + 1), {}});
+      slots.push_back({512 * (random() % 40), 512 * (random() % 6 + 1)});
       streams.push_back(static_cast<std::uint32_t>(random() % 3));
     }
     const DevicePlan plan = PlanOf(slots, streams);

@@ -10,7 +10,7 @@ constexpr Bytes kUnit = 4096;
 DevicePlan PlanOf(const std::vector<std::vector<std::uint32_t>>& prologue,
                   const std::vector<std::vector<std::uint32_t>>& cycle) {
   DevicePlan plan;
-  plan.slots = {{0, kUnit, {}}, {kUnit, 2 * kUnit, {}}, {2 * kUnit + 512, 512, {}}};
+  plan.slots = {{0, kUnit}, {kUnit, 2 * kUnit}, {2 * kUnit + 512, 512}};
   plan.arena_bytes = 4 * kUnit;
   const auto add = [](const auto& slots, std::vector<Script>* scripts) {
     for (const auto& script : slots) {

@@ -28,8 +28,8 @@ DevicePlan TwoTurns() {
   for (std::uint32_t turn = 0; turn < 2; ++turn) {
     const Offset own = turn * kOutput;
     const Offset other = kOutput - own;
-    plan.slots.push_back({own, kOutput, {}});
-    plan.slots.push_back({other, kTemporary, {}});
+    plan.slots.push_back({own, kOutput});
+    plan.slots.push_back({other, kTemporary});
     Script& script = plan.cycle.emplace_back();
     script.entries.push_back(
         {.bytes = kOutput, .min_bytes = kOutput, .max_bytes = kOutput, .slot = 2 * turn, .expected_life = 3});

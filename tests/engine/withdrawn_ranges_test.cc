@@ -91,7 +91,7 @@ DevicePlan TwoBlocks() {
     Entry entry;
     entry.bytes = entry.min_bytes = entry.max_bytes = kMiB;
     entry.slot = i;
-    plan.slots.push_back({i * kMiB, kMiB, {}});
+    plan.slots.push_back({i * kMiB, kMiB});
     plan.cycle[0].entries.push_back(entry);
   }
   return plan;

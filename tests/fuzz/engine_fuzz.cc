@@ -70,7 +70,7 @@ Script ReadScript(Bytestream& input, DevicePlan& plan) {
     if (input.Below(8) != 0) {
       const auto granules = static_cast<std::uint32_t>(entry.max_bytes / kBlockAlignment);
       entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-      plan.slots.push_back({Bytes{input.Below(kArenaGranules - granules)} * kBlockAlignment, entry.max_bytes, {}});
+      plan.slots.push_back({Bytes{input.Below(kArenaGranules - granules)} * kBlockAlignment, entry.max_bytes});
     }
     if (input.Below(8) == 0) {
       script.phases.push_back({ReadMark(input), static_cast<std::uint32_t>(script.entries.size())});

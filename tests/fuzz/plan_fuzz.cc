@@ -40,9 +40,7 @@ bool Same(const proto::Script& message, const Script& script) {
 }
 
 bool Same(const proto::Slot& message, const Slot& slot) {
-  return message.offset() == slot.offset && message.capacity() == slot.capacity &&
-         std::equal(message.predecessors().begin(), message.predecessors().end(), slot.predecessors.begin(),
-                    slot.predecessors.end());
+  return message.offset() == slot.offset && message.capacity() == slot.capacity;
 }
 
 bool Same(const proto::DevicePlan& message, const DevicePlan& device);

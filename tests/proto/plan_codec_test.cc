@@ -115,27 +115,6 @@ TEST(PlanCodecTest, UnknownFieldsAreSkipped) {
   EXPECT_TRUE(read.value() == plan);
 }
 
-TEST(PlanCodecTest, APlanWithoutIdleSpaceIsReadAsOneThatKnowsOfNone) {
-  proto::Plan message;
-  ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(RandomFormats(4).MakePlan()))));
-  ASSERT_GT(message.devices(0).idle().first_size(), 0);
-  message.mutable_devices(0)->clear_idle();
-  const Result<Plan> read = ParsePlan(Frame(message.SerializeAsString()), "p.plan");
-  ASSERT_TRUE(read.ok()) << read.error();
-  EXPECT_TRUE(read.value().devices[0].idle.rectangles.empty());
-  EXPECT_EQ(read.value().devices[0].idle.coverage, 0);
-}
-
-TEST(PlanCodecTest, ColumnsOfTheIdleSpaceMustBeOfEqualLength) {
-  proto::Plan message;
-  ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(RandomFormats(4).MakePlan()))));
-  proto::IdleSpace* idle = message.mutable_devices(0)->mutable_idle();
-  idle->mutable_bytes()->RemoveLast();
-  EXPECT_THAT(ErrorOf(Frame(message.SerializeAsString())), HasSubstr("malformed plan: column bytes: expected "));
-  idle->clear_bytes();
-  EXPECT_THAT(ErrorOf(Frame(message.SerializeAsString())), HasSubstr("the idle space lacks one of its columns"));
-}
-
 TEST(PlanCodecTest, ColumnsOfUnequalLengthAndUnknownValuesAreRefused) {
   proto::Plan message;
   ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(RandomFormats(4).MakePlan()))));
@@ -156,7 +135,6 @@ TEST(PlanCodecTest, AColumnOfAnotherWireTypeIsRefused) {
   entry.bytes = entry.min_bytes = entry.max_bytes = kBlockAlignment;
   plan.devices[0].cycle[0].phases.clear();
   plan.devices[0].cycle[0].entries.assign(7, entry);
-  plan.devices[0].idle = {};
   ASSERT_EQ(ErrorOf(EncodePlan(plan)), "no error");
   proto::Plan message;
   ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(plan))));

@@ -18,8 +18,7 @@ Plan SmallPlan() {
   DevicePlan device;
   device.device = 0;
   device.arena_bytes = 4096;
-  device.slots = {{.offset = 0, .capacity = 1024, .predecessors = {}},
-                  {.offset = 1024, .capacity = 3072, .predecessors = {0}}};
+  device.slots = {{.offset = 0, .capacity = 1024}, {.offset = 1024, .capacity = 3072}};
   device.streams = {{.ordinal = 0, .device = 0, .handle = 0}, {.ordinal = 1, .device = 0, .handle = 7}};
   Entry entry;
   entry.bytes = entry.min_bytes = entry.max_bytes = 1024;
@@ -30,8 +29,6 @@ Plan SmallPlan() {
   script.phases = {{.mark = {}, .first_entry = 0}, {.mark = {}, .first_entry = 1}};
   device.cycle = {script};
   device.stream_edges = {{.from_slot = 0, .to_slot = 1, .from_stream = 0, .to_stream = 1}};
-  device.idle.rectangles = {{.first = 0, .length = 1, .offset = 0, .bytes = 512},
-                            {.first = 1, .length = 2, .offset = 1024, .bytes = 3072}};
   Plan plan;
   plan.devices = {device};
   return plan;
@@ -57,18 +54,6 @@ TEST_P(PlanShapeTest, ViolationIsNamedWithItsPlaceAndValues) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, PlanShapeTest,
     testing::Values(
-        Case{"IdleFirst", [](DevicePlan* d) { d->idle.rectangles[1].first = 2; },
-             "device 0, idle rectangle 1: first 2 of 2 positions"},
-        Case{"IdleOrder", [](DevicePlan* d) { std::swap(d->idle.rectangles[0], d->idle.rectangles[1]); },
-             "idle rectangle 1: first 0 after 1 is not ascending"},
-        Case{"IdleLength", [](DevicePlan* d) { d->idle.rectangles[0].length = 3; },
-             "idle rectangle 0: expected a length from 1 to 2, found 3"},
-        Case{"IdleNoLength", [](DevicePlan* d) { d->idle.rectangles[0].length = 0; }, "found 0"},
-        Case{"IdleOffset", [](DevicePlan* d) { d->idle.rectangles[0].offset = 100; },
-             "expected positive multiples of 512, found offset 100 and bytes 512"},
-        Case{"IdleEmpty", [](DevicePlan* d) { d->idle.rectangles[0].bytes = 0; }, "found offset 0 and bytes 0"},
-        Case{"IdleOutside", [](DevicePlan* d) { d->idle.rectangles[1].offset = 1536; },
-             "offset 1536 and bytes 3072 reach beyond the arena's 4096 bytes"},
         Case{"Device", [](DevicePlan* d) { d->device = -2; }, "device -2: expected -1 (CPU) or a device's index"},
         Case{"Arena", [](DevicePlan* d) { d->arena_bytes = 4097; }, "arena_bytes 4097 is not a multiple of 512"},
         Case{"NoCycle", [](DevicePlan* d) { d->cycle.clear(); }, "device 0: expected at least one cycle script"},
@@ -88,7 +73,6 @@ INSTANTIATE_TEST_SUITE_P(
              "capacity 1000 is not a positive"},
         Case{"Beyond", [](DevicePlan* d) { d->slots[1].capacity = 3584; }, "reach beyond the arena's 4096 bytes"},
         Case{"BeyondWrapping", [](DevicePlan* d) { d->slots[1].capacity = ~Bytes{511}; }, "reach beyond the arena's"},
-        Case{"Predecessor", [](DevicePlan* d) { d->slots[0].predecessors = {2}; }, "slot 0: predecessor 2 of 2 slots"},
         Case{"PhaseRange", [](DevicePlan* d) { d->cycle[0].phases[1].first_entry = 3; }, "phase 1: first_entry 3 of 2"},
         Case{"PhaseOrder", [](DevicePlan* d) { d->cycle[0].phases[0].first_entry = 2; }, "1 after 2 is not ascending"},
         Case{"EntryZero", [](DevicePlan* d) { d->cycle[0].entries[1].bytes = 0; }, "cycle script 0, entry 1: bytes 0"},

@@ -12,9 +12,7 @@
 
 namespace stalloc {
 
-inline bool operator==(const Slot& a, const Slot& b) {
-  return a.offset == b.offset && a.capacity == b.capacity && a.predecessors == b.predecessors;
-}
+inline bool operator==(const Slot& a, const Slot& b) { return a.offset == b.offset && a.capacity == b.capacity; }
 inline bool operator==(const Entry& a, const Entry& b) {
   return a.bytes == b.bytes && a.min_bytes == b.min_bytes && a.max_bytes == b.max_bytes && a.stream == b.stream &&
          a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life &&
@@ -31,16 +29,10 @@ inline bool operator==(const Predicted& a, const Predicted& b) {
          a.upstream_peak_bytes == b.upstream_peak_bytes && a.lower_bound_bytes == b.lower_bound_bytes &&
          a.efficiency == b.efficiency;
 }
-inline bool operator==(const IdleRectangle& a, const IdleRectangle& b) {
-  return a.first == b.first && a.length == b.length && a.offset == b.offset && a.bytes == b.bytes;
-}
-inline bool operator==(const IdleRectangles& a, const IdleRectangles& b) {
-  return a.rectangles == b.rectangles && a.coverage == b.coverage;
-}
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.idle == b.idle && a.kept == b.kept && a.turns == b.turns;
+         a.predicted == b.predicted && a.kept == b.kept && a.turns == b.turns;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -184,11 +176,7 @@ class RandomFormats {
     for (std::uint32_t i = 0; i < 2; ++i) device.streams.push_back({.ordinal = i, .device = index, .handle = Number()});
     const std::uint64_t slots = 1 + Below(20);
     for (std::uint64_t i = 0; i < slots; ++i) {
-      Slot slot{.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20), .predecessors = {}};
-      for (std::uint64_t p = Below(4); p > 0; --p) {
-        slot.predecessors.push_back(static_cast<std::uint32_t>(Below(slots)));
-      }
-      device.slots.push_back(slot);
+      device.slots.push_back({.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20)});
     }
     for (std::uint64_t i = Below(3); i > 0; --i) device.prologue.push_back(MakeScript(device));
     for (std::uint64_t i = 1 + Below(2); i > 0; --i) device.cycle.push_back(MakeScript(device));
@@ -212,22 +200,7 @@ class RandomFormats {
                         .upstream_peak_bytes = Number(),
                         .lower_bound_bytes = Number(),
                         .efficiency = 0.875};
-    device.idle = MakeIdle(device);
     return device;
-  }
-
-  IdleRectangles MakeIdle(const DevicePlan& device) {
-    IdleRectangles idle;
-    std::uint32_t positions = 0;
-    for (const Script& script : device.cycle) positions += static_cast<std::uint32_t>(script.entries.size());
-    for (std::uint32_t first = 0; first < positions; first += 1 + static_cast<std::uint32_t>(Below(positions)) / 8) {
-      idle.rectangles.push_back({.first = first,
-                                 .length = 1 + static_cast<std::uint32_t>(Below(positions)),
-                                 .offset = Aligned(1u << 20),
-                                 .bytes = Aligned(1u << 20)});
-    }
-    idle.coverage = 0.75;
-    return idle;
   }
 
   Script MakeScript(const DevicePlan& device) {

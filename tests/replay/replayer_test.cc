@@ -188,7 +188,7 @@ TEST(ReplayerTest, ABadPlanNeverOverlaps) {
   const ComposedRun run = ComposeRun(recording, Pieces(recording, {0, 1}), MarkStyle::kRecorded);
   DevicePlan plan;
   plan.arena_bytes = 2 * kMiB;
-  plan.slots = {{0, kMiB, {1}}, {0, 2 * kMiB, {0}}};
+  plan.slots = {{0, kMiB}, {0, 2 * kMiB}};
   plan.prologue.resize(1);
   plan.cycle.resize(1);
   plan.cycle[0].entries = {{.bytes = kMiB, .min_bytes = kMiB, .max_bytes = kMiB, .slot = 0},

@@ -23,7 +23,7 @@ Entry MakeEntry(std::uint32_t slot, Bytes bytes, std::uint64_t life) {
 DevicePlan SmallPlan() {
   DevicePlan plan;
   plan.arena_bytes = 2048;
-  plan.slots = {{0, 1024, {}}, {1024, 1024, {}}};
+  plan.slots = {{0, 1024}, {1024, 1024}};
   plan.prologue.push_back({{}, {MakeEntry(0, 1024, 0)}});
   plan.cycle.push_back({{}, {MakeEntry(1, 1024, 1), MakeEntry(kNoSlot, 4096, 1), MakeEntry(1, 512, 1)}});
   return plan;

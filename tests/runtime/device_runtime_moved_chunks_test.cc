@@ -242,7 +242,7 @@ DevicePlan AndOneOverTheFirst(DevicePlan plan, Bytes bytes) {
   entry.bytes = entry.min_bytes = entry.max_bytes = BlockBytes(bytes);
   entry.expected_life = 1;
   entry.slot = static_cast<std::uint32_t>(plan.slots.size());
-  plan.slots.push_back({0, entry.bytes, {}});
+  plan.slots.push_back({0, entry.bytes});
   plan.cycle[0].entries.push_back(entry);
   return plan;
 }

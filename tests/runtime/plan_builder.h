@@ -53,7 +53,7 @@ class PlanBuilder {
     entry.expected_life = entry_class == EntryClass::kPersistent ? 0 : 1;
     if (entry_class != EntryClass::kDynamic) {
       entry.slot = static_cast<std::uint32_t>(plan_.slots.size());
-      plan_.slots.push_back({.offset = next_, .capacity = entry.bytes, .predecessors = {}});
+      plan_.slots.push_back({.offset = next_, .capacity = entry.bytes});
       next_ += entry.bytes;
       plan_.arena_bytes = std::max(plan_.arena_bytes, next_);
     }

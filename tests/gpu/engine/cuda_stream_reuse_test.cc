@@ -45,7 +45,7 @@ DevicePlan PlanInTurn(const std::vector<std::uint32_t>& streams, bool with_edges
     entry.slot = i;
     entry.stream = streams[i];
     plan.cycle[0].entries.push_back(entry);
-    plan.slots.push_back({0, kBlock, {}});
+    plan.slots.push_back({0, kBlock});
     if (with_edges && i > 0 && streams[i] != streams[i - 1]) {
       plan.stream_edges.push_back({i - 1, i, streams[i - 1], streams[i]});
     }
