@@ -331,12 +331,12 @@ Bytes Arena::moved_chunk_bytes() const noexcept {
 
 DriverStatus Arena::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
+  DriverStatus first_failure;
   for (const Chunk& chunk : chunks_) {
-    if (const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes); !status.ok()) {
-      return status;
-    }
+    const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes);
+    if (first_failure.ok()) first_failure = status;
   }
-  return {};
+  return first_failure;
 }
 
 std::vector<Arena::Range> Arena::Chunks() const {

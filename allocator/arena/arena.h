@@ -95,7 +95,8 @@ class Arena {
   void SetMovedBytes(Bytes bytes) noexcept;
   [[nodiscard]] Bytes moved_chunk_bytes() const noexcept;
 
-  // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
+  // Repeats SetAccess on everything mapped, whatever fails in between: after a peer device was enabled in the driver.
+  // The first failure.
   DriverStatus RefreshAccess() noexcept;
 
   [[nodiscard]] Address base() const noexcept { return base_; }

@@ -322,11 +322,10 @@ void PageHeapImpl::SetLimit(Bytes limit_bytes) noexcept {
 
 DriverStatus PageHeapImpl::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
-  DriverStatus status;
+  DriverStatus first_failure;
   const auto refresh = [&](Address address, Bytes bytes) {
-    if (status.ok()) {
-      status = driver_.SetAccess(address, bytes);
-    }
+    const DriverStatus status = driver_.SetAccess(address, bytes);
+    if (first_failure.ok()) first_failure = status;
   };
   ForEachMapped([&](const MappedBlock& block) { refresh(block.range, block.range_bytes); });
   for (const auto& [id, page] : shared_.pages()) {
@@ -334,7 +333,7 @@ DriverStatus PageHeapImpl::RefreshAccess() noexcept {
       refresh(page->home, page_);
     }
   }
-  return status;
+  return first_failure;
 }
 
 PageHeap::Stats PageHeapImpl::GetStats() const noexcept {

@@ -46,7 +46,8 @@ class PageHeap {
   virtual Bytes ReleaseCached() noexcept = 0;
   // Gives cached memory above the new limit back at once; live blocks stay, whatever the limit.
   virtual void SetLimit(Bytes limit_bytes) noexcept = 0;
-  // Repeats SetAccess on everything mapped: after a peer device was enabled in the driver.
+  // Repeats SetAccess on everything mapped, whatever fails in between: after a peer device was enabled in the driver.
+  // The first failure.
   virtual DriverStatus RefreshAccess() noexcept = 0;
 
   struct Stats {

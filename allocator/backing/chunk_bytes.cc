@@ -4,7 +4,7 @@
 #include <bit>
 #include <vector>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "allocator/engine/plan_reading.h"
+
 namespace stalloc {
 namespace {
 
 // Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
 constexpr int kMostRooms = 32;
-
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
 }  // namespace
 
@@ -17,9 +17,9 @@ DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& op
     : occupancy_(occupancy),
       freed_(freed),
       withdrawn_(withdrawn),
-      limit_(ToGranule(options.limit_bytes)),
-      least_(std::max<std::uint32_t>(ToGranule(options.least_bytes), 1)),
-      mapped_(ToGranule(options.mapped_bytes)),
+      limit_(WholeGranules(options.limit_bytes)),
+      least_(std::max<std::uint32_t>(WholeGranules(options.least_bytes), 1)),
+      mapped_(WholeGranules(options.mapped_bytes)),
       gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_),
       late_rooms_(limit_ > 0 ? plan : DevicePlan{}, limit_) {}
 

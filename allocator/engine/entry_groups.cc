@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {

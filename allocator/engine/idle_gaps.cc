@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {
@@ -68,8 +68,6 @@ class NextUses {
   std::uint32_t limit_;
   std::vector<Range> ranges_;
 };
-
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
 // An entry with its first place on the axis: prologue, then the cycle's rounds.
 struct Request {
@@ -149,7 +147,7 @@ class GapFinder {
   void Assign(const Entry& entry, Position use) {
     if (entry.slot == kNoSlot) return;
     const Slot& slot = plan_.slots[entry.slot];
-    uses_.Assign(ToGranule(slot.offset), ToGranule(slot.offset + slot.capacity), use);
+    uses_.Assign(WholeGranules(slot.offset), WholeGranules(slot.offset + slot.capacity), use);
   }
 
   const DevicePlan& plan_;
@@ -160,19 +158,12 @@ class GapFinder {
   std::vector<Occurrence> ends_;  // last positions of slots that are in use over more than one
 };
 
-std::vector<const Entry*> EntriesOf(const std::vector<Script>& scripts) {
-  std::vector<const Entry*> entries;
-  for (const Script& script : scripts) {
-    for (const Entry& entry : script.entries) entries.push_back(&entry);
-  }
-  return entries;
-}
-
 // Of prologue and cycle.
 std::vector<const Entry*> AllEntries(const DevicePlan& plan) {
-  std::vector<const Entry*> entries = EntriesOf(plan.prologue);
-  const std::vector<const Entry*> cycle = EntriesOf(plan.cycle);
-  entries.insert(entries.end(), cycle.begin(), cycle.end());
+  std::vector<const Entry*> entries;
+  ForEachScript(plan, [&](const Script& script) {
+    for (const Entry& entry : script.entries) entries.push_back(&entry);
+  });
   return entries;
 }
 
@@ -191,22 +182,18 @@ void KeepLongest(std::vector<IdleGaps::Gap>& gaps, std::size_t first, std::size_
 
 IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
   std::size_t entries = 0;
-  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      script_begins_.push_back(entries);
-      entries += script.entries.size();
-    }
-  }
+  ForEachScript(plan, [&](const Script& script) {
+    script_begins_.push_back(entries);
+    entries += script.entries.size();
+  });
   script_begins_.push_back(entries);
-  above_ = {ToGranule(plan.arena_bytes), limit};
+  above_ = {WholeGranules(plan.arena_bytes), limit};
   spans_.resize(entries);
   idle_ = FindGaps(plan, limit, least);
 
   around_.assign(entries, kNone);
   std::size_t script = 0;
-  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& one : *scripts) FindNeighbours(one, script_begins_[script++]);
-  }
+  ForEachScript(plan, [&](const Script& one) { FindNeighbours(one, script_begins_[script++]); });
   varies_mostly_ = 2 * std::count(around_.begin(), around_.end(), kNone) < std::ssize(around_);
   SortBySize(plan);
 }
@@ -218,10 +205,10 @@ IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, 
   finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
     const Entry& entry = finder.entry(request);
     spans_[request] = {begin, end};
-    const std::uint32_t most = ToGranule(std::max(entry.max_bytes, entry.bytes));
+    const std::uint32_t most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
     if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.
-    const std::uint32_t worth = std::max(ToGranule(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
+    const std::uint32_t worth = std::max(WholeGranules(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
     const std::size_t first = found.gaps.size();
     uses.ForEachIdle(end, [&](std::uint32_t lo, std::uint32_t hi) {
       if (hi - lo >= worth || hi == limit) found.gaps.push_back({lo, hi});
@@ -252,14 +239,10 @@ IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& list
 
 void IdleGaps::SortBySize(const DevicePlan& plan) {
   std::uint32_t at = 0;
-  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      for (const Entry& entry : script.entries) {
-        const bool has_one_size = entry.entry_class != EntryClass::kDynamic;
-        if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({ToGranule(entry.bytes), at});
-        ++at;
-      }
-    }
+  for (const Entry* entry : AllEntries(plan)) {
+    const bool has_one_size = entry->entry_class != EntryClass::kDynamic;
+    if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({WholeGranules(entry->bytes), at});
+    ++at;
   }
   std::sort(by_size_.begin(), by_size_.end());
 }

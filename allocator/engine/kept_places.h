@@ -5,8 +5,7 @@
 // and after. Some stay: a workspace of cuBLAS, say, which the first matrix product takes, and in a framework that
 // validates before it trains that is in a fence. Such a block would be in the way of slots in every iteration. Whoever
 // asks in a fence for as much as a traced one that stayed gets that one's place; if it goes all the same the place is
-// free again. Such a place is mapped for it where an emptied cache gave it back. (Lightning empties the cache before it
-// validates: of 1272 steady requests of a small model's training on an H200 none got its slot before.)
+// free again. Such a place is mapped for it where an emptied cache gave it back.
 //
 // Read-only after it was built. Granules: units of kBlockAlignment bytes.
 #pragma once

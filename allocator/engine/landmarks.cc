@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {

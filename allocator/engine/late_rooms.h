@@ -3,9 +3,7 @@
 // Note [What fences leave]
 // Of a request in a fence nobody knows when its block will go. Most go with it, but some stay a while: what a pipeline
 // received in an evaluation is freed when the next iteration receives. Where that iteration's slots come late they are
-// in nobody's way. (Blocks of 8 MiB that were left at the arena's top, where temporaries of the iteration's beginning
-// had their slots, drove one block after the other out of its place; this and a tiny block (planner/packing/apart.h)
-// made a pipeline of Megatron on an H200 hold 0.6 % more.)
+// in nobody's way. Elsewhere one block after the other would be driven out of its place.
 //
 //   address ^   |    ###########|     rooms[0]: what no slot uses in the first half of an iteration's requests,
 //           |   |##  #####      |     rooms[1]: in the first quarter, and so on

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 
@@ -10,16 +10,14 @@ Observations::Observations(const DevicePlan& plan) {
   device_.device = plan.device;
   std::uint32_t entries = 0;
   bool varies = false;
-  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      const auto size = static_cast<std::uint32_t>(script.entries.size());
-      device_.script_entries.push_back(size);
-      script_firsts_.push_back(entries);
-      entries += size;
-      if (scripts == &plan.cycle) longest_ += size;
-      varies = varies || std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry);
-    }
-  }
+  ForEachScript(plan, [&](const Script& script) {
+    const auto size = static_cast<std::uint32_t>(script.entries.size());
+    device_.script_entries.push_back(size);
+    script_firsts_.push_back(entries);
+    entries += size;
+    varies = varies || std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry);
+  });
+  for (const Script& script : plan.cycle) longest_ += script.entries.size();
   script_firsts_.push_back(entries);
   if (varies) seen_ = MappedArray<Seen>(entries);
 }

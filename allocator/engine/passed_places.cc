@@ -6,16 +6,16 @@
 #include <map>
 #include <utility>
 
-#include "allocator/engine/varying_entry.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {
 
 constexpr std::int32_t kWord = 64;
 
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
-
-bool Varies(const Script& script) { return std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry); }
+bool SomethingVaries(const Script& script) {
+  return std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry);
+}
 
 // For so many requests a place must be kept to be better than the entry's own. One without a slot is content with a
 // little less than it is expected to need.
@@ -27,12 +27,10 @@ std::uint64_t LifeWanted(const Entry& entry) {
 
 PassedPlaces::PassedPlaces(const DevicePlan& plan, std::uint32_t least) {
   std::size_t most = 0;
-  for (const std::vector<Script>* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      scripts_.push_back(Varies(script) ? Of(script, plan.slots, least) : OfScript{});
-      most = std::max(most, scripts_.back().kept.size());
-    }
-  }
+  ForEachScript(plan, [&](const Script& script) {
+    scripts_.push_back(SomethingVaries(script) ? Of(script, plan.slots, least) : OfScript{});
+    most = std::max(most, scripts_.back().kept.size());
+  });
   in_use_.resize(most / kWord + 1);
 }
 
@@ -41,13 +39,13 @@ PassedPlaces::OfScript PassedPlaces::Of(const Script& script, const std::vector<
   std::map<std::uint32_t, std::vector<std::size_t>> alike;
   for (std::size_t at = 0; at < script.entries.size(); ++at) {
     const Entry& entry = script.entries[at];
-    if (entry.entry_class == EntryClass::kDynamic || ToGranule(entry.bytes) < least) continue;
-    alike[ToGranule(entry.bytes)].push_back(at);
+    if (entry.entry_class == EntryClass::kDynamic || WholeGranules(entry.bytes) < least) continue;
+    alike[WholeGranules(entry.bytes)].push_back(at);
   }
   for (const auto& [granules, positions] : alike) Keep(script, positions, of);
   for (std::size_t kept = 0; kept < of.kept.size(); ++kept) {
     const Slot& slot = slots[script.entries[At(of.kept[kept].entry)].slot];
-    of.places.push_back({ToGranule(slot.offset), static_cast<std::uint32_t>(kept)});
+    of.places.push_back({WholeGranules(slot.offset), static_cast<std::uint32_t>(kept)});
   }
   std::sort(of.places.begin(), of.places.end(), [](const Place& a, const Place& b) { return a.granule < b.granule; });
   return of;
@@ -73,7 +71,7 @@ void PassedPlaces::Keep(const Script& script, const std::vector<std::size_t>& al
       of.links[at].counts = wanted != kForever && wanted <= end;
       if (of.links[at].counts) {
         of.kept.push_back(
-            {ToGranule(entry.bytes), static_cast<std::int32_t>(from), static_cast<std::int32_t>(at), end});
+            {WholeGranules(entry.bytes), static_cast<std::int32_t>(from), static_cast<std::int32_t>(at), end});
       }
     }
     soonest = std::min(soonest, of.links[at].until);

@@ -1,5 +1,6 @@
 #include "allocator/engine/script_cursor.h"
 
+#include "allocator/engine/plan_reading.h"
 #include "allocator/engine/slot_streams.h"
 
 namespace stalloc {
@@ -8,13 +9,11 @@ ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.siz
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
   std::uint64_t entries = 0;
-  for (const std::vector<Script>* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      scripts_.emplace_back(script, plan.slots, slot_flags);
-      begins_.push_back(entries);
-      entries += script.entries.size();
-    }
-  }
+  ForEachScript(plan, [&](const Script& script) {
+    scripts_.emplace_back(script, plan.slots, slot_flags);
+    begins_.push_back(entries);
+    entries += script.entries.size();
+  });
   if (prologue_ > 0) script_ = scripts_.data();
 }
 

@@ -6,17 +6,16 @@
 #include <utility>
 
 #include "allocator/engine/occupancy.h"
+#include "allocator/engine/plan_reading.h"
 
 namespace stalloc {
 namespace {
 
 template <typename Visit>
 void ForEachEntry(const DevicePlan& plan, Visit&& visit) {
-  for (const auto* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      for (const Entry& entry : script.entries) visit(entry);
-    }
-  }
+  ForEachScript(plan, [&](const Script& script) {
+    for (const Entry& entry : script.entries) visit(entry);
+  });
   for (const Entry& entry : plan.kept.entries) visit(entry);
 }
 

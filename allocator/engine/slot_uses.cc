@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "allocator/engine/plan_reading.h"
+
 namespace stalloc {
 namespace {
 
@@ -9,17 +11,15 @@ namespace {
 template <typename Visit>
 void ForEachUse(const DevicePlan& plan, Bytes unit, Visit&& visit) {
   std::uint32_t number = 0;
-  for (const std::vector<Script>* scripts : {&plan.prologue, &plan.cycle}) {
-    for (const Script& script : *scripts) {
-      for (const Entry& entry : script.entries) {
-        if (entry.slot != kNoSlot) {
-          const Slot& slot = plan.slots[entry.slot];
-          for (Offset at = slot.offset / unit; at * unit < slot.offset + slot.capacity; ++at) visit(at, number);
-        }
-        ++number;
+  ForEachScript(plan, [&](const Script& script) {
+    for (const Entry& entry : script.entries) {
+      if (entry.slot != kNoSlot) {
+        const Slot& slot = plan.slots[entry.slot];
+        for (Offset at = slot.offset / unit; at * unit < slot.offset + slot.capacity; ++at) visit(at, number);
       }
+      ++number;
     }
-  }
+  });
 }
 
 std::uint64_t EntriesOf(const std::vector<Script>& scripts) {

@@ -350,6 +350,9 @@ TEST_F(PageHeapTest, RefreshAccessCoversLiveCachedAndSharedMemory) {
   driver_->FailNothing();
   ASSERT_TRUE(heap_->RefreshAccess().ok());
   EXPECT_EQ(Calls(), 3u);
+  driver_->FailCall(0);
+  EXPECT_FALSE(heap_->RefreshAccess().ok());
+  EXPECT_EQ(driver_->calls(), 3u) << "one that fails keeps it from none of the others";
 }
 
 TEST_F(PageHeapTest, AHeapWithoutAddressesIsNotMade) {
