@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "allocator/engine/granules.h"
+
 namespace stalloc {
 namespace {
 
@@ -11,8 +13,6 @@ constexpr int kMostRooms = 32;
 
 // Blocks on the way that one in a hurry looks behind.
 constexpr int kFewSteps = 64;
-
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "allocator/engine/granules.h"
 #include "allocator/engine/varying_entry.h"
 
 namespace stalloc {
@@ -71,8 +72,6 @@ class NextUses {
   std::uint32_t limit_;
   std::vector<Range> ranges_;
 };
-
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
 // An entry with its first place on the axis: prologue, then the cycle's rounds.
 struct Request {

@@ -6,14 +6,13 @@
 #include <map>
 #include <utility>
 
+#include "allocator/engine/granules.h"
 #include "allocator/engine/varying_entry.h"
 
 namespace stalloc {
 namespace {
 
 constexpr std::int32_t kWord = 64;
-
-std::uint32_t ToGranule(Bytes bytes) { return static_cast<std::uint32_t>(bytes / kBlockAlignment); }
 
 bool Varies(const Script& script) { return std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry); }
 

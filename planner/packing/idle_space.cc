@@ -28,15 +28,15 @@ struct Gap {
   Tick end = 0;
 };
 
-struct Event {
+struct StayEvent {
   Tick tick;
   std::uint32_t stay;
 };
 
 // Positions at which something happens; ends and begins apart, for ends come first.
 struct Schedule {
-  std::vector<Event> ends;    // ascending
-  std::vector<Event> begins;  // ascending
+  std::vector<StayEvent> ends;    // ascending
+  std::vector<StayEvent> begins;  // ascending
 };
 
 std::vector<Stay> StaysInCycle(const Problem& problem, const Packing& packing, const CycleAxis& cycle) {
@@ -75,7 +75,7 @@ Schedule ScheduleOf(const std::vector<Stay>& stays) {
     schedule.begins.push_back({stays[i].begin, static_cast<std::uint32_t>(i)});
     schedule.ends.push_back({stays[i].end, static_cast<std::uint32_t>(i)});
   }
-  const auto earlier = [](const Event& a, const Event& b) {
+  const auto earlier = [](const StayEvent& a, const StayEvent& b) {
     return std::tie(a.tick, a.stay) < std::tie(b.tick, b.stay);
   };
   std::sort(schedule.begins.begin(), schedule.begins.end(), earlier);
@@ -90,7 +90,7 @@ void ForEachTick(const Schedule& schedule, AtTick at_tick) {
   auto begin = schedule.begins.begin();
   while (end != schedule.ends.end()) {  // whatever begins also ends
     const Tick tick = begin == schedule.begins.end() ? end->tick : std::min(end->tick, begin->tick);
-    const auto is_now = [tick](const Event& event) { return event.tick == tick; };
+    const auto is_now = [tick](const StayEvent& event) { return event.tick == tick; };
     const auto ends = std::find_if_not(end, schedule.ends.end(), is_now);
     const auto begins = std::find_if_not(begin, schedule.begins.end(), is_now);
     at_tick(tick, std::span(end, ends), std::span(begin, begins));
@@ -107,10 +107,10 @@ class GapSweep {
   }
 
   std::vector<Gap> Run(const Schedule& schedule, Tick end) {
-    ForEachTick(schedule, [this](Tick tick, std::span<const Event> ends, std::span<const Event> begins) {
+    ForEachTick(schedule, [this](Tick tick, std::span<const StayEvent> ends, std::span<const StayEvent> begins) {
       now_ = tick;
-      for (const Event& event : ends) Free(stays_[event.stay]);
-      for (const Event& event : begins) Take(stays_[event.stay]);
+      for (const StayEvent& event : ends) Free(stays_[event.stay]);
+      for (const StayEvent& event : begins) Take(stays_[event.stay]);
     });
     now_ = end;
     while (!free_.empty()) Close(free_.begin());
@@ -313,10 +313,10 @@ double FreeArea(const std::vector<Stay>& stays, Bytes height, Tick length) {
     area += static_cast<double>(tick - now) * static_cast<double>(cover.free_bytes());
     now = tick;
   };
-  ForEachTick(ScheduleOf(stays), [&](Tick tick, std::span<const Event> ends, std::span<const Event> begins) {
+  ForEachTick(ScheduleOf(stays), [&](Tick tick, std::span<const StayEvent> ends, std::span<const StayEvent> begins) {
     advance(tick);
-    for (const Event& event : ends) cover.Remove(stays[event.stay].low, stays[event.stay].high);
-    for (const Event& event : begins) cover.Add(stays[event.stay].low, stays[event.stay].high);
+    for (const StayEvent& event : ends) cover.Remove(stays[event.stay].low, stays[event.stay].high);
+    for (const StayEvent& event : begins) cover.Add(stays[event.stay].low, stays[event.stay].high);
   });
   advance(length);
   return area;
