@@ -102,6 +102,8 @@ struct Api {
   static bool Load(const char* library, Api* api, char* error, std::size_t error_bytes) noexcept;
 };
 
+[[nodiscard]] inline Stream ToStream(StreamHandle stream) noexcept { return reinterpret_cast<Stream>(stream); }
+
 // The driver's own name of an error, "CUDA_ERROR_OUT_OF_MEMORY"; never null.
 [[nodiscard]] const char* ErrorName(const Api& api, Result result) noexcept;
 

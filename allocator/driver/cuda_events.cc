@@ -6,7 +6,6 @@
 namespace stalloc {
 namespace {
 
-cuda::Stream ToStream(StreamHandle stream) { return reinterpret_cast<cuda::Stream>(stream); }
 cuda::Event ToEvent(CudaEvents::Event event) { return reinterpret_cast<cuda::Event>(event); }
 
 }  // namespace
@@ -37,14 +36,14 @@ cuda::Event CudaEvents::Take() noexcept {
 CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
   if (const StreamHandle device = stream >> kDeviceShift; device != 0) {
     const cuda::Context context = ContextOf(static_cast<std::size_t>(device) - 1);
-    return context != nullptr ? RecordNew(context, ToStream(stream ^ device << kDeviceShift)) : 0;
+    return context != nullptr ? RecordNew(context, cuda::ToStream(stream ^ device << kDeviceShift)) : 0;
   }
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || Capturing(stream)) {
     return 0;
   }
   return RecordPooled([&](cuda::Event event) {
-    const cuda::Result result = api_.EventRecord(event, ToStream(stream));
+    const cuda::Result result = api_.EventRecord(event, cuda::ToStream(stream));
     // Another thread may have begun to capture the stream: then who waits for the event would be drawn into the graph.
     return result == cuda::kSuccess && Capturing(stream) ? cuda::kErrorStreamCaptureUnsupported : result;
   });
@@ -135,7 +134,7 @@ bool CudaEvents::Wait(StreamHandle stream, Event event) noexcept {
     return false;  // a captured wait on an event from outside the capture would break it
   }
   const cuda::RelaxedCaptureScope relaxed(api_);
-  return api_.StreamWaitEvent(ToStream(stream), ToEvent(event), 0) == cuda::kSuccess;
+  return api_.StreamWaitEvent(cuda::ToStream(stream), ToEvent(event), 0) == cuda::kSuccess;
 }
 
 void CudaEvents::Recycle(Event event) noexcept {
@@ -157,7 +156,8 @@ void CudaEvents::Recycle(Event event) noexcept {
 bool CudaEvents::Capturing(StreamHandle stream) noexcept {
   int status = cuda::kCaptureStatusNone;
   // The legacy stream cannot be asked while a blocking stream is captured: an error, and as good as a yes.
-  return api_.StreamIsCapturing(ToStream(stream), &status) != cuda::kSuccess || status != cuda::kCaptureStatusNone;
+  return api_.StreamIsCapturing(cuda::ToStream(stream), &status) != cuda::kSuccess ||
+         status != cuda::kCaptureStatusNone;
 }
 
 }  // namespace stalloc

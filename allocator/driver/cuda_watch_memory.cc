@@ -57,8 +57,6 @@ constexpr unsigned kMostBlocks = 1024;
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};
 constexpr Bytes kAnswerBytes = WatchMemory::kMostTickets * sizeof(std::uint64_t);
 
-cuda::Stream ToStream(StreamHandle stream) { return reinterpret_cast<cuda::Stream>(stream); }
-
 }  // namespace
 
 std::unique_ptr<CudaWatchMemory> CudaWatchMemory::Create(const cuda::Api& api, cuda::Context context,
@@ -102,7 +100,7 @@ bool CudaWatchMemory::Fill(Address begin, Bytes bytes, StreamHandle stream) noex
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || !MayUse(stream)) return false;
   const cuda::RelaxedCaptureScope relaxed(api_);
-  return api_.MemsetD8Async(begin, kPattern, bytes, ToStream(stream)) == cuda::kSuccess;
+  return api_.MemsetD8Async(begin, kPattern, bytes, cuda::ToStream(stream)) == cuda::kSuccess;
 }
 
 bool CudaWatchMemory::Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept {
@@ -111,13 +109,13 @@ bool CudaWatchMemory::Ask(std::uint32_t ticket, Address begin, Bytes bytes, Stre
   const cuda::RelaxedCaptureScope relaxed(api_);  // the first launch may load the kernel
   cuda::DevicePointer found = found_ + ticket * sizeof(std::uint64_t);
   static_assert(kNothing == 0xffff'ffff'ffff'ffff, "eight bytes of 0xff");
-  if (api_.MemsetD8Async(found, 0xff, sizeof(std::uint64_t), ToStream(stream)) != cuda::kSuccess) return false;
+  if (api_.MemsetD8Async(found, 0xff, sizeof(std::uint64_t), cuda::ToStream(stream)) != cuda::kSuccess) return false;
   seen_[ticket] = kNothing;  // should the driver go before the answer comes
   void* parameters[] = {&begin, &bytes, &found};
   const auto blocks = static_cast<unsigned>(std::min<Bytes>(1 + bytes / kBytesABlock, kMostBlocks));
-  if (api_.LaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, ToStream(stream), parameters, nullptr) !=
+  if (api_.LaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, cuda::ToStream(stream), parameters, nullptr) !=
           cuda::kSuccess ||
-      api_.MemcpyDtoHAsync(&seen_[ticket], found, sizeof(std::uint64_t), ToStream(stream)) != cuda::kSuccess) {
+      api_.MemcpyDtoHAsync(&seen_[ticket], found, sizeof(std::uint64_t), cuda::ToStream(stream)) != cuda::kSuccess) {
     return false;
   }
   asked_[ticket] = events_.Record(stream);

@@ -17,7 +17,7 @@ using namespace alignment;  // NOLINT: the costs only
 // that size.
 constexpr double kMaxChanceHits = 0.05;
 
-bool Varies(const Entry& entry) { return entry.entry_class == EntryClass::kDynamic; }
+bool IsDynamic(const Entry& entry) { return entry.entry_class == EntryClass::kDynamic; }
 
 std::int32_t Points(double bits) { return static_cast<std::int32_t>(kPointsPerBit * bits); }
 
@@ -31,15 +31,15 @@ using Frequencies = std::map<Granules, Frequency>;
 
 Frequencies CountSizes(const Script& script) {
   Frequencies sizes;
-  const bool varies = std::any_of(script.entries.begin(), script.entries.end(), Varies);
+  const bool varies = std::any_of(script.entries.begin(), script.entries.end(), IsDynamic);
   for (const Entry& entry : script.entries) {
-    if (Varies(entry)) continue;
+    if (IsDynamic(entry)) continue;
     const bool doubtful = varies && entry.entry_class == EntryClass::kOptional;
     sizes[ToGranules(entry.bytes)].fixed += doubtful ? 0 : 1;
   }
   std::map<Granules, double> density_change;  // at this size and above
   for (const Entry& entry : script.entries) {
-    if (!Varies(entry)) continue;
+    if (!IsDynamic(entry)) continue;
     const Granules low = ToGranules(entry.min_bytes);
     const Granules high = ToGranules(entry.max_bytes);
     const double density = 1.0 / (high - low + 1.0);
@@ -93,7 +93,7 @@ void ScriptIndex::FillColumns(const Script& script) {
   for (std::size_t i = 0; i < script.entries.size(); ++i) {
     const Entry& entry = script.entries[i];
     const std::size_t at = i + kPadding;
-    Varies(entry) ? FillVarying(entry, at) : FillFixed(entry, at);
+    IsDynamic(entry) ? FillVarying(entry, at) : FillFixed(entry, at);
     if (entry.entry_class == EntryClass::kOptional) skip_cost_[at] = kSkipOptional;
   }
 }

@@ -22,7 +22,7 @@ void ForEachUse(const DevicePlan& plan, Bytes unit, Visit&& visit) {
   });
 }
 
-std::uint64_t EntriesOf(const std::vector<Script>& scripts) {
+std::uint64_t EntryCount(const std::vector<Script>& scripts) {
   std::uint64_t entries = 0;
   for (const Script& script : scripts) entries += script.entries.size();
   return entries;
@@ -32,8 +32,8 @@ std::uint64_t EntriesOf(const std::vector<Script>& scripts) {
 
 SlotUses::SlotUses(const DevicePlan& plan, Bytes unit)
     : begins_(RoundUp(plan.arena_bytes, unit) / unit + 1),
-      cycle_(EntriesOf(plan.prologue)),
-      end_(cycle_ + EntriesOf(plan.cycle)) {
+      cycle_(EntryCount(plan.prologue)),
+      end_(cycle_ + EntryCount(plan.cycle)) {
   ForEachUse(plan, unit, [this](Offset part, std::uint32_t) { ++begins_[part + 1]; });
   for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
   dues_.resize(begins_.back());

@@ -11,7 +11,7 @@
 namespace stalloc {
 namespace {
 
-StallocCpuAllocator* g_installed = nullptr;
+StallocCpuAllocator* g_installed_cpu = nullptr;
 
 Bytes PhysicalMemory() {
   return static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) * static_cast<Bytes>(sysconf(_SC_PAGESIZE));
@@ -45,14 +45,14 @@ Result<StallocCpuAllocator*> MakeAllocator(Session& session, const char* running
 }  // namespace
 
 Status InstallCpu(const char* running_torch) {
-  if (g_installed != nullptr) return Error{"stalloc's CPU allocator is installed already"};
+  if (g_installed_cpu != nullptr) return Error{"stalloc's CPU allocator is installed already"};
   Result<Session*> session = OpenGlobalSession(CpuFingerprint(running_torch));
   if (!session.ok()) return Error{session.error()};
   if (session.value()->config().mode == Mode::kTorch) return Ok{};
   Result<StallocCpuAllocator*> made = MakeAllocator(*session.value(), running_torch);
   if (!made.ok()) return Error{made.error()};
-  g_installed = made.value();
-  c10::SetCPUAllocator(g_installed, 1);
+  g_installed_cpu = made.value();
+  c10::SetCPUAllocator(g_installed_cpu, 1);
   Log(LogSeverity::kInfo, "installed for the CPU, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);
   return Ok{};

@@ -9,7 +9,7 @@
 namespace stalloc {
 namespace {
 
-StallocCudaAllocator* g_installed = nullptr;
+StallocCudaAllocator* g_installed_cuda = nullptr;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ bool HasCudaAdapter() noexcept { return true; }
 
 Status InstallCuda(const char* running_torch) {
   using c10::cuda::CUDACachingAllocator::allocator;
-  if (g_installed != nullptr) return Error{"stalloc's CUDA allocator is installed already"};
+  if (g_installed_cuda != nullptr) return Error{"stalloc's CUDA allocator is installed already"};
   auto* native = allocator.load();
   // torch's own words for it: changeCurrentAllocator checks the same.
   if (native == nullptr || native->initialized()) {
@@ -30,10 +30,10 @@ Status InstallCuda(const char* running_torch) {
   Result<Session*> session = OpenGlobalSession(known);
   if (!session.ok()) return Error{session.error()};
   if (session.value()->config().mode == Mode::kTorch) return Ok{};
-  g_installed = new StallocCudaAllocator(native, session.value(), running_torch);
-  allocator.store(g_installed);
+  g_installed_cuda = new StallocCudaAllocator(native, session.value(), running_torch);
+  allocator.store(g_installed_cuda);
   // torch.accelerator.* and getDeviceAllocator ask the other registry.
-  c10::SetAllocator(c10::kCUDA, g_installed, 1);
+  c10::SetAllocator(c10::kCUDA, g_installed_cuda, 1);
   Log(LogSeverity::kInfo, "installed for CUDA, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);
   return Ok{};

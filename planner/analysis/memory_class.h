@@ -34,9 +34,10 @@ enum class MemoryClass : std::uint8_t {
   kOther,
   kCount
 };
+inline constexpr std::size_t kMemoryClasses = static_cast<std::size_t>(MemoryClass::kCount);
 [[nodiscard]] const char* MemoryClassName(MemoryClass memory_class);  // "optimizer state"
 
-using BytesByClass = std::array<Bytes, static_cast<std::size_t>(MemoryClass::kCount)>;
+using BytesByClass = std::array<Bytes, kMemoryClasses>;
 
 class MemoryClassifier {
  public:

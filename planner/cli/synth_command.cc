@@ -103,10 +103,10 @@ absl::Status SetChoices(SynthOptions& options) {
   constexpr std::array kSchedules = {Choice<Schedule>{"1f1b", Schedule::kOneForwardOneBackward},
                                      Choice<Schedule>{"interleaved", Schedule::kOneForwardOneBackward},
                                      Choice<Schedule>{"gpipe", Schedule::kGPipe}};
-  constexpr std::array kRecomputes = {Choice<Recompute>{"none", Recompute::kNone},
+  constexpr std::array kRecomputes = {Choice<Recompute>{"none", Recompute::kOff},
                                       Choice<Recompute>{"half", Recompute::kHalf},
                                       Choice<Recompute>{"full", Recompute::kFull}};
-  constexpr std::array kStates = {Choice<ModelState>{"none", ModelState::kNone},
+  constexpr std::array kStates = {Choice<ModelState>{"none", ModelState::kAbsent},
                                   Choice<ModelState>{"weights", ModelState::kWeights},
                                   Choice<ModelState>{"full", ModelState::kFull}};
   const std::string schedule = absl::GetFlag(FLAGS_schedule);

@@ -6,22 +6,22 @@
 namespace stalloc::planner {
 namespace {
 
-struct Event {
+struct LifeEvent {
   Tick tick;
   std::uint32_t order;  // ends (0) before beginnings (1) of the same tick, then by block: the sort is a total order
   BlockIndex block;
   bool second;
 
   [[nodiscard]] bool begins() const { return order != 0; }
-  bool operator<(const Event& other) const {
+  bool operator<(const LifeEvent& other) const {
     if (tick != other.tick) return tick < other.tick;
     if (order != other.order) return order < other.order;
     return block < other.block;
   }
 };
 
-std::vector<Event> SortedEvents(const Problem& problem) {
-  std::vector<Event> events;
+std::vector<LifeEvent> SortedLifeEvents(const Problem& problem) {
+  std::vector<LifeEvent> events;
   events.reserve(2 * problem.blocks.size());
   const auto add = [&events](const Lifetime& life, BlockIndex block, bool second) {
     events.push_back({life.begin, 1, block, second});
@@ -47,7 +47,7 @@ Instance::Instance(const Problem& problem) : problem_(&problem), items_(problem.
   bool run_open = false;  // the last event was a beginning
   std::uint32_t steps = 0;
   Bytes load = 0;
-  for (const Event& event : SortedEvents(problem)) {
+  for (const LifeEvent& event : SortedLifeEvents(problem)) {
     Item& item = items_[event.block];
     Span& span = event.second ? item.second : item.span;
     if (!event.begins()) {

@@ -14,7 +14,7 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
+constexpr std::size_t kClusterBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 
 using Cluster = std::vector<BlockIndex>;
 
@@ -164,20 +164,20 @@ StackOrder LayerClusterOrder(const Instance& instance, const LayerClusterOptions
 void TryLayerClusters(Evaluator& evaluator) {
   const Instance& instance = evaluator.instance();
   const Bytes bound = instance.load_bound();
-  std::array<LayerClusterOptions, kBatch> batch;
-  for (std::size_t i = 0; i < kBatch; ++i) {
+  std::array<LayerClusterOptions, kClusterBatch> batch;
+  for (std::size_t i = 0; i < kClusterBatch; ++i) {
     batch[i].window = i % 2 == 0 ? 12 : 20;
     batch[i].min_bytes = bound / (i / 2 == 0 ? 1500 : 4000);
     batch[i].min_total = bound / 128;
   }
-  evaluator.Run(kBatch, [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
+  evaluator.Run(kClusterBatch, [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
 }
 
 void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds) {
   const Instance& instance = evaluator.instance();
   OptionSource source(instance, seed);
   for (int round = 0; round < rounds && !evaluator.state().Done(); ++round) {
-    std::array<LayerClusterOptions, kBatch> batch;
+    std::array<LayerClusterOptions, kClusterBatch> batch;
     for (LayerClusterOptions& options : batch) options = source.Next();
     evaluator.Run(batch.size(), [&](std::size_t i) { return LayerClusterOrder(instance, batch[i]); });
   }

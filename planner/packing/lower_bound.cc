@@ -13,13 +13,6 @@ namespace {
 constexpr std::size_t kStretches = 24;
 constexpr int kMaxSteps = 40;  // of the capacity
 
-// As many positions around the peak as `blocks` blocks begin in, on average.
-Span WindowAround(std::uint32_t peak, std::size_t blocks, const Instance& whole) {
-  const double positions_per_block = static_cast<double>(whole.positions()) / static_cast<double>(whole.size());
-  const auto half = static_cast<std::uint32_t>(positions_per_block * static_cast<double>(blocks) / 2) + 1;
-  return {peak - std::min(peak, half), std::min(whole.positions(), peak + half)};
-}
-
 bool Covers(const Span& span, const Span& window) { return span.begin <= window.begin && window.end <= span.end; }
 
 // Some of the blocks: the height of all is at least `below` and the height of `rest`.

@@ -96,7 +96,7 @@ constexpr std::size_t kFewRings = 4;
 // So many blocks above the ceiling are worth a repair.
 constexpr std::size_t kMostMisses = 16;
 // Blocks looked at by the search of revolutions since it last got further; one revolution takes about a thousand.
-constexpr std::uint64_t kPatience = 1'000'000;
+constexpr std::uint64_t kRingPatience = 1'000'000;
 constexpr RepairLimits kMending = {.windows = 400, .patience = 100};
 
 RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
@@ -168,7 +168,7 @@ void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
   SearchState& state = evaluator.state();
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
   const RevolutionLimits limits{
-      .ceiling = core.instance().load_bound(), .least_steps = kLeastRingSteps, .patience = kPatience};
+      .ceiling = core.instance().load_bound(), .least_steps = kLeastRingSteps, .patience = kRingPatience};
   const std::optional<std::vector<Offset>> offsets = PackRevolutions(core.instance(), state, limits);
   if (offsets && Lowers(evaluator, core, *offsets)) return;
   if (!state.Done()) SearchStarts(evaluator, core, seed);

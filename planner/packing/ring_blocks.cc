@@ -9,7 +9,7 @@ std::uint32_t Steps(const Item& item) { return item.end_step - item.start_step; 
 
 double Area(const Item& item) { return static_cast<double>(item.bytes) * Steps(item); }
 
-bool IsResident(const Instance& instance, const Item& item) {
+bool IsRingResident(const Instance& instance, const Item& item) {
   return item.persistent || std::uint64_t{item.span.length() + item.second.length()} * 3 >= instance.positions();
 }
 
@@ -22,7 +22,7 @@ void SortBy(std::vector<BlockIndex>& blocks, Key key) {
 
 RingRole RoleInRing(const Instance& instance, BlockIndex block, std::uint32_t least_steps) {
   const Item& item = instance[block];
-  if (IsResident(instance, item)) return RingRole::kResident;
+  if (IsRingResident(instance, item)) return RingRole::kResident;
   return Steps(item) >= least_steps && item.second.empty() ? RingRole::kLong : RingRole::kShort;
 }
 

@@ -10,8 +10,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::uint32_t kNone = TrailSegment::kNone;
-
 // Lengths change by even numbers where earlier rounds are touched too: what was odd then stays odd.
 std::uint32_t EvenAbove(std::uint32_t length) { return length + (length & 1); }
 
@@ -80,12 +78,12 @@ class Step {
 
   // One trail of the closed walk, gone round again until there are so many segments.
   void Plant(const std::vector<std::uint32_t>& walk, std::size_t count) {
-    std::uint32_t before = kNone;
+    std::uint32_t before = kNoSegment;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t chain = walk[i % (walk.size() - 1)];
       if (state_.left[chain] < seed_length_) return;
       const std::uint32_t segment = Append(chain, seed_length_);
-      if (before != kNone) Join(before, segment, Side::kRight);
+      if (before != kNoSegment) Join(before, segment, Side::kRight);
       before = segment;
     }
   }
@@ -95,10 +93,10 @@ class Step {
 
   struct Option {
     double cost = 0;
-    std::uint32_t from = kNone;  // kNone: a new segment
-    std::uint32_t to = kNone;    // kNone: a new segment
-    std::uint32_t added = 0;     // to `from`, at first
-    Side side = Side::kRight;    // of `from`, where `to` is
+    std::uint32_t from = kNoSegment;  // kNoSegment: a new segment
+    std::uint32_t to = kNoSegment;    // kNoSegment: a new segment
+    std::uint32_t added = 0;          // to `from`, at first
+    Side side = Side::kRight;         // of `from`, where `to` is
   };
 
   [[nodiscard]] std::uint32_t Neighbour(std::uint32_t segment, Side side) const {
@@ -144,15 +142,15 @@ class Step {
     if (!odd_cost) return;
     for (const Side side : {Side::kRight, Side::kLeft}) {
       const std::uint32_t neighbour = Neighbour(segment, side);
-      const bool is_end = Neighbour(segment, side == Side::kRight ? Side::kLeft : Side::kRight) == kNone;
+      const bool is_end = Neighbour(segment, side == Side::kRight ? Side::kLeft : Side::kRight) == kNoSegment;
       std::uint32_t added = length >= problem_.room ? 0 : EvenAbove(problem_.room - length);
       while (!MayRemain(length + added - problem_.room, is_end)) added += 2;
       if (added > state_.left[from]) continue;
       // Of equals, the longest.
       const double cost = Price(from, added) + *odd_cost - 1e-3 * length;
-      if (neighbour == kNone) {
+      if (neighbour == kNoSegment) {
         if (state_.left[to] < seed_length_ || !CriticalFits(to, false)) continue;
-        Consider({weights_.segment + Price(to, seed_length_) + cost, segment, kNone, added, side});
+        Consider({weights_.segment + Price(to, seed_length_) + cost, segment, kNoSegment, added, side});
       } else if (state_.segments[neighbour].chain == to && HoldsCritical(problem_, state_.now[neighbour]) &&
                  CriticalFits(to, state_.now[neighbour] & 1)) {
         Consider({cost, segment, neighbour, added, side});
@@ -168,14 +166,14 @@ class Step {
     const double cost = weights_.segment + Price(from, length) + *odd_cost;
     for (const std::uint32_t segment : state_.of_chain[to]) {
       if (!HoldsCritical(problem_, state_.now[segment]) || !CriticalFits(to, state_.now[segment] & 1)) continue;
-      if (Neighbour(segment, Side::kRight) == kNone) {
-        Consider({cost, kNone, segment, 0, Side::kLeft});
-      } else if (Neighbour(segment, Side::kLeft) == kNone) {
-        Consider({cost, kNone, segment, 0, Side::kRight});
+      if (Neighbour(segment, Side::kRight) == kNoSegment) {
+        Consider({cost, kNoSegment, segment, 0, Side::kLeft});
+      } else if (Neighbour(segment, Side::kLeft) == kNoSegment) {
+        Consider({cost, kNoSegment, segment, 0, Side::kRight});
       }
     }
     if (state_.left[to] < seed_length_ || !CriticalFits(to, false)) return;
-    Consider({cost + Price(to, seed_length_), kNone, kNone, 0, Side::kRight});
+    Consider({cost + Price(to, seed_length_), kNoSegment, kNoSegment, 0, Side::kRight});
   }
 
   // The first round's room is what it is.
@@ -219,8 +217,8 @@ class Step {
 
   SeamMove Apply(std::uint32_t from_chain, std::uint32_t to_chain) {
     SeamMove move{best_->from, best_->to};
-    if (move.from == kNone) move.from = Append(from_chain, LengthOfNewFrom(from_chain));
-    if (move.to == kNone) move.to = Append(to_chain, seed_length_);
+    if (move.from == kNoSegment) move.from = Append(from_chain, LengthOfNewFrom(from_chain));
+    if (move.to == kNoSegment) move.to = Append(to_chain, seed_length_);
     Lengthen(move.from, best_->added);
     Join(move.from, move.to, best_->side);
     Resize(move.from, state_.now[move.from] - problem_.room);

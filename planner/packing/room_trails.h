@@ -49,13 +49,13 @@ struct TrailProblem {
   bool operator==(const TrailProblem&) const = default;
 };
 
-struct TrailSegment {
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+inline constexpr std::uint32_t kNoSegment = ~std::uint32_t{0};
 
+struct TrailSegment {
   std::uint32_t chain = 0;
   std::uint32_t length = 0;  // at first
-  std::uint32_t left = kNone;
-  std::uint32_t right = kNone;
+  std::uint32_t left = kNoSegment;
+  std::uint32_t right = kNoSegment;
 };
 
 // In one round the room goes over from one segment to the other, its neighbour.

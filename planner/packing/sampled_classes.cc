@@ -15,18 +15,18 @@ namespace stalloc::planner {
 namespace {
 
 constexpr std::size_t kWindows = 3;           // to begin with
-constexpr std::size_t kStretches = 24;        // of time; the windows are taken from different ones
+constexpr std::size_t kSampleStretches = 24;  // of time; the windows are taken from different ones
 constexpr std::size_t kWindowBlocks = 6'000;  // that begin in a window
 constexpr std::size_t kFinalists = 2;         // that are evaluated on everything; even, for two threads
 constexpr std::size_t kMaxSizes = 500;        // more make an order by exact size slow, and bad
 constexpr int kBatchesAtOnce = 2;
-constexpr int kPatience = 4;  // searches on a sample that lower nothing
+constexpr int kSamplePatience = 4;  // searches on a sample that lower nothing
 
 class SampledSearch {
  public:
   SampledSearch(Evaluator& whole, const SolveOptions& options)
       : whole_(whole), options_(OptionsOfSample(options, whole.state().target())) {
-    centres_ = LoadPeaks(whole.instance(), kStretches);
+    centres_ = LoadPeaks(whole.instance(), kSampleStretches);
     centres_.resize(std::min(centres_.size(), kWindows));
   }
 
@@ -57,7 +57,7 @@ class SampledSearch {
     Evaluator evaluator(sample, state, options_.threads);
     SolveBySize(evaluator);
     SizeClassSearch search(sample, options_.seed + round_++, evaluated_);
-    for (int idle = 0; idle < kPatience && !state.Done(); ++idle) {
+    for (int idle = 0; idle < kSamplePatience && !state.Done(); ++idle) {
       const Bytes before = state.height();
       search.Run(evaluator, kBatchesAtOnce);
       if (state.height() < before) idle = -1;

@@ -15,7 +15,7 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
+constexpr std::size_t kSizeClassBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 constexpr std::size_t kMaxThresholds = 4;
 constexpr std::size_t kRandomTrials = 16;  // before neighbours are tried
 constexpr std::size_t kSurvivors = 3;
@@ -143,7 +143,7 @@ class SizeClassSearch::Impl {
   }
 
   void RunBatch(Evaluator& evaluator) {
-    std::array<SizeClassOptions, kBatch> batch;
+    std::array<SizeClassOptions, kSizeClassBatch> batch;
     for (SizeClassOptions& options : batch) {
       if (!known_.empty()) {
         options = std::move(known_.back());
@@ -156,8 +156,8 @@ class SizeClassSearch::Impl {
     // What is worse than the third-best so far cannot survive.
     const Bytes limit = survivors_.size() < kSurvivors ? SearchState::kNothingYet : survivors_.back().height;
     const std::vector<std::optional<Packing>> packings = evaluator.Run(
-        kBatch, [&](std::size_t i) { return SizeClassOrder(instance_, batch[i]); }, limit);
-    for (std::size_t i = 0; i < kBatch; ++i) {
+        kSizeClassBatch, [&](std::size_t i) { return SizeClassOrder(instance_, batch[i]); }, limit);
+    for (std::size_t i = 0; i < kSizeClassBatch; ++i) {
       if (packings[i]) survivors_.push_back({batch[i], packings[i]->height});
     }
     std::stable_sort(survivors_.begin(), survivors_.end(),

@@ -15,7 +15,7 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
+constexpr std::size_t kNudges = 4;  // of any number of threads, so that the outcome does not depend on it
 
 // How one candidate moves offenders forward.
 struct Nudge {
@@ -36,17 +36,17 @@ Nudge DrawNudge(Random& random, Bytes bound, Bytes height) {
 }
 
 // The wheel as published: all that pass the bound move, by the same share.
-std::array<Nudge, kBatch> PlainNudges(Bytes bound) {
-  std::array<Nudge, kBatch> nudges;
-  for (std::size_t i = 0; i < kBatch; ++i) {
-    constexpr std::array<double, kBatch> kFactors = {0.9, 0.97, 0.8, 0.0};
+std::array<Nudge, kNudges> PlainNudges(Bytes bound) {
+  std::array<Nudge, kNudges> nudges;
+  for (std::size_t i = 0; i < kNudges; ++i) {
+    constexpr std::array<double, kNudges> kFactors = {0.9, 0.97, 0.8, 0.0};
     nudges[i] = {.threshold = bound, .factor = kFactors[i], .probability = 1.0, .seed = 0};
   }
   return nudges;
 }
 
-std::array<Nudge, kBatch> RandomNudges(Random& random, Bytes bound, Bytes height) {
-  std::array<Nudge, kBatch> nudges;
+std::array<Nudge, kNudges> RandomNudges(Random& random, Bytes bound, Bytes height) {
+  std::array<Nudge, kNudges> nudges;
   for (Nudge& nudge : nudges) nudge = DrawNudge(random, bound, height);
   return nudges;
 }
@@ -86,11 +86,11 @@ void SearchSqueakyWheel(Evaluator& evaluator, std::uint64_t seed, int patience) 
   Incumbent base = state.best();
   bool plain = true;  // due on every new base
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
-    const std::array<Nudge, kBatch> nudges = std::exchange(plain, false)
-                                                 ? PlainNudges(instance.load_bound())
-                                                 : RandomNudges(random, instance.load_bound(), base.height);
+    const std::array<Nudge, kNudges> nudges = std::exchange(plain, false)
+                                                  ? PlainNudges(instance.load_bound())
+                                                  : RandomNudges(random, instance.load_bound(), base.height);
     const std::vector<std::optional<Packing>> packings =
-        evaluator.Run(kBatch, [&](std::size_t i) { return Nudged(instance, base, nudges[i]); });
+        evaluator.Run(kNudges, [&](std::size_t i) { return Nudged(instance, base, nudges[i]); });
     if (state.height() < base.height) {
       base = state.best();
       idle = -1;
@@ -98,7 +98,7 @@ void SearchSqueakyWheel(Evaluator& evaluator, std::uint64_t seed, int patience) 
       continue;
     }
     // As low as the best, but another order: walk on from there.
-    for (std::size_t i = 0; i < kBatch; ++i) {
+    for (std::size_t i = 0; i < kNudges; ++i) {
       if (!packings[i]) continue;
       base = {packings[i]->offsets, packings[i]->height, Nudged(instance, base, nudges[i])};
       break;

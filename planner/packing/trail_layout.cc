@@ -9,8 +9,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::uint32_t kNone = TrailSegment::kNone;
-
 // The chain of each pass: that of the pass whose place it takes.
 std::vector<std::uint32_t> ChainsOf(const PassRounds& rounds) {
   std::vector<std::uint32_t> chains(rounds.passes.size());
@@ -56,7 +54,7 @@ class RangeFiller {
       if ((size & 1) != 0 && (room_[a] & 1) != (room_[b] & 1)) return (room_[a] & 1) != 0;
       return room_[a] > room_[b];
     });
-    std::uint32_t tried = kNone;
+    std::uint32_t tried = kNoSegment;
     for (const std::uint32_t range : ranges) {
       if (room_[range] < size || room_[range] == tried) continue;
       tried = room_[range];
@@ -110,17 +108,17 @@ class LayOut {
   void GiveWhatIsLeft() {
     const auto pass = static_cast<std::uint32_t>(rounds_.pass_bytes / rounds_.unit);
     std::vector<std::uint32_t> left(rounds_.in_flight, pass);
-    std::vector<std::uint32_t> longest(rounds_.in_flight, kNone);
+    std::vector<std::uint32_t> longest(rounds_.in_flight, kNoSegment);
     for (std::uint32_t i = 0; i < trails_.segments.size(); ++i) {
       const TrailSegment& segment = trails_.segments[i];
       if (segment.chain == rounds_.in_flight) continue;
       left[segment.chain] -= segment.length;
       std::uint32_t& best = longest[segment.chain];
-      if (best == kNone || trails_.segments[best].length < segment.length) best = i;
+      if (best == kNoSegment || trails_.segments[best].length < segment.length) best = i;
     }
     for (std::uint32_t chain = 0; chain < rounds_.in_flight; ++chain) {
       const bool is_first_late = rounds_.late_bytes > 0 && chain + 1 == rounds_.in_flight;
-      if (longest[chain] == kNone || (left[chain] & 1) != 0 || is_first_late) {
+      if (longest[chain] == kNoSegment || (left[chain] & 1) != 0 || is_first_late) {
         trails_.segments.push_back({.chain = chain, .length = left[chain]});
       } else {
         trails_.segments[longest[chain]].length += left[chain];
@@ -132,18 +130,18 @@ class LayOut {
   void FindFirstLate() {
     const std::uint32_t room = trails_.moves.front().from;
     const std::uint32_t chain = rounds_.in_flight - 1;
-    std::uint32_t free = kNone;
+    std::uint32_t free = kNoSegment;
     for (std::uint32_t i = 0; i < trails_.segments.size(); ++i) {
       const TrailSegment& segment = trails_.segments[i];
-      const bool is_alone = segment.left == kNone && segment.right == kNone;
+      const bool is_alone = segment.left == kNoSegment && segment.right == kNoSegment;
       if (segment.chain == chain && is_alone && segment.length >= Units(rounds_.late_bytes)) free = i;
     }
-    if (free == kNone) return;
+    if (free == kNoSegment) return;
     TrailSegment& entry = trails_.segments[room];
-    if (entry.left == kNone) {
+    if (entry.left == kNoSegment) {
       entry.left = free;
       trails_.segments[free].right = room;
-    } else if (entry.right == kNone) {
+    } else if (entry.right == kNoSegment) {
       entry.right = free;
       trails_.segments[free].left = room;
     } else {
@@ -158,8 +156,8 @@ class LayOut {
     of_chain_.resize(rounds_.in_flight + 1);
     Offset next = 0;
     for (std::uint32_t first = 0; first < trails_.segments.size(); ++first) {
-      if (trails_.segments[first].left != kNone) continue;
-      for (std::uint32_t segment = first; segment != kNone; segment = trails_.segments[segment].right) {
+      if (trails_.segments[first].left != kNoSegment) continue;
+      for (std::uint32_t segment = first; segment != kNoSegment; segment = trails_.segments[segment].right) {
         ranges_[segment] = {next, next + trails_.segments[segment].length * rounds_.unit};
         next = ranges_[segment].end;
       }

@@ -20,7 +20,7 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBatch = 4;  // of any number of threads, so that the outcome does not depend on it
+constexpr std::size_t kWindowBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 constexpr int kTriesPerWindow = 12;
 // Windows of so few blocks are searched exactly.
 constexpr std::size_t kMostExact = 32;
@@ -96,13 +96,13 @@ class Repair {
 
   bool Run(const RepairLimits& limits) {
     std::uint32_t idle = 0;
-    for (std::uint32_t windows = 0; windows < limits.windows && idle < limits.patience; windows += kBatch) {
+    for (std::uint32_t windows = 0; windows < limits.windows && idle < limits.patience; windows += kWindowBatch) {
       if (homeless_.empty()) break;
       if (state_.OutOfTime()) return false;
       const Bytes before = homeless_bytes_;
       // Orders are faster; what they have not mended for long is searched exactly.
       RunBatch(idle >= limits.patience / 2);
-      idle = homeless_bytes_ < before ? 0 : idle + kBatch;
+      idle = homeless_bytes_ < before ? 0 : idle + kWindowBatch;
     }
     return homeless_.empty();
   }
@@ -111,20 +111,21 @@ class Repair {
 
  private:
   void RunBatch(bool exactly) {
-    std::array<BlockIndex, kBatch> centres;
-    std::array<std::uint64_t, kBatch> seeds;
-    for (std::size_t i = 0; i < kBatch; ++i) {
+    std::array<BlockIndex, kWindowBatch> centres;
+    std::array<std::uint64_t, kWindowBatch> seeds;
+    for (std::size_t i = 0; i < kWindowBatch; ++i) {
       centres[i] = homeless_[random_.Below(homeless_.size())];
       seeds[i] = random_.Next();
     }
-    std::array<std::optional<Repaired>, kBatch> repaired;
+    std::array<std::optional<Repaired>, kWindowBatch> repaired;
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
-      for (std::size_t i = next++; i < kBatch; i = next++) repaired[i] = TryWindow(centres[i], seeds[i], exactly);
+      for (std::size_t i = next++; i < kWindowBatch; i = next++) repaired[i] = TryWindow(centres[i], seeds[i], exactly);
     };
     {
       std::vector<std::jthread> pool;
-      for (int thread = 1; thread < std::min(threads_, static_cast<int>(kBatch)); ++thread) pool.emplace_back(work);
+      for (int thread = 1; thread < std::min(threads_, static_cast<int>(kWindowBatch)); ++thread)
+        pool.emplace_back(work);
       work();
     }
     applied_.clear();

@@ -9,8 +9,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kClasses = static_cast<std::size_t>(MemoryClass::kCount);
-
 // Half-open, in positions.
 struct Stretch {
   std::uint64_t begin = 0;
@@ -175,8 +173,8 @@ class Painter {
   const DevicePlan& plan_;
   const DeviceFacts& facts_;
   PlanMap map_;
-  std::vector<std::array<float, kClasses>> area_;  // by cell: share that each class takes
-  double cycle_area_ = 0;                          // bytes x positions of slots in the period
+  std::vector<std::array<float, kMemoryClasses>> area_;  // by cell: share that each class takes
+  double cycle_area_ = 0;                                // bytes x positions of slots in the period
 };
 
 }  // namespace

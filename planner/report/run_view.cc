@@ -24,14 +24,12 @@ namespace {
 constexpr std::size_t kStretches = 1500;
 constexpr std::size_t kHeldPoints = 2000;
 constexpr std::uint64_t kNear = kStretches / 2;  // events before and behind the peak, each drawn
-constexpr std::size_t kPeakGroups = 5000;
+constexpr std::size_t kPeakGroupsInView = 5000;
 constexpr std::size_t kTopGroups = 250;
 constexpr std::size_t kUnusedGroups = 25;
 constexpr std::size_t kPhaseRows = 5000;
 constexpr std::size_t kNamesOfBlock = 10'000;
 constexpr std::size_t kStackTexts = 2000;  // of one or two KiB each
-
-constexpr std::size_t kClasses = static_cast<std::size_t>(MemoryClass::kCount);
 
 class ViewWriter {
  public:
@@ -48,7 +46,7 @@ class ViewWriter {
     for (const std::string& layer : facts_.layers.names()) json_.Value(layer);
     json_.EndArray();
     WritePhases();
-    const PeakView peak = GroupPeak(facts_, kPeakGroups);
+    const PeakView peak = GroupPeak(facts_, kPeakGroupsInView);
     json_.Key("timeline");
     WriteSeries(SampleLive(facts_, 0, facts_.events, kStretches));
     json_.Key("peak_timeline");
@@ -101,7 +99,7 @@ class ViewWriter {
     Column("event", points, [](const LivePoint& point) { return point.event; });
     Column("ns", points, [&](const LivePoint& point) { return TimeOf(point.event); });
     json_.Key("by_class").BeginArray();
-    for (std::size_t c = 0; c < kClasses; ++c) {
+    for (std::size_t c = 0; c < kMemoryClasses; ++c) {
       json_.BeginArray();
       for (const LivePoint& point : points) json_.Value(point.by_class[c]);
       json_.EndArray();
@@ -380,7 +378,7 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
   json.BeginObject().Key("rank");
   WriteRankJson(report, &json);
   json.Key("classes").BeginArray();
-  for (std::size_t c = 0; c < kClasses; ++c) json.Value(MemoryClassName(static_cast<MemoryClass>(c)));
+  for (std::size_t c = 0; c < kMemoryClasses; ++c) json.Value(MemoryClassName(static_cast<MemoryClass>(c)));
   json.EndArray().Key("devices").BeginArray();
   const std::vector<BlockUse> none;
   const std::vector<BlockUse>& recorded = options.uses == nullptr ? none : *options.uses;

@@ -22,7 +22,7 @@ bool Scales(const DeviceFacts& facts, const BlockFact& fact) {
 }
 
 // Twice the area of the triangle, positive where `c` lies left of the way from `a` to `b`.
-double Turn(const ScalingPoint& a, const ScalingPoint& b, const ScalingPoint& c) {
+double TurnOf(const ScalingPoint& a, const ScalingPoint& b, const ScalingPoint& c) {
   const auto difference = [](std::int64_t from, std::int64_t to) {
     return static_cast<double>(to) - static_cast<double>(from);
   };
@@ -56,7 +56,7 @@ std::vector<ScalingPoint> FindScaling(const DeviceFacts& facts, const std::vecto
   std::vector<ScalingPoint> hull;
   for (const auto& [scaling, fixed] : highest) {
     const ScalingPoint point{fixed, scaling};
-    while (hull.size() >= 2 && Turn(hull[hull.size() - 2], hull.back(), point) >= 0) hull.pop_back();
+    while (hull.size() >= 2 && TurnOf(hull[hull.size() - 2], hull.back(), point) >= 0) hull.pop_back();
     hull.push_back(point);
   }
   // Only scaling that grows matters: where more scales and more is fixed, the lesser point is never the maximum.

@@ -17,12 +17,12 @@ enum class Schedule : std::uint8_t {
   kGPipe,                  // all forward passes, then all backward passes
 };
 enum class Recompute : std::uint8_t {
-  kNone,
+  kOff,
   kHalf,  // the first half of each chunk's layers
   kFull,
 };
 enum class ModelState : std::uint8_t {
-  kNone,     // activations only
+  kAbsent,   // activations only
   kWeights,  // and weights and gradients
   kFull,     // and the optimizer's state, which the first step makes
 };
@@ -49,8 +49,8 @@ struct SynthOptions {
   std::uint32_t chunks = 1;  // of layers on one rank: virtual pipeline stages
   Schedule schedule = Schedule::kOneForwardOneBackward;
 
-  Recompute recompute = Recompute::kNone;
-  ModelState state = ModelState::kNone;
+  Recompute recompute = Recompute::kOff;
+  ModelState state = ModelState::kAbsent;
   bool second_stream = false;  // communication buffers on a stream of their own
 
   std::uint32_t micro_batches = 16;

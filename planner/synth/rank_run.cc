@@ -43,7 +43,7 @@ std::vector<Bytes> RankRun::Weights() const {
 
 void RankRun::SetUp() {
   const MarkedScope mark(tape_, {.kind = MarkKind::kInit, .name = ""});
-  if (options_.state == ModelState::kNone) return;
+  if (options_.state == ModelState::kAbsent) return;
   Bytes gradients = 0;  // one buffer of 32-bit gradients for all weights
   for (const Bytes weight : Weights()) {
     tape_.Allocate(weight);

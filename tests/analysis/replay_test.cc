@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kScript =
+const std::string kReplayed =
     "+w=4096 I +a=1024 +b=2048 -a +c=1024 -b -c +s=512 " + Repeat("I +a=1024 +b=2048 -a +c=1024 -b -c", 3);
 
 std::string ErrorOf(const Planned& planned) {
@@ -20,7 +20,7 @@ std::string ErrorOf(const Planned& planned) {
 }
 
 TEST(ReplayTest, AStaticRunIsServedWholly) {
-  const Planned planned = PlanOf(kScript);
+  const Planned planned = PlanOf(kReplayed);
   const Replay replay = ReplayTrace(planned.device, planned.plan).value();
   for (const SegmentReplay& segment : replay.segments) {
     EXPECT_EQ(segment.hits, segment.requests);
@@ -32,20 +32,20 @@ TEST(ReplayTest, AStaticRunIsServedWholly) {
 }
 
 TEST(ReplayTest, RejectsASlotMovedOntoALiveOne) {
-  Planned planned = PlanOf(kScript);
+  Planned planned = PlanOf(kReplayed);
   const auto& entries = planned.plan.cycle[0].entries;
   planned.plan.slots[entries[1].slot].offset = planned.plan.slots[entries[0].slot].offset;
   EXPECT_NE(ErrorOf(planned), "");
 }
 
 TEST(ReplayTest, RejectsASlotOutsideTheArena) {
-  Planned planned = PlanOf(kScript);
+  Planned planned = PlanOf(kReplayed);
   planned.plan.arena_bytes -= 512;
   EXPECT_THAT(ErrorOf(planned), HasSubstr("leaves the arena"));
 }
 
 TEST(ReplayTest, RejectsThePlanOfAnotherTrace) {
-  Planned planned = PlanOf(kScript);
+  Planned planned = PlanOf(kReplayed);
   planned.plan.cycle[0].entries[0].bytes = 512;
   EXPECT_THAT(ErrorOf(planned), HasSubstr("is not the traced request"));
   planned.plan.cycle[0].entries.pop_back();
@@ -53,7 +53,7 @@ TEST(ReplayTest, RejectsThePlanOfAnotherTrace) {
 }
 
 TEST(ReplayTest, RejectsATraceThatIsTooShort) {
-  const Planned planned = PlanOf(kScript);
+  const Planned planned = PlanOf(kReplayed);
   const Trace shorter = TraceFromScript("+w=4096 I +a=1024 -a");
   const DeviceTrace device = BuildLifetimes(shorter).value()[0];
   EXPECT_FALSE(ReplayTrace(device, planned.plan).ok());
@@ -121,7 +121,7 @@ TEST(RankPlannerTest, TheReportIsThereEvenWhereNothingCanBePlanned) {
 }
 
 TEST(RankPlannerTest, APlanOfAnotherRankIsRefused) {
-  Trace trace = TraceFromScript(kScript);
+  Trace trace = TraceFromScript(kReplayed);
   const auto solver = MakePortfolio();
   const Plan plan = *PlanRank(trace, {}, *solver).value().plan;
   trace.fingerprint.rank = 3;

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr ProgressPace kAtOnce{std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
-constexpr ProgressPace kNever{std::chrono::hours(1), std::chrono::hours(1)};
+constexpr ProgressPace kNotAgain{std::chrono::hours(1), std::chrono::hours(1)};
 
 TEST(ProgressTest, ATerminalHasOneLineThatIsRedrawnAndClearedInTheEnd) {
   std::ostringstream err;
@@ -36,7 +36,7 @@ TEST(ProgressTest, ElsewhereThereAreWholeLinesOnly) {
 TEST(ProgressTest, WhatComesTooFastIsDroppedButNoResult) {
   for (const bool terminal : {false, true}) {
     std::ostringstream err;
-    Progress progress(err, terminal, 2, kNever);
+    Progress progress(err, terminal, 2, kNotAgain);
     progress.Doing(0, "reading");
     progress.Finished(0, "fine");
     EXPECT_THAT(err.str(), AllOf(Not(HasSubstr("reading")), HasSubstr("[1/2] rank 0: fine\n")));

@@ -14,7 +14,7 @@ namespace {
 
 Packing BySize(const Problem& problem) { return MakeSizeFirstFit()->Solve(problem, {}); }
 
-Problem RandomProblem(std::mt19937_64& random) {
+Problem RandomLives(std::mt19937_64& random) {
   Problem problem;
   for (std::uint64_t i = 0, count = random() % 60; i < count; ++i) {
     const Tick begin = static_cast<Tick>(random() % 40);
@@ -29,7 +29,7 @@ Problem RandomProblem(std::mt19937_64& random) {
 TEST(ApartTest, SmallBlocksLieBelowAllOthersAndThePackingHolds) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
-    const Problem problem = RandomProblem(random);
+    const Problem problem = RandomLives(random);
     const Bytes least = 512 * (random() % 22);
     const Packing packing = PackApart(problem, least, BySize);
     ASSERT_TRUE(CheckPacking(problem, packing).ok()) << CheckPacking(problem, packing).message();
@@ -49,7 +49,7 @@ TEST(ApartTest, SmallBlocksLieBelowAllOthersAndThePackingHolds) {
 
 TEST(ApartTest, OneKindAloneIsPackedAsItIs) {
   std::mt19937_64 random(2);
-  const Problem problem = RandomProblem(random);
+  const Problem problem = RandomLives(random);
   EXPECT_EQ(PackApart(problem, 0, BySize).offsets, BySize(problem).offsets);
   EXPECT_EQ(PackApart(problem, Bytes{1} << 30, BySize).offsets, BySize(problem).offsets);
   EXPECT_EQ(PackApart({}, 512, BySize).height, 0u);
@@ -58,7 +58,7 @@ TEST(ApartTest, OneKindAloneIsPackedAsItIs) {
 TEST(ApartTest, APackingIsLiftedAboveItsSmallBlocks) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
-    const Problem problem = RandomProblem(random);
+    const Problem problem = RandomLives(random);
     const Bytes least = 512 * (random() % 22);
     const Packing whole = BySize(problem);
     const Packing packing = LiftApart(problem, least, whole);

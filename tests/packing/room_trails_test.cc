@@ -43,7 +43,7 @@ void ExpectServed(const TrailProblem& problem, const Trails& trails) {
     const TrailSegment& segment = trails.segments[i];
     of_chain[segment.chain] += segment.length;
     length.push_back(segment.length);
-    if (segment.right != TrailSegment::kNone) {
+    if (segment.right != kNoSegment) {
       EXPECT_EQ(trails.segments[segment.right].left, i);
     }
   }

@@ -12,7 +12,7 @@ namespace stalloc::planner {
 namespace {
 
 constexpr Tick kFirstEnds = 30;  // the first iteration's, and where the cycle begins
-constexpr CycleAxis kCycle{kFirstEnds, 60};
+constexpr CycleAxis kLongCycle{kFirstEnds, 60};
 
 // Iterations of equal requests but for state, which comes at the end of the first one, and some that only it has.
 struct Iterations {
@@ -34,7 +34,7 @@ Iterations RandomIterations(std::mt19937_64& random) {
     add({.bytes = bytes, .life = {begin, end}}, 2 * i);
   }
   for (Tick i = 0; i < 6; ++i) {
-    add({.bytes = 64 + random() % 500, .life = {24 + i, kCycle.end}, .persistent = true}, kNoTwin);
+    add({.bytes = 64 + random() % 500, .life = {24 + i, kLongCycle.end}, .persistent = true}, kNoTwin);
     add({.bytes = 64 + random() % 100, .life = {3 * i, 3 * i + 2}}, kNoTwin);
   }
   return run;
@@ -51,11 +51,11 @@ TEST(StateRoomTest, StateHasItsPlacesFromTheBeginningOnAndThePackingHoldsAtTheSa
     const Packing before = MakeSizeFirstFit()->Solve(run.problem, {});
     Packing after = before;
     Problem early = run.problem;
-    KeepStateRoom(kCycle, run.twins, &early, &after);
+    KeepStateRoom(kLongCycle, run.twins, &early, &after);
     ASSERT_TRUE(NaiveIsValid(early, after)) << "round " << round;
     ASSERT_EQ(after.height, before.height);
     for (std::size_t i = 0; i < early.blocks.size(); ++i) {
-      if (early.blocks[i].life.end > kCycle.begin) {
+      if (early.blocks[i].life.end > kLongCycle.begin) {
         ASSERT_EQ(after.offsets[i], before.offsets[i]);
       }
     }

@@ -12,7 +12,7 @@ namespace {
 constexpr Tick kLength = 1000;
 
 // Random problems one after the other, and weights that outlive them all.
-Problem LongRun(int iterations, int blocks, std::mt19937_64& random) {
+Problem RunOf(int iterations, int blocks, std::mt19937_64& random) {
   Problem run;
   for (int i = 0; i < iterations; ++i) {
     Problem one = RandomProblem({.blocks = blocks, .ticks = kLength - 1, .max_bytes = 5000}, random);
@@ -31,7 +31,7 @@ Problem LongRun(int iterations, int blocks, std::mt19937_64& random) {
 
 TEST(TimeDecompositionTest, CutsBetweenIterations) {
   std::mt19937_64 random(3);
-  const Problem run = LongRun(5, 300, random);
+  const Problem run = RunOf(5, 300, random);
   const Instance instance(run);
   const std::vector<std::uint32_t> cuts = TimeCuts(instance, 250);
   ASSERT_EQ(cuts.size(), 4u);
@@ -44,7 +44,7 @@ TEST(TimeDecompositionTest, CutsBetweenIterations) {
 
 TEST(TimeDecompositionTest, PartsAreNeverSmallerThanAsked) {
   std::mt19937_64 random(4);
-  const Problem run = LongRun(4, 300, random);
+  const Problem run = RunOf(4, 300, random);
   EXPECT_EQ(TimeCuts(Instance(run), 650).size(), 0u) << "602 blocks would remain behind the first cut";
   const Problem single{.blocks = {run.blocks.front()}};
   EXPECT_TRUE(TimeCuts(Instance(single), 1).empty());
@@ -52,7 +52,7 @@ TEST(TimeDecompositionTest, PartsAreNeverSmallerThanAsked) {
 
 TEST(TimeDecompositionTest, PacksLongRunsTheSameOnAnyNumberOfThreads) {
   std::mt19937_64 random(5);
-  const Problem run = LongRun(4, 2500, random);
+  const Problem run = RunOf(4, 2500, random);
   const Packing one = MakeTimeDecomposition()->Solve(run, {.threads = 1});
   const Packing two = MakeTimeDecomposition()->Solve(run, {.threads = 2});
   EXPECT_TRUE(CheckPacking(run, one).ok());

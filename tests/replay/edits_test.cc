@@ -7,17 +7,15 @@
 #include <vector>
 
 #include "bench/replay/runs.h"
-#include "tests/analysis/trace_script.h"
 #include "tests/replay/run_text.h"
+#include "tests/replay/scripted_recording.h"
 
 namespace stalloc::bench {
 namespace {
 
 using ::testing::HasSubstr;
 
-Recording Cut(const std::string& script) { return CutRecording(planner::TraceFromScript(script), "script").value(); }
-
-std::string Composed(const Recording& recording, const std::vector<std::size_t>& iterations) {
+std::string Written(const Recording& recording, const std::vector<std::size_t>& iterations) {
   return TextOf(ComposeRun(recording, Pieces(recording, iterations), MarkStyle::kRecorded));
 }
 
@@ -27,7 +25,7 @@ TEST(EditsTest, TheCommonTailGoesAndTheStateThatItSetsUpStays) {
           "I +b=4096 +y=20000 -y +u=512 -u -b "
           "I +c=4096 +z=30000 -z +v=512 -v -c");
   ASSERT_TRUE(CutCommonTail(&recording).ok());
-  EXPECT_EQ(Composed(recording, {0, 1, 2}),
+  EXPECT_EQ(Written(recording, {0, 1, 2}),
             "I0 +0=4096 +1=10000 -1 +2=8192 -0 I1 +3=4096 +4=20000 -4 -3 I2 +5=4096 +6=30000 -6 -5");
 }
 
@@ -40,8 +38,8 @@ TEST(EditsTest, AnEvaluationBehindAnIterationIsFenced) {
   const std::string iteration = "+a=1 -a +b=2 -b +c=3 -c +d=4 -d +e=5 -e +f=6 -f +g=7 -g +h=8 -h ";
   Recording recording = Cut("I " + iteration + "I " + iteration + "+a=1 -a +b=2 -b +c=3 -c +d=4 -d +e=9 -e");
   FenceEvaluations(&recording);
-  EXPECT_THAT(Composed(recording, {1}), HasSubstr("+7=8 -7 (eval +8=1 -8 +9=2 -9 +10=3 -10 +11=4 -11 +12=9 -12 )"));
-  EXPECT_THAT(Composed(recording, {0}), ::testing::Not(HasSubstr("eval")));
+  EXPECT_THAT(Written(recording, {1}), HasSubstr("+7=8 -7 (eval +8=1 -8 +9=2 -9 +10=3 -10 +11=4 -11 +12=9 -12 )"));
+  EXPECT_THAT(Written(recording, {0}), ::testing::Not(HasSubstr("eval")));
 }
 
 TEST(EditsTest, TheRecordedEvaluationIsFoundWhereItBegins) {
@@ -124,7 +122,7 @@ TEST(EditsTest, EditsAreTheSameForTheSameSeed) {
 TEST(EditsTest, ScaledRequestsAreThatManyTimesAsLarge) {
   Recording recording = Cut("+w=100 I +a=1 -a I +b=600 -b");
   Scale(&recording, 3);
-  EXPECT_EQ(Composed(recording, {0, 1}), "+0=300 I0 +1=3 -1 I1 +2=1800 -2");
+  EXPECT_EQ(Written(recording, {0, 1}), "+0=300 I0 +1=3 -1 I1 +2=1800 -2");
 }
 
 // Requests before each block's free; the number of all of them if it is not freed.

@@ -7,13 +7,12 @@
 #include "tests/analysis/corpus.h"
 #include "tests/analysis/trace_script.h"
 #include "tests/replay/run_text.h"
+#include "tests/replay/scripted_recording.h"
 
 namespace stalloc::bench {
 namespace {
 
 using ::testing::HasSubstr;
-
-Recording Cut(const std::string& script) { return CutRecording(planner::TraceFromScript(script), "script").value(); }
 
 std::string Composed(const Recording& recording, const std::vector<std::size_t>& iterations,
                      MarkStyle style = MarkStyle::kRecorded) {

@@ -10,8 +10,8 @@
 #include "bench/replay/floors.h"
 #include "bench/replay/live_ranges.h"
 #include "bench/replay/results.h"
-#include "tests/analysis/trace_script.h"
 #include "tests/replay/run_text.h"
+#include "tests/replay/scripted_recording.h"
 
 namespace stalloc::bench {
 namespace {
@@ -24,8 +24,6 @@ constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr std::size_t kPlanned = static_cast<std::size_t>(ServedBy::kPlanned);
 constexpr std::size_t kDynamic = static_cast<std::size_t>(ServedBy::kDynamic);
 constexpr std::size_t kUpstream = static_cast<std::size_t>(ServedBy::kUpstream);
-
-Recording Cut(const std::string& script) { return CutRecording(planner::TraceFromScript(script), "script").value(); }
 
 TEST(LiveRangesTest, OverlapOfAnyKindIsRefused) {
   LiveRanges ranges;

@@ -10,7 +10,7 @@
 namespace stalloc::planner {
 namespace {
 
-const std::string kRun =
+const std::string kTabledRun =
     "+v=4096 +w=4096 " + Repeat("I F0 L:mlp +a=1024 +b=1024 B0 +g=2048 -a -b O -g ", 3) + "+x=8192 -x";
 
 Bytes SumOf(const PeakView& view) {
@@ -20,7 +20,7 @@ Bytes SumOf(const PeakView& view) {
 }
 
 TEST(BlockTablesTest, ThePeakIsThatOfTheAnalysis) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kTabledRun);
   const PeakView view = GroupPeak(*facts, 100);
   EXPECT_EQ(view.live_bytes, FindPeak(facts->device, nullptr, facts->phases).live_bytes);
   EXPECT_EQ(SumOf(view), view.live_bytes);
@@ -40,7 +40,7 @@ TEST(BlockTablesTest, BlocksThatAreAlikeShareARow) {
 }
 
 TEST(BlockTablesTest, WhatIsLeftOutIsCounted) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kTabledRun);
   const PeakView view = GroupPeak(*facts, 1);
   EXPECT_EQ(view.groups.size(), 1u);
   EXPECT_GT(view.omitted_blocks, 0u);
@@ -49,7 +49,7 @@ TEST(BlockTablesTest, WhatIsLeftOutIsCounted) {
 
 TEST(BlockTablesTest, TopHasTheLargestAndTheMostExpensive) {
   // x is largest and gone at once; the weights stay.
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kTabledRun);
   const std::vector<RunGroup> top = TopGroups(*facts, 1).groups;
   ASSERT_EQ(top.size(), 2u);
   EXPECT_EQ(top[0].bytes, 4096u);
@@ -61,7 +61,7 @@ TEST(BlockTablesTest, TopHasTheLargestAndTheMostExpensive) {
 }
 
 TEST(BlockTablesTest, RunGroupsCoverIterations) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kTabledRun);
   std::uint64_t blocks = 0;
   for (const RunGroup& group : TopGroups(*facts, 100).groups) blocks += group.count;
   EXPECT_EQ(blocks, facts->device.allocations.size());
@@ -94,7 +94,7 @@ TEST(BlockTablesTest, RunGroupsAreApartByStackAndSayWhichTensorsTheyHold) {
 }
 
 TEST(BlockTablesTest, SharesAreOfTheWholeRun) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kTabledRun);
   double sum = 0;
   for (const RunGroup& group : TopGroups(*facts, 100).groups) sum += group.byte_seconds;
   EXPECT_GT(sum, 0);

@@ -20,40 +20,40 @@ std::vector<std::pair<Bytes, std::string>> Late(const ScriptFacts& facts) {
   }
   return found;
 }
-using Found = std::vector<std::pair<Bytes, std::string>>;
+using LateBlocks = std::vector<std::pair<Bytes, std::string>>;
 
 TEST(LateFreesTest, WhatIsFreedInItsBackwardOrBeforeTheOptimizerEndsIsInTime) {
   const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 F1 +b=1024 B0 +g=2048 -a B1 -b O -g ", 4));
-  EXPECT_EQ(Late(facts), Found{});
+  EXPECT_EQ(Late(facts), LateBlocks{});
 }
 
 TEST(LateFreesTest, OutlivesItsOwnBackwardNotThatOfAnother) {
   const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 F1 +b=1024 B1 -b B0 -a F2 +c=1536 B2 O -c ", 1));
-  EXPECT_EQ(Late(facts), (Found{{1536, "after the backward"}}));
+  EXPECT_EQ(Late(facts), (LateBlocks{{1536, "after the backward"}}));
 }
 
 TEST(LateFreesTest, GradientsUntilTheNextBackward) {
   const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=512 B0 -a +g=2048 O I F0 +a=512 B0 -g -a +h=2048 O -h ", 2));
-  EXPECT_EQ(Late(facts), (Found{{2048, "after the optimizer"}, {2048, "after the optimizer"}}));
+  EXPECT_EQ(Late(facts), (LateBlocks{{2048, "after the optimizer"}, {2048, "after the optimizer"}}));
 }
 
 TEST(LateFreesTest, WhatTheNextForwardReplaces) {
   const ScriptFacts facts("+w=4096 I F0 +l=1024 B0 O " +
                           Repeat("I F0 +m=1536 -l B0 O I F0 +l=2048 -m B0 O +t=512 -t ", 2));
-  EXPECT_EQ(Late(facts), (Found{{1024, "after the backward"},
-                                {1536, "after the backward"},
-                                {2048, "after the backward"},
-                                {1536, "after the backward"}}));
+  EXPECT_EQ(Late(facts), (LateBlocks{{1024, "after the backward"},
+                                     {1536, "after the backward"},
+                                     {2048, "after the backward"},
+                                     {1536, "after the backward"}}));
 }
 
 TEST(LateFreesTest, WhatTheNextIterationReplacesWhereNoMarkTellsThePasses) {
   const ScriptFacts facts("+w=4096 I +l=1024 +a=512 -a " + Repeat("I +m=1536 -l +a=512 -a I +l=2048 -m +a=512 -a ", 1));
-  EXPECT_EQ(Late(facts), (Found{{1024, "after the iteration"}, {1536, "after the iteration"}}));
+  EXPECT_EQ(Late(facts), (LateBlocks{{1024, "after the iteration"}, {1536, "after the iteration"}}));
 }
 
 TEST(LateFreesTest, StateIsNotLate) {
   const ScriptFacts facts("+w=4096 I F0 +s=512 B0 O " + Repeat("I F0 +a=512 B0 -a O ", 4));
-  EXPECT_EQ(Late(facts), Found{});
+  EXPECT_EQ(Late(facts), LateBlocks{});
 }
 
 }  // namespace

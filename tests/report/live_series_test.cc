@@ -9,7 +9,7 @@
 namespace stalloc::planner {
 namespace {
 
-const std::string kRun = "+w=4096 H=8192 " + Repeat("I F0 +a=1024 +t=512 -t B0 +g=2048 -a O -g H=16384 ", 4);
+const std::string kSampledRun = "+w=4096 H=8192 " + Repeat("I F0 +a=1024 +t=512 -t B0 +g=2048 -a O -g H=16384 ", 4);
 
 Bytes PeakOf(const std::vector<LivePoint>& points) {
   Bytes peak = 0;
@@ -18,7 +18,7 @@ Bytes PeakOf(const std::vector<LivePoint>& points) {
 }
 
 TEST(LiveSeriesTest, EveryStateIsThereWhereThereIsRoom) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kSampledRun);
   const auto points = SampleLive(*facts, 0, facts->events, facts->events);
   ASSERT_EQ(points.size(), 25u);  // one for each allocation and free
   EXPECT_EQ(points.front().event, 0u);
@@ -27,7 +27,7 @@ TEST(LiveSeriesTest, EveryStateIsThereWhereThereIsRoom) {
 }
 
 TEST(LiveSeriesTest, ThePeakAndTheClassTotalsSurviveFewPoints) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kSampledRun);
   for (const std::size_t stretches : {1u, 2u, 5u}) {
     const auto points = SampleLive(*facts, 0, facts->events, stretches);
     EXPECT_LE(points.size(), 2 * stretches);
@@ -41,7 +41,7 @@ TEST(LiveSeriesTest, ThePeakAndTheClassTotalsSurviveFewPoints) {
 }
 
 TEST(LiveSeriesTest, AStretchInTheMiddleBeginsWithWhatIsLiveThere) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kSampledRun);
   const std::uint64_t begin = facts.traced().segmentation.segments[2].begin_event;
   const auto points = SampleLive(*facts, begin, facts->events, 100);
   EXPECT_EQ(points.front().event, begin);
@@ -49,7 +49,7 @@ TEST(LiveSeriesTest, AStretchInTheMiddleBeginsWithWhatIsLiveThere) {
 }
 
 TEST(LiveSeriesTest, HeldKeepsItsGreatest) {
-  const ScriptFacts facts(kRun);
+  const ScriptFacts facts(kSampledRun);
   EXPECT_EQ(SampleHeld(*facts, 100).size(), 5u);
   const auto few = SampleHeld(*facts, 2);
   ASSERT_EQ(few.size(), 2u);

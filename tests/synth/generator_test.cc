@@ -118,7 +118,7 @@ TEST(GeneratorTest, RecomputationLowersThePeak) {
     options.recompute = recompute;
     return LoadBound(ProblemOfTrace(*Synthesize(options)));
   };
-  const Bytes none = peak(Recompute::kNone);
+  const Bytes none = peak(Recompute::kOff);
   const Bytes half = peak(Recompute::kHalf);
   const Bytes full = peak(Recompute::kFull);
   EXPECT_LT(half, none * 3 / 4);
@@ -133,7 +133,7 @@ TEST(GeneratorTest, WeightsStayAndTheOptimizersStateComesWithTheFirstStep) {
     for (const Block& block : ProblemOfTrace(*Synthesize(options)).blocks) bytes += block.persistent ? block.bytes : 0;
     return bytes;
   };
-  EXPECT_EQ(left(ModelState::kNone), 0u);
+  EXPECT_EQ(left(ModelState::kAbsent), 0u);
   const Bytes weights = left(ModelState::kWeights);  // 2 bytes a parameter and 4 of gradient
   const Bytes all = left(ModelState::kFull);         // 12 more
   EXPECT_EQ(all, weights * 3);
