@@ -66,7 +66,7 @@ std::string Describe(std::uint64_t seed, const ThreadedRun::Result& result) {
 }
 
 TEST(ThreadsAndStreamsTest, NoKernelFindsItsMemoryTakenOrAnothers) {
-  constexpr std::uint64_t kLeastPrograms = 40;  // on a busy machine as well: each of the kinds below is among them
+  constexpr std::uint64_t kLeastPrograms = 15;  // on a busy machine one alone takes the seconds, and has not everything
   const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("STALLOC_STRESS_SECONDS", 3));
   std::uint64_t seed = FromEnvironment("STALLOC_STRESS_SEED", 1);
   Totals totals;
@@ -76,7 +76,7 @@ TEST(ThreadsAndStreamsTest, NoKernelFindsItsMemoryTakenOrAnothers) {
     EXPECT_EQ(result.findings.count(), 0u) << Describe(seed, result) << "; " << totals.operations << " operations";
     EXPECT_EQ(result.stats.unknown_frees, 0u) << seed;
     ++seed;
-  } while (!testing::Test::HasFailure() && (totals.programs < kLeastPrograms || Clock::now() < end));
+  } while (!testing::Test::HasFailure() && (Clock::now() < end || totals.programs < kLeastPrograms));
   totals.Print();
   EXPECT_GT(totals.planned, 0u);
   EXPECT_GT(totals.beside, 0u);
