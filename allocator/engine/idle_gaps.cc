@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
-#include <utility>
 
 #include "allocator/engine/plan_reading.h"
 

@@ -56,12 +56,12 @@ class IdleGaps {
 
   // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.
   [[nodiscard]] Window Of(std::uint32_t script, std::int32_t entry) const noexcept {
-    return WindowOf(script_begins_[script] + static_cast<std::size_t>(entry));
+    return idle_.Of(script_begins_[script] + static_cast<std::size_t>(entry));
   }
   // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
   // if none varies.
   [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
-    return VariesAround(script, entry) ? WindowOf(around_[AtOrLast(script, entry)]) : Above();
+    return VariesAround(script, entry) ? idle_.Of(around_[AtOrLast(script, entry)]) : Above();
   }
   [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
     return !IsEmpty(script) && around_[AtOrLast(script, entry)] != kNone;
@@ -74,7 +74,7 @@ class IdleGaps {
   // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
   [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
-    return longest == kNone ? Window{} : WindowOf(longest);
+    return longest == kNone ? Window{} : idle_.Of(longest);
   }
 
   static constexpr std::uint64_t kForever = ~std::uint64_t{0};
@@ -112,7 +112,7 @@ class IdleGaps {
   [[nodiscard]] Window OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
     const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
     const bool longer = around_[at] != kNone && (idle_.IsEmpty(at) || spans_[around_[at]].end > spans_[at].end);
-    return WindowOf(longer ? around_[at] : at);
+    return idle_.Of(longer ? around_[at] : at);
   }
 
  private:
@@ -145,7 +145,6 @@ class IdleGaps {
   static constexpr std::uint32_t kNear = 512;  // entries
   static constexpr int kMostOfSize = 24;       // of that size
 
-  [[nodiscard]] Window WindowOf(std::size_t entry) const noexcept { return idle_.Of(entry); }
   struct Sized {
     std::uint32_t granules = 0;
     std::uint32_t entry = 0;  // counted through prologue and cycle

@@ -4,6 +4,15 @@
 #include "allocator/engine/plan_engine_impl.h"
 
 namespace stalloc {
+namespace {
+
+// The same request, wherever there is room.
+DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
+  request.window = {};
+  return request;
+}
+
+}  // namespace
 
 // From the room beside the slots. `entry`: of the present script, whose request it is; -1: nobody knows.
 [[gnu::noinline]] PlanEngine::Allocation PlanEngine::Impl::ServeUnplanned(Bytes requested, StreamHandle stream,
@@ -35,10 +44,7 @@ namespace stalloc {
     std::uint32_t granule = reason == MissReason::kFenced ? FindLateRoom(request) : DynamicSpace::kNone;
     if (granule == DynamicSpace::kNone) granule = FindRoom(request, MayLieInTheWay(entry), lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-    if (granule == DynamicSpace::kNone && !request.window.empty()) {
-      request.window = {};
-      granule = FindRoom(request, false, lock);
-    }
+    if (granule == DynamicSpace::kNone && !request.window.empty()) granule = FindRoom(InTheWay(request), false, lock);
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
@@ -181,21 +187,16 @@ bool PlanEngine::Impl::MayLieInTheWay(std::int32_t entry) const noexcept {
 std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, bool may_lie_in_the_way, Lock& lock) noexcept {
   using enum ArenaBacking::MayTake;
   if (request.stream == kNoStream) return DynamicSpace::kNone;
-  const IdleGaps::Window room = request.window;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
   // and blocks do not crowd where memory happens to be.
   bool refills = true;
   for (int tries = 0; tries < kTries; ++tries) {
     const Bytes bytes = Bytes{request.granules} * kBlockAlignment;
-    request.refills = refills && !room.empty() && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
-    request.window = room;
+    const bool has_gaps = !request.window.empty();
+    request.refills = refills && has_gaps && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
     std::uint32_t granule = FindMapped(request);
-    if (granule == DynamicSpace::kNone && may_lie_in_the_way && !room.empty()) {
-      request.window = {};
-      granule = FindMapped(request);
-      request.window = room;
-    }
+    if (granule == DynamicSpace::kNone && has_gaps && may_lie_in_the_way) granule = FindMapped(InTheWay(request));
     if (granule != DynamicSpace::kNone) {
       if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
       refills = AskBacking(granule, request.granules, kNoMore, lock);
