@@ -13,12 +13,10 @@
 // prologue and three rounds of the cycle: gaps of the cycle are those of its second round, with a round before it whose
 // blocks may still live and one behind it.
 //
-// A request that no entry explains is mostly an entry of its size, met too early or too late, or one more of the kind
-// that varies around it: one more expert with tokens. Its block is expected to live as long as the longest-lived of the
-// former, or else of the latter. Where requests keep to the plan and nothing varies nobody knows: such a block goes
-// above all slots, where it is in nobody's way. Too long an expectation costs less than too short a one: a weight's
-// gradient, say, that is put where an activation would go is in the way of everything that comes by until the
-// optimizer.
+// A request that no entry explains is mostly one more of the kind that varies around it: one more expert with tokens.
+// Its block is expected to live as long as the longest-lived of them. Where nothing varies nobody knows: such a block
+// goes above all slots, where it is in nobody's way. Too long an expectation costs less than too short a one: a
+// weight's gradient, say, that is put where an activation would go is in the way of everything until the optimizer.
 //
 // What is live beyond the plan is not known here: the caller checks (allocator/engine/dynamic_space.h).
 //
@@ -71,18 +69,12 @@ class IdleGaps {
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
-  // Of the nearest entries of this size, before and behind `entry`, the one that lasts longest. Empty: none is near.
-  [[nodiscard]] Window OfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
-    const std::size_t longest = LongestOfSize(script, entry, granules);
-    return longest == kNone ? Window{} : idle_.Of(longest);
-  }
-
   static constexpr std::uint64_t kForever = ~std::uint64_t{0};
   // Requests from an entry to its block's free; kForever if it stays for good.
   [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
     return spans_[script_begins_[script] + static_cast<std::size_t>(entry)].life();
   }
-  // From `entry` to the free of OfSize's; kForever if there is none.
+  // From `entry` to the last free of the nearest entries of this size, before and behind it; kForever: there is none.
   [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry,
                                          std::uint32_t granules) const noexcept {
     const std::size_t longest = LongestOfSize(script, entry, granules);
@@ -106,13 +98,6 @@ class IdleGaps {
       if (seen++ == kMostOfSize) break;
       visit(static_cast<std::int32_t>(std::prev(at)->entry - script_begins_[script]));
     }
-  }
-
-  // Of an entry that may be another: its own, or that of those around it, whichever lasts longer.
-  [[nodiscard]] Window OfDoubtful(std::uint32_t script, std::int32_t entry) const noexcept {
-    const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
-    const bool longer = around_[at] != kNone && (idle_.IsEmpty(at) || spans_[around_[at]].end > spans_[at].end);
-    return idle_.Of(longer ? around_[at] : at);
   }
 
  private:

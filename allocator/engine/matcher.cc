@@ -12,8 +12,6 @@ void Matcher::Follow(const ScriptIndex* script, std::int32_t cursor) noexcept {
   excursion_left_ = 0;
   away_ = 0;
   away_unknown_sizes_ = 0;
-  requests_ = 0;
-  sure_ = {0, cursor};
   GainSync(cursor);
   in_sync_ = script != nullptr;
   Expect(0, in_sync_ ? script->size() : 0);
@@ -24,7 +22,6 @@ void Matcher::GainSync(std::int32_t cursor) noexcept {
   sync_start_ = cursor;
   in_sync_ = true;
   doubtful_count_ = 0;
-  group_end_ = 0;
 }
 
 Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
@@ -35,39 +32,10 @@ Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
 Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
   doubtful_[doubtful_count_ % kReplay] = {granules, cursor_};
   ++doubtful_count_;
-  if (LeavesGroup(granules)) return {Outcome::kMatched, cursor_++};
   if (script_->WeaklyMatches(cursor_, granules)) return {Outcome::kVarying, cursor_++};
-  if (BeginsGroupAgain(granules)) return GoBackToGroup();
   if (!script_->KnownSize(granules)) return {Outcome::kUnknownSize, -1};
-  const std::int32_t cursor = cursor_;
   LoseSync();
-  // A run that keeps the pace is where it is believed to be: one more request of a landmark's size is none.
-  const std::int32_t landmark = NearestLandmark(granules);
-  if (landmark != Landmarks::kNone && std::abs(landmark - Pace()) < std::abs(cursor - Pace())) HeedLandmark(granules);
   return Answer(granules);
-}
-
-// See Note [One group more].
-bool Matcher::BeginsGroupAgain(Granules granules) const noexcept {
-  const std::int32_t group = script_->GroupBefore(cursor_);
-  return group >= 0 && script_->WeaklyMatches(group, granules);
-}
-
-// What follows the groups has come before the one more was over: it was none.
-bool Matcher::LeavesGroup(Granules granules) noexcept {
-  if (cursor_ >= group_end_ || script_->SizeAt(group_end_) != granules) return false;
-  doubtful_count_ = 0;
-  cursor_ = group_end_;
-  return true;
-}
-
-Matcher::Match Matcher::GoBackToGroup() noexcept {
-  excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
-  const std::int32_t group = script_->GroupBefore(cursor_);
-  group_end_ = cursor_;
-  cursor_ = group + 1;
-  sync_start_ = cursor_;  // from here on requests came one an entry
-  return {Outcome::kVarying, group};
 }
 
 // Starts to align where the last exact match left off, and takes the doubtful requests since then, this one last.
@@ -75,7 +43,6 @@ void Matcher::LoseSync() noexcept {
   ++times_lost_;
   const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kReplay);
   const std::int32_t proven = doubtful_[oldest % kReplay].cursor;
-  NotePassedLandmark(proven);
   excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
   if (excursion_left_ == 0) {
     home_ = proven;
@@ -100,7 +67,6 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   alignment_.Step(*script_, granules);
   cursor_ = alignment_.cursor();
   ++aligning_;
-  HeedLandmark(granules);
   const Match match = Answer(granules);
   // A size that fits nowhere says nothing against this place.
   const bool explained = alignment_.last() != Alignment::Last::kNothing;
@@ -130,42 +96,6 @@ Matcher::Match Matcher::Answer(Granules granules) const noexcept {
       break;
   }
   return {script_->KnownSize(granules) ? Outcome::kUnmatched : Outcome::kUnknownSize, -1};
-}
-
-// In sync, the requests from a landmark to `proven` came one an entry.
-void Matcher::NotePassedLandmark(std::int32_t proven) noexcept {
-  const std::int32_t passed = script_->landmarks().Before(proven);
-  if (passed < sync_start_) return;
-  const std::uint32_t before = requests_ - std::min(doubtful_count_, kReplay);  // those up to `proven`
-  sure_ = {before - static_cast<std::uint32_t>(proven - passed), passed};
-}
-
-// Where this request is if all since the last landmark were entries.
-std::int32_t Matcher::Pace() const noexcept {
-  return sure_.entry + static_cast<std::int32_t>(requests_ - 1 - sure_.request);
-}
-
-std::int32_t Matcher::NearestLandmark(Granules granules) const noexcept {
-  const std::int32_t pace = Pace();
-  const std::int32_t nearest = script_->landmarks().Nearest(granules, pace, expected_begin_, expected_end_);
-  const auto drift = static_cast<std::int64_t>(requests_ - sure_.request) + Landmarks::kApart;
-  return nearest != Landmarks::kNone && std::abs(nearest - pace) <= drift ? nearest : Landmarks::kNone;
-}
-
-void Matcher::HeedLandmark(Granules granules) noexcept {
-  const std::int32_t landmark = NearestLandmark(granules);
-  if (landmark == Landmarks::kNone) return;
-  const bool there = alignment_.last() == Alignment::Last::kExact &&
-                     std::abs(cursor_ - 1 - landmark) <= 2 * Landmarks::kRun;  // one of the landmark's run
-  if (!there) {
-    alignment_.Start(*script_, landmark);
-    alignment_.Step(*script_, granules);
-    cursor_ = alignment_.cursor();
-    aligning_ = 0;
-    explained_ = kRecent;
-    ++times_reanchored_;
-  }
-  sure_ = {requests_ - 1, cursor_ - 1};
 }
 
 void Matcher::Remember(Granules granules) noexcept {

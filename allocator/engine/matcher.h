@@ -16,16 +16,7 @@
 // size, and what follows for what follows it. So while it is in doubt whether entries were left out, nothing is served.
 //
 // In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
-// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized). Behind
-// a layer's experts it may begin one more of them, which is followed as the last one was (entry_groups.h).
-//
-// Where layers are alike but for what varies in them, requests match all the same a few experts before or behind the
-// right place, and in the end a layer off. While aligning, a landmark (landmarks.h) leads back: the one of its size
-// that is nearest to the script's pace, counted in requests from the last landmark. So does the one at which sync is
-// lost, if it is nearer to the pace than the place that was in sync: of two requests of its size in a row the second
-// would else be taken for the first, and a gradient that stays would get the slot of one that goes at once. A
-// landmark that is further from the pace than there were requests since the last one, and an expert or two, is none: an
-// expert's tokens make up any size.
+// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
 //
 // Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
 // When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
@@ -74,7 +65,6 @@ class Matcher {
 
   // The next request. Advances.
   [[nodiscard]] Match Next(Granules granules) noexcept {
-    ++requests_;
     if (in_sync_ && script_->SizeAt(cursor_) == granules) {
       doubtful_count_ = 0;
       return {Outcome::kMatched, cursor_++};
@@ -119,15 +109,8 @@ class Matcher {
   Match NextInSync(Granules granules) noexcept;
   Match NextAligning(Granules granules) noexcept;
   [[nodiscard]] Match Answer(Granules granules) const noexcept;
-  [[nodiscard]] bool BeginsGroupAgain(Granules granules) const noexcept;
-  [[nodiscard]] bool LeavesGroup(Granules granules) noexcept;
-  Match GoBackToGroup() noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
-  [[nodiscard]] std::int32_t Pace() const noexcept;
-  [[nodiscard]] std::int32_t NearestLandmark(Granules granules) const noexcept;
-  void HeedLandmark(Granules granules) noexcept;
-  void NotePassedLandmark(std::int32_t proven) noexcept;
   void Remember(Granules granules) noexcept;
   bool GoToAnchors() noexcept;
   [[nodiscard]] std::uint32_t CommonHistory(std::uint32_t last_anchor) const noexcept;
@@ -146,15 +129,6 @@ class Matcher {
   std::uint32_t doubtful_count_ = 0;          // since the last exact match
   std::array<Doubtful, kReplay> doubtful_{};  // ring: the last of them
   std::int32_t sync_start_ = 0;               // cursor when sync was gained
-  std::int32_t group_end_ = 0;                // below it the cursor is in a group that is one more
-
-  // The pace: request number `request` was entry `entry`.
-  struct Sure {
-    std::uint32_t request = 0;
-    std::int32_t entry = 0;
-  };
-  Sure sure_;                   // a landmark, or where Follow began
-  std::uint32_t requests_ = 0;  // since Follow
 
   // Aligning.
   Alignment alignment_;

@@ -35,7 +35,6 @@ struct LiveRecord {
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
   static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
   static constexpr std::uint16_t kFreedElsewhere = 64;  // by a thread that ran on another stream
-  static constexpr std::uint16_t kPassable = 128;       // others of its size may have its place (passed_places.h)
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is

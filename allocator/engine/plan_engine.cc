@@ -42,10 +42,8 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       freed(occupancy, clocks, MaxBlocks(plan)),
       last_frees(arena_granules),
       dynamic(plan, options, occupancy, freed, withdrawn),
-      passed(plan, dynamic.least()),
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
-      kept(plan, FlagsOfSlots(plan)),
       turns(plan),
       active(arena_granules > 0) {
   Follow();
@@ -118,7 +116,6 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
   place = cursor.script()->PlaceOf(match.entry);
-  if (!passed.empty() && match.outcome == Matcher::Outcome::kMatched) PreferPassed(match.entry, granules, place);
   if (matcher.in_sync()) stamp = observations.StampOf(match.entry);
   if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations.watched();
   // No place, or of a varying entry a larger size. 0: larger than any place.
@@ -142,7 +139,7 @@ MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32
 
   const bool at_home = binding.settled() && binding.home() == stream;
   freed.Take(place.granule, end, stream);
-  constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched | LiveRecord::kPassable;
+  constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched;
   Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & kAnywhere, stamp);
   ++stats.planned_hits;
   if (needs.empty()) return MissReason::kNone;
@@ -236,7 +233,6 @@ void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamInde
   record.stamp = stamp;
   STALLOC_DCHECK(MayPlace(granule, record.end()));
   occupancy.Insert(record);
-  if (record.Is(LiveRecord::kPassable) && !passed.empty()) passed.Take(granule);
   ++stats.live_blocks;
   stats.live_bytes += record.bytes();
   stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
@@ -247,9 +243,8 @@ void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
   stats.live_bytes -= block.bytes();
   --stats.live_blocks;
   if (block.Is(LiveRecord::kBeside)) dynamic.GiveBack(block.granule, block.granules);
-  if (block.Is(LiveRecord::kPassable) && !passed.empty()) passed.GiveBack(block.granule);
   // Flags of live blocks alone: what they leave behind is decided by the others.
-  constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched | LiveRecord::kPassable;
+  constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched;
   block.flags &= static_cast<std::uint16_t>(~kOfLive);
 }
 
@@ -280,7 +275,6 @@ void PlanEngine::Impl::Follow() noexcept {
   const LoadedScript* script = cursor.script();
   matcher.Follow(script != nullptr ? &script->index() : nullptr, cursor.entry());
   observations.Follow(cursor.script_number(), cursor.iterations());
-  passed.Follow(cursor.script_number(), cursor.iterations());
 }
 
 // An iteration is about to begin.

@@ -16,12 +16,10 @@
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
-#include "allocator/engine/kept_places.h"
 #include "allocator/engine/last_frees.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/observations.h"
 #include "allocator/engine/occupancy.h"
-#include "allocator/engine/passed_places.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/engine/script_cursor.h"
 #include "allocator/engine/stream_binding.h"
@@ -73,12 +71,7 @@ struct PlanEngine::Impl {
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
-  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept;
-  [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
-  void PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept;
-  [[nodiscard]] Place FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
-                                 StreamHandle stream) const noexcept;
-  [[nodiscard]] bool IsFree(const Place& place, Granules granules) const noexcept;
+  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
@@ -115,11 +108,9 @@ struct PlanEngine::Impl {
   WithdrawnRanges withdrawn;
   LastFrees last_frees;
   DynamicSpace dynamic;
-  PassedPlaces passed;
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
-  const KeptPlaces kept;
   const Turns turns;
   EngineStats stats;
   mutable std::uint64_t checks = 0;

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "allocator/engine/alignment_costs.h"
-#include "allocator/engine/entry_groups.h"
 
 namespace stalloc {
 namespace {
@@ -57,15 +56,10 @@ Frequencies CountSizes(const Script& script) {
 
 }  // namespace
 
-ScriptIndex::ScriptIndex(const Script& script)
-    : size_(static_cast<std::int32_t>(script.entries.size())), groups_(FindEntryGroups(script.entries)) {
+ScriptIndex::ScriptIndex(const Script& script) : size_(static_cast<std::int32_t>(script.entries.size())) {
   FillSizes(script);
   FillColumns(script);
   FillGrams();
-  landmarks_ = Landmarks(script, [this](std::int32_t position) {
-    const Granules granules = SizeAt(position);
-    return granules != kNever && IsAnchorSize(granules) ? granules : 0;
-  });
 }
 
 void ScriptIndex::FillSizes(const Script& script) {

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/landmarks.h"
 #include "proto/model/plan.h"
 #include "proto/model/units.h"
 
@@ -47,12 +46,6 @@ class ScriptIndex {
     constexpr Granules kFar = 16;
     const Granules low = At(weak_low_, position);
     return granules >= low / kFar && granules / kFar <= std::uint64_t{low} + At(weak_span_, position) && low != kNever;
-  }
-
-  // Where the last of the groups begins that end at `position` (entry_groups.h); -1 if none do.
-  [[nodiscard]] std::int32_t GroupBefore(std::int32_t position) const noexcept {
-    const std::int32_t entries = position >= 0 && position < size_ ? groups_[static_cast<std::size_t>(position)] : 0;
-    return entries == 0 ? -1 : position - entries;
   }
 
   // Columns for the alignment's inner loop: element 0 is position `first`.
@@ -95,7 +88,6 @@ class ScriptIndex {
   };
   // Places with this hash: equal sizes but for hash collisions, which the caller rules out.
   [[nodiscard]] GramRange FindGram(std::uint64_t hash) const noexcept;
-  [[nodiscard]] const Landmarks& landmarks() const noexcept { return landmarks_; }
   // Hash of kGram sizes; `next()` yields them, oldest first.
   template <typename Next>
   [[nodiscard]] static std::uint64_t HashGram(Next&& next) noexcept {
@@ -140,8 +132,6 @@ class ScriptIndex {
   std::vector<std::int32_t> skip_cost_;
   std::vector<std::int32_t> anchors_;
   std::vector<Gram> grams_;  // by hash, then by place
-  Landmarks landmarks_;
-  std::vector<std::uint8_t> groups_;
 };
 
 }  // namespace stalloc

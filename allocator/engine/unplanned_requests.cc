@@ -22,14 +22,6 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
   const StreamIndex index = clocks.IndexOf(stream);
   // The lock may have been open since the entry was found, and the script another by now.
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
-  if (reason == MissReason::kFenced) {
-    const Place place = FindKeptPlace(granules, stream);
-    const bool mapped = place.granules > 0 &&
-                        (withdrawn.empty() || BackUp(place, place.granules, -1, stream, lock) == MissReason::kNone);
-    if (mapped && TakeLentSlot(place, requested, stream, lock)) {
-      return {base + Offset{place.granule} * kBlockAlignment, reason};
-    }
-  }
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
     if (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered())) {
@@ -39,7 +31,7 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
         return {base + Offset{lent.granule} * kBlockAlignment, reason};
       }
     }
-    DynamicSpace::Request request{granules, index, RoomFor(entry, granules, reason)};
+    DynamicSpace::Request request{granules, index, RoomFor(entry, reason)};
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     std::uint32_t granule = reason == MissReason::kFenced ? FindLateRoom(request) : DynamicSpace::kNone;
     if (granule == DynamicSpace::kNone) granule = FindRoom(request, MayLieInTheWay(entry), lock);
@@ -60,28 +52,15 @@ bool PlanEngine::Impl::Disordered() const noexcept {
   return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
 }
 
-// See Note [Kept blocks].
-PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, StreamHandle stream) const noexcept {
-  return kept.Find(granules, [&](const Place& place) {
-    const StreamBinding& binding = bindings[place.stream];
-    return (binding.unbound() || binding.handle() == stream) &&
-           freed.OnlyFreedIn(place.granule, place.granule + place.granules);
-  });
-}
-
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
-IdleGaps::Window PlanEngine::Impl::RoomFor(std::int32_t entry, Granules granules, MissReason reason) const noexcept {
+IdleGaps::Window PlanEngine::Impl::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = dynamic.gaps();
   const std::uint32_t script = cursor.script_number();
-  if (entry >= 0) {
-    const IdleGaps::Window of_entry = matcher.in_sync() ? gaps.Of(script, entry) : gaps.OfDoubtful(script, entry);
-    // An entry that was always small has none, and now its size is another.
-    return of_entry.empty() ? gaps.Around(script, entry) : of_entry;
-  }
-  if (!Disordered()) return gaps.Above();
-  const IdleGaps::Window of_size = gaps.OfSize(script, matcher.cursor(), granules);
-  return of_size.empty() ? gaps.Around(script, matcher.cursor()) : of_size;
+  if (entry < 0) return gaps.Around(script, matcher.cursor());
+  const IdleGaps::Window of_entry = gaps.Of(script, entry);
+  // An entry that was always small has none, and now its size is another.
+  return of_entry.empty() ? gaps.Around(script, entry) : of_entry;
 }
 
 // Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
@@ -105,43 +84,7 @@ PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granu
     best = place;
     best_left = left;
   });
-  if (best.granules > 0 || passed.empty()) return best;
-  const bool known = entry >= 0 || life != IdleGaps::kForever;
-  return FindPassed(at, granules, known ? least : 0, stream);
-}
-
-// See Note [Passed places]. `granules`: the entry's.
-void PlanEngine::Impl::PreferPassed(std::int32_t entry, Granules granules, Place& place) const noexcept {
-  const LoadedScript& script = *cursor.script();
-  const bool has_slot = place.granules > 0;
-  const std::int32_t other = passed.Find(entry, [&](std::int32_t candidate) {
-    const Place& idle = script.PlaceOf(candidate);
-    return (!has_slot || idle.stream == place.stream) && IsFree(idle, granules);
-  });
-  if (other != PassedPlaces::kNone) {
-    place = script.PlaceOf(other);
-    if (!has_slot) place.flags |= observations.watched();
-  }
-  if (passed.Counts(other != PassedPlaces::kNone ? other : entry)) place.flags |= LiveRecord::kPassable;
-}
-
-// For a request at an entry of the present script, or one past the last, that lives for so many requests.
-PlanEngine::Impl::Place PlanEngine::Impl::FindPassed(std::int32_t at, Granules granules, std::uint64_t life,
-                                                     StreamHandle stream) const noexcept {
-  const std::int32_t entry = passed.FindOfSize(at, granules, life, [&](std::int32_t candidate) {
-    const Place& idle = cursor.script()->PlaceOf(candidate);
-    return bindings[idle.stream].handle() == stream && IsFree(idle, granules);
-  });
-  if (entry == PassedPlaces::kNone) return {};
-  Place place = cursor.script()->PlaceOf(entry);
-  place.flags |= LiveRecord::kPassable;
-  return place;
-}
-
-// No block lives there, and it is mapped.
-bool PlanEngine::Impl::IsFree(const Place& place, Granules granules) const noexcept {
-  const std::uint32_t end = place.granule + granules;
-  return freed.OnlyFreedIn(place.granule, end) && (withdrawn.empty() || !withdrawn.Touches(place.granule, end));
+  return best;
 }
 
 bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
@@ -174,7 +117,7 @@ bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry,
   DynamicSpace::Request request{granules, clocks.IndexOf(stream), {}};
   if (request.stream == kNoStream || !dynamic.Takes(granules) || cursor.script() == nullptr) return false;
   if (entry >= cursor.script()->index().size()) return false;  // the lock was open, and the script is another by now
-  request.window = RoomFor(entry, granules, MissReason::kUnbacked);
+  request.window = RoomFor(entry, MissReason::kUnbacked);
   return FindMapped(request) != DynamicSpace::kNone;
 }
 

@@ -24,19 +24,6 @@ std::vector<Entry> BuildEntries(const DeviceTrace& device, const std::vector<Tim
   return entries;
 }
 
-// Latecomers have their places before they come.
-void FillKeptBefore(const Timeline& timeline, const TimelineScript& script, std::vector<Entry>* entries) {
-  for (std::size_t e = 0; e < entries->size(); ++e) {
-    const std::uint32_t index = script.entries[e].block;
-    if (index == kNone || script.entries[e].life == 0) continue;
-    const Block& block = timeline.problem.blocks[index];
-    const Tick tick = script.begin + static_cast<Tick>(e);
-    if (!block.second_life.has_value() && block.life.begin < tick) {
-      (*entries)[e].kept_before = static_cast<std::uint64_t>(tick - block.life.begin);
-    }
-  }
-}
-
 std::vector<StreamEdge> BuildStreamEdges(const Timeline& timeline, const Packing& packing) {
   std::vector<StreamEdge> edges;
   const std::vector<Block>& blocks = timeline.problem.blocks;
@@ -68,9 +55,7 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
     auto& scripts = s < timeline.prologue ? plan.prologue : plan.cycle;
     const TimelineScript& from = timeline.scripts[s];
     scripts.push_back({device.segments[from.segment].phases, BuildEntries(device, from.entries)});
-    FillKeptBefore(timeline, from, &scripts.back().entries);
   }
-  plan.kept.entries = BuildEntries(device, timeline.kept);
   plan.stream_edges = BuildStreamEdges(timeline, packing);
   return plan;
 }

@@ -9,12 +9,9 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr Tick kAtOnce = 4;  // a part of the longest life
-
 // What the samples of one entry add up to.
 struct Evidence {
   std::optional<Tick> end;           // latest
-  std::optional<Tick> first_end;     // earliest
   std::optional<Tick> doubtful_end;  // in iterations that cannot be compared: where there is nothing better
   Tick alive_until = 0;              // at least, of blocks whose end is not known
   std::uint32_t compared = 0;
@@ -134,7 +131,6 @@ class Comparer {
     const Tick end = model_.Position(iteration, at, allocation.free_ordinal);
     if (IsTrusted(at)) {
       evidence.end = std::max(evidence.end.value_or(end), end);
-      evidence.first_end = std::min(evidence.first_end.value_or(end), end);
     } else {
       evidence.doubtful_end = std::max(evidence.doubtful_end.value_or(end), end);
       evidence.alive_until = std::max(evidence.alive_until, model_.BeginOf(iteration, at));
@@ -172,8 +168,6 @@ class Comparer {
     const std::optional<Tick> end = evidence.end.has_value() ? evidence.end : evidence.doubtful_end;
     entry.resident = !end.has_value();
     entry.end = std::max({end.value_or(0), evidence.alive_until, entry.begin + 1});
-    const Tick shortest = evidence.first_end.value_or(entry.end) - entry.begin;
-    entry.may_go = shortest * kAtOnce <= entry.end - entry.begin;
     const bool varies = entry.min_bytes != entry.max_bytes;
     const bool optional = evidence.found < evidence.compared;
     if (varies) {

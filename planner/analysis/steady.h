@@ -32,7 +32,6 @@ struct CycleEntry {
   Tick begin = 0;
   Tick end = 0;           // > begin; meaningless if resident
   bool resident = false;  // was never seen to be freed
-  bool may_go = false;    // in some iterations it goes at once, where else it stays
 };
 
 struct SteadyModel {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "planner/packing/latecomers.h"
 #include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
@@ -58,9 +57,6 @@ class TimelineBuilder {
       }
     }
     PlaceLeftovers();
-    for (std::uint32_t index = 0; index < device_.allocations.size(); ++index) {
-      if (IsKept(device_.allocations[index])) PlaceKept(index);
-    }
     for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
       timeline_.problem.blocks[i].id = i;
     }
@@ -68,28 +64,12 @@ class TimelineBuilder {
     if (HasVarying(model_)) {
       // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
       // lie at the bottom (planner/packing/sink.h).
-      const Bytes bound = LoadBound(timeline_.problem);
-      BeginStateEarly(timeline_.end, bound, &timeline_.problem);
-      if (!HasOnePassEach()) {
-        BeginLatecomersEarly(timeline_.cycle(), model_.small_bytes, bound, &timeline_.problem);
-      }
+      BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);
     }
     return std::move(timeline_);
   }
 
  private:
-  // Marks say that the cycle's iterations have a single backward pass: nobody comes late.
-  [[nodiscard]] bool HasOnePassEach() const {
-    const auto is_backward = [](const Phase& phase) {
-      const Mark& mark = phase.mark;
-      return mark.kind == MarkKind::kMicrobatch && mark.edge == MarkEdge::kBegin && mark.pass == Pass::kBackward;
-    };
-    const auto begin = timeline_.scripts.begin() + timeline_.prologue;
-    return std::all_of(begin, timeline_.scripts.end(), [&](const TimelineScript& script) {
-      return std::ranges::count_if(device_.segments[script.segment].phases, is_backward) == 1;
-    });
-  }
-
   [[nodiscard]] Tick axis_length() const { return timeline_.end - timeline_.cycle_begin; }
 
   void OpenScripts() {
@@ -110,7 +90,7 @@ class TimelineBuilder {
         for (const CycleEntry& entry : model_.scripts[c]) {
           script.entries.push_back({entry.allocation, kNone, entry.entry_class,
                                     UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_), LifeOf(entry),
-                                    entry.bytes, entry.min_bytes, entry.max_bytes, entry.may_go});
+                                    entry.bytes, entry.min_bytes, entry.max_bytes});
         }
       }
     }
@@ -192,7 +172,6 @@ class TimelineBuilder {
     block.stream = device_.allocations[entry.allocation].stream;
     block.recorded = device_.allocations[entry.allocation].foreign_stream;
     block.persistent = entry.entry_class == EntryClass::kPersistent;
-    block.may_go = entry.may_go;
     timeline_.problem.blocks.push_back(block);
     return static_cast<std::uint32_t>(timeline_.problem.blocks.size() - 1);
   }
@@ -323,21 +302,6 @@ class TimelineBuilder {
       }
       if (!JoinArc(best, leftover.life, &entry)) AddPrologueBlock(leftover);
     }
-  }
-
-  // What a fence leaves behind for good, as far as a later iteration shows it. Small ones have upstream's pool.
-  [[nodiscard]] bool IsKept(const Allocation& allocation) const {
-    const bool stays = !allocation.freed() || FreedAtExit(device_, allocation);
-    return allocation.fenced && (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0 && stays &&
-           allocation.segment + 1 < device_.segments.size() && allocation.bytes >= model_.small_bytes &&
-           StreamObstacle(allocation, model_) == Unplanned::kPlanned;
-  }
-
-  void PlaceKept(std::uint32_t index) {
-    const Bytes bytes = device_.allocations[index].bytes;
-    TimelineEntry entry{index, kNone, EntryClass::kPersistent, Unplanned::kPlanned, 0, bytes, bytes, bytes};
-    entry.block = AddBlock(entry, {0, timeline_.end}, std::nullopt);
-    timeline_.kept.push_back(entry);
   }
 
   // The block of the steady twin in the script that comes as long before the cycle's end as script s before its

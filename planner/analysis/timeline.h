@@ -35,7 +35,6 @@ struct TimelineEntry {
   Bytes bytes = 0;
   Bytes min_bytes = 0;
   Bytes max_bytes = 0;
-  bool may_go = false;  // see CycleEntry
 };
 
 struct TimelineScript {
@@ -46,7 +45,6 @@ struct TimelineScript {
 
 struct Timeline {
   std::vector<TimelineScript> scripts;  // prologue, then cycle
-  std::vector<TimelineEntry> kept;      // requests of fences whose blocks stay for good
   std::uint32_t prologue = 0;           // how many are prologue
   std::uint32_t copies = 1;             // of the period in the cycle
   bool in_turns = false;                // each copy has places of its own

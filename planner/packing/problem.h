@@ -35,7 +35,6 @@ struct Block {
   std::uint32_t stream = 0;                            // ordinal; for counting hand-overs
   bool recorded = false;                               // other streams use it, too; likewise
   bool persistent = false;                             // prefers the bottom
-  bool may_go = false;                                 // at once, instead of staying to its end
 };
 
 struct Problem {

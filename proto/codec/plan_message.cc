@@ -193,19 +193,15 @@ void ParseColumn(pbf_reader* message, std::vector<Entry>* entries) {
       return ReadColumn(message->get_packed_uint64(), "max_bytes", entries, [](Entry& e, Bytes v) { e.max_bytes = v; });
     case 7:
       return ReadColumn(message->get_packed_uint64(), "min_bytes", entries, [](Entry& e, Bytes v) { e.min_bytes = v; });
-    case 8:
+    default:
       return ReadColumn(message->get_packed_uint64(), "expected_life", entries,
                         [](Entry& e, std::uint64_t v) { e.expected_life = v; });
-    default:
-      return ReadColumn(message->get_packed_uint64(), "kept_before", entries,
-                        [](Entry& e, std::uint64_t v) { e.kept_before = v; });
   }
 }
 
 Script ParseScript(pbf_reader message) {
   constexpr protozero::pbf_tag_type kFirstColumn = 2;
-  constexpr protozero::pbf_tag_type kLastColumn = 9;
-  constexpr protozero::pbf_tag_type kLastRequired = 8;
+  constexpr protozero::pbf_tag_type kLastColumn = 8;
   Script script;
   script.entries.resize(CountPacked(message, kFirstColumn));
   unsigned columns = 0;  // bits of the fields seen
@@ -220,9 +216,8 @@ Script ParseScript(pbf_reader message) {
       message.skip();
     }
   }
-  constexpr unsigned kRequired = (2u << kLastRequired) - (1u << kFirstColumn);
-  if (!script.entries.empty() && (columns & kRequired) != kRequired)
-    throw Malformed("a script lacks one of its columns");
+  constexpr unsigned kAll = (2u << kLastColumn) - (1u << kFirstColumn);
+  if (!script.entries.empty() && columns != kAll) throw Malformed("a script lacks one of its columns");
   return script;
 }
 
@@ -322,9 +317,6 @@ DevicePlan ParseDevice(pbf_reader message) {
         break;
       case 8:
         device.predicted = ParsePredicted(message.get_message());
-        break;
-      case 10:
-        device.kept = ParseScript(message.get_message());
         break;
       case 11:
         device.turns = message.get_uint32();

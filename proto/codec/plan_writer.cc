@@ -1,7 +1,5 @@
 #include "proto/codec/plan_writer.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "proto/codec/frame.h"
 #include "proto/codec/messages.h"
@@ -32,8 +30,6 @@ void ToMessage(const Script& script, proto::Script* message) {
     message->add_min_bytes(entry.min_bytes);
     message->add_expected_life(entry.expected_life);
   }
-  if (std::ranges::all_of(script.entries, [](const Entry& entry) { return entry.kept_before == 0; })) return;
-  for (const Entry& entry : script.entries) message->add_kept_before(entry.kept_before);
 }
 
 void ToMessage(const StreamEdge& edge, proto::StreamEdge* message) {
@@ -60,7 +56,6 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   for (const StreamEdge& edge : device.stream_edges) ToMessage(edge, message->add_stream_edges());
   for (const StreamInfo& stream : device.streams) ToMessage(stream, message->add_streams());
   ToMessage(device.predicted, message->mutable_predicted());
-  if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
   if (device.turns != 1) message->set_turns(device.turns);
 }
 

@@ -28,7 +28,6 @@ struct Entry {
   std::uint32_t slot = kNoSlot;
   EntryClass entry_class = EntryClass::kStatic;
   std::uint64_t expected_life = 0;  // requests; 0: not known to be freed
-  std::uint64_t kept_before = 0;    // requests before it from which on its slot lies free for it
 };
 
 struct Phase {
@@ -63,7 +62,6 @@ struct DevicePlan {
   std::vector<Script> prologue;
   std::vector<Script> cycle;
   std::uint32_t turns = 1;  // the cycle is so many copies of the same scripts, which differ in their slots only
-  Script kept;              // requests of fences whose blocks stay for good; no phases
   std::vector<StreamEdge> stream_edges;
   std::vector<StreamInfo> streams;
   Predicted predicted;

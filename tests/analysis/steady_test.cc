@@ -47,16 +47,6 @@ TEST(SteadyTest, TheLatestFreeOfAllIterationsCounts) {
   EXPECT_EQ(model.scripts[0][0].end, 3);
 }
 
-TEST(SteadyTest, WhatGoesAtOnceInSomeIterationsAndStaysInOthersMayGo) {
-  const SteadyModel model = Compare(
-      "I +a=4096 -a +b=512 -b +c=1024 +d=2048 -d +e=512 -e -c "
-      "I +a=4096 -a +b=512 -b +c=1024 +d=2048 -d +e=512 -e -c "
-      "I +a=4096 +b=512 -b +c=1024 +d=2048 -d +e=512 -e -a -c");
-  std::vector<bool> may_go;
-  for (const CycleEntry& entry : model.scripts[0]) may_go.push_back(entry.may_go);
-  EXPECT_EQ(may_go, (std::vector<bool>{true, false, false, false, false}));
-}
-
 TEST(SteadyTest, ABlockFreedInTheNextIterationEndsBeyondTheCycle) {
   const SteadyModel model = Compare("+l=2048 " + Repeat("I +a=512 -l +b=1024 -a -b +l=2048 +c=512 -c", 3));
   const CycleEntry& l = model.scripts[0][2];

@@ -133,6 +133,7 @@ TEST(PlanCodecTest, AColumnOfAnotherWireTypeIsRefused) {
   Plan plan = RandomFormats(4).MakePlan();
   Entry entry;
   entry.bytes = entry.min_bytes = entry.max_bytes = kBlockAlignment;
+  plan.devices[0].turns = 1;
   plan.devices[0].cycle[0].phases.clear();
   plan.devices[0].cycle[0].entries.assign(7, entry);
   ASSERT_EQ(ErrorOf(EncodePlan(plan)), "no error");

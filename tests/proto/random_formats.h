@@ -15,8 +15,7 @@ namespace stalloc {
 inline bool operator==(const Slot& a, const Slot& b) { return a.offset == b.offset && a.capacity == b.capacity; }
 inline bool operator==(const Entry& a, const Entry& b) {
   return a.bytes == b.bytes && a.min_bytes == b.min_bytes && a.max_bytes == b.max_bytes && a.stream == b.stream &&
-         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life &&
-         a.kept_before == b.kept_before;
+         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life;
 }
 inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
 inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
@@ -32,7 +31,7 @@ inline bool operator==(const Predicted& a, const Predicted& b) {
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.kept == b.kept && a.turns == b.turns;
+         a.predicted == b.predicted && a.turns == b.turns;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -186,8 +185,6 @@ class RandomFormats {
       device.cycle.insert(device.cycle.end(), again.begin(), again.end());
     }
     if (Below(2) == 0) {
-      device.kept = MakeScript(device);
-      device.kept.phases.clear();
     }
     for (std::uint64_t i = Below(3); i > 0; --i) {
       device.stream_edges.push_back({.from_slot = static_cast<std::uint32_t>(Below(slots)),
@@ -215,7 +212,6 @@ class RandomFormats {
       entry.stream = static_cast<std::uint32_t>(Below(2));
       entry.entry_class = static_cast<EntryClass>(1 + Below(4));
       entry.expected_life = Number();
-      entry.kept_before = Number();
       script.entries.push_back(entry);
     }
     std::uint32_t first = 0;
