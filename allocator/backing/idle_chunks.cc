@@ -46,10 +46,12 @@ std::uint64_t RequestsAnIteration(const SlotUses& uses, const DevicePlan& plan) 
 
 }  // namespace
 
-IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan)
+IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
+                       const Rules& rules)
     : driver_(driver),
       arena_(arena),
       engine_(engine),
+      rules_(rules),
       clock_(fence, engine),
       step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
       moves_(engine.VariesMostly()),
@@ -141,7 +143,7 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   if (moves.from.empty()) return;
   Move(moves);
   const std::size_t pace = pace_.Add(engine_.Stats().requests, moves.from.size());
-  if (pace > 0) MoveLargerChunks(pace);
+  if (pace > 0 && rules_.Have(Rule::kLargerChunks)) MoveLargerChunks(pace);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
@@ -215,7 +217,7 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
   };
   moves.to = Lacking(range.offset, range.offset + range.bytes);
   wanted = Sum(moves.to);
-  if (!withdraw(0)) return moves;
+  if (!withdraw(0) || !rules_.Have(Rule::kDueSoon)) return moves;
   for (const Part& lent : DueSoon(now)) {
     if (Touch(lent.range, range)) continue;
     const Bytes before = wanted;

@@ -88,7 +88,8 @@ class IdleChunks final : public ArenaBacking {
   };
 
   // All of them outlive this. `fence` may be null: then chunks never move without a wait.
-  IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan);
+  IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
+             const Rules& rules = {});
 
   // Returns every chunk in which no block lives to the device; bytes. Nothing while it cannot be waited for.
   Bytes GiveBack() noexcept;
@@ -142,6 +143,7 @@ class IdleChunks final : public ArenaBacking {
   VmmDriver& driver_;
   Arena& arena_;
   PlanEngine& engine_;
+  const Rules rules_;
   DeviceClock clock_;
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};

@@ -21,7 +21,8 @@ DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& op
       least_(std::max<std::uint32_t>(WholeGranules(options.least_bytes), 1)),
       mapped_(WholeGranules(options.mapped_bytes)),
       gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_),
-      late_rooms_(limit_ > 0 ? plan : DevicePlan{}, limit_) {}
+      late_rooms_(limit_ > 0 ? plan : DevicePlan{}, limit_),
+      stays_at_side_(options.rules.Have(Rule::kSideThatStays)) {}
 
 std::uint32_t DynamicSpace::Find(const Request& request, Cost cost) const noexcept {
   if (!request.window.empty()) return FindIn(request.window, request, cost);
@@ -34,7 +35,8 @@ std::uint32_t DynamicSpace::FindIn(IdleGaps::Window window, const Request& reque
   if (tightest.hi == 0) return kNone;
   const Gap bottom{tightest.lo, tightest.lo + request.granules};
   const Gap top{tightest.hi - request.granules, tightest.hi};
-  const bool grows_downwards = extents_.TouchOnlyAbove(tightest.lo, tightest.hi);  // Note [The side that stays]
+  // See Note [The side that stays].
+  const bool grows_downwards = stays_at_side_ && extents_.TouchOnlyAbove(tightest.lo, tightest.hi);
   occupancy_.Prefetch(grows_downwards ? top.lo : bottom.lo);
   if (grows_downwards && LastObstacle(top, request, cost).hi == 0) return top.lo;
   return LastObstacle(bottom, request, cost).hi == 0 ? bottom.lo : FindAmongBlocks(window, request, cost);

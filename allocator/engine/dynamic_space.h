@@ -125,6 +125,7 @@ class DynamicSpace {
   Extents extents_;
   const IdleGaps gaps_;
   const LateRooms late_rooms_;
+  const bool stays_at_side_;  // Rule::kSideThatStays
 };
 
 }  // namespace stalloc

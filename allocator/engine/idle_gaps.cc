@@ -192,7 +192,6 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   std::size_t script = 0;
   ForEachScript(plan, [&](const Script& one) { FindNeighbours(one, script_begins_[script++]); });
   varies_mostly_ = 2 * std::count(around_.begin(), around_.end(), kNone) < std::ssize(around_);
-  SortBySize(plan);
 }
 
 IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
@@ -232,28 +231,6 @@ IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& list
     }
   }
   return ordered;
-}
-
-void IdleGaps::SortBySize(const DevicePlan& plan) {
-  std::uint32_t at = 0;
-  for (const Entry* entry : AllEntries(plan)) {
-    const bool has_one_size = entry->entry_class != EntryClass::kDynamic;
-    if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({WholeGranules(entry->bytes), at});
-    ++at;
-  }
-  std::sort(by_size_.begin(), by_size_.end());
-}
-
-std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
-  const SizedIterator behind = FirstOfSize(script, entry, granules);
-  std::size_t longest = kNone;
-  const auto consider = [&](const Sized& found) {
-    if (!IsNear(found, script, entry, granules)) return;
-    if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
-  };
-  if (behind != by_size_.end()) consider(*behind);
-  if (behind != by_size_.begin()) consider(*std::prev(behind));
-  return longest;
 }
 
 void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {

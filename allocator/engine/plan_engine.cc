@@ -45,6 +45,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
       turns(plan),
+      rules(options.rules),
       active(arena_granules > 0) {
   Follow();
 }

@@ -70,10 +70,7 @@ struct PlanEngine::Impl {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
-  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
-  [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
   [[nodiscard]] std::uint32_t FindLateRoom(DynamicSpace::Request request) const noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
@@ -112,6 +109,7 @@ struct PlanEngine::Impl {
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
   const Turns turns;
+  const Rules rules;
   EngineStats stats;
   mutable std::uint64_t checks = 0;
   bool active;  // serves

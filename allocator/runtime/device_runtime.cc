@@ -32,7 +32,8 @@ void DeviceRuntime::Impl::SetUpPlan() {
     degraded = "this device has no driver for an arena";
   } else {
     VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
-    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, {parts.dynamic, parts.moves_at_marks}, &degraded);
+    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, {parts.dynamic, parts.moves_at_marks, parts.rules},
+                                 &degraded);
     if (space != nullptr) space->SetListener(this);
     if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
   }

@@ -124,6 +124,7 @@ class DeviceRuntime {
     const DevicePlan* plan = nullptr;  // Alloc; copied
     bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
     bool moves_at_marks = false;       // Alloc, for tests: memory that may move does so at every mark
+    Rules rules = {};                  // Alloc: of the engine
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept

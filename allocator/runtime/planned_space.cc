@@ -28,10 +28,11 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(free);
 }
 
-DynamicSpaceOptions OptionsOf(const Arena& arena) {
+DynamicSpaceOptions OptionsOf(const Arena& arena, const Rules& rules) {
   return {.limit_bytes = arena.reserved_bytes(),
           .mapped_bytes = arena.mapped_end(),
-          .least_bytes = SmallBlockBytes(arena.mapped_end())};
+          .least_bytes = SmallBlockBytes(arena.mapped_end()),
+          .rules = rules};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
@@ -68,10 +69,11 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
     return nullptr;
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
-  const DynamicSpaceOptions options = chosen.dynamic ? OptionsOf(*space->arena_) : DynamicSpaceOptions{};
+  const DynamicSpaceOptions options = chosen.dynamic ? OptionsOf(*space->arena_, chosen.rules) : DynamicSpaceOptions{};
   space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
   if (chosen.dynamic) space->least_dynamic_ = options.least_bytes;
-  space->chunks_ = std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_);
+  space->chunks_ =
+      std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_, chosen.rules);
   if (chosen.moves_at_marks) space->chunks_->MoveAtMarks();
   return space;
 }

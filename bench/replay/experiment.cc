@@ -97,7 +97,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   pieces.resize(experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);
-  const Serving serving{experiment.warmup, options.dynamic, options.lag, options.empties};
+  const Serving serving{experiment.warmup, options.dynamic, options.lag, options.empties, options.rules};
   absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, serving);
   if (!replayed.ok()) return replayed.status();
   experiment.replayed = *std::move(replayed);

@@ -32,6 +32,7 @@ struct ExperimentOptions {
   std::uint32_t late_by = 64;
   LateBlocks late_blocks = LateBlocks::kAll;
   std::size_t empties = 0;             // caches are emptied before every so many-th served iteration; 0: never
+  Rules rules = {};                    // that the engine has
   bool times = true;                   // measure the time of requests, too
   const Recording* plan_of = nullptr;  // whose iterations the plan is made from; null: of the one that is served
 };

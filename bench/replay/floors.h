@@ -9,15 +9,17 @@
 
 namespace stalloc::bench {
 
-// Held / peak live of recorded runs, planned from iterations 0 to 2, iteration 3 served, or others one after the other;
-// or the mean over all orders.
+// Held / peak live of recorded runs, planned from some iterations, others served one after the other; or the mean over
+// all orders.
 struct Floor {
   std::string name;
-  std::string run;  // in bench/corpus
+  std::string run;  // a file of bench/corpus
+  std::uint32_t scale = 1;
   bool cut_tail = false;
   bool all_orders = false;
   double edited_share = 0;
   double late_share = 0;  // of the frees
+  std::vector<std::size_t> planned = {0, 1, 2};
   std::vector<std::size_t> served = {3};
   double ratio = 1;  // at most
 };

@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -39,6 +40,9 @@ ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is s
 ABSL_FLAG(bool, cut_tail, false, "Drop what all iterations end with alike, so that what varies decides the peak.");
 ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's requests, and insert as many.");
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
+ABSL_FLAG(std::vector<std::string>, without, {},
+          "Rules of the engine that are left out, to see what they are worth: in-the-way, late-rooms, "
+          "side-that-stays, due-soon, larger-chunks.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
 ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
@@ -80,6 +84,19 @@ absl::StatusOr<std::vector<std::size_t>> ParseIterations(absl::string_view flag,
   return iterations;
 }
 
+absl::StatusOr<Rules> RulesWithout(const std::vector<std::string>& names) {
+  Rules rules;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(kRuleNames, name);
+    if (found == kRuleNames.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--without: expected some of ", absl::StrJoin(kRuleNames, ", "), "; found ", name));
+    }
+    rules.LeaveOut(static_cast<Rule>(found - kRuleNames.begin()));
+  }
+  return rules;
+}
+
 absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   ExperimentOptions options;
   const absl::StatusOr<std::vector<std::size_t>> planned =
@@ -104,6 +121,9 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.late_by = absl::GetFlag(FLAGS_late_by);
   if (absl::GetFlag(FLAGS_late_shared)) options.late_blocks = LateBlocks::kUsedByOtherStreams;
   options.empties = absl::GetFlag(FLAGS_empty_cache);
+  const absl::StatusOr<Rules> rules = RulesWithout(absl::GetFlag(FLAGS_without));
+  if (!rules.ok()) return rules.status();
+  options.rules = *rules;
   options.times = absl::GetFlag(FLAGS_times);
   return options;
 }
@@ -233,9 +253,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "plan_of", "serve", "orders",     "cut_tail",    "edit",        "scale", "marks",
-       "dynamic",   "lag",     "late",  "late_by",    "late_shared", "empty_cache", "times", "growth",
-       "floors",    "floor",   "root",  "time_limit", "threads",     "seed",        "json",  "markdown"}};
+      {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",        "scale",   "marks",  "dynamic",
+       "without",   "lag",     "late",       "late_by", "late_shared", "empty_cache", "times",   "growth", "floors",
+       "floor",     "root",    "time_limit", "threads", "seed",        "json",        "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});

@@ -33,7 +33,8 @@ class Bed {
                                                                          .driver = bed->device_.get(),
                                                                          .fence = bed->device_.get(),
                                                                          .plan = &plan,
-                                                                         .dynamic = serving.dynamic});
+                                                                         .dynamic = serving.dynamic,
+                                                                         .rules = serving.rules});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
     return bed;
   }

@@ -80,6 +80,7 @@ struct Serving {
   bool dynamic = true;      // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
   std::uint64_t lag = 0;    // of the device, in requests (lagging_device.h)
   std::size_t empties = 0;  // before every so many-th served iteration caches are emptied; 0: never
+  Rules rules = {};
 };
 
 // Internal: a block overlaps a live one, the runtime counts

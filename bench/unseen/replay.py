@@ -2,6 +2,7 @@
 
     python bench/unseen/replay.py traces --build build/release --json unseen.json      # every workload below traces
     python bench/unseen/replay.py traces --build build/release --workloads var-pad gan
+    python bench/unseen/replay.py traces --build build/release --without late-rooms   # what a rule is worth
 
 TRACES/NAME is what STALLOC_MODEL_INFO_PATH was. Prints a table, whose columns bench/README.md explains; --json is
 written after each workload. Exit codes: 0 all were replayed, 1 one was not, 2 a build or a trace is missing.
@@ -12,12 +13,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Optional
+
+from halves import only_judges
 
 GIB = float(1 << 30)
 HEADER = [
@@ -43,6 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plan-from", default="0-3", help="iterations that the plan is made from")
     parser.add_argument("--serve", default="4-18", help="iterations that are served; one more must have been traced")
     parser.add_argument("--scale", type=int, default=256, help="every request so many times as large")
+    parser.add_argument("--without", nargs="+", default=[], metavar="RULE", help="rules of the engine to leave out")
     parser.add_argument("--traced-by", default="train.py NAME", metavar="TEXT", help="what traced them, for FILE")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here")
     return parser.parse_args()
@@ -96,6 +101,8 @@ class Replays:
         self.traces = traces_of(arguments.traces, arguments.workloads)
         self.flags = ["--scale", str(arguments.scale), "--plan-from", arguments.plan_from, "--serve", arguments.serve]
         self.flags += ["--notimes", "--threads", "1"]
+        if arguments.without:
+            self.flags += ["--without", ",".join(arguments.without)]
         self.file: Optional[Path] = arguments.json
         self.facts: dict[str, Any] = {
             "benchmark": "unseen",
@@ -185,6 +192,22 @@ def below_expandable(results: list[dict[str, Any]]) -> list[str]:
     return [r["name"] for r in results if FAILED not in r and r["efficiency"] * r["expandable_ratio"] < 1]
 
 
+def halves(results: list[dict[str, Any]]) -> list[str]:
+    """A line for those that may be looked at and one for those that only judge: what decides whether a rule stays."""
+    lines = []
+    for half, judges in (("may be looked at", False), ("only judge", True)):
+        mine = [r for r in results if FAILED not in r and only_judges(r["name"]) == judges]
+        if not mine:
+            continue
+        efficiencies = [100 * result["efficiency"] for result in mine]
+        unmapped = sum(entry["driver_calls"]["unmap"] for result in mine for entry in result["iterations"])
+        lines.append(
+            f"{len(mine)} {half}: E {statistics.mean(efficiencies):.3f} %, worst {min(efficiencies):.2f} %, "
+            f"{sum(result['moves'] for result in mine)} moves, {unmapped} chunks unmapped"
+        )
+    return lines
+
+
 def main() -> int:
     try:
         replays = Replays(parse_arguments())
@@ -193,6 +216,7 @@ def main() -> int:
         return 2
     replays.run()
     print("\n".join(table(replays.results)))
+    print("\n".join(["", *halves(replays.results)]))
     print(f"\nbelow expandable_segments: {', '.join(below_expandable(replays.results)) or 'none'}")
     return 1 if any(FAILED in result for result in replays.results) else 0
 

@@ -81,9 +81,10 @@ class DynamicSpaceTest : public testing::Test {
  protected:
   static constexpr Bytes kLimit = 1024 * kMiB;
 
-  PlanEngine& Start(const DevicePlan& plan, StreamFence* fence = nullptr, Bytes most = kLimit) {
+  PlanEngine& Start(const DevicePlan& plan, StreamFence* fence = nullptr, Bytes most = kLimit,
+                    const Rules& rules = {}) {
     engine_ = std::make_unique<PlanEngine>(plan, kBase, fence,
-                                           DynamicSpaceOptions{kLimit, plan.arena_bytes, /*least_bytes=*/kMiB});
+                                           DynamicSpaceOptions{kLimit, plan.arena_bytes, /*least_bytes=*/kMiB, rules});
     growth_ = std::make_unique<Growth>(most);
     growth_->Serve(*engine_);
     engine_->OnMark(Iteration());

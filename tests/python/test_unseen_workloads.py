@@ -162,6 +162,26 @@ def test_the_table_has_a_line_for_each_and_names_those_below_the_peer(replay: Mo
     assert replay.below_expandable(results) == ["var-pad"]
 
 
+def test_halves_are_counted_apart(replay: ModuleType) -> None:
+    served = [{**iteration, "driver_calls": {"unmap": 5}} for iteration in ITERATIONS]
+    names = {"gan": 0.99, "var-pad": 0.97, "vit": 0.95}  # the last one only judges
+    results = [{**RESULT, "name": name, "efficiency": value, "iterations": served} for name, value in names.items()]
+    assert replay.halves([*results, {"name": "lora", "failed": "no iteration 4"}]) == [
+        "2 may be looked at: E 98.000 %, worst 97.00 %, 14 moves, 20 chunks unmapped",
+        "1 only judge: E 95.000 %, worst 95.00 %, 7 moves, 10 chunks unmapped",
+    ]
+
+
+def test_an_unknown_rule_to_leave_out_is_refused_with_those_that_there_are(build: Path, tmp_path: Path) -> None:
+    program = build / "bench" / "replay_bench"
+    if not program.exists():
+        pytest.skip(f"{build} has no replay_bench")
+    done = run([str(program), "--without", "late-rooms,luck", "synth/moe"], cwd=tmp_path)
+    assert done.code == 2
+    assert "--without: expected some of in-the-way, " in done.err
+    assert "; found luck" in done.err
+
+
 def test_a_missing_build_and_a_missing_trace_are_named(build: Path, tmp_path: Path) -> None:
     done = run_python(REPLAY, str(tmp_path), "--build", str(tmp_path))
     assert done.code == 2

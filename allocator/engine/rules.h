@@ -1,0 +1,34 @@
+// Rules: what the engine does to hold less or to move less, beyond what keeps data safe. Each can be left out, so that
+// `bench/replay --without` tells what it is worth; CONTRIBUTING.md says when one stays.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace stalloc {
+
+enum class Rule : std::uint8_t {
+  kInTheWay,       // dynamic_space.h, Note [In the way of slots]
+  kLateRooms,      // late_rooms.h
+  kSideThatStays,  // dynamic_space.h, Note [The side that stays]
+  kDueSoon,        // backing/idle_chunks.cc: a move also brings back what is due soon
+  kLargerChunks,   // backing/idle_chunks.h, Note [Moves in every iteration]
+  kCount
+};
+inline constexpr auto kRuleNames =
+    std::to_array<const char*>({"in-the-way", "late-rooms", "side-that-stays", "due-soon", "larger-chunks"});
+static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
+
+// All of them, but those that were left out.
+class Rules {
+ public:
+  void LeaveOut(Rule rule) noexcept { without_ |= Bit(rule); }
+  [[nodiscard]] bool Have(Rule rule) const noexcept { return (without_ & Bit(rule)) == 0; }
+
+ private:
+  static unsigned Bit(Rule rule) noexcept { return 1u << static_cast<unsigned>(rule); }
+  unsigned without_ = 0;
+};
+
+}  // namespace stalloc
