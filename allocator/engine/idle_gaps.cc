@@ -97,7 +97,7 @@ class GapFinder {
 
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
 
-  // Calls visit(request, uses, begin, end) at each request's place, last one first: what is used next when, and until
+  // Calls visit(request, uses, end) at each request's place, last one first: what is used next when, and until
   // when the request's block lives.
   template <typename Visit>
   void Sweep(Visit&& visit) {
@@ -105,7 +105,7 @@ class GapFinder {
     for (const Occurrence& begin : begins_) {
       for (; end != ends_.end() && end->at >= begin.at; ++end) Assign(*end, kInUse);
       if (TakesSlot(begin)) Assign(begin, begin.at);
-      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, begin.at, EndOf(begin));
+      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, EndOf(begin));
     }
   }
 
@@ -185,7 +185,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   });
   script_begins_.push_back(entries);
   above_ = {WholeGranules(plan.arena_bytes), limit};
-  spans_.resize(entries);
+  stays_.resize(entries);
   idle_ = FindGaps(plan, limit, least);
 
   around_.assign(entries, kNone);
@@ -196,11 +196,11 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
 
 IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
   Lists found;
-  found.lists.resize(spans_.size());
+  found.lists.resize(stays_.size());
   GapFinder finder(plan, limit);
-  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
+  finder.Sweep([&](std::size_t request, const NextUses& uses, Position end) {
     const Entry& entry = finder.entry(request);
-    spans_[request] = {begin, end};
+    stays_[request] = end == kNever;
     const std::uint32_t most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
     if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.

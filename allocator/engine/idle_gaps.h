@@ -67,10 +67,9 @@ class IdleGaps {
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
-  static constexpr std::uint64_t kForever = ~std::uint64_t{0};
-  // Requests from an entry to its block's free; kForever if it stays for good.
-  [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
-    return spans_[script_begins_[script] + static_cast<std::size_t>(entry)].life();
+  // No free of the entry's block is known.
+  [[nodiscard]] bool StaysForGood(std::uint32_t script, std::int32_t entry) const noexcept {
+    return stays_[script_begins_[script] + static_cast<std::size_t>(entry)];
   }
 
  private:
@@ -87,12 +86,8 @@ class IdleGaps {
       return {gaps.data() + lists[entry].first, lists[entry].count};
     }
   };
-  struct Span {
-    std::uint64_t begin = 0;  // on the axis, as the end
-    std::uint64_t end = 0;
-    [[nodiscard]] std::uint64_t life() const noexcept { return end == kForever ? kForever : end - begin; }
-  };
   static constexpr std::size_t kNone = ~std::size_t{0};
+
   [[nodiscard]] bool IsEmpty(std::uint32_t script) const noexcept {
     return script_begins_[script] == script_begins_[script + 1];
   }
@@ -103,8 +98,9 @@ class IdleGaps {
   [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
   [[nodiscard]] static Lists InOrderOfUse(const DevicePlan& plan, const Lists& lists);
   void FindNeighbours(const Script& script, std::size_t begin);
+
   std::vector<std::size_t> script_begins_;  // and one more: the number of entries
-  std::vector<Span> spans_;                 // by entry
+  std::vector<bool> stays_;                 // by entry
   std::vector<std::size_t> around_;         // by entry
   Lists idle_;
   Gap above_;

@@ -81,7 +81,7 @@ bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry,
 // See dynamic_space.h, Note [In the way of slots].
 bool PlanEngine::Impl::MayLieInTheWay(std::int32_t entry) const noexcept {
   if (!rules.Have(Rule::kInTheWay)) return false;
-  return entry < 0 || dynamic.gaps().LifeOf(cursor.script_number(), entry) != IdleGaps::kForever;
+  return entry < 0 || !dynamic.gaps().StaysForGood(cursor.script_number(), entry);
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
