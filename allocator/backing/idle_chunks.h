@@ -2,7 +2,7 @@
 // to the rest of the process when the device is out of memory or the program empties its caches.
 //
 //   GiveBack:  withdraw every chunk without a block from the engine -> wait for the device -> unmap
-//   Back:      a request needs such a chunk -> map it again, or room above all chunks -> map more;
+//   Back:      a request needs such a chunk -> map it again, move idle ones there, or map more above all chunks;
 //              else the request is served elsewhere (never an error)
 //
 // Note [Behind the device]
@@ -13,34 +13,24 @@
 // while a stream is captured: then the chunk stays, or only what such an event showed before may go.
 //
 // Note [Moving chunks]
-// Before more is taken from the device for what fits into no gap, chunks without a block move: withdrawn, synchronised,
-// unmapped, and mapped where they are needed. A block of 1000 MiB that finds its slot taken, while 7 GiB of chunks lie
-// idle one here and two there, then costs no memory.
-//
 //       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
 //                                                  =>           lent        lent    lent  ( the block )
 //
-// What an emptied cache took is mapped again chunk by chunk, as it is needed, for small slots too: a program that has
-// emptied its caches finds no more held than what it asks for. As long as no more is held than before (Spare) it is
-// room like any other: blocks that crowd where memory is mapped just then leave none for large ones later.
+// Idle chunks move before more is taken from the device; a slot that needs a lent one gets another the same way. Those
+// go that a slot needs last (Belady's rule: the plan is known), and one wait does for all lent chunks that are due
+// soon. Below what was held before (Spare) chunks are mapped and not moved: that costs no memory.
 //
-// Those go that a slot needs last (Belady's rule: the plan is known), and those above the plan that no slot needs. A
-// slot that needs a lent chunk after all gets one the same way, and one wait does for all lent chunks that are due
-// soon, as long as others are due later. Below what was held before, chunks are mapped and not moved: that costs no
-// memory.
-//
-// The host runs ahead of the device, so that waiting for it is what costs most. Chunks that have long been idle need no
-// wait: the events of earlier marks say so. For less than a kLeastWorth-th of the arena nobody waits, unless the device
-// is full. An iteration makes kMostMoves moves at most (move_pace.h), and grows for the rest.
+// The host runs ahead of the device, so waiting for it is what costs most. Chunks that have long been idle need no
+// wait. For less than a kLeastWorth-th of the arena nobody waits, unless the device is full. An iteration makes
+// kMostMoves moves at most (move_pace.h), and grows for the rest.
 //
 // Growth goes in steps of an 8192nd of the plan's height or a page of the device: at most that much is held for
-// nothing. After a chunk could not be mapped no larger one is tried before the next iteration: asking a full device
-// costs more than the miss.
+// nothing. After a chunk could not be mapped no larger one is tried before the next iteration.
 //
 // Note [Moves in every iteration]
-// A move costs the host some 60 us a chunk, whatever its size. Where much moves in every iteration (MovePace tells),
-// chunks that move are twice as large from then on, up to a kMovedParts-th of what is mapped, and at a pace of kPace to
-// a kMovedPartsAtPace-th: fewer calls for memory that is lost in parts of chunks.
+// A move costs by the chunk, whatever its size. Where much moves in every iteration (MovePace tells), chunks that move
+// are twice as large from then on, up to a kMovedParts-th of what is mapped, and at a pace of kPace to a
+// kMovedPartsAtPace-th: fewer calls for memory that is lost in parts of chunks.
 //
 // Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
 #pragma once

@@ -3,16 +3,23 @@
 // To wait for the whole device, or to record an event behind all of it, is an error while any of its streams is
 // captured, whatever the calling thread's capture mode, and ends that capture. So whoever makes such a call passes
 // here, and a capture that is about to begin waits until nobody does. Captures of the whole process count. Thread-safe,
-// noexcept; a thread that passes must not pass again, nor begin a capture.
+// noexcept; a thread that passes must not pass again, nor begin a capture. Whoever announces captures may announce what
+// is none, or forget to take one back: it is asked before anybody is kept out for that.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 namespace stalloc {
 
 class CaptureGate {
  public:
+  // Whether none of so many announced captures runs. Called while none can begin; does not throw.
+  using NoneRuns = std::function<bool(int captures)>;
+  explicit CaptureGate(NoneRuns none_runs = nullptr) : none_runs_(std::move(none_runs)) {}
+
   void CaptureBegins() noexcept {
     const std::unique_lock lock(mutex_);
     ++captures_;
@@ -22,14 +29,14 @@ class CaptureGate {
     --captures_;
   }
 
-  // No capture begins while this lives, unless one runs already: then it is false.
+  // No capture begins while this lives, unless one may run already: then it is false.
   class Passage {
    public:
     // `gate` may be null: nothing is ever captured.
     explicit Passage(CaptureGate* gate) noexcept {
       if (gate == nullptr) return;
       lock_ = std::shared_lock(gate->mutex_);
-      open_ = gate->captures_ == 0;
+      open_ = gate->captures_ == 0 || (gate->none_runs_ && gate->none_runs_(gate->captures_));
     }
     explicit operator bool() const noexcept { return open_; }
 
@@ -39,8 +46,9 @@ class CaptureGate {
   };
 
  private:
+  const NoneRuns none_runs_;
   std::shared_mutex mutex_;
-  int captures_ = 0;  // that run
+  int captures_ = 0;  // that were announced
 };
 
 }  // namespace stalloc

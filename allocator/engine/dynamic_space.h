@@ -24,16 +24,11 @@
 //   addresses -->      |    slots of gradients   | blocks of earlier requests |
 //   this one's gap                     |---- room -[new]
 //   the next one's gap        |-------- room ------]
-// A room ends at slots or at blocks. Activations go in reverse order, so the next block's gap is mostly larger, where
-// this one's ends at slots; a block beside the slots stays. So where there is such a block above and none below, a new
-// one goes to the top of its room: what is left of the room joins what the next gap has more. At the bottom it would be
-// closed in.
+// Activations go in reverse order, so the next block's gap is mostly larger where this one's ends at slots; a block
+// beside the slots stays. So with such a block above and none below, a new one goes to the top of its room.
 //
 // Of a request in a fence or a parallel region nobody knows when it will be freed. In a fence it takes room that the
 // next iteration uses late (late_rooms.h), else, as in a parallel region, the highest that is free now.
-//
-// An expectation that is wrong costs a miss, never data: a slot that such a block holds is seen to be taken
-// (occupancy.h), and its owner comes here.
 //
 // Freed blocks that wait for other streams, and memory that went back to the device, are obstacles at first, and room
 // where nothing else is left: to wait, or to map again, is better than to grow.

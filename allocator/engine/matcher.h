@@ -12,22 +12,17 @@
 //
 // A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
 // A place that is wrong costs more than a miss: until the block is freed, whoever is planned for its bytes is turned
-// away, and nobody knows for how long. An extra request of a common size is easily taken for the next entry of that
-// size, and what follows for what follows it. So while it is in doubt whether entries were left out, nothing is served.
+// away. So while it is in doubt whether entries were left out, nothing is served.
 //
 // In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
-// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized).
-//
-// Weak matches (script_index.h) keep the cursor on its track, and a later exact match tells whether they were right.
-// When all requests matched exactly, an alternative that shifted earlier is never better than one that shifts now, so
-// no history of exact matches is needed. Of weak ones it is: they are replayed into the alignment when sync is lost.
+// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized). Weak
+// matches (script_index.h) keep the cursor on its track, and are replayed into the alignment when sync is lost.
 //
 // No place is final. Where the anchors occur more than once, the longest common history decides, less the more the
-// further away they are: a model's layers are alike, and where experts lack tokens their histories are chance. Coming
-// back to *home*, the place where a long time in sync ended, counts more; of equals the nearest after it is taken.
-// Where marks tell the phase, places outside it are none. A place that was found this way is an excursion for its first
-// 512 entries: home stays where it was, so that an interlude that resembles another part of the script ends where it
-// began.
+// further away they are. Coming back to *home*, the place where a long time in sync ended, counts more; of equals the
+// nearest after it is taken. Where marks tell the phase, places outside it are none. A place that was found this way is
+// an excursion for its first 512 entries: home stays where it was, so that an interlude that resembles another part of
+// the script ends where it began.
 //
 // Not thread-safe; noexcept; no heap. O(1) in sync, 64 cells a request otherwise, and the occurrences of the last 8
 // anchors when these are looked up.

@@ -4,7 +4,24 @@
 #include <mutex>
 #include <utility>
 
+#include "allocator/driver/cuda_abi.h"
+#include "allocator/driver/cuda_api.h"
+
 namespace stalloc {
+namespace {
+
+bool IsCapturingByDriver(cudaStream_t stream) {
+  const cuda::Api* const api = cuda::Api::Get();
+  int status = cuda::kCaptureStatusNone;
+  return api == nullptr || api->StreamIsCapturing(reinterpret_cast<cuda::Stream>(stream), &status) != cuda::kSuccess ||
+         status != cuda::kCaptureStatusNone;
+}
+
+}  // namespace
+
+PoolFilters::PoolFilters() : PoolFilters(IsCapturingByDriver) {}
+
+PoolFilters::PoolFilters(IsCapturing is_capturing) : is_capturing_(std::move(is_capturing)) {}
 
 void PoolFilters::Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter) {
   captures_.CaptureBegins();
@@ -14,19 +31,33 @@ void PoolFilters::Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter f
 }
 
 void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
-  const std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto newest = std::find_if(open_.rbegin(), open_.rend(),
                                    [&](const Open& open) { return open.device == device && open.pool == pool; });
   if (newest == open_.rend()) return;
   open_.erase(std::next(newest).base());
   open_count_.store(open_.size(), std::memory_order_relaxed);
+  lock.unlock();  // who passes the gate asks for it
   captures_.CaptureEnds();
 }
 
 bool PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
   const std::shared_lock lock(mutex_);
-  return std::any_of(open_.begin(), open_.end(),
-                     [&](const Open& open) { return open.device == device && open.filter(stream); });
+  const auto open = std::find_if(open_.begin(), open_.end(),
+                                 [&](const Open& each) { return each.device == device && each.filter(stream); });
+  if (open == open_.end()) return false;
+  std::atomic_ref(open->last).store(reinterpret_cast<std::uintptr_t>(stream), std::memory_order_relaxed);
+  return true;
+}
+
+// A pool that is being opened or closed is not among those that are open, or not among those announced.
+bool PoolFilters::NoneCaptures(int announced) const {
+  const std::shared_lock lock(mutex_);
+  return open_.size() == static_cast<std::size_t>(announced) &&
+         std::all_of(open_.begin(), open_.end(), [this](const Open& open) {
+           const std::uintptr_t last = std::atomic_ref(open.last).load(std::memory_order_relaxed);
+           return last != kNone && !is_capturing_(reinterpret_cast<cudaStream_t>(last));
+         });
 }
 
 }  // namespace stalloc

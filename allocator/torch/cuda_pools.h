@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <shared_mutex>
 #include <vector>
@@ -20,13 +21,18 @@ namespace stalloc {
 class PoolFilters {
  public:
   using Filter = std::function<bool(cudaStream_t)>;
+  using IsCapturing = std::function<bool(cudaStream_t)>;  // true where it cannot be told
+
+  PoolFilters();  // asks the driver
+  explicit PoolFilters(IsCapturing is_capturing);
 
   void Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter);
   // Closes the pool's newest opening on that device; unknown pools are ignored.
   void End(c10::DeviceIndex device, c10::MempoolId_t pool);
 
-  // Closed while a capture or MemPool is open, on whichever device. torch opens a capture's pool before the capture,
-  // and closes it after.
+  // Closed while a capture may run, on whichever device: from a pool's opening until it has served a stream that is not
+  // captured. torch opens a capture's pool before the capture, and closes it after; a MemPool's may stay open for long,
+  // and one whose capture failed for ever.
   [[nodiscard]] CaptureGate& captures() noexcept { return captures_; }
 
   // True when an open pool of the device accepts the stream. Filters may call CUDA, and throw what it throws.
@@ -39,14 +45,18 @@ class PoolFilters {
     c10::DeviceIndex device;
     c10::MempoolId_t pool;
     Filter filter;
+    mutable std::uintptr_t last = kNone;  // stream that the filter accepted; by atomic_ref
   };
+  static constexpr std::uintptr_t kNone = ~std::uintptr_t{0};
 
   bool AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
+  [[nodiscard]] bool NoneCaptures(int announced) const;
 
   std::atomic<std::size_t> open_count_{0};
   mutable std::shared_mutex mutex_;
   std::vector<Open> open_;
-  CaptureGate captures_;
+  const IsCapturing is_capturing_;
+  CaptureGate captures_{[this](int announced) { return NoneCaptures(announced); }};
 };
 
 }  // namespace stalloc

@@ -66,6 +66,55 @@ TEST(PoolFiltersTest, NothingThatBreaksCapturesPassesWhileAPoolIsOpen) {
   EXPECT_TRUE(CaptureGate::Passage(&filters.captures()));
 }
 
+// A MemPool that stays open, or a pool whose capture failed and never ended.
+TEST(PoolFiltersTest, APoolThatHasServedAStreamWithoutACaptureKeepsNobodyOut) {
+  cudaStream_t captured = Stream(2);
+  PoolFilters filters([&](cudaStream_t stream) { return stream == captured; });
+  const auto passes = [&] { return static_cast<bool>(CaptureGate::Passage(&filters.captures())); };
+  filters.Begin(0, {0, 1}, [](cudaStream_t) { return true; });
+  EXPECT_FALSE(passes()) << "its capture may be about to begin";
+  ASSERT_TRUE(filters.Accept(0, Stream(0)));
+  EXPECT_TRUE(passes());
+  filters.Begin(0, {0, 2}, Only(Stream(2)));
+  EXPECT_FALSE(passes());
+  ASSERT_TRUE(filters.Accept(0, Stream(2)));  // the older pool accepts it first
+  EXPECT_FALSE(passes());
+  captured = nullptr;
+  filters.End(0, {0, 2});
+  EXPECT_TRUE(passes());
+  filters.End(0, {0, 1});
+  EXPECT_TRUE(passes());
+}
+
+TEST(PoolFiltersTest, ThreadsPassWhilePoolsOpenAndCloseAndNoneIsCapturedMeanwhile) {
+  std::atomic<int> captures{0};
+  PoolFilters filters([&](cudaStream_t stream) { return stream == Stream(1) && captures > 0; });
+  filters.Begin(0, {0, 9}, Only(Stream(9)));  // for ever
+  ASSERT_TRUE(filters.Accept(0, Stream(9)));
+  std::atomic<bool> stop{false};
+  std::atomic<int> passed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        const CaptureGate::Passage passage(&filters.captures());
+        if (!passage) continue;
+        EXPECT_EQ(captures, 0);
+        ++passed;
+      }
+    });
+  }
+  for (int i = 0; i < 2000 || passed == 0; ++i) {
+    filters.Begin(0, {0, 1}, Only(Stream(1)));
+    ++captures;
+    EXPECT_TRUE(filters.Accept(0, Stream(1)));
+    --captures;
+    filters.End(0, {0, 1});
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(PoolFiltersTest, PassesOnWhatAFilterThrowsAndStaysUsable) {
   PoolFilters filters;
   filters.Begin(0, {1, 0}, [](cudaStream_t) -> bool { throw std::runtime_error("capture invalidated"); });
