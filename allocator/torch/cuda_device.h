@@ -63,7 +63,7 @@ class CudaDevice final : private ArenaListener {
   // that they belong to alone, where cudaFree would wait for the device: a graph that is replayed on another stream and
   // gone by now may still write there. So that emptied caches wait as they did without us; not while a capture is open.
   void WaitForAll() noexcept;
-  // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture or MemPool is open.
+  // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture may run.
   void EmptyCache();
 
   void SetMemoryFraction(double fraction);
