@@ -97,7 +97,7 @@ class GapFinder {
 
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
 
-  // Calls visit(request, uses, end) at each request's place, last one first: what is used next when, and until
+  // Calls visit(request, uses, begin, end) at each request's place, last one first: what is used next when, and until
   // when the request's block lives.
   template <typename Visit>
   void Sweep(Visit&& visit) {
@@ -105,7 +105,7 @@ class GapFinder {
     for (const Occurrence& begin : begins_) {
       for (; end != ends_.end() && end->at >= begin.at; ++end) Assign(*end, kInUse);
       if (TakesSlot(begin)) Assign(begin, begin.at);
-      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, EndOf(begin));
+      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, begin.at, EndOf(begin));
     }
   }
 
@@ -185,22 +185,23 @@ IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t le
   });
   script_begins_.push_back(entries);
   above_ = {WholeGranules(plan.arena_bytes), limit};
-  stays_.resize(entries);
+  spans_.resize(entries);
   idle_ = FindGaps(plan, limit, least);
 
   around_.assign(entries, kNone);
   std::size_t script = 0;
   ForEachScript(plan, [&](const Script& one) { FindNeighbours(one, script_begins_[script++]); });
   varies_mostly_ = 2 * std::count(around_.begin(), around_.end(), kNone) < std::ssize(around_);
+  SortBySize(plan);
 }
 
 IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
   Lists found;
-  found.lists.resize(stays_.size());
+  found.lists.resize(spans_.size());
   GapFinder finder(plan, limit);
-  finder.Sweep([&](std::size_t request, const NextUses& uses, Position end) {
+  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
     const Entry& entry = finder.entry(request);
-    stays_[request] = end == kNever;
+    spans_[request] = {begin, end};
     const std::uint32_t most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
     if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return;
     // A smaller block than was seen may come: it then does without the smallest gaps.
@@ -231,6 +232,28 @@ IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& list
     }
   }
   return ordered;
+}
+
+void IdleGaps::SortBySize(const DevicePlan& plan) {
+  std::uint32_t at = 0;
+  for (const Entry* entry : AllEntries(plan)) {
+    const bool has_one_size = entry->entry_class != EntryClass::kDynamic;
+    if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({WholeGranules(entry->bytes), at});
+    ++at;
+  }
+  std::sort(by_size_.begin(), by_size_.end());
+}
+
+std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
+  const SizedIterator behind = FirstOfSize(script, entry, granules);
+  std::size_t longest = kNone;
+  const auto consider = [&](const Sized& found) {
+    if (!IsNear(found, script, entry, granules)) return;
+    if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
+  };
+  if (behind != by_size_.end()) consider(*behind);
+  if (behind != by_size_.begin()) consider(*std::prev(behind));
+  return longest;
 }
 
 void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {

@@ -25,8 +25,10 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -67,9 +69,35 @@ class IdleGaps {
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
-  // No free of the entry's block is known.
-  [[nodiscard]] bool StaysForGood(std::uint32_t script, std::int32_t entry) const noexcept {
-    return stays_[script_begins_[script] + static_cast<std::size_t>(entry)];
+  static constexpr std::uint64_t kForever = ~std::uint64_t{0};
+  // Requests from an entry to its block's free; kForever if it stays for good.
+  [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
+    return spans_[script_begins_[script] + static_cast<std::size_t>(entry)].life();
+  }
+  // From `entry` to the last free of the nearest entries of this size, before and behind it; kForever: there is none.
+  [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry,
+                                         std::uint32_t granules) const noexcept {
+    const std::size_t longest = LongestOfSize(script, entry, granules);
+    return longest == kNone ? kForever : Remaining(longest, script, entry);
+  }
+  // From `entry` to the free of another one's block; 0 if that is over.
+  [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t other, std::int32_t entry) const noexcept {
+    return Remaining(script_begins_[script] + static_cast<std::size_t>(other), script, entry);
+  }
+  // Calls visit(entry) for entries of this size around `entry`.
+  template <typename Visit>
+  void ForEachOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules, Visit&& visit) const noexcept {
+    const auto behind = FirstOfSize(script, entry, granules);
+    int seen = 0;
+    for (auto at = behind; at != by_size_.end() && IsNear(*at, script, entry, granules) && seen < kMostOfSize; ++at) {
+      visit(static_cast<std::int32_t>(at->entry - script_begins_[script]));
+      ++seen;
+    }
+    seen = 0;
+    for (auto at = behind; at != by_size_.begin() && IsNear(*std::prev(at), script, entry, granules); --at) {
+      if (seen++ == kMostOfSize) break;
+      visit(static_cast<std::int32_t>(std::prev(at)->entry - script_begins_[script]));
+    }
   }
 
  private:
@@ -86,7 +114,28 @@ class IdleGaps {
       return {gaps.data() + lists[entry].first, lists[entry].count};
     }
   };
+  struct Span {
+    std::uint64_t begin = 0;  // on the axis, as the end
+    std::uint64_t end = 0;
+    [[nodiscard]] std::uint64_t life() const noexcept { return end == kForever ? kForever : end - begin; }
+  };
+  [[nodiscard]] std::uint64_t Remaining(std::size_t other, std::uint32_t script, std::int32_t entry) const noexcept {
+    const std::uint64_t now = spans_[AtOrLast(script, entry)].begin;
+    const std::uint64_t end = spans_[other].end;
+    return end == kForever ? kForever : end - std::min(end, now);
+  }
+
   static constexpr std::size_t kNone = ~std::size_t{0};
+  // How far to look for entries of one size, to a side.
+  static constexpr std::uint32_t kNear = 512;  // entries
+  static constexpr int kMostOfSize = 24;       // of that size
+
+  struct Sized {
+    std::uint32_t granules = 0;
+    std::uint32_t entry = 0;  // counted through prologue and cycle
+    auto operator<=>(const Sized&) const = default;
+  };
+  using SizedIterator = std::vector<Sized>::const_iterator;
 
   [[nodiscard]] bool IsEmpty(std::uint32_t script) const noexcept {
     return script_begins_[script] == script_begins_[script + 1];
@@ -98,10 +147,25 @@ class IdleGaps {
   [[nodiscard]] Lists FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least);
   [[nodiscard]] static Lists InOrderOfUse(const DevicePlan& plan, const Lists& lists);
   void FindNeighbours(const Script& script, std::size_t begin);
+  void SortBySize(const DevicePlan& plan);
+  [[nodiscard]] SizedIterator FirstOfSize(std::uint32_t script, std::int32_t entry,
+                                          std::uint32_t granules) const noexcept {
+    const auto at = static_cast<std::uint32_t>(script_begins_[script] + static_cast<std::size_t>(entry));
+    return std::lower_bound(by_size_.begin(), by_size_.end(), Sized{granules, at});
+  }
+  [[nodiscard]] bool IsNear(const Sized& found, std::uint32_t script, std::int32_t entry,
+                            std::uint32_t granules) const noexcept {
+    const std::size_t at = script_begins_[script] + static_cast<std::size_t>(entry);
+    const bool inside = found.entry >= script_begins_[script] && found.entry < script_begins_[script + 1];
+    return found.granules == granules && inside && (found.entry > at ? found.entry - at : at - found.entry) <= kNear;
+  }
+  [[nodiscard]] std::size_t LongestOfSize(std::uint32_t script, std::int32_t entry,
+                                          std::uint32_t granules) const noexcept;
 
   std::vector<std::size_t> script_begins_;  // and one more: the number of entries
-  std::vector<bool> stays_;                 // by entry
+  std::vector<Span> spans_;                 // by entry
   std::vector<std::size_t> around_;         // by entry
+  std::vector<Sized> by_size_;              // ascending; those of one size that have gaps
   Lists idle_;
   Gap above_;
   bool varies_mostly_ = false;

@@ -70,7 +70,10 @@ struct PlanEngine::Impl {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
+  [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
+  [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
   [[nodiscard]] std::uint32_t FindLateRoom(DynamicSpace::Request request) const noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;

@@ -24,6 +24,14 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
   if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
+    const bool has_like = reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered());
+    if (has_like && rules.Have(Rule::kLentSlots)) {
+      const Place lent = FindLentSlot(entry, granules, stream);
+      if (lent.granules > 0 && TakeLentSlot(lent, requested, stream, lock)) {
+        observations.Watch(*occupancy.Find(lent.granule), stamp);
+        return {base + Offset{lent.granule} * kBlockAlignment, reason};
+      }
+    }
     DynamicSpace::Request request{granules, index, RoomFor(entry, reason)};
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     const bool looks_late = reason == MissReason::kFenced && rules.Have(Rule::kLateRooms);
@@ -40,6 +48,12 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
   return {nullptr, reason};
 }
 
+// Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
+// Else it is one that the traced run did not have, and nothing is known of it.
+bool PlanEngine::Impl::Disordered() const noexcept {
+  return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
+}
+
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
 IdleGaps::Window PlanEngine::Impl::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
@@ -49,6 +63,37 @@ IdleGaps::Window PlanEngine::Impl::RoomFor(std::int32_t entry, MissReason reason
   const IdleGaps::Window of_entry = gaps.Of(script, entry);
   // An entry that was always small has none, and now its size is another.
   return of_entry.empty() ? gaps.Around(script, entry) : of_entry;
+}
+
+// Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
+// its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
+// expected to. Of several the one that goes first.
+PlanEngine::Impl::Place PlanEngine::Impl::FindLentSlot(std::int32_t entry, Granules granules,
+                                                       StreamHandle stream) const noexcept {
+  const IdleGaps& gaps = dynamic.gaps();
+  const std::uint32_t script = cursor.script_number();
+  const std::int32_t at = entry >= 0 ? entry : matcher.cursor();
+  const std::uint64_t life = entry >= 0 ? gaps.LifeOf(script, entry) : gaps.LifeOfSize(script, at, granules);
+  const std::uint64_t least = life - life / 8;
+  std::uint64_t best_left = 0;
+  Place best;
+  gaps.ForEachOfSize(script, at, granules, [&](std::int32_t other) {
+    const std::uint64_t left = gaps.LifeLeft(script, other, at);
+    if (other >= at || left < least || (best.granules > 0 && left >= best_left)) return;
+    const Place& place = cursor.script()->PlaceOf(other);
+    const bool fits = place.granules >= granules && bindings[place.stream].handle() == stream;
+    if (!fits || !freed.OnlyFreedIn(place.granule, place.granule + granules)) return;
+    best = place;
+    best_left = left;
+  });
+  return best;
+}
+
+bool PlanEngine::Impl::TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept {
+  if (OccupyInOrder(place, requested, stream, 0, lock) != MissReason::kNone) return false;
+  --stats.planned_hits;
+  ++stats.dynamic_hits;
+  return true;
 }
 
 // Without a driver call.
@@ -81,7 +126,7 @@ bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry,
 // See dynamic_space.h, Note [In the way of slots].
 bool PlanEngine::Impl::MayLieInTheWay(std::int32_t entry) const noexcept {
   if (!rules.Have(Rule::kInTheWay)) return false;
-  return entry < 0 || !dynamic.gaps().StaysForGood(cursor.script_number(), entry);
+  return entry < 0 || dynamic.gaps().LifeOf(cursor.script_number(), entry) != IdleGaps::kForever;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.

@@ -202,7 +202,49 @@ TEST_F(DynamicSpaceTest, WhatIsFencedTakesMappedRoomFirstWhateverThereIsToSpare)
   EXPECT_EQ(refill.asked, 0);
 }
 
+// Lent slots ----------------------------------------------------------------------------------------------------------
+
+// Gradients of one size live until the optimizer; the first of them has no request this time.
+TEST_F(DynamicSpaceTest, ASlotThatItsOwnerDidNotTakeServesAnotherOfItsSize) {
+  std::vector<Expected> requests = {{2 * kMiB, 0, 40}, {2 * kMiB, 2 * kMiB, 40}, {2 * kMiB, 4 * kMiB, 40}};
+  for (int i = 0; i < 40; ++i) requests.push_back({kMiB + static_cast<Bytes>(i) * kBlockAlignment, 6 * kMiB, 1});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 2);
+  Free(0);  // early
+  EXPECT_EQ(Place(2 * kMiB), 4);
+  EXPECT_EQ(Place(2 * kMiB), 0);  // one more than planned
+  EXPECT_EQ(growth_->asked(), 0);
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.planned_hits, 3u);
+  EXPECT_EQ(stats.dynamic_hits, 1u);
+}
+
+TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
+  Start(PlanOf({{2 * kMiB, 0, 1}, {2 * kMiB, 4 * kMiB, 50}, {3 * kMiB, 6 * kMiB, 1}}));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(Place(2 * kMiB), 4);
+  Free(0);
+  EXPECT_EQ(Place(2 * kMiB), 6);  // above all slots: nobody knows how long it stays
+}
+
 // Rules that are left out ---------------------------------------------------------------------------------------------
+
+TEST_F(DynamicSpaceTest, WithoutLentSlotsOneMoreOfASizeIsUnknown) {
+  std::vector<Expected> requests = {{2 * kMiB, 0, 40}, {2 * kMiB, 2 * kMiB, 40}, {2 * kMiB, 4 * kMiB, 40}};
+  for (int i = 0; i < 40; ++i) requests.push_back({kMiB + static_cast<Bytes>(i) * kBlockAlignment, 6 * kMiB, 1});
+  for (const bool left_out : {false, true}) {
+    Rules rules;
+    rules.LeaveOut(Rule::kInTheWay);
+    if (left_out) rules.LeaveOut(Rule::kLentSlots);
+    Start(PlanOf(requests), nullptr, kLimit, rules);
+    EXPECT_EQ(Place(2 * kMiB), 0);
+    EXPECT_EQ(Place(2 * kMiB), 2);
+    Free(0);
+    EXPECT_EQ(Place(2 * kMiB), 4);
+    EXPECT_EQ(Place(2 * kMiB), left_out ? 7 : 0);
+  }
+}
 
 TEST_F(DynamicSpaceTest, WithoutTheWayOfSlotsTheArenaGrows) {
   for (const bool left_out : {false, true}) {
