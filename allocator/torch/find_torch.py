@@ -68,7 +68,7 @@ def find_cuda_headers(package: str, cuda: str) -> str:
 
 
 def find_compiler_headers(package: str, headers: str) -> str:
-    """Returns a directory with CUDA's crt/host_defines.h, which the runtime's headers include and do not bring, or ''."""
+    """Returns a directory with CUDA's crt/host_defines.h, which the runtime's headers include but lack, or ''."""
     triton = os.path.join(os.path.dirname(package), "triton", "backends", "nvidia", "include")
     places = [place for place in (headers, triton) if place]
     return next((place for place in places if os.path.exists(os.path.join(place, "crt", "host_defines.h"))), "")
