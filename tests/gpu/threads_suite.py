@@ -177,7 +177,7 @@ class Suite:
                 ended = self.execute(Run(case, kind, mode, (*size, "--fill", left)))
                 if mode is None and ended.result is None:  # native's own end says nothing about stalloc
                     print(f"native ended on a full device: {case}", flush=True)
-                    break
+                    continue
                 self.judge(ended)
 
     def checked(self) -> None:
