@@ -15,7 +15,9 @@
 // Note [In the way of slots]
 // Before memory moves or the arena grows, a block lies in the way of slots: what is idle now is there, and costs
 // nothing. A slot's owner that finds it taken is an unplanned request like any other, and by then other room is idle.
-// What stays for good keeps out of the way: it would be there in every iteration.
+// Where there are slots of its size it takes the one whose owner comes last: so one owner is turned away, not two, and
+// what is left idle is not cut to pieces that are too small for the next. What stays for good keeps out of the way: it
+// would be there in every iteration.
 //
 // Of all room that an entry's gaps leave, the tightest is taken. Extents (extents.h) tell where blocks beside the slots
 // are; that nothing else is there, against the plan, is seen in the occupancy.

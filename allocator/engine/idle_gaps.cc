@@ -93,6 +93,7 @@ class GapFinder {
     for (std::size_t request = 0; request < requests_.size(); ++request) AddOccurrences(request);
     std::sort(begins_.begin(), begins_.end(), Later);
     std::sort(ends_.begin(), ends_.end(), Later);
+    for (const Entry& kept : plan.kept.entries) Assign(kept, kInUse);
   }
 
   [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }

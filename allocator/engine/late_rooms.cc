@@ -24,6 +24,7 @@ std::vector<Gap> SlotsForGood(const DevicePlan& plan) {
       if (entry.entry_class == EntryClass::kPersistent) AddSlot(plan, entry, &used);
     }
   }
+  for (const Entry& entry : plan.kept.entries) AddSlot(plan, entry, &used);
   return used;
 }
 

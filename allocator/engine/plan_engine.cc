@@ -44,6 +44,7 @@ PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* 
       dynamic(plan, options, occupancy, freed, withdrawn),
       bindings(CountStreams(plan)),
       main_stream(MainStream(plan)),
+      kept(plan, FlagsOfSlots(plan)),
       turns(plan),
       rules(options.rules),
       active(arena_granules > 0) {

@@ -16,6 +16,7 @@
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/kept_places.h"
 #include "allocator/engine/last_frees.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/observations.h"
@@ -70,15 +71,18 @@ struct PlanEngine::Impl {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Bytes requested, StreamHandle stream, std::int32_t entry, Observations::Stamp stamp,
                             MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
+  [[nodiscard]] Place FindKeptPlace(Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] Place FindLentSlot(std::int32_t entry, Granules granules, StreamHandle stream) const noexcept;
   [[nodiscard]] bool TakeLentSlot(const Place& place, Bytes requested, StreamHandle stream, Lock& lock) noexcept;
   [[nodiscard]] std::uint32_t FindMapped(const DynamicSpace::Request& request) const noexcept;
   [[nodiscard]] std::uint32_t FindLateRoom(DynamicSpace::Request request) const noexcept;
   [[nodiscard]] bool HasMappedRoom(std::uint32_t granules, std::int32_t entry, StreamHandle stream) noexcept;
   [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
-  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, bool may_lie_in_the_way, Lock& lock) noexcept;
+  [[nodiscard]] std::uint32_t FindRoom(DynamicSpace::Request request, std::int32_t entry, Lock& lock) noexcept;
+  [[nodiscard]] std::uint32_t FindInTheWay(DynamicSpace::Request request, std::int32_t entry) const noexcept;
   [[nodiscard]] bool OccupyRoom(std::uint32_t granule, Bytes requested, StreamIndex stream, Observations::Stamp stamp,
                                 Lock& lock) noexcept;
 
@@ -111,6 +115,7 @@ struct PlanEngine::Impl {
   std::vector<StreamBinding> bindings;  // by the plan's ordinals
   const std::uint32_t main_stream;      // ordinal
   ArenaBacking* backing = nullptr;
+  const KeptPlaces kept;
   const Turns turns;
   const Rules rules;
   EngineStats stats;

@@ -10,6 +10,7 @@ namespace stalloc {
 
 enum class Rule : std::uint8_t {
   kInTheWay,       // dynamic_space.h, Note [In the way of slots]
+  kKeptPlaces,     // kept_places.h
   kLateRooms,      // late_rooms.h
   kLentSlots,      // unplanned_requests.cc, FindLentSlot
   kSideThatStays,  // dynamic_space.h, Note [The side that stays]
@@ -18,7 +19,7 @@ enum class Rule : std::uint8_t {
   kCount
 };
 inline constexpr auto kRuleNames = std::to_array<const char*>(
-    {"in-the-way", "late-rooms", "lent-slots", "side-that-stays", "due-soon", "larger-chunks"});
+    {"in-the-way", "kept-places", "late-rooms", "lent-slots", "side-that-stays", "due-soon", "larger-chunks"});
 static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 
 // All of them, but those that were left out.

@@ -16,6 +16,7 @@ void ForEachEntry(const DevicePlan& plan, Visit&& visit) {
   ForEachScript(plan, [&](const Script& script) {
     for (const Entry& entry : script.entries) visit(entry);
   });
+  for (const Entry& entry : plan.kept.entries) visit(entry);
 }
 
 // Disjoint byte ranges, begin -> end.

@@ -20,8 +20,15 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
                                                                           MissReason reason, Lock& lock) noexcept {
   const Granules granules = ToGranules(requested);
   const StreamIndex index = clocks.IndexOf(stream);
-  // The lock may have been open since the entry was found, and the script another by now.
-  if (cursor.script() != nullptr && entry >= cursor.script()->index().size()) entry = -1;
+  entry = StillThere(entry);
+  if (reason == MissReason::kFenced) {
+    const Place place = FindKeptPlace(granules, stream);
+    const bool mapped = place.granules > 0 &&
+                        (withdrawn.empty() || BackUp(place, place.granules, -1, stream, lock) == MissReason::kNone);
+    if (mapped && TakeLentSlot(place, requested, stream, lock)) {
+      return {base + Offset{place.granule} * kBlockAlignment, reason};
+    }
+  }
   // Before the loop (and with no plan) nothing is known of the time to come.
   if (granules != 0 && dynamic.Takes(granules) && reason != MissReason::kInactive && cursor.script() != nullptr) {
     const bool has_like = reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered());
@@ -31,14 +38,15 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
         observations.Watch(*occupancy.Find(lent.granule), stamp);
         return {base + Offset{lent.granule} * kBlockAlignment, reason};
       }
+      entry = StillThere(entry);
     }
     DynamicSpace::Request request{granules, index, RoomFor(entry, reason)};
     request.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
     const bool looks_late = reason == MissReason::kFenced && rules.Have(Rule::kLateRooms);
     std::uint32_t granule = looks_late ? FindLateRoom(request) : DynamicSpace::kNone;
-    if (granule == DynamicSpace::kNone) granule = FindRoom(request, MayLieInTheWay(entry), lock);
+    if (granule == DynamicSpace::kNone) granule = FindRoom(request, entry, lock);
     // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-    if (granule == DynamicSpace::kNone && !request.window.empty()) granule = FindRoom(InTheWay(request), false, lock);
+    if (granule == DynamicSpace::kNone && !request.window.empty()) granule = FindRoom(InTheWay(request), entry, lock);
     if (granule != DynamicSpace::kNone && OccupyRoom(granule, requested, request.stream, stamp, lock)) {
       return {base + Offset{granule} * kBlockAlignment, reason};
     }
@@ -48,10 +56,25 @@ DynamicSpace::Request InTheWay(DynamicSpace::Request request) noexcept {
   return {nullptr, reason};
 }
 
+// The lock may have been open since the entry was found, and the script another by now.
+std::int32_t PlanEngine::Impl::StillThere(std::int32_t entry) const noexcept {
+  return cursor.script() != nullptr && entry >= cursor.script()->index().size() ? -1 : entry;
+}
+
 // Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
 // Else it is one that the traced run did not have, and nothing is known of it.
 bool PlanEngine::Impl::Disordered() const noexcept {
   return !matcher.in_sync() || dynamic.gaps().VariesAround(cursor.script_number(), matcher.cursor());
+}
+
+// See Note [Kept blocks].
+PlanEngine::Impl::Place PlanEngine::Impl::FindKeptPlace(Granules granules, StreamHandle stream) const noexcept {
+  if (!rules.Have(Rule::kKeptPlaces)) return {};
+  return kept.Find(granules, [&](const Place& place) {
+    const StreamBinding& binding = bindings[place.stream];
+    return (binding.unbound() || binding.handle() == stream) &&
+           freed.OnlyFreedIn(place.granule, place.granule + place.granules);
+  });
 }
 
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
@@ -123,26 +146,43 @@ bool PlanEngine::Impl::HasMappedRoom(std::uint32_t granules, std::int32_t entry,
   return FindMapped(request) != DynamicSpace::kNone;
 }
 
-// See dynamic_space.h, Note [In the way of slots].
 bool PlanEngine::Impl::MayLieInTheWay(std::int32_t entry) const noexcept {
   if (!rules.Have(Rule::kInTheWay)) return false;
   return entry < 0 || dynamic.gaps().LifeOf(cursor.script_number(), entry) != IdleGaps::kForever;
 }
 
+// See dynamic_space.h, Note [In the way of slots].
+std::uint32_t PlanEngine::Impl::FindInTheWay(DynamicSpace::Request request, std::int32_t entry) const noexcept {
+  if (cursor.script() == nullptr) return DynamicSpace::kNone;  // the lock was open
+  IdleGaps::Gap slot;
+  std::int32_t last = entry >= 0 ? entry : matcher.cursor();
+  dynamic.gaps().ForEachOfSize(cursor.script_number(), last, request.granules, [&](std::int32_t other) {
+    const Place& place = cursor.script()->PlaceOf(other);
+    const std::uint32_t end = place.granule + request.granules;
+    if (other <= last || place.granules < request.granules || !freed.OnlyFreedIn(place.granule, end)) return;
+    slot = {place.granule, end};
+    last = other;
+  });
+  request.window = {&slot, 1};
+  const std::uint32_t granule = slot.hi > 0 ? FindMapped(request) : DynamicSpace::kNone;
+  return granule != DynamicSpace::kNone ? granule : FindMapped(InTheWay(request));
+}
+
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, bool may_lie_in_the_way, Lock& lock) noexcept {
+std::uint32_t PlanEngine::Impl::FindRoom(DynamicSpace::Request request, std::int32_t entry, Lock& lock) noexcept {
   using enum ArenaBacking::MayTake;
   if (request.stream == kNoStream) return DynamicSpace::kNone;
   constexpr int kTries = 4;  // other threads may take what was mapped for this one
   // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
   // and blocks do not crowd where memory happens to be.
   bool refills = true;
+  const bool may_lie_in_the_way = !request.window.empty() && MayLieInTheWay(entry);
   for (int tries = 0; tries < kTries; ++tries) {
     const Bytes bytes = Bytes{request.granules} * kBlockAlignment;
     const bool has_gaps = !request.window.empty();
     request.refills = refills && has_gaps && !withdrawn.empty() && backing != nullptr && backing->Spare() >= bytes;
     std::uint32_t granule = FindMapped(request);
-    if (granule == DynamicSpace::kNone && has_gaps && may_lie_in_the_way) granule = FindMapped(InTheWay(request));
+    if (granule == DynamicSpace::kNone && may_lie_in_the_way) granule = FindInTheWay(request, entry);
     if (granule != DynamicSpace::kNone) {
       if (!request.refills || !withdrawn.Touches(granule, granule + request.granules)) return granule;
       refills = AskBacking(granule, request.granules, kNoMore, lock);

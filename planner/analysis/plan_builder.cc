@@ -56,6 +56,7 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
     const TimelineScript& from = timeline.scripts[s];
     scripts.push_back({device.segments[from.segment].phases, BuildEntries(device, from.entries)});
   }
+  plan.kept.entries = BuildEntries(device, timeline.kept);
   plan.stream_edges = BuildStreamEdges(timeline, packing);
   return plan;
 }

@@ -93,7 +93,9 @@ class Player {
     const Allocation& allocation = device_.allocations[index];
     live_ += allocation.bytes;
     replay_.peak_live_bytes = std::max(replay_.peak_live_bytes, live_);
-    if (!allocation.outside) {
+    if (allocation.fenced) {
+      TakeKeptPlace(index);
+    } else if (!allocation.outside) {
       if (absl::Status status = Serve(index); !status.ok()) {
         return status;
       }
@@ -103,6 +105,20 @@ class Player {
     live += allocation.bytes;
     peak = std::max(peak, live);
     return absl::OkStatus();
+  }
+
+  // As the engine gives them (allocator/engine/kept_places.h).
+  void TakeKeptPlace(std::uint32_t index) {
+    const Allocation& allocation = device_.allocations[index];
+    for (const Entry& entry : plan_.kept.entries) {
+      if (entry.slot == kNoSlot) continue;
+      const Slot& slot = plan_.slots[entry.slot];
+      const bool fits = entry.bytes == allocation.bytes && entry.stream == allocation.stream;
+      if (!fits || arena_.LiveIn(slot.offset, slot.offset + slot.capacity).has_value()) continue;
+      places_[index] = entry.slot;
+      arena_.Put(slot.offset, slot.offset + allocation.bytes, entry.slot);
+      return;
+    }
   }
 
   absl::Status Serve(std::uint32_t index) {

@@ -57,6 +57,9 @@ class TimelineBuilder {
       }
     }
     PlaceLeftovers();
+    for (std::uint32_t index = 0; index < device_.allocations.size(); ++index) {
+      if (IsKept(device_.allocations[index])) PlaceKept(index);
+    }
     for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
       timeline_.problem.blocks[i].id = i;
     }
@@ -302,6 +305,21 @@ class TimelineBuilder {
       }
       if (!JoinArc(best, leftover.life, &entry)) AddPrologueBlock(leftover);
     }
+  }
+
+  // What a fence leaves behind for good, as far as a later iteration shows it. Small ones have upstream's pool.
+  [[nodiscard]] bool IsKept(const Allocation& allocation) const {
+    const bool stays = !allocation.freed() || FreedAtExit(device_, allocation);
+    return allocation.fenced && (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0 && stays &&
+           allocation.segment + 1 < device_.segments.size() && allocation.bytes >= model_.small_bytes &&
+           StreamObstacle(allocation, model_) == Unplanned::kPlanned;
+  }
+
+  void PlaceKept(std::uint32_t index) {
+    const Bytes bytes = device_.allocations[index].bytes;
+    TimelineEntry entry{index, kNone, EntryClass::kPersistent, Unplanned::kPlanned, 0, bytes, bytes, bytes};
+    entry.block = AddBlock(entry, {0, timeline_.end}, std::nullopt);
+    timeline_.kept.push_back(entry);
   }
 
   // The block of the steady twin in the script that comes as long before the cycle's end as script s before its

@@ -45,6 +45,7 @@ struct TimelineScript {
 
 struct Timeline {
   std::vector<TimelineScript> scripts;  // prologue, then cycle
+  std::vector<TimelineEntry> kept;      // requests of fences whose blocks stay for good
   std::uint32_t prologue = 0;           // how many are prologue
   std::uint32_t copies = 1;             // of the period in the cycle
   bool in_turns = false;                // each copy has places of its own

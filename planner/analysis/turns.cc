@@ -69,6 +69,7 @@ std::vector<std::uint32_t> Join(Timeline* timeline, const Joins& joins) {
   for (TimelineScript& script : timeline->scripts) {
     for (TimelineEntry& entry : script.entries) renumber(&entry.block);
   }
+  for (TimelineEntry& entry : timeline->kept) renumber(&entry.block);
   for (std::uint32_t& twin : timeline->twins) renumber(&twin);
   return numbers;
 }

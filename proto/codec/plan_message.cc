@@ -318,6 +318,9 @@ DevicePlan ParseDevice(pbf_reader message) {
       case 8:
         device.predicted = ParsePredicted(message.get_message());
         break;
+      case 10:
+        device.kept = ParseScript(message.get_message());
+        break;
       case 11:
         device.turns = message.get_uint32();
         break;

@@ -56,6 +56,7 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   for (const StreamEdge& edge : device.stream_edges) ToMessage(edge, message->add_stream_edges());
   for (const StreamInfo& stream : device.streams) ToMessage(stream, message->add_streams());
   ToMessage(device.predicted, message->mutable_predicted());
+  if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
   if (device.turns != 1) message->set_turns(device.turns);
 }
 

@@ -62,6 +62,7 @@ struct DevicePlan {
   std::vector<Script> prologue;
   std::vector<Script> cycle;
   std::uint32_t turns = 1;  // the cycle is so many copies of the same scripts, which differ in their slots only
+  Script kept;              // requests of fences whose blocks stay for good; no phases
   std::vector<StreamEdge> stream_edges;
   std::vector<StreamInfo> streams;
   Predicted predicted;

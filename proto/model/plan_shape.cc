@@ -32,6 +32,7 @@ class DeviceCheck {
     for (std::size_t i = 0; i < plan_.cycle.size(); ++i) {
       if (auto error = CheckScript(plan_.cycle[i], "cycle script " + to_string(i))) return error;
     }
+    if (auto error = CheckScript(plan_.kept, "kept")) return error;
     for (std::size_t i = 0; i < plan_.stream_edges.size(); ++i) {
       if (auto error = CheckEdge(i)) return error;
     }

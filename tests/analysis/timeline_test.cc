@@ -249,5 +249,41 @@ TEST(TimelineTest, WhereSizesVaryStateHasItsPlaceFromTheBeginningIfThatCostsNoth
   EXPECT_EQ(LoadBound(tight.problem), BlockBytes(20000));
 }
 
+// A validation before training leaves k behind, and a checkpoint m; t and u go, and nobody knows whether z stays.
+constexpr char kFenced[] =
+    "+w=4096 (eval +k=8192 +t=2048 -t ) I +a=512 -a I +a=512 -a (save +u=1024 +m=3072 ) I +a=512 -a -u "
+    "I +a=512 -a (eval +z=2048 )";
+
+TEST(TimelineTest, WhatAFenceLeavesBehindForGoodHasAPlaceOfItsOwn) {
+  const Timeline timeline = PlanOf(kFenced).timeline;
+  ASSERT_EQ(timeline.kept.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Block& block = timeline.problem.blocks.at(timeline.kept[i].block);
+    EXPECT_EQ(block.bytes, i == 0 ? 8192u : 3072u);
+    EXPECT_EQ(block.life, (Lifetime{0, timeline.end}));
+    EXPECT_TRUE(block.persistent);
+  }
+}
+
+TEST(TimelineTest, APlanSaysWhatFencesKeepAndItsReplayServesIt) {
+  const Planned planned = PlanOf(kFenced);
+  const std::vector<Entry>& kept = planned.plan.kept.entries;
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].bytes, 8192u);
+  EXPECT_EQ(kept[0].entry_class, EntryClass::kPersistent);
+  EXPECT_EQ(planned.plan.slots.at(kept[1].slot).capacity, 3072u);
+  EXPECT_EQ(planned.plan.arena_bytes, 4096u + 8192u + 3072u + 512u);
+  const Replay replay = ReplayTrace(planned.device, planned.plan).value();
+  EXPECT_EQ(replay.planned_peak_bytes, 4096u + 8192u + 3072u + 512u);
+}
+
+TEST(TimelineTest, WhatFencesKeepWithoutASlotIsUpstreams) {
+  Planned planned = PlanOf(kFenced);
+  planned.plan.kept.entries[0].slot = kNoSlot;  // as any plan may say
+  const Replay replay = ReplayTrace(planned.device, planned.plan).value();
+  EXPECT_EQ(replay.planned_peak_bytes, 4096u + 3072u + 512u);
+  EXPECT_GE(replay.upstream_peak_bytes, 8192u);
+}
+
 }  // namespace
 }  // namespace stalloc::planner

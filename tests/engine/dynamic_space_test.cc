@@ -228,6 +228,19 @@ TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
   EXPECT_EQ(Place(2 * kMiB), 6);  // above all slots: nobody knows how long it stays
 }
 
+// Of four like blocks the first is freed late: the second one's owner takes the last slot of all, and is alone to be
+// out of place until that one's owner comes.
+TEST_F(DynamicSpaceTest, InTheWayOfItsLikeABlockTakesTheSlotThatIsNeededLast) {
+  Start(PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 9}, {4 * kMiB, 4 * kMiB, 9}, {4 * kMiB, 8 * kMiB, 9}}));
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(Place(4 * kMiB), 8);
+  EXPECT_EQ(Place(4 * kMiB), 4);
+  Free(0);
+  EXPECT_EQ(Place(4 * kMiB), 0);
+  EXPECT_EQ(growth_->asked(), 0);
+  EXPECT_EQ(engine_->Stats().planned_hits, 2u);
+}
+
 // Rules that are left out ---------------------------------------------------------------------------------------------
 
 TEST_F(DynamicSpaceTest, WithoutLentSlotsOneMoreOfASizeIsUnknown) {

@@ -53,7 +53,7 @@ TEST(LateRoomsTest, PlacesOfWhatStaysForGoodAreNone) {
     return entry;
   };
   plan.prologue.emplace_back().entries.push_back(stays(0));
-  plan.prologue.back().entries.push_back(stays(8 * kMiB));
+  plan.kept.entries.push_back(stays(8 * kMiB));
   EXPECT_EQ(RoomsOf(plan, 20).front(), (Ranges{{2, 4}, {10, 12}, {16, 20}}));
 }
 

@@ -31,7 +31,7 @@ inline bool operator==(const Predicted& a, const Predicted& b) {
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.turns == b.turns;
+         a.predicted == b.predicted && a.kept == b.kept && a.turns == b.turns;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -185,6 +185,8 @@ class RandomFormats {
       device.cycle.insert(device.cycle.end(), again.begin(), again.end());
     }
     if (Below(2) == 0) {
+      device.kept = MakeScript(device);
+      device.kept.phases.clear();
     }
     for (std::uint64_t i = Below(3); i > 0; --i) {
       device.stream_edges.push_back({.from_slot = static_cast<std::uint32_t>(Below(slots)),

@@ -188,6 +188,23 @@ TEST_F(AllocTest, ABlockWithoutASlotGoesWhereItWentBeforeTheCacheWasEmptied) {
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+// A framework that empties the cache before it validates, and validates before it trains: what that leaves behind has
+// its place, mapped or not, and is not where the training's requests go.
+TEST_F(AllocTest, WhatAnEvaluationKeepsHasItsPlaceAfterTheCacheWasEmptied) {
+  Start(PlanBuilder().Each(16 * kMiB).Kept(4 * kMiB).Each(16 * kMiB).Build(), /*capacity=*/4 * kGiB,
+        /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  EXPECT_EQ(runtime_->EmptyCache(), 36 * kMiB);
+  runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kBegin, .name = "eval"});
+  void* const kept = Allocate(4 * kMiB);
+  runtime_->OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 4 * kMiB) << "no more than it needs";
+  EXPECT_EQ(reinterpret_cast<Address>(kept) - runtime_->arena()->base(), 16 * kMiB);
+  Iteration();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(runtime_->Owns(Allocate(16 * kMiB)));
+  EXPECT_EQ(runtime_->Stats().engine.planned_hits, 2u);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, 36 * kMiB);
+}
+
 TEST_F(AllocTest, AnEmptiedCacheIsReasonToTryAgainWhatCouldNotBeMapped) {
   Start(PlanBuilder().Each(kGiB).Each(kGiB).Build(), /*capacity=*/2 * kGiB, /*granularity=*/2 * kMiB);
   Iteration();

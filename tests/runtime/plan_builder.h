@@ -23,6 +23,11 @@ class PlanBuilder {
     Add(&plan_.prologue[0], bytes, EntryClass::kPersistent);
     return *this;
   }
+  // A block that an evaluation allocates and leaves behind.
+  PlanBuilder& Kept(Bytes bytes) {
+    Add(&plan_.kept, bytes, EntryClass::kPersistent);
+    return *this;
+  }
   // A request of every iteration.
   PlanBuilder& Each(Bytes bytes) {
     Add(&plan_.cycle[0], bytes, EntryClass::kStatic);

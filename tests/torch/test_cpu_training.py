@@ -105,7 +105,7 @@ def test_a_planned_run_changes_no_bit_and_is_served_from_the_arena(runs: Runs, t
     assert stats["unknown_frees"] == 0
 
 
-def test_what_a_validation_before_training_leaves_behind_turns_few_away(runs: Runs, adapter: Adapter) -> None:
+def test_what_a_validation_before_training_leaves_behind_is_in_no_slots_way(runs: Runs, adapter: Adapter) -> None:
     arguments = ("transformer", "--validate-first")
     traced = trained(adapter, *arguments, "--install")
     adapter.plan()
@@ -113,8 +113,7 @@ def test_what_a_validation_before_training_leaves_behind_turns_few_away(runs: Ru
     assert same(runs.plain(*arguments), planned)
     assert same(traced, planned)
     stats = planned["stats"]
-    # It lies where some slots are, and is as large as most of what this model needs.
-    assert stats["steady"]["hits"] >= 0.95 * stats["steady"]["requests"] > 100
+    assert stats["steady"]["hits"] >= 0.999 * stats["steady"]["requests"] > 100
     summary = adapter.summary()
     assert not summary["gave_up"]
     assert summary["arena_bytes"] > 0
