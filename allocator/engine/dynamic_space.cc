@@ -97,11 +97,13 @@ std::uint32_t DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Reque
 std::uint32_t DynamicSpace::Tightest(Gap gap, const Request& request, Cost cost) const noexcept {
   std::uint32_t best = kNone;
   std::uint32_t best_room = kNone;
+  int rooms = 0;  // that are large enough
   while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
     const Gap obstacle = LastObstacle(gap, request, cost);
     // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
     const std::uint32_t lo = std::min(std::max(obstacle.hi, gap.lo), gap.hi);
     const std::uint32_t room = gap.hi - lo;
+    if (room >= request.granules && ++rooms > kMostRooms) break;
     if (room >= request.granules && room < best_room) {
       best = lo;
       best_room = room;
