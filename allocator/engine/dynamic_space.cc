@@ -103,12 +103,14 @@ std::uint32_t DynamicSpace::Tightest(Gap gap, const Request& request, Cost cost)
     // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
     const std::uint32_t lo = std::min(std::max(obstacle.hi, gap.lo), gap.hi);
     const std::uint32_t room = gap.hi - lo;
-    if (room >= request.granules && ++rooms > kMostRooms) break;
-    if (room >= request.granules && room < best_room) {
-      best = lo;
-      best_room = room;
+    if (room >= request.granules) {
+      ++rooms;
+      if (room < best_room) {
+        best = lo;
+        best_room = room;
+      }
     }
-    if (obstacle.hi == 0 || best_room == request.granules) break;
+    if (obstacle.hi == 0 || best_room == request.granules || rooms == kMostRooms) break;
     gap.hi = obstacle.lo;
   }
   return best;
