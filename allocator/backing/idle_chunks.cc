@@ -142,8 +142,8 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   }
   if (moves.from.empty()) return;
   Move(moves);
-  const std::size_t pace = pace_.Add(engine_.Stats().requests, moves.from.size());
-  if (pace > 0 && rules_.Have(Rule::kLargerChunks)) MoveLargerChunks(pace);
+  const bool moves_much = pace_.Add(engine_.Stats().requests, moves.from.size());
+  if (moves_much && rules_.Have(Rule::kLargerChunks)) MoveLargerChunks();
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
@@ -188,9 +188,9 @@ void IdleChunks::MoveSome() noexcept {
 }
 
 // See Note [Moves in every iteration].
-void IdleChunks::MoveLargerChunks(std::size_t pace) noexcept {
+void IdleChunks::MoveLargerChunks() noexcept {
   const Bytes bytes = 2 * arena_.moved_chunk_bytes();
-  if (bytes <= arena_.mapped_bytes() / (pace > kPace ? kMovedPartsAtPace : kMovedParts)) arena_.SetMovedBytes(bytes);
+  if (bytes <= arena_.mapped_bytes() / kMovedParts) arena_.SetMovedBytes(bytes);
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.

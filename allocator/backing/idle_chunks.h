@@ -29,8 +29,8 @@
 //
 // Note [Moves in every iteration]
 // A move costs by the chunk, whatever its size. Where much moves in every iteration (MovePace tells), chunks that move
-// are twice as large from then on, up to a kMovedParts-th of what is mapped, and at a pace of kPace to a
-// kMovedPartsAtPace-th: fewer calls for memory that is lost in parts of chunks.
+// are twice as large from then on, up to a kMovedParts-th of what is mapped: fewer calls for memory that is lost in
+// parts of chunks.
 //
 // Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
 #pragma once
@@ -118,7 +118,7 @@ class IdleChunks final : public ArenaBacking {
   void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
-  void MoveLargerChunks(std::size_t pace) noexcept;
+  void MoveLargerChunks() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
@@ -138,13 +138,11 @@ class IdleChunks final : public ArenaBacking {
   const Bytes step_;  // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
-  static constexpr Bytes kLeastWorth = 512;         // a part of the arena
-  static constexpr std::size_t kPace = 1024;        // chunks moved in an iteration
-  static constexpr Bytes kMovedPartsAtPace = 1024;  // instead of kMovedParts, where more are
-  std::atomic<bool> moves_;                         // a chunk has moved, or will
-  const Offset plan_end_;                           // above it there are no slots
-  const SlotUses uses_;                             // of chunks
-  std::atomic<Bytes> too_much_{kNothingFailed};     // so much could not be mapped in this iteration; the driver is dear
+  static constexpr Bytes kLeastWorth = 512;      // a part of the arena
+  std::atomic<bool> moves_;                      // a chunk has moved, or will
+  const Offset plan_end_;                        // above it there are no slots
+  const SlotUses uses_;                          // of chunks
+  std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
   Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_

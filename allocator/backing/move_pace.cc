@@ -1,24 +1,21 @@
 #include "allocator/backing/move_pace.h"
 
-#include <algorithm>
-
 namespace stalloc {
 
-std::size_t MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
+bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
   const std::uint64_t iteration = request / requests_;
   if (iteration != iteration_) {
     busy_ = iteration == iteration_ + 1 && chunks_ > kMany ? busy_ + 1 : 0;
-    fewest_ = busy_ > 1 ? std::min(fewest_, chunks_) : chunks_;
     iteration_ = iteration;
     chunks_ = 0;
     moves_ = 0;
   }
   ++moves_;
   chunks_ += chunks;
-  if (busy_ + 1 < kIterations || chunks_ <= kMany) return 0;
+  if (busy_ + 1 < kIterations || chunks_ <= kMany) return false;
   busy_ = 0;
   chunks_ = 0;
-  return fewest_;
+  return true;
 }
 
 }  // namespace stalloc

@@ -22,9 +22,9 @@ class MovePace {
   [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
     return request / requests_ != iteration_ || moves_ < kMostMoves;
   }
-  // So many chunks were moved at a request of the run. In the third iteration in a row with more than kMany: the fewest
-  // of the two before, and from then on they are counted anew. Else 0.
-  [[nodiscard]] std::size_t Add(std::uint64_t request, std::size_t chunks) noexcept;
+  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kMany; from
+  // then on they are counted anew.
+  [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks) noexcept;
 
  private:
   const std::uint64_t requests_;
@@ -32,7 +32,6 @@ class MovePace {
   std::size_t chunks_ = 0;       // that did
   int moves_ = 0;                // that they did so in
   int busy_ = 0;                 // iterations before it, in a row
-  std::size_t fewest_ = 0;       // chunks that moved in one of those
 };
 
 }  // namespace stalloc
