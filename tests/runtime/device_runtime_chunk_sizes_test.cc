@@ -10,7 +10,7 @@
 #include "tests/runtime/alloc_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace chunk_sizes {
 
 constexpr Bytes kHeight = 512 * kMiB;  // chunks of 64, 256 and 512 KiB
 constexpr Bytes kSlot = kHeight / 8;
@@ -210,5 +210,5 @@ TEST_F(SmallMovesTest, ForASmallBlockNobodyWaits) {
   End(small);
 }
 
-}  // namespace
+}  // namespace chunk_sizes
 }  // namespace stalloc

@@ -10,7 +10,7 @@
 #include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
-namespace {
+namespace exports {
 
 constexpr Bytes kSlot = 2 * kMiB;
 constexpr Bytes kLarge = 3 * kMiB + 2 * kPage;
@@ -190,5 +190,5 @@ TEST_F(ExportTest, AnExactTracesHeapHasNoChunks) {
   recorder.value()->Close();
 }
 
-}  // namespace
+}  // namespace exports
 }  // namespace stalloc

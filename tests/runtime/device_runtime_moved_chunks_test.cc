@@ -9,7 +9,7 @@
 #include "tests/runtime/pattern.h"
 
 namespace stalloc {
-namespace {
+namespace moved_chunks {
 
 constexpr Bytes kSlot = 2 * kMiB;
 constexpr Bytes kLarge = 3 * kMiB + 2 * kPage;
@@ -321,5 +321,5 @@ TEST_F(MovedChunksTest, AFullDeviceIsNoReasonToMissWhileChunksLieIdle) {
   Drop(2);
 }
 
-}  // namespace
+}  // namespace moved_chunks
 }  // namespace stalloc

@@ -18,7 +18,7 @@
 #include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
-namespace {
+namespace traces {
 
 using ::testing::HasSubstr;
 
@@ -299,5 +299,5 @@ TEST_F(TraceTest, AddressesThatComeBackKeepTheirOrderInTheFile) {
   EXPECT_EQ(recorder_->GetCounters().unpaired, 0u);
 }
 
-}  // namespace
+}  // namespace traces
 }  // namespace stalloc

@@ -15,7 +15,7 @@
 #include "tests/runtime/plan_builder.h"
 
 namespace stalloc {
-namespace {
+namespace give_up {
 
 constexpr Bytes kKiB = 1024;
 constexpr Bytes kMiB = kKiB * kKiB;
@@ -210,5 +210,5 @@ TEST_P(GiveUpTest, AnArenaNobodyLivesInGoesBackWhole) {
   EXPECT_EQ(process.arena_bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace give_up
 }  // namespace stalloc

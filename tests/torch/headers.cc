@@ -1,0 +1,2 @@
+// A library needs a source.
+#include "tests/torch/headers.h"
