@@ -2,7 +2,7 @@
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace displaced_blocks_test {
 
 using DisplacedBlocksTest = DynamicSpaceTest;
 using MayTake = ArenaBacking::MayTake;
@@ -43,5 +43,5 @@ TEST_F(DisplacedBlocksTest, WhatStaysForGoodGoesAboveAllSlots) {
   EXPECT_EQ(growth_->may_take(), MayTake::kMore);
 }
 
-}  // namespace
+}  // namespace displaced_blocks_test
 }  // namespace stalloc

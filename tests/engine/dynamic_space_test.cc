@@ -10,7 +10,7 @@
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace dynamic_space_test {
 
 TEST_F(DynamicSpaceTest, ABlockGoesWhereNoSlotIsUsedUntilItsFree) {
   // Free when it is asked for: [4, 12). A slot takes [8, 12) before it goes.
@@ -365,5 +365,5 @@ TEST_F(DynamicSpaceTest, WhereTheWaitFailsTheBlockIsNotServed) {
   EXPECT_EQ(engine_->Stats().dynamic_hits, 0u);
 }
 
-}  // namespace
+}  // namespace dynamic_space_test
 }  // namespace stalloc

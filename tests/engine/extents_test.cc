@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace stalloc {
-namespace {
+namespace extents_test {
 
 using Ranges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 constexpr std::uint32_t kEnd = 96;
@@ -102,5 +102,5 @@ TEST(ExtentsTest, AVisitorCanEndTheWalk) {
   EXPECT_EQ(visits, 1);
 }
 
-}  // namespace
+}  // namespace extents_test
 }  // namespace stalloc

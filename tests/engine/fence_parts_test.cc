@@ -8,7 +8,7 @@
 #include "allocator/engine/foreign_uses.h"
 
 namespace stalloc {
-namespace {
+namespace fence_parts_test {
 
 std::vector<StreamIndex> Streams(const ForeignUses& uses, ForeignUses::List list) {
   std::vector<StreamIndex> streams;
@@ -69,5 +69,5 @@ TEST(FenceEventsTest, TheOldestGoesUnlessItIsPinned) {
   EXPECT_EQ(events.FirstFrom(1)->event, 3u);
 }
 
-}  // namespace
+}  // namespace fence_parts_test
 }  // namespace stalloc

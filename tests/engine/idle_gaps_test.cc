@@ -9,7 +9,7 @@
 #include "proto/model/plan.h"
 
 namespace stalloc {
-namespace {
+namespace idle_gaps_test {
 
 constexpr std::uint32_t kLimit = 64;
 
@@ -189,5 +189,5 @@ TEST(IdleGapsTest, GapsOfEntriesThatVaryFollowEachOther) {
   }
 }
 
-}  // namespace
+}  // namespace idle_gaps_test
 }  // namespace stalloc

@@ -4,7 +4,7 @@
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace kept_places_test {
 
 class KeptPlacesTest : public DynamicSpaceTest {
  protected:
@@ -59,5 +59,5 @@ TEST_F(KeptPlacesTest, OutsideOfFencesItIsRoomOnlyBeforeTheArenaGrows) {
   EXPECT_EQ(Place(4 * kMiB), 8);
 }
 
-}  // namespace
+}  // namespace kept_places_test
 }  // namespace stalloc

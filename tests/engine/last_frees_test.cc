@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace stalloc {
-namespace {
+namespace last_frees_test {
 
 // Never earlier than what was freed there last; later only by what was freed near it.
 TEST(LastFreesTest, TheLastFreeOfARangeIsNotMissed) {
@@ -35,5 +35,5 @@ TEST(LastFreesTest, TheLastFreeOfARangeIsNotMissed) {
   }
 }
 
-}  // namespace
+}  // namespace last_frees_test
 }  // namespace stalloc

@@ -6,7 +6,7 @@
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace late_rooms_test {
 
 constexpr std::uint32_t kGranules = kMiB / kBlockAlignment;  // of a MiB
 
@@ -90,5 +90,5 @@ TEST_F(FenceTest, WithoutSuchRoomItTakesTheHighest) {
   EXPECT_EQ(Place(2 * kMiB), 2);
 }
 
-}  // namespace
+}  // namespace late_rooms_test
 }  // namespace stalloc

@@ -10,7 +10,7 @@
 #include "tests/engine/fake_fence.h"
 
 namespace stalloc {
-namespace {
+namespace many_pending_test {
 
 TEST(StreamFenceLessTest, WithoutAFenceARecordedBlockIsNeverReused) {
   PlanEngine engine(TurnsPlan(1, 10), kBase, nullptr);
@@ -110,5 +110,5 @@ TEST(ManyPendingTest, MoreUsesThanCanBeNotedLoseMemoryButNeverData) {
   EXPECT_EQ(engine.CheckInvariants(), "");
 }
 
-}  // namespace
+}  // namespace many_pending_test
 }  // namespace stalloc

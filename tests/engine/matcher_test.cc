@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace stalloc {
-namespace {
+namespace matcher_test {
 
 using Outcome = Matcher::Outcome;
 
@@ -290,5 +290,5 @@ TEST(ScriptIndexTest, RareSizesAreWorthMoreThanCommonOnes) {
   EXPECT_LT(index.Worth('A'), index.Worth('B'));
 }
 
-}  // namespace
+}  // namespace matcher_test
 }  // namespace stalloc

@@ -13,7 +13,7 @@
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
-namespace {
+namespace observations_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -178,5 +178,5 @@ TEST_F(ObservationsTest, APlanWhereNothingVariesIsNotWatched) {
   EXPECT_THAT(Seen(), IsEmpty());
 }
 
-}  // namespace
+}  // namespace observations_test
 }  // namespace stalloc

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace stalloc {
-namespace {
+namespace occupancy_test {
 
 LiveRecord Block(std::uint32_t granule, std::uint32_t granules) {
   LiveRecord record;
@@ -110,5 +110,5 @@ TEST(LiveRecordTest, KnowsWhatWasAskedFor) {
   EXPECT_EQ(record.requested(), 3u * 512 - 500);
 }
 
-}  // namespace
+}  // namespace occupancy_test
 }  // namespace stalloc

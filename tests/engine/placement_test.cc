@@ -8,7 +8,7 @@
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
-namespace {
+namespace placement_test {
 
 // Calls back in the middle of a request, as another thread would, and grants nothing.
 class Interruption final : public ArenaBacking {
@@ -87,5 +87,5 @@ TEST_F(PlacementTest, ASlotIsServedOnlyWhereAllOfItIsBackWhenTheLockIsHeldAgain)
   EXPECT_GT(other.asked(), 0);
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace stalloc

@@ -13,7 +13,7 @@
 #include "tests/engine/first_fit_plan.h"
 
 namespace stalloc {
-namespace {
+namespace plan_engine_test {
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 
@@ -21,7 +21,7 @@ constexpr Bytes kMiB = Bytes{1} << 20;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
 Mark Iteration(int index = 0) { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, index, "", false}; }
-Mark Fence(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }
+Mark FenceOf(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }
 
 struct Expected {
   Bytes bytes;
@@ -89,9 +89,9 @@ TEST(PlanEngineTest, CountsEachMissByItsReason) {
   EXPECT_EQ(engine.Allocate(1024, 7).reason, MissReason::kUnplanned);
   EXPECT_EQ(engine.Allocate(1536, 8).reason, MissReason::kStream);  // no fence to order it by
   EXPECT_EQ(engine.Allocate(99 * 512, 7).reason, MissReason::kUnknownSize);
-  engine.OnMark(Fence(MarkEdge::kBegin));
+  engine.OnMark(FenceOf(MarkEdge::kBegin));
   EXPECT_EQ(engine.Allocate(2048, 7).reason, MissReason::kFenced);
-  engine.OnMark(Fence(MarkEdge::kEnd));
+  engine.OnMark(FenceOf(MarkEdge::kEnd));
   EXPECT_EQ(engine.Allocate(2048, 7).reason, MissReason::kNone);  // the cursor is where it was
   EXPECT_EQ(engine.Allocate(512, 7).reason, MissReason::kUnmatched);
   engine.Deactivate();
@@ -268,5 +268,5 @@ TEST(MissReasonTest, EveryReasonHasItsOwnName) {
   }
 }
 
-}  // namespace
+}  // namespace plan_engine_test
 }  // namespace stalloc

@@ -9,7 +9,7 @@
 #include "allocator/engine/dynamic_space.h"
 
 namespace stalloc {
-namespace {
+namespace room_search_test {
 
 using Gap = IdleGaps::Gap;
 constexpr std::uint32_t kLimit = 512;
@@ -146,5 +146,5 @@ TEST_F(RoomSearchTest, FindsTheTightestRoomThatHasAPlace) {
   EXPECT_GT(none, 100);
 }
 
-}  // namespace
+}  // namespace room_search_test
 }  // namespace stalloc

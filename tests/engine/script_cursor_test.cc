@@ -9,9 +9,9 @@
 #include "allocator/engine/occupancy.h"
 
 namespace stalloc {
-namespace {
+namespace script_cursor_test {
 
-Mark MarkOf(MarkKind kind, MarkEdge edge = MarkEdge::kBegin, int index = 0, const std::string& name = "") {
+Mark MarkWith(MarkKind kind, MarkEdge edge = MarkEdge::kBegin, int index = 0, const std::string& name = "") {
   Mark mark;
   mark.kind = kind;
   mark.edge = edge;
@@ -19,11 +19,11 @@ Mark MarkOf(MarkKind kind, MarkEdge edge = MarkEdge::kBegin, int index = 0, cons
   mark.name = name;
   return mark;
 }
-Mark Iteration(int index) { return MarkOf(MarkKind::kIteration, MarkEdge::kBegin, index); }
-Mark Layer(const std::string& name) { return MarkOf(MarkKind::kLayer, MarkEdge::kBegin, 0, name); }
-Mark Fence(MarkEdge edge, const std::string& name = "eval") { return MarkOf(MarkKind::kFence, edge, 0, name); }
+Mark Iteration(int index) { return MarkWith(MarkKind::kIteration, MarkEdge::kBegin, index); }
+Mark Layer(const std::string& name) { return MarkWith(MarkKind::kLayer, MarkEdge::kBegin, 0, name); }
+Mark FenceOf(MarkEdge edge, const std::string& name = "eval") { return MarkWith(MarkKind::kFence, edge, 0, name); }
 Mark Microbatch(int index, Pass pass = Pass::kForward, int chunk = 0) {
-  Mark mark = MarkOf(MarkKind::kMicrobatch, MarkEdge::kBegin, index);
+  Mark mark = MarkWith(MarkKind::kMicrobatch, MarkEdge::kBegin, index);
   mark.pass = pass;
   mark.chunk = chunk;
   return mark;
@@ -137,7 +137,7 @@ TEST(ScriptCursorTest, MicrobatchesThatThePlanLacksAreFollowedAsEarlierOnesInTur
 // A hook marks the optimizer's step after the script has marked it and has already made requests: on a GPU this once
 // threw the cursor back by 156 requests, and persistent blocks took the places of temporary ones.
 TEST(ScriptCursorTest, AHooksMarkIsNotTheScriptsOwn) {
-  const Mark optimizer = MarkOf(MarkKind::kOptimizer, MarkEdge::kBegin, 0);
+  const Mark optimizer = MarkWith(MarkKind::kOptimizer, MarkEdge::kBegin, 0);
   DevicePlan plan;
   plan.cycle = {ScriptOfSize(100, {{Microbatch(0), 10}, {optimizer, 20}})};
   ScriptCursor cursor(plan);
@@ -161,10 +161,10 @@ TEST(ScriptCursorTest, AMarkSeenTwiceInARowDoesNotGoBack) {
 
 TEST(ScriptCursorTest, TheEndOfAnIterationIsAPhase) {
   DevicePlan plan;
-  plan.cycle = {ScriptOfSize(100, {{Iteration(0), 0}, {MarkOf(MarkKind::kIteration, MarkEdge::kEnd, 0), 80}})};
+  plan.cycle = {ScriptOfSize(100, {{Iteration(0), 0}, {MarkWith(MarkKind::kIteration, MarkEdge::kEnd, 0), 80}})};
   ScriptCursor cursor(plan);
   cursor.OnMark(Iteration(0));
-  EXPECT_TRUE(cursor.OnMark(MarkOf(MarkKind::kIteration, MarkEdge::kEnd, 17)));
+  EXPECT_TRUE(cursor.OnMark(MarkWith(MarkKind::kIteration, MarkEdge::kEnd, 17)));
   EXPECT_EQ(cursor.entry(), 80);
   EXPECT_EQ(cursor.iterations(), 1u);
 }
@@ -175,18 +175,18 @@ TEST(ScriptCursorTest, InsideAFenceNothingMoves) {
   ScriptCursor cursor(plan);
   cursor.OnMark(Iteration(0));
   cursor.OnMark(Layer("a"));
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kBegin)));
+  EXPECT_FALSE(cursor.OnMark(FenceOf(MarkEdge::kBegin)));
   EXPECT_TRUE(cursor.fenced());
   EXPECT_FALSE(cursor.OnMark(Layer("b")));
   EXPECT_FALSE(cursor.OnMark(Iteration(1)));
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kBegin, "save")));  // nested
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd, "save")));
+  EXPECT_FALSE(cursor.OnMark(FenceOf(MarkEdge::kBegin, "save")));  // nested
+  EXPECT_FALSE(cursor.OnMark(FenceOf(MarkEdge::kEnd, "save")));
   EXPECT_TRUE(cursor.fenced());
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));
+  EXPECT_FALSE(cursor.OnMark(FenceOf(MarkEdge::kEnd)));
   EXPECT_FALSE(cursor.fenced());
   EXPECT_EQ(cursor.entry(), 10);
   EXPECT_EQ(cursor.iterations(), 1u);
-  EXPECT_FALSE(cursor.OnMark(Fence(MarkEdge::kEnd)));  // an end too many
+  EXPECT_FALSE(cursor.OnMark(FenceOf(MarkEdge::kEnd)));  // an end too many
   EXPECT_FALSE(cursor.fenced());
 }
 
@@ -256,7 +256,7 @@ TEST(ScriptCursorTest, WhatTheFirstIterationMakesIsInTheSetUpOfALateTrace) {
   begin.pass = Pass::kOther;
   Mark end = begin;
   end.edge = MarkEdge::kEnd;
-  const Mark optimizer = MarkOf(MarkKind::kOptimizer);
+  const Mark optimizer = MarkWith(MarkKind::kOptimizer);
   DevicePlan plan;
   plan.prologue = {ScriptOfSize(50, {{begin, 10}, {end, 20}, {begin, 20}, {end, 40}})};
   plan.cycle = {ScriptOfSize(100, {{optimizer, 60}, {begin, 62}, {end, 62}, {begin, 70}, {end, 70}})};
@@ -326,5 +326,5 @@ TEST(ScriptCursorTest, FromTheSetUpTheRunComesBackToWhereItWas) {
   EXPECT_EQ(LiveSize(cut_short), 100);
 }
 
-}  // namespace
+}  // namespace script_cursor_test
 }  // namespace stalloc

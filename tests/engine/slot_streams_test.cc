@@ -8,7 +8,7 @@
 #include "allocator/engine/occupancy.h"
 
 namespace stalloc {
-namespace {
+namespace slot_streams_test {
 
 DevicePlan PlanOf(const std::vector<Slot>& slots, const std::vector<std::uint32_t>& streams) {
   DevicePlan plan;
@@ -66,5 +66,5 @@ TEST(SlotStreamsTest, AgreesWithEveryPairOfSlots) {
   }
 }
 
-}  // namespace
+}  // namespace slot_streams_test
 }  // namespace stalloc

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace stalloc {
-namespace {
+namespace slot_uses_test {
 
 constexpr Bytes kUnit = 4096;
 
@@ -53,5 +53,5 @@ TEST(SlotUsesTest, WhereThereAreNoSlotsNothingIsDue) {
   EXPECT_EQ(SlotUses(DevicePlan{}, kUnit).UntilDue(0, 0), SlotUses::kNever);
 }
 
-}  // namespace
+}  // namespace slot_uses_test
 }  // namespace stalloc

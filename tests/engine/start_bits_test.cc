@@ -7,7 +7,7 @@
 #include <set>
 
 namespace stalloc {
-namespace {
+namespace start_bits_test {
 
 std::uint64_t LastBefore(const std::set<std::uint64_t>& members, std::uint64_t bound) {
   const auto after = members.lower_bound(bound);
@@ -73,5 +73,5 @@ TEST(StartBitsTest, FindsAMemberAtTheFarEndOfALargeArena) {
   EXPECT_EQ(bits.LastBefore(kLimit - 1), StartBits::kNone);
 }
 
-}  // namespace
+}  // namespace start_bits_test
 }  // namespace stalloc

@@ -8,7 +8,7 @@
 #include "tests/engine/fake_fence.h"
 
 namespace stalloc {
-namespace {
+namespace stream_fence_test {
 
 class StreamFenceTest : public testing::Test {
  protected:
@@ -254,5 +254,5 @@ TEST_F(StreamFenceTest, AfterDeactivationTheFenceIsLeftAlone) {
   EXPECT_EQ(engine_.CheckInvariants(), "");
 }
 
-}  // namespace
+}  // namespace stream_fence_test
 }  // namespace stalloc

@@ -10,7 +10,7 @@
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
-namespace {
+namespace turns_test {
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr Bytes kOutput = 3 * kMiB;
@@ -156,5 +156,5 @@ TEST(TurnsTest, APlanOfOneTurnHasNothingToChoose) {
   EXPECT_TRUE(Turns(plan).empty());
 }
 
-}  // namespace
+}  // namespace turns_test
 }  // namespace stalloc

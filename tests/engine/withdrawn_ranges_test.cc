@@ -10,7 +10,7 @@
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
-namespace {
+namespace withdrawn_ranges_test {
 
 TEST(WithdrawnRangesTest, TouchesWhatOverlapsAndNothingElse) {
   WithdrawnRanges ranges;
@@ -199,5 +199,5 @@ TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
   EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
 }
 
-}  // namespace
+}  // namespace withdrawn_ranges_test
 }  // namespace stalloc
