@@ -129,7 +129,7 @@ class Training:
             cwd=self.directory,
         )
 
-    def start_plain(self, mode: str, *arguments: str, **extra: str) -> Finished:
+    def start_plain(self, mode: Optional[str], *arguments: str, **extra: str) -> Finished:
         """The script under python itself, where only the environment asks for stalloc."""
         return run_python(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
 

@@ -84,6 +84,7 @@ def test_a_short_trace_of_a_long_run_plans_it(training: Training) -> None:
     plain = training.run(None, "--iterations", "8")
     traced = training.run("Trace", "--iterations", "8", STALLOC_TRACE_STEPS="4")
     assert traced["losses"] == plain["losses"]
+    assert report_of(training)["rank"]["trace_complete"]
     report = training.plan()["ranks"][0]["report"]
     assert report["marks"]["iterations"] == 4
     assert report["trace_complete"]
@@ -92,12 +93,7 @@ def test_a_short_trace_of_a_long_run_plans_it(training: Training) -> None:
     assert steady["hits"] >= 0.99 * steady["requests"]
 
 
-def test_the_report_of_a_stopped_trace_is_readable(training: Training) -> None:
-    training.run("Trace", "--iterations", "6", STALLOC_TRACE_STEPS="3")
-    assert report_of(training)["rank"]["trace_complete"]
-
-
-@pytest.mark.parametrize("marks", ["full", "none"])
+@pytest.mark.parametrize("marks", ["full", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_late_trace_has_the_peak_and_classes_of_the_whole_one(training: Training, marks: str) -> None:
     """From the third iteration on nothing changes any more, so that its peak is that of any later one."""
     arguments = ("--iterations", "8", "--marks", marks)

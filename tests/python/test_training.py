@@ -55,7 +55,7 @@ def test_a_plan_made_from_four_marked_iterations_serves_twenty(planned: Training
     assert 0 < summary["efficiency"] <= 1
 
 
-@pytest.mark.parametrize("marks", ["none", "iteration"])
+@pytest.mark.parametrize("marks", [pytest.param("none", marks=pytest.mark.slow), "iteration"])
 def test_fewer_marks_or_none_serve_as_well(training: Training, plain: dict[str, Any], marks: str) -> None:
     training.run("Trace", "--iterations", "4", "--marks", marks)
     training.plan()
@@ -64,6 +64,7 @@ def test_fewer_marks_or_none_serve_as_well(training: Training, plain: dict[str, 
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
 
 
+@pytest.mark.slow  # bench/compare_modes.py, which is a step of the gate, asks for as much
 def test_recomputation_trains_the_same(training: Training) -> None:
     expected = training.run(None, "--iterations", "20", "--recompute")
     traced = training.run("Trace", "--iterations", "4", "--recompute")
@@ -74,6 +75,7 @@ def test_recomputation_trains_the_same(training: Training) -> None:
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
 
 
+@pytest.mark.slow  # as above
 def test_the_fast_trace_gives_as_good_a_plan(training: Training, plain: dict[str, Any]) -> None:
     training.run("Trace", "--iterations", "4", STALLOC_TRACE_FAST_MODE="1")
     training.plan()
@@ -82,17 +84,14 @@ def test_the_fast_trace_gives_as_good_a_plan(training: Training, plain: dict[str
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
 
 
-def test_importing_stalloc_first_is_as_good_as_stalloc_run(training: Training, plain: dict[str, Any]) -> None:
-    script = training.directory / "first.py"
+def test_importing_stalloc_first_is_as_good_as_stalloc_run(planned: Training, plain: dict[str, Any]) -> None:
+    script = planned.directory / "first.py"
     script.write_text(
         f"import stalloc\nimport runpy\nassert stalloc.installed()\nrunpy.run_path({TRAIN!r}, run_name='__main__')\n"
     )
-    output = training.directory / "out.json"
-    for mode, iterations in (("Trace", 4), ("Alloc", 20)):
-        done = training.start_plain(mode, str(script), "--iterations", str(iterations), "--json", str(output))
-        assert done.code == 0, done.err
-        if mode == "Trace":
-            training.plan()
+    output = planned.directory / "out.json"
+    done = planned.start_plain("Alloc", str(script), "--iterations", "20", "--json", str(output))
+    assert done.code == 0, done.err
     result = json.loads(output.read_text())
     expect_same_training(result, plain)
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
@@ -123,34 +122,41 @@ def test_mode_torch_prints_a_line_per_iteration_and_changes_nothing(training: Tr
 # A run that is not the one that was traced ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["--extra-from", "3"],
-        ["--rows-from", "3", "7"],
-        ["--rows", "5"],
-        ["--eval-at", "2", "4"],
-        ["--eval-at", "2", "4", "--no-fence"],
-    ],
-)
-def test_a_diverging_run_trains_the_same(planned: Training, tmp_path: Path, change: list[str]) -> None:
-    expected = Training(planned.build, tmp_path).run(None, "--iterations", "9", *change)
-    result = planned.run("Alloc", "--iterations", "9", *change)
-    expect_same_training(result, expected)
+CHANGES = {
+    "an extra tensor": ["--extra-from", "3"],
+    "longer from an iteration on": ["--rows-from", "3", "7"],
+    "longer throughout": ["--rows", "5"],
+    "evaluations": ["--eval-at", "2", "4"],
+    "evaluations without a fence": ["--eval-at", "2", "4", "--no-fence"],
+}
 
 
-def test_one_extra_tensor_a_step_costs_no_more_than_itself(planned: Training) -> None:
-    result = planned.run("Alloc", "--iterations", "12", "--extra-from", "3")
-    before, after = (result["figures"][i]["devices"][0]["steady"] for i in (6, 12))
-    missed = (after["requests"] - before["requests"]) - (after["hits"] - before["hits"])
-    assert missed <= 2 * 6  # the tensor and the result of its comparison
+@pytest.fixture(scope="module")
+def plainly_changed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Those of CHANGES under torch's own allocator, in one process."""
+    directory = tmp_path_factory.mktemp("changed")
+    outputs = [directory / f"{number}.json" for number in range(len(CHANGES))]
+    runs = [[*ITERATIONS, *change, "--json", str(path)] for change, path in zip(CHANGES.values(), outputs)]
+    done = Training(build, directory).start_plain(None, str(SCRIPTS / "train_each.py"), *map(json.dumps, runs))
+    assert done.code == 0, done.err
+    return {name: json.loads(path.read_text()) for name, path in zip(CHANGES, outputs)}
 
 
-@pytest.mark.parametrize("fence", [["--fence"], ["--no-fence"]])
-def test_the_iteration_after_an_evaluation_is_served_again(planned: Training, fence: list[str]) -> None:
-    result = planned.run("Alloc", "--iterations", "8", "--eval-at", "3", *fence)
-    assert hit_rate_of_iteration(result, 5) >= 0.999
-    assert hit_rate_of_iteration(result, 7) >= 0.999
+ITERATIONS = ("--iterations", "10")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_diverging_run_trains_the_same(
+    planned: Training, plainly_changed: dict[str, dict[str, Any]], name: str
+) -> None:
+    result = planned.run("Alloc", *ITERATIONS, *CHANGES[name])
+    expect_same_training(result, plainly_changed[name])
+    if name == "an extra tensor":  # costs no more than itself and the result of its comparison
+        before, after = (result["figures"][i]["devices"][0]["steady"] for i in (5, 10))
+        assert (after["requests"] - before["requests"]) - (after["hits"] - before["hits"]) <= 2 * 5
+    if name.startswith("evaluations"):  # the iteration after next is served again
+        assert hit_rate_of_iteration(result, 6) >= 0.999
+        assert hit_rate_of_iteration(result, 8) >= 0.999
 
 
 def claim_this_torch(library: Path, copy: Path) -> None:
@@ -182,7 +188,7 @@ def test_an_adapter_without_cuda_leaves_cuda_to_the_library_without_an_adapter(
 # Other processes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_data_loader_workers_leave_trace_and_plan_alone(training: Training, plain: dict[str, Any], method: str) -> None:
     traced = training.run("Trace", "--iterations", "4", "--workers", method)
     assert traced["stderr"] == ""
@@ -207,8 +213,15 @@ def test_workers_of_a_launcher_write_one_trace_each(training: Training) -> None:
     assert plans == ["rank00000.plan", "rank00001.plan"]
 
 
-@pytest.mark.parametrize(("end", "code"), [("exit3", 3), ("raise", 1)])
-@pytest.mark.parametrize("mode", ["Trace", "Alloc"])
+@pytest.mark.parametrize(
+    ("mode", "end", "code"),
+    [
+        ("Trace", "exit3", 3),
+        ("Alloc", "raise", 1),
+        pytest.param("Trace", "raise", 1, marks=pytest.mark.slow),
+        pytest.param("Alloc", "exit3", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_a_script_that_ends_badly_keeps_its_code_and_leaves_its_files(
     planned: Training, training: Training, mode: str, end: str, code: int
 ) -> None:

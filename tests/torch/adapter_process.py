@@ -70,7 +70,7 @@ class Adapter:
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # an installed stalloc must not get there first
             "STALLOC_TORCH_LIB": str(self.library),
             "STALLOC_MODEL_INFO_PATH": str(self.directory),
-            "OMP_NUM_THREADS": "2",
+            "OMP_NUM_THREADS": "1",
         }
         if mode is not None:
             environment["STALLOC_MODE"] = mode

@@ -70,6 +70,7 @@ def changed_version(package: Path, version: str) -> str:
     return "\n".join(f"__version__ = {version!r}" if line.startswith("__version__") else line for line in lines)
 
 
+@pytest.mark.every_torch
 def test_a_copy_with_the_same_interface_is_served(library: Path, tmp_path: Path, torch_package: Path) -> None:
     copy_with(torch_package, tmp_path / "torch", HEADER, (torch_package / HEADER).read_text() + "\n// the end\n")
     done = run(library, tmp_path)
@@ -92,6 +93,7 @@ def test_a_torch_that_nobody_built_for_is_named_and_runs_unplanned(
     assert "this is torch 2.99.1+cu140" in strict.err
 
 
+@pytest.mark.every_torch
 def test_a_snapshot_of_the_same_version_with_other_classes_is_no_torch_for_us(
     library: Path, tmp_path: Path, torch_package: Path
 ) -> None:

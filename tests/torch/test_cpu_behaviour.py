@@ -6,16 +6,21 @@ import pytest
 from adapter_process import Adapter
 
 MIB = 1 << 20
-FAST = pytest.mark.parametrize("fast", ["0", "1"], ids=["exact", "fast"])
+EXACT, FAST = "0", "1"  # STALLOC_TRACE_FAST_MODE: the allocator is ours, or torch's own with a recorder
 
 
-@FAST
+def first_of(quick: str, slow: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("fast", [quick, pytest.param(slow, marks=pytest.mark.slow)])
+
+
+@pytest.mark.every_torch
+@first_of(EXACT, FAST)
 def test_data_loader_workers_read_the_parents_tensors_and_write_to_their_own(adapter: Adapter, fast: str) -> None:
     result = adapter.run("behaviour.py", "dataloader", STALLOC_TRACE_FAST_MODE=fast).result
     assert result == {"wrong": 0, "scratch": 0.0, "unknown_frees": 0}
 
 
-@FAST
+@first_of(EXACT, FAST)
 def test_a_forked_child_is_on_its_own(adapter: Adapter, fast: str) -> None:
     result = adapter.run("behaviour.py", "fork", STALLOC_TRACE_FAST_MODE=fast).result
     assert result["child"] == 0
@@ -40,6 +45,7 @@ def test_numpy_shares_memory_both_ways(adapter: Adapter) -> None:
     assert result["address"] == 0, "torch promises 64-byte alignment"
 
 
+@pytest.mark.every_torch
 def test_storages_grow_are_shared_and_copied_on_write(adapter: Adapter) -> None:
     result = adapter.run("behaviour.py", "storages").result
     assert result["other"] == [5, 6, 7, 8, 9]
@@ -54,7 +60,8 @@ def test_models_are_saved_loaded_and_copied(adapter: Adapter) -> None:
     assert adapter.run("behaviour.py", "pickling").result == {"loaded": True, "copied": True}
 
 
-@FAST
+@pytest.mark.every_torch
+@first_of(FAST, EXACT)
 def test_the_profiler_sees_the_same_memory_as_under_plain_torch(adapter: Adapter, fast: str) -> None:
     result = adapter.run("behaviour.py", "profiler", STALLOC_TRACE_FAST_MODE=fast).result
     assert 3 * MIB in result["sizes"]
@@ -76,7 +83,8 @@ def test_failing_operations_leave_no_memory_behind(adapter: Adapter) -> None:
     assert result["left"] <= 4096
 
 
-@FAST
+@pytest.mark.every_torch
+@first_of(EXACT, FAST)
 def test_a_process_ends_cleanly_with_live_tensors_and_threads(adapter: Adapter, fast: str) -> None:
     finished = adapter.run("behaviour.py", "exit_with_live_tensors", STALLOC_TRACE_FAST_MODE=fast)
     assert finished.result == {"sum": MIB}

@@ -6,6 +6,7 @@ import pytest
 from adapter_process import Adapter
 
 
+@pytest.mark.every_torch
 def test_new_tensors_go_through_the_adapter_and_old_ones_are_freed_by_their_own_deleter(adapter: Adapter) -> None:
     result = adapter.run("install.py", "old_and_new").result
     assert result["requests"] > 0
@@ -19,8 +20,17 @@ def test_a_second_install_is_a_clear_error_and_changes_nothing(adapter: Adapter)
     assert result["sum"] == 10.0
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("version", ["2.1.0+cu118", "", "nonsense"])
+@pytest.mark.parametrize(
+    ("device", "version"),
+    [
+        ("cpu", "2.1.0+cu118"),
+        ("cuda", ""),
+        pytest.param("cpu", "", marks=pytest.mark.slow),
+        pytest.param("cpu", "nonsense", marks=pytest.mark.slow),
+        pytest.param("cuda", "2.1.0+cu118", marks=pytest.mark.slow),
+        pytest.param("cuda", "nonsense", marks=pytest.mark.slow),
+    ],
+)
 def test_another_torch_is_refused_before_anything_is_touched(adapter: Adapter, device: str, version: str) -> None:
     result = adapter.run("install.py", "version", device, version).result
     assert "built for another torch" in result["error"]

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_process import Adapter
+from adapter_process import PROGRAMS, Adapter
 
 GIB = 1 << 30
 LIMIT = "4G"  # the arena takes three of them
 
 
-@pytest.fixture
-def planned(adapter: Adapter) -> Adapter:
+@pytest.fixture(scope="module")
+def traced(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
+    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("oom"))
     adapter.run("oom.py", "loop", STALLOC_TRACE_FAST_MODE="1")
     adapter.plan()
+    return adapter
+
+
+@pytest.fixture
+def planned(traced: Adapter, adapter: Adapter) -> Adapter:
+    """On a directory of its own, with the plan."""
+    shutil.copytree(traced.directory / "output", adapter.directory / "output")
     return adapter
 
 
@@ -27,6 +37,7 @@ def run(adapter: Adapter, case: str, **variables: str) -> dict[str, Any]:
     return result | {"err": finished.err}
 
 
+@pytest.mark.every_torch
 def test_idle_chunks_make_room_and_come_back_when_the_plan_needs_them(planned: Adapter) -> None:
     result = run(planned, "idle", STALLOC_MEMORY_LIMIT=LIMIT)
     assert 3 * GIB <= result["lent"] < 3.1 * GIB, "the whole arena"
@@ -45,6 +56,7 @@ def test_the_arenas_idle_room_is_used_before_memory_is_asked_for(planned: Adapte
     assert not result["gave_up"]
 
 
+@pytest.mark.every_torch
 def test_an_error_says_what_the_arena_holds_and_the_run_goes_on(planned: Adapter) -> None:
     result = run(planned, "too_large", STALLOC_MEMORY_LIMIT=LIMIT)
     assert "DefaultCPUAllocator: can't allocate memory" in result["message"]

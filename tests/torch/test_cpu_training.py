@@ -11,7 +11,7 @@ from typing import Any, Optional
 import pytest
 from adapter_process import PROGRAMS, Adapter
 
-KINDS = ["mlp", "transformer", "recompute"]
+KINDS = ["transformer", "recompute", pytest.param("mlp", marks=pytest.mark.slow)]
 STEPS = ("--steps", "10")
 
 
@@ -92,9 +92,10 @@ def test_fast_tracing_changes_no_bit_and_sees_every_request(runs: Runs, adapter:
 
 
 def test_tracing_without_marks_changes_no_bit(runs: Runs, adapter: Adapter) -> None:
-    assert same(runs.plain("mlp"), trained(adapter, "mlp", "--install", "--no-marks"))
+    assert same(runs.plain("transformer"), trained(adapter, "transformer", "--install", "--no-marks"))
 
 
+@pytest.mark.every_torch
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_planned_run_changes_no_bit_and_is_served_from_the_arena(runs: Runs, tmp_path: Path, kind: str) -> None:
     planned = trained(runs.planned(kind, tmp_path), kind, "--install", mode="Alloc")
@@ -127,6 +128,7 @@ def test_a_run_that_diverges_from_its_plan_is_right_and_loses_little(runs: Runs,
     assert stats["steady"]["hits"] >= 0.9 * stats["steady"]["requests"], "one extra request costs that request only"
 
 
+@pytest.mark.every_torch
 def test_a_child_forked_in_a_planned_run_has_the_weights_and_cannot_change_the_parents(
     runs: Runs, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ def without_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.mark.every_torch
 @pytest.mark.parametrize("mode", ["Trace", "Alloc"])
 def test_torch_without_a_device_behaves_as_under_the_native_allocator(adapter: Adapter, mode: str) -> None:
     native = adapter.run("cuda_without_device.py", "native").result
@@ -23,8 +24,18 @@ def test_torch_without_a_device_behaves_as_under_the_native_allocator(adapter: A
     assert ours["settings"] == native["settings"], "expandable segments come with an arena, not before"
 
 
-@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-@pytest.mark.parametrize("given", ["max_split_size_mb:512", "expandable_segments:False", "expandable_segments:True"])
+@pytest.mark.every_torch
+@pytest.mark.parametrize(
+    ("variable", "given"),
+    [
+        ("PYTORCH_ALLOC_CONF", "expandable_segments:False"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"),
+        pytest.param("PYTORCH_ALLOC_CONF", "expandable_segments:True", marks=pytest.mark.slow),
+        pytest.param("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", marks=pytest.mark.slow),
+        pytest.param("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False", marks=pytest.mark.slow),
+    ],
+)
 def test_a_users_allocator_settings_stand(adapter: Adapter, variable: str, given: str) -> None:
     ours = adapter.run("cuda_without_device.py", "stalloc", mode="Alloc", **{variable: given}).result["settings"]
     native = adapter.run("cuda_without_device.py", "native", **{variable: given}).result["settings"]
@@ -40,6 +51,7 @@ def test_a_second_install_is_a_clear_error(adapter: Adapter) -> None:
     assert "installed already" in result["error"]
 
 
+@pytest.mark.every_torch
 def test_both_adapters_share_one_session(adapter: Adapter) -> None:
     result = adapter.run("install.py", "both").result
     assert result["requests"] > 0

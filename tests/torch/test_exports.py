@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.every_torch
+
 ABI = {
     "stalloc_abi_version",
     "stalloc_version",

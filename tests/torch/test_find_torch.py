@@ -11,6 +11,8 @@ from adapter_process import ROOT
 
 from stalloc import _interface
 
+pytestmark = pytest.mark.every_torch
+
 FIND_TORCH = ROOT / "allocator" / "torch" / "find_torch.py"
 LAST_WITH_UNTYPED_SEGMENTS = (2, 12)
 
