@@ -11,6 +11,7 @@ export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 # The newest release of every minor version that the adapter is built and tested for, oldest first.
 supported_torches='2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0'
 torch_requirement="torch==${supported_torches##* }"  # where the interpreter has none
+export PIP_NO_COMPILE=1  # of torch's thousands of modules a run imports some, and those are compiled then
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -30,7 +30,8 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This environment without anything that steers stalloc or python, and `extra`."""
     steering = ("STALLOC_", "FAKE_", "RANK", "OMPI_COMM", "SLURM_PROCID", "PMI_RANK", "PYTHON", "TORCH_DEVICE_BACKEND")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
-    return {**kept, "PYTHONPATH": str(PACKAGE), **extra}
+    # One thread: two spin on cores that another test needs.
+    return {**kept, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **extra}
 
 
 def run(arguments: list[str], environment: Optional[Mapping[str, str]] = None, cwd: Optional[Path] = None) -> Finished:

@@ -119,9 +119,9 @@ def losses_of(done: Finished) -> list[float]:
 @pytest.mark.parametrize("name", ["supernet", pytest.param("meta-acc1-lbfgs", marks=pytest.mark.slow)])
 def test_families_train_and_the_same_seed_gives_the_same_losses(build: Path, name: str) -> None:
     first, again, other = (
-        losses_of(run_python(FAMILIES, name, "--iterations", "2", "--seed", seed)) for seed in ("1", "1", "2")
+        losses_of(run_python(FAMILIES, name, "--iterations", "1", "--seed", seed)) for seed in ("1", "1", "2")
     )
-    assert len(first) == 2
+    assert len(first) == 1
     assert first == again != other
 
 
