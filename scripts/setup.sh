@@ -11,7 +11,6 @@ export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 # The newest release of every minor version that the adapter is built and tested for, oldest first.
 supported_torches='2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0'
 torch_requirement="torch==${supported_torches##* }"  # where the interpreter has none
-export PIP_NO_COMPILE=1  # of torch's thousands of modules a run imports some, and those are compiled then
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -53,7 +52,9 @@ ensure_python() {
   if "$base_python" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
   [ -x "$venv/bin/python" ] || { say "creating $venv"; "$base_python" -m venv "${site[@]}" "$venv"; }
   PYTHON=$venv/bin/python
-  "$PYTHON" -c 'import torch' 2>/dev/null || { say "installing $torch_requirement"; "$PYTHON" -m pip install -q "$torch_requirement"; }
+  # Of torch's thousands of modules a run imports some, and those are compiled then.
+  "$PYTHON" -c 'import torch' 2>/dev/null \
+    || { say "installing $torch_requirement"; "$PYTHON" -m pip install -q --no-compile "$torch_requirement"; }
   local missing=() name
   for name in numpy rich plotly pytest scikit_build_core "$@"; do
     "$PYTHON" -c "import $name" 2>/dev/null || missing+=("$(package_of "$name")")
