@@ -15,10 +15,11 @@ namespace {
 
 std::vector<Contender> Everyone() {
   std::vector<Contender> everyone;
-  for (std::unique_ptr<Solver>& solver : MakeAllSolvers()) everyone.push_back({std::move(solver), false});
+  for (std::unique_ptr<Solver>& solver : MakeAllSolvers())
+    everyone.push_back({.solver = std::move(solver), .one_pass = false, .by_clock = false});
   for (std::unique_ptr<Solver>& solver : MakeBaselines()) {
     const bool one_pass = solver->name() != MakeUsmpHillClimb()->name();
-    everyone.push_back({std::move(solver), one_pass});
+    everyone.push_back({.solver = std::move(solver), .one_pass = one_pass});
   }
   return everyone;
 }
@@ -49,7 +50,7 @@ absl::StatusOr<std::vector<Contender>> MakeContenders(const std::vector<std::str
       return absl::InvalidArgumentError(absl::StrCat("--solver: expected names, each once, of all or ",
                                                      absl::StrJoin(NamesOf(Everyone()), ", "), "; found ", name));
     }
-    chosen.push_back({std::move(found->solver), found->one_pass});
+    chosen.push_back(std::move(*found));
   }
   return chosen;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "bench/plan_quality/baselines/stop_after.h"
 #include "planner/packing/plan_check.h"
 
 namespace stalloc::planner {
@@ -37,8 +38,12 @@ absl::StatusOr<Measurement> Measure(const std::string& instance, const Problem& 
   solve.capacity = options.capacity;
   const Clock::time_point start = Clock::now();
   solve.on_progress = [&](Bytes height) { result.improvements.push_back({SecondsSince(start), height}); };
-  solve.deadline =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  std::optional<StopAfter> clock;
+  if (options.by_clock) {
+    solve.stop = clock.emplace(options.time_limit_s).flag();
+  } else {
+    solve.work = WorkOfSeconds(options.time_limit_s);
+  }
   const Packing packing = solver.Solve(problem, solve);
   result.seconds = SecondsSince(start);
   result.finished = packing.offsets.size() == problem.blocks.size();

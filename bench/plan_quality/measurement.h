@@ -40,6 +40,7 @@ struct Measurement {
 
 struct MeasureOptions {
   double time_limit_s = 0;
+  bool by_clock = false;  // else it is work that is counted (planner/packing/work.h)
   int threads = 1;
   std::uint64_t seed = 1;
   std::optional<Bytes> capacity = std::nullopt;

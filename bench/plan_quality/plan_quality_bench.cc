@@ -35,7 +35,7 @@ ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default
 ABSL_FLAG(std::string, instance, "", "Only instances whose name contains this.");
 ABSL_FLAG(std::vector<std::string>, input, {}, "Only these CSV files (id,lower,upper,size), as are arguments.");
 ABSL_FLAG(std::vector<std::string>, solver, {}, "Solvers by name, or all; default: the portfolio and the baselines.");
-ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
+ABSL_FLAG(double, time_limit, stalloc::planner::kDefaultPackingSeconds,
           "Seconds that a search may take on one instance.");
 ABSL_FLAG(double, baseline_limit, 120, "Seconds that a baseline of one pass may take; more: did not finish.");
 ABSL_FLAG(int, threads, 2, "Threads of the portfolio; baselines have one.");
@@ -83,6 +83,7 @@ absl::Status RunInstance(const BenchInstance& instance, const std::vector<Conten
   for (const Contender& contender : contenders) {
     const absl::StatusOr<Measurement> measurement = Measure(instance.name, *problem, *contender.solver,
                                                             {.time_limit_s = LimitOf(contender, instance),
+                                                             .by_clock = contender.by_clock,
                                                              .threads = absl::GetFlag(FLAGS_threads),
                                                              .seed = absl::GetFlag(FLAGS_seed),
                                                              .capacity = instance.capacity});

@@ -59,7 +59,7 @@ std::vector<const Piece*> Chosen(const Recording& recording, const std::vector<s
 
 absl::StatusOr<DevicePlan> PlanOf(const ComposedRun& traced, const ExperimentOptions& options) {
   planner::RankPlannerOptions planner_options;
-  planner_options.packing.time = options.packing_time;
+  planner_options.packing.work = options.packing_work;
   planner_options.packing.solve.threads = options.threads;
   planner_options.packing.solve.seed = options.seed;
   const planner::SlotTrial trial;

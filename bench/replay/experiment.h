@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,7 +24,7 @@ struct ExperimentOptions {
   double edited_share = 0;  // of each served iteration's requests: dropped, and as many inserted
   std::uint64_t seed = 1;   // of the edits and of the packing
   int threads = 2;          // of the packing
-  std::chrono::steady_clock::duration packing_time = planner::kDefaultPackingTime;
+  planner::Work packing_work = planner::kDefaultPackingWork;
   bool dynamic = true;    // what has no slot is served from the arena, too
   std::uint64_t lag = 0;  // of the device behind its host, in requests
   double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests

@@ -54,7 +54,7 @@ ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
 ABSL_FLAG(std::vector<std::string>, floor, {}, "Only these floors, by name.");
 ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
-ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
+ABSL_FLAG(double, time_limit, stalloc::planner::kDefaultPackingSeconds,
           "Seconds that the search for a packing may take.");
 ABSL_FLAG(int, threads, 2, "Threads of that search.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
@@ -113,8 +113,7 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.edited_share = edited / 100;
   options.seed = absl::GetFlag(FLAGS_seed);
   options.threads = absl::GetFlag(FLAGS_threads);
-  options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
+  options.packing_work = planner::WorkOfSeconds(absl::GetFlag(FLAGS_time_limit));
   options.dynamic = absl::GetFlag(FLAGS_dynamic);
   options.lag = absl::GetFlag(FLAGS_lag);
   options.late_share = absl::GetFlag(FLAGS_late) / 100;

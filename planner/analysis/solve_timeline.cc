@@ -1,6 +1,7 @@
 #include "planner/analysis/solve_timeline.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,10 +22,10 @@ constexpr Bytes kGoodEnough = 10000;
 constexpr Bytes kApart = 16384;
 // So small a part of the bound one place in all turns may cost.
 constexpr Bytes kTurns = 1000;
-// Of more blocks one more turn is more to search than the time allows, and more to plan than it is worth.
+// Of more blocks one more turn is more to search than there is work for, and more to plan than it is worth.
 constexpr std::size_t kMostGoingRound = 20'000;
-// The part of the time that is added for what is tried last.
-constexpr int kTimeShare = 5;
+// The part of the work that is added for what is tried last.
+constexpr Work kLastShare = 5;
 
 // A run that does what the traced one did needs no safety from itself.
 bool SomethingVaries(const Timeline& timeline) {
@@ -45,7 +46,7 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   if (options.on_progress) {
     solve.on_progress = [&](Bytes height) { options.on_progress(height, solved.lower_bound); };
   }
-  solve.deadline = Clock::now() + options.time;
+  solve.work = options.work;
   const Bytes small = SmallBlockBytes(solved.lower_bound);
   if (SomethingVaries(timeline)) {
     solved.packing = PackApart(timeline.problem, small, [&](const Problem& large) {
@@ -71,14 +72,14 @@ bool IsNear(Bytes height, Bytes load) { return height <= load + load / kTurns; }
 // Of the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
 // search, and keeps the plan small.
 SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Solver& solver) {
-  const auto time = options.time;
-  options.time = time * 3 / 4;
+  const Work work = options.work;
+  options.work = work / 4 * 3;
   Timeline joined = unrolled;
   const Bytes load = LoadBound(unrolled.problem);
   const std::vector<std::uint32_t> numbers = JoinLoose(&joined, load);
   SolvedPacking solved = Solve(joined, options, solver);
   if (!IsNear(solved.packing.height, load)) {
-    options.time = time / 4;
+    options.work = work / 4;
     SolvedPacking free = Solve(unrolled, options, solver);
     if (free.packing.height + load / kTurns < solved.packing.height) return free;
   }
@@ -108,13 +109,13 @@ class TurnSolver {
       one_place_ = BoundOfOnePlace(build_(least_));
       if (!IsNear(one_place_, load_)) {
         TryAllTurns();
-        if (!IsSolved()) TryOnePlace(options_.time / kTimeShare);
+        if (!IsSolved()) TryOnePlace(options_.work / kLastShare);
         return Best();
       }
     }
-    TryOnePlace(options_.time);
+    TryOnePlace(options_.work);
     const bool may_gain = crosses && (timeline_.copies > 1 || !SomethingVaries(timeline_));
-    if (may_gain && !IsSolved()) Try(least_, options_.time / kTimeShare);
+    if (may_gain && !IsSolved()) Try(least_, options_.work / kLastShare);
     return Best();
   }
 
@@ -122,26 +123,26 @@ class TurnSolver {
   [[nodiscard]] bool IsSolved() const { return best_ && IsNear(best_->packing.height, load_); }
 
   // Two turns mostly do; where they do not, places may still go round in as many as there may be. The largest problem
-  // has half of the time.
+  // has half of the work.
   void TryAllTurns() {
-    if (least_ == most_) return Try(most_, options_.time);
-    const auto time = options_.time / (2 * (most_ - least_));
-    Try(least_, time);
-    if (!IsSolved()) Try(most_, options_.time / 2);
-    for (std::uint32_t turns = least_ + 1; turns < most_ && !IsSolved(); ++turns) Try(turns, time);
+    if (least_ == most_) return Try(most_, options_.work);
+    const Work work = options_.work / (2 * (most_ - least_));
+    Try(least_, work);
+    if (!IsSolved()) Try(most_, options_.work / 2);
+    for (std::uint32_t turns = least_ + 1; turns < most_ && !IsSolved(); ++turns) Try(turns, work);
   }
 
-  void Try(std::uint32_t turns, Clock::duration time) {
+  void Try(std::uint32_t turns, Work work) {
     PackingOptions options = options_;
-    options.time = time;
+    options.work = work;
     SolvedPacking solved = SolveInTurns(build_(turns), options, solver_);
     solved.turns = turns;
     Keep(std::move(solved));
   }
 
-  void TryOnePlace(Clock::duration time) {
+  void TryOnePlace(Work work) {
     PackingOptions options = options_;
-    options.time = time;
+    options.work = work;
     SolvedPacking solved = Solve(timeline_, options, solver_);
     one_place_ = std::max(one_place_, solved.packing.height);
     Keep(std::move(solved));

@@ -1,7 +1,6 @@
 // From a timeline to a packing: small blocks apart, state at the bottom, and whether turns pay.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 
@@ -15,8 +14,8 @@ namespace stalloc::planner {
 using PackingProgress = std::function<void(Bytes height, Bytes lower_bound)>;
 
 struct PackingOptions {
-  SolveOptions solve;  // deadline, lower_bound and on_progress are set for each problem
-  std::chrono::steady_clock::duration time = kDefaultPackingTime;
+  SolveOptions solve;  // work, lower_bound and on_progress are set for each problem
+  Work work = kDefaultPackingWork;
   PackingProgress on_progress;  // may be empty
 };
 
@@ -35,7 +34,7 @@ using TurnsBuilder = std::function<Timeline(std::uint32_t turns)>;
 // `timeline` has no turns, and `build` asks for at most `most_copies` of them. The lowest packing is taken, of equals
 // the one of fewest turns. One place for all turns is searched first, and turns if that is more than a thousandth above
 // the load; but where a block outlives its iteration and the load of what crosses proves that one place is too much,
-// turns alone. A fifth more than options.time at most, but for what first packings need.
+// turns alone. A fifth more than options.work at most, but for what first packings need.
 [[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
                                           const TurnsBuilder& build, const PackingOptions& options, Solver& solver);
 

@@ -20,8 +20,11 @@ ABSL_FLAG(absl::optional<std::int32_t>, devices, absl::nullopt,
 ABSL_FLAG(std::string, model_memory_dir, "", "The directory, for users of the published tool: the same as DIR.");
 ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.");
 ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
-ABSL_FLAG(double, time_limit, static_cast<double>(stalloc::planner::kDefaultPackingTime.count()),
-          "Seconds to search for a better packing, per rank; less where the lower bound is reached.");
+ABSL_FLAG(
+    double, time_limit, stalloc::planner::kDefaultPackingSeconds,
+    "How much to search for a better packing, per rank, in seconds: about so many of one core of 2025. It is work "
+    "that is counted, not time, so that the result does not depend on load or threads. Less where the lower bound "
+    "is reached.");
 ABSL_FLAG(bool, refine, false,
           "Widen what was traced by the sizes and lives that runs in Alloc mode saw (DIR/output/observed).");
 ABSL_FLAG(absl::optional<double>, headroom, absl::nullopt,
@@ -96,8 +99,7 @@ PlanJobsOptions JobsOptions() {
   if (options.threads == 0) {
     options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
-  options.packing_time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(absl::GetFlag(FLAGS_time_limit)));
+  options.packing_work = WorkOfSeconds(absl::GetFlag(FLAGS_time_limit));
   options.seed = absl::GetFlag(FLAGS_seed);
   if (const auto percent = absl::GetFlag(FLAGS_headroom); percent.has_value()) {
     options.headroom = *percent / 100;

@@ -1,6 +1,7 @@
 #include "planner/cli/plan_jobs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <filesystem>
@@ -129,7 +130,7 @@ class Job : public std::enable_shared_from_this<Job> {
   RankPlannerOptions PlannerOptions() {
     RankPlannerOptions options;
     options.plan = !shop_.options.trace_only;
-    options.packing.time = shop_.options.packing_time;
+    options.packing.work = shop_.options.packing_work;
     options.packing.solve.threads = shop_.solver_threads;
     options.packing.solve.seed = shop_.options.seed;
     options.packing.solve.stop = shop_.options.stop;

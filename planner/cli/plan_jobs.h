@@ -3,22 +3,22 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "planner/cli/progress.h"
 #include "planner/cli/run_directory.h"
+#include "planner/packing/work.h"
 #include "planner/report/run_summary.h"
 
 namespace stalloc::planner {
 
 struct PlanJobsOptions {
   bool trace_only = false;
-  bool refine = false;                                 // by what runs in Alloc mode saw
-  int threads = 1;                                     // in all
-  std::chrono::steady_clock::duration packing_time{};  // per device of a rank
+  bool refine = false;    // by what runs in Alloc mode saw
+  int threads = 1;        // in all
+  Work packing_work = 0;  // per device of a rank
   std::uint64_t seed = 1;
   std::optional<double> headroom;  // see SlotTrial
   const std::atomic<bool>* stop = nullptr;

@@ -21,9 +21,9 @@ CapacitySearch& CapacityRace::SearchOf(std::size_t index) {
   return *searches_[index];
 }
 
-CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit, bool plain,
-                                        const std::function<bool()>& should_stop) {
+CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit, bool plain, SearchState& state) {
   const std::uint64_t seed = random_.Next();
+  const Work share = state.WorkLeft() / (Rankings::kRound + 3 * Rankings::kLeading);
   std::array<Outcome, Rankings::kRound> outcomes;
   outcomes.fill(Outcome::kLimit);
   std::atomic<std::size_t> next{0};
@@ -31,48 +31,57 @@ CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit
   const auto work = [&] {
     for (std::size_t i = next++; i < decided; i = next++) {
       Random random(seed + i);
-      outcomes[i] = SearchOf(i).Run(capacity, rankings_.Draw(i, plain, random), Share(i, node_limit),
-                                    [&] { return decided < i || should_stop(); });
+      const CapacitySearch::Limits limits{.nodes = Share(i, node_limit),
+                                          .work = i < Rankings::kLeading ? 4 * share : share,
+                                          .should_stop = [&, i] { return decided < i || state.budget().IsStopped(); }};
+      outcomes[i] = SearchOf(i).Run(capacity, rankings_.Draw(i, plain, random), limits);
       if (outcomes[i] == Outcome::kLimit) continue;
       std::size_t least = decided;
       while (i < least && !decided.compare_exchange_weak(least, i)) {
       }
     }
   };
-  std::vector<std::jthread> pool;
-  for (int thread = 1; thread < threads_; ++thread) pool.emplace_back(work);
-  work();
-  pool.clear();
+  {
+    std::vector<std::jthread> pool;
+    for (int thread = 1; thread < threads_; ++thread) pool.emplace_back(work);
+    work();
+  }
+  const std::size_t end = decided == Rankings::kRound ? Rankings::kRound : decided + 1;
+  for (std::size_t i = 0; i < end; ++i) state.budget().Charge(searches_[i]->work());
   if (decided == Rankings::kRound) return Outcome::kLimit;
   if (outcomes[decided] == Outcome::kFound) offsets_ = searches_[decided]->Offsets();
   // How far the later ones came is a matter of speed.
-  for (std::size_t i = decided + 1; i < Rankings::kRound; ++i) {
+  for (std::size_t i = end; i < Rankings::kRound; ++i) {
     if (searches_[i] != nullptr) searches_[i]->Forget();
   }
   return outcomes[decided];
 }
 
-CapacitySearch::Outcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
-                                 std::uint64_t node_limit, const std::function<bool()>& should_stop,
-                                 std::vector<Offset>& offsets) {
+FitOutcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
+                    const CapacitySearch::Limits& limits) {
   using Outcome = CapacitySearch::Outcome;
   constexpr std::uint64_t kFirstLimit = 256;
   const SearchBlocks blocks(instance, frozen);
   const Rankings rankings(blocks);
   Random random(1);
   CapacitySearch search(blocks);
-  std::uint64_t spent = 0;
-  for (std::uint64_t limit = kFirstLimit; spent < node_limit; limit *= 2) {
-    for (std::size_t i = 0; i < Rankings::kRound && spent < node_limit; ++i) {
+  FitOutcome fit{.outcome = Outcome::kLimit, .offsets = {}, .work = blocks.work()};
+  std::uint64_t nodes = 0;
+  const auto may_go_on = [&] { return nodes < limits.nodes && fit.work < limits.work; };
+  for (std::uint64_t limit = kFirstLimit; may_go_on(); limit *= 2) {
+    for (std::size_t i = 0; i < Rankings::kRound && may_go_on(); ++i) {
       const Ranking ranking = rankings.Draw(i, limit == kFirstLimit, random);
-      const Outcome outcome = search.Run(capacity, ranking, std::min(Share(i, limit), node_limit - spent), should_stop);
-      spent += search.nodes() + 1;
-      if (outcome == Outcome::kFound) offsets = search.Offsets();
-      if (outcome != Outcome::kLimit) return outcome;
-      if (should_stop()) return Outcome::kLimit;
+      fit.outcome = search.Run(capacity, ranking,
+                               {.nodes = std::min(Share(i, limit), limits.nodes - nodes),
+                                .work = limits.work - fit.work,
+                                .should_stop = limits.should_stop});
+      nodes += search.nodes() + 1;
+      fit.work += search.work();
+      if (fit.outcome == Outcome::kFound) fit.offsets = search.Offsets();
+      if (fit.outcome != Outcome::kLimit || (limits.should_stop && limits.should_stop())) return fit;
     }
   }
-  return Outcome::kLimit;
+  return fit;
 }
 
 }  // namespace stalloc::planner

@@ -16,6 +16,7 @@
 #include "planner/packing/random.h"
 #include "planner/packing/ranking.h"
 #include "planner/packing/search_blocks.h"
+#include "planner/packing/search_state.h"
 
 namespace stalloc::planner {
 
@@ -27,8 +28,8 @@ class CapacityRace {
   CapacityRace(const SearchBlocks& blocks, std::uint64_t seed, int threads);
 
   // One search under each ranking, at most `node_limit` nodes each. `plain`: the fixed rankings as they are, else
-  // shaken. `should_stop` is called on several threads at once.
-  Outcome Run(Bytes capacity, std::uint64_t node_limit, bool plain, const std::function<bool()>& should_stop);
+  // shaken. Spends what is left of the state's budget at most, shared out beforehand.
+  Outcome Run(Bytes capacity, std::uint64_t node_limit, bool plain, SearchState& state);
   // Of all blocks of the instance. Valid after kFound.
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 
@@ -45,11 +46,15 @@ class CapacityRace {
   std::vector<Offset> offsets_;
 };
 
+struct FitOutcome {
+  CapacitySearch::Outcome outcome = CapacitySearch::Outcome::kLimit;
+  std::vector<Offset> offsets;  // of all blocks, where they fit
+  Work work = 0;
+};
+
 // Whether the blocks that are not frozen fit below the capacity with the frozen ones in their way: a race in rounds of
-// growing node limits until some ranking decides, all have spent about `node_limit` nodes together, or `should_stop`
-// says so. On kFound, `offsets` holds those of all blocks. Deterministic.
-[[nodiscard]] CapacitySearch::Outcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
-                                               std::uint64_t node_limit, const std::function<bool()>& should_stop,
-                                               std::vector<Offset>& offsets);
+// growing node limits until some ranking decides, or all together have come to the limits.
+[[nodiscard]] FitOutcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
+                                  const CapacitySearch::Limits& limits);
 
 }  // namespace stalloc::planner

@@ -6,7 +6,12 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr std::uint64_t kNodesPerClock = 1024;
+constexpr std::uint64_t kNodesBetweenLooks = 1024;  // at the stop flag
+// Measured: a search, of each block and position; a node; a change; a block that is ranked.
+constexpr Work kWorkOfReset = 1500;
+constexpr Work kWorkOfNode = 100;
+constexpr Work kWorkOfChange = 35;
+constexpr Work kWorkOfRank = 60;
 constexpr Offset kNothingLeft = std::numeric_limits<Offset>::max();
 
 }  // namespace
@@ -21,7 +26,6 @@ bool CapacitySearch::Reset(Bytes capacity) {
   if (capacity > failed_capacity_) failed_.Clear();
   failed_capacity_ = capacity;
   capacity_ = capacity;
-  nodes_ = 0;
   const std::uint32_t count = blocks_.size();
   unplaced_.assign(blocks_.conflicts().words(), 0);
   lowest_.resize(count);
@@ -53,6 +57,7 @@ bool CapacitySearch::Reset(Bytes capacity) {
 void CapacitySearch::Rank(const Part& part) {
   if (keys_.size() < blocks_.size()) keys_.resize(blocks_.size());
   const std::size_t load_key = ranking_->load_key;
+  work_ += kWorkOfRank * (part.end - part.begin);
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const std::uint32_t block = pool_[i];
     keys_[block] = ranking_->keys[block];
@@ -71,6 +76,7 @@ bool CapacitySearch::Open(const Part& part) {
   Offset lowest_top = kNothingLeft;
   PartHash hash;
   Offset proved_floor = 0;
+  work_ += part.end - part.begin;
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const std::uint32_t block = pool_[i];
     const Offset offset = lowest_[block];
@@ -183,6 +189,7 @@ bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {
       if (floor_[position] == change.before) Touch(position);
     });
   }
+  work_ += kWorkOfNode + kWorkOfChange * (trail_.size() - first) + span.length() / 2;
   return HasRoom(span, offsets_[block]);
 }
 
@@ -279,7 +286,7 @@ void CapacitySearch::UndoTo(std::size_t trail) {
 }
 
 // Solves the part of the one choice that is open.
-CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& should_stop) {
+CapacitySearch::Outcome CapacitySearch::SolveRoot(const Limits& limits) {
   bool solved = false;  // what the choice that was closed last reports to the one before
   while (!choices_.empty()) {
     Choice& choice = choices_.back();
@@ -297,8 +304,8 @@ CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& s
         Fail(choice.part.depth);
         continue;
       }
-      if (nodes_ == node_limit_) return Outcome::kLimit;
-      if (nodes_++ % kNodesPerClock == 0 && should_stop()) return Outcome::kLimit;
+      if (nodes_ == limits.nodes || work_ > limits.work) return Outcome::kLimit;
+      if (nodes_++ % kNodesBetweenLooks == 0 && limits.should_stop && limits.should_stop()) return Outcome::kLimit;
       const std::uint32_t block = pool_[candidates_[choice.next++].at];
       if (!PlaceAndInfer(block, choice.part.span)) {
         // A block on which nothing will lie is not to blame.
@@ -319,11 +326,12 @@ CapacitySearch::Outcome CapacitySearch::SolveRoot(const std::function<bool()>& s
   return solved ? Outcome::kFound : Outcome::kInfeasible;
 }
 
-CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, const Ranking& ranking, std::uint64_t node_limit,
-                                            const std::function<bool()>& should_stop) {
+CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, const Ranking& ranking, const Limits& limits) {
   ranking_ = &ranking;
+  nodes_ = 0;
+  work_ = std::min(limits.work, kWorkOfReset * (blocks_.size() + blocks_.positions()));
+  if (work_ == limits.work) return Outcome::kLimit;
   if (!Reset(capacity)) return Outcome::kInfeasible;
-  node_limit_ = node_limit;
   const Part all{0, pool_.size(), {0, blocks_.positions()}, 0, 0, 0};
   FindParts(all);
   const std::vector<Part> roots = parts_;
@@ -336,7 +344,7 @@ CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, const Ranking& ranki
     part.end = pool_.size();
     Rank(part);
     if (!Open(part)) return Outcome::kInfeasible;
-    if (const Outcome outcome = SolveRoot(should_stop); outcome != Outcome::kFound) return outcome;
+    if (const Outcome outcome = SolveRoot(limits); outcome != Outcome::kFound) return outcome;
   }
   return Outcome::kFound;
 }

@@ -26,24 +26,30 @@
 #include "planner/packing/failed_parts.h"
 #include "planner/packing/ranking.h"
 #include "planner/packing/search_blocks.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
 class CapacitySearch {
  public:
   enum class Outcome { kFound, kInfeasible, kLimit };
+  struct Limits {
+    std::uint64_t nodes = 0;
+    Work work = kUnlimitedWork;
+    std::function<bool()> should_stop = nullptr;  // asked now and then; may be empty
+  };
 
   // REQUIRES: the blocks outlive the search.
   explicit CapacitySearch(const SearchBlocks& blocks);
 
   // The ranking decides which of the blocks that could rest on the same offset comes first, and with it the running
-  // time, hardly the answer. Asks `should_stop` now and then. What is frozen above the capacity makes it infeasible.
-  Outcome Run(Bytes capacity, const Ranking& ranking, std::uint64_t node_limit,
-              const std::function<bool()>& should_stop);
+  // time, hardly the answer. What is frozen above the capacity makes it infeasible.
+  Outcome Run(Bytes capacity, const Ranking& ranking, const Limits& limits);
   // Of all blocks of the instance. Valid after kFound.
   [[nodiscard]] std::vector<Offset> Offsets() const;
-  // Nodes of the last run.
+  // Of the last run.
   [[nodiscard]] std::uint64_t nodes() const { return nodes_; }
+  [[nodiscard]] Work work() const { return work_; }
   // Forgets what earlier runs have proved, so that the next one depends on nothing before it.
   void Forget() { failed_.Clear(); }
 
@@ -86,7 +92,7 @@ class CapacitySearch {
   };
 
   bool Reset(Bytes capacity);
-  Outcome SolveRoot(const std::function<bool()>& should_stop);
+  Outcome SolveRoot(const Limits& limits);
   // False where the part is known to fail.
   bool Open(const Part& part);
   void Close();
@@ -136,7 +142,7 @@ class CapacitySearch {
   std::vector<std::uint32_t> reach_;  // scratch
   std::vector<RankingKey> keys_;      // scratch
   std::uint64_t nodes_ = 0;
-  std::uint64_t node_limit_ = 0;
+  Work work_ = 0;
 };
 
 }  // namespace stalloc::planner

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "planner/packing/instance.h"
@@ -23,11 +21,13 @@ class Evaluator {
 
   Evaluator(const Instance& instance, SearchState& state, int threads);
 
-  // Evaluates candidates 0..count-1 by first fit and offers each finished one to the state; returns each one's packing,
-  // none where it was aborted: its top passed both the best so far and `limit`, or time was up.
+  // Evaluates candidates 0..count-1 by first fit and offers them to the state in this order, until one reaches the
+  // target or the budget is spent; returns each one's packing, none where it was not offered: its top passed both the
+  // best before this batch and `limit`, or it is behind the end. The outcome does not depend on the threads: which
+  // candidate is aborted or comes last is decided by candidates before it alone.
   std::vector<std::optional<Packing>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
 
-  // The same for one order, on the calling thread.
+  // The same for one order, on the calling thread, whatever is left of the budget: it may be what a search has found.
   std::optional<Packing> FirstFit(const StackOrder& order, Bytes limit = 0);
 
   [[nodiscard]] const Instance& instance() const { return instance_; }
@@ -35,8 +35,14 @@ class Evaluator {
   [[nodiscard]] int threads() const { return threads_; }
 
  private:
+  struct Trial {
+    StackOrder order;
+    std::optional<Packing> packing;
+    Work work = 0;
+  };
   Placer& PlacerOf(int thread);
-  std::optional<Packing> RunOne(const StackOrder& order, std::uint64_t ticket, Bytes limit, Placer& placer);
+  std::vector<std::optional<Packing>> RunWithin(Work work, std::size_t count, const Candidate& candidate, Bytes limit);
+  void Evaluate(std::vector<Trial>& trials, const Candidate& candidate, const Placer::Limits& limits);
 
   const Instance& instance_;
   SearchState& state_;

@@ -60,8 +60,7 @@ class ExactSearch::Impl {
 
  private:
   Outcome Try(Bytes capacity) {
-    const Outcome outcome =
-        race_.Run(capacity, node_limit_, rounds_ % 2 == 0, [this] { return evaluator_.state().OutOfTime(); });
+    const Outcome outcome = race_.Run(capacity, node_limit_, rounds_ % 2 == 0, evaluator_.state());
     if (outcome == Outcome::kFound) evaluator_.FirstFit(BottomUp(race_.offsets()));
     return outcome;
   }

@@ -1,6 +1,7 @@
 #include "planner/packing/exact_window.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "planner/packing/capacity_race.h"
 
@@ -26,7 +27,7 @@ std::vector<BlockIndex> BlocksInTheWay(const Instance& instance, std::span<const
 
 std::optional<std::vector<Offset>> FitWindow(const Instance& instance, std::span<const Offset> offsets,
                                              std::span<const BlockIndex> by_offset, std::span<const BlockIndex> taken,
-                                             Bytes ceiling, std::uint64_t node_limit) {
+                                             Bytes ceiling, std::uint64_t node_limit, Work& work) {
   Problem window;
   std::vector<std::optional<Offset>> frozen;
   for (const BlockIndex block : taken) {
@@ -37,13 +38,11 @@ std::optional<std::vector<Offset>> FitWindow(const Instance& instance, std::span
     window.blocks.push_back(instance.problem().blocks[block]);
     frozen.emplace_back(offsets[block]);
   }
-  std::vector<Offset> fit;
-  const auto go_on = [] { return false; };
-  if (FitBelow(Instance(window), frozen, ceiling, node_limit, go_on, fit) != CapacitySearch::Outcome::kFound) {
-    return std::nullopt;
-  }
-  fit.resize(taken.size());
-  return fit;
+  FitOutcome fit = FitBelow(Instance(window), frozen, ceiling, {.nodes = node_limit});
+  work += fit.work + by_offset.size() * (kWorkOfLook + taken.size());
+  if (fit.outcome != CapacitySearch::Outcome::kFound) return std::nullopt;
+  fit.offsets.resize(taken.size());
+  return std::move(fit.offsets);
 }
 
 }  // namespace stalloc::planner

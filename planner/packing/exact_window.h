@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "planner/packing/instance.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
 // Offsets parallel to `taken`; none if they cannot fit or the search of `node_limit` nodes does not decide it.
-// `by_offset` holds every placed block, `offsets` is of all blocks. Deterministic.
+// `by_offset` holds every placed block, `offsets` is of all blocks. Adds to `work`.
 [[nodiscard]] std::optional<std::vector<Offset>> FitWindow(const Instance& instance, std::span<const Offset> offsets,
                                                            std::span<const BlockIndex> by_offset,
                                                            std::span<const BlockIndex> taken, Bytes ceiling,
-                                                           std::uint64_t node_limit);
+                                                           std::uint64_t node_limit, Work& work);
 
 }  // namespace stalloc::planner

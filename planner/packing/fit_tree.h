@@ -21,6 +21,7 @@
 
 #include "planner/packing/instance.h"
 #include "planner/packing/interval_list.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
@@ -37,6 +38,9 @@ class FitTree {
   // The lowest multiple of item.alignment that is >= base and leaves item.bytes free throughout both of the item's
   // spans.
   [[nodiscard]] Offset LowestFit(const Item& item, Offset base);
+
+  // Of all calls so far.
+  [[nodiscard]] Work work() const { return work_; }
 
  private:
   struct Node {
@@ -66,6 +70,7 @@ class FitTree {
   // Beside each cursor: up to where its list has nothing above the candidate; at most the beginning of *next.
   std::array<Offset, kMaxLists> hole_ends_;
   std::size_t cursor_count_ = 0;
+  Work work_ = 0;
 };
 
 }  // namespace stalloc::planner

@@ -29,13 +29,13 @@ constexpr std::uint64_t kEffort = 2'000'000;
 // Iterations that are alike share their trails.
 class IterationLayOut {
  public:
-  IterationLayOut(const Instance& instance, const SearchState& state, std::uint64_t seed)
+  IterationLayOut(const Instance& instance, SearchState& state, std::uint64_t seed)
       : instance_(instance), state_(state), seed_(seed) {}
 
   [[nodiscard]] std::optional<std::vector<PlacedBlock>> Place(const PassRounds& rounds) {
     const TrailProblem problem = TrailProblemOf(instance_, rounds);
     // Heeded though there may be no packing yet: the first fit by size makes one sooner than a search in vain.
-    const TrailLimits limits{.effort = kEffort, .is_time_up = [this] { return state_.TimeIsUp(); }};
+    const TrailLimits limits{.effort = kEffort, .budget = &state_.budget()};
     for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
       if (attempt > 0 || problem != problem_) {
         std::optional<Trails> found = FindTrails(problem, limits, seed_ + attempt);
@@ -43,6 +43,7 @@ class IterationLayOut {
         trails_ = *std::move(found);
         problem_ = problem;
       }
+      state_.budget().Charge(kWorkOfSort * instance_.size());
       std::optional<std::vector<PlacedBlock>> placed = LayOutPasses(instance_, rounds, trails_);
       if (placed) return placed;
     }
@@ -51,7 +52,7 @@ class IterationLayOut {
 
  private:
   const Instance& instance_;
-  const SearchState& state_;
+  SearchState& state_;
   const std::uint64_t seed_;
   TrailProblem problem_;  // whose trails these are
   Trails trails_;
@@ -98,24 +99,26 @@ class Completion {
   }
 
   // Light blocks that live for long above all that has its place, for at the peaks there is no room below. False when
-  // it can no longer lower the height, or time is up.
+  // it can no longer lower the height, or the budget is spent.
   bool PlaceRest(std::span<const BlockIndex> order) {
     constexpr std::size_t kBlocksBetweenChecks = 1024;
     const Offset top = height_;
     const Bytes light = LightBytes(instance_);
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (height_ >= state_.height() || (i % kBlocksBetweenChecks == 0 && state_.OutOfTime())) return false;
+      if (i % kBlocksBetweenChecks == 0) ChargeForTree();
+      if (height_ >= state_.height() || state_.IsOver()) return false;
       PlaceLowest(order[i], instance_[order[i]].bytes < light && IsLong(instance_[order[i]]) ? top : 0);
     }
     return true;
   }
 
   void Offer() {
-    state_.NextBatch();
-    state_.Offer(offsets_, height_, OrderByOffset(instance_, offsets_), 1);
+    ChargeForTree();
+    state_.Offer(offsets_, height_, OrderByOffset(instance_, offsets_));
   }
 
  private:
+  void ChargeForTree() { state_.budget().Charge(tree_.work() - std::exchange(charged_, tree_.work())); }
   void PlaceLowest(BlockIndex block, Offset base) {
     if (!is_placed_[block]) PlaceAt(block, tree_.LowestFit(instance_[block], base));
   }
@@ -126,6 +129,7 @@ class Completion {
   std::vector<Offset> offsets_;
   std::vector<bool> is_placed_;
   Bytes height_ = 0;
+  Work charged_ = 0;
 };
 
 // By size, what lives for long first: it must not lie where temporaries need to.
@@ -182,6 +186,7 @@ void TryIterations(Evaluator& evaluator, const Core& core, const std::vector<Pas
 
 void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  evaluator.state().budget().Charge(2 * kWorkOfSort * evaluator.instance().size());
   std::vector<PassRounds> iterations = FindPassRounds(core.instance(), kLeastRingSteps);
   if (iterations.empty()) return;
   const auto has_two_pieces = [](const PassRounds& rounds) { return rounds.late_bytes > 0; };

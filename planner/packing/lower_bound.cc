@@ -70,10 +70,10 @@ class Relaxer {
 // `reached` it is known that they fit. In units of height.
 class CapacitySteps {
  public:
-  CapacitySteps(const Instance& instance, std::uint64_t nodes, const SearchState& state)
+  CapacitySteps(const Instance& instance, std::uint64_t nodes, SearchState& state)
       : instance_(instance), unit_(HeightUnit(instance.problem())), nodes_(nodes), state_(state) {}
 
-  [[nodiscard]] Bytes LeastPossible(Bytes known, Bytes reached) const {
+  [[nodiscard]] Bytes LeastPossible(Bytes known, Bytes reached) {
     Bytes low = known / unit_;
     if (!IsImpossible(low)) return known;
     Bytes high = reached / unit_;
@@ -93,26 +93,28 @@ class CapacitySteps {
   }
 
  private:
-  [[nodiscard]] bool IsImpossible(Bytes units) const {
-    std::vector<Offset> offsets;
-    return FitBelow(
-               instance_, {}, units * unit_, nodes_, [this] { return state_.OutOfTime(); }, offsets) ==
-           CapacitySearch::Outcome::kInfeasible;
+  [[nodiscard]] bool IsImpossible(Bytes units) {
+    const FitOutcome fit =
+        FitBelow(instance_, {}, units * unit_,
+                 {.nodes = nodes_, .work = state_.WorkLeft(), .should_stop = [this] { return state_.IsOver(); }});
+    state_.budget().Charge(fit.work);
+    return fit.outcome == CapacitySearch::Outcome::kInfeasible;
   }
 
   const Instance& instance_;
   const Bytes unit_;
   const std::uint64_t nodes_;
-  const SearchState& state_;
+  SearchState& state_;
 };
 
 void ProveWindow(const Instance& instance, std::uint32_t peak, const RelaxationWindow& window, std::uint64_t nodes,
                  SearchState& state) {
+  state.budget().Charge(kWorkOfLook * instance.size());
   const Span around = WindowAround(peak, window.beginnings, instance);
   const Relaxation relaxation = Relaxer(instance, around).Heaviest(window.blocks);
   if (relaxation.rest.blocks.empty()) return;
   const Instance rest(relaxation.rest);
-  const CapacitySteps steps(rest, nodes, state);
+  CapacitySteps steps(rest, nodes, state);
   const Bytes below = relaxation.below;
   state.ProveBound(below + steps.LeastPossible(state.proved_bound() - below, state.height() - below));
 }

@@ -31,7 +31,7 @@ struct RelaxationLimits {
 // rounded up to alignments here and there. REQUIRES: blocks.
 [[nodiscard]] Bytes HeightUnit(const Problem& problem);
 
-// Raises the state's proved bound where it can. Deterministic unless time is out. REQUIRES: the state is one of the
+// Raises the state's proved bound where it can. REQUIRES: the state is one of the
 // instance.
 void ProveByRelaxation(const Instance& instance, SearchState& state, const RelaxationLimits& limits = {});
 

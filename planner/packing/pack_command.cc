@@ -47,12 +47,6 @@ absl::Status CheckOptions(const PackOptions& options) {
   return absl::OkStatus();
 }
 
-Clock::time_point Deadline(Clock::time_point start, double seconds) {
-  constexpr double kForever = 1e8;  // three years: beyond it the clock's own range is near
-  if (seconds >= kForever) return Clock::time_point::max();
-  return start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 PackResult Solve(const PackOptions& options, const Problem& problem) {
   PackResult result;
   result.blocks = problem.blocks.size();
@@ -60,7 +54,7 @@ PackResult Solve(const PackOptions& options, const Problem& problem) {
   const std::unique_ptr<Solver> solver = MakePortfolio();
   const Clock::time_point start = Clock::now();
   SolveOptions solve;
-  solve.deadline = Deadline(start, options.time_limit_s);
+  solve.work = WorkOfSeconds(options.time_limit_s);
   solve.seed = options.seed;
   solve.threads = options.threads;
   solve.capacity = options.capacity;

@@ -20,7 +20,7 @@ namespace stalloc::planner {
 struct PackOptions {
   std::string input;  // path of a CSV file; "-" reads standard input
   std::optional<Bytes> capacity;
-  double time_limit_s = static_cast<double>(kDefaultPackingTime.count());
+  double time_limit_s = kDefaultPackingSeconds;  // of work (work.h)
   int threads = 1;
   std::string output;  // path of the solved CSV; empty: none
   bool json = false;

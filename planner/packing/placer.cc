@@ -4,17 +4,16 @@
 #include <numeric>
 
 namespace stalloc::planner {
-namespace {
-constexpr unsigned kCallsPerClock = 256;
-}
 
-Placer::Placer(const Instance& instance, const SearchState& state)
-    : instance_(instance), state_(state), tree_(instance.positions()), offsets_(instance.size()) {}
+Placer::Placer(const Instance& instance)
+    : instance_(instance), tree_(instance.positions()), offsets_(instance.size()) {}
 
-void Placer::Reset(Bytes limit) {
+void Placer::Reset(const Limits& limits) {
   tree_.Clear();
   height_ = 0;
-  limit_ = limit;
+  limits_ = limits;
+  work_of_order_ = 0;
+  work_before_ = tree_.work();
 }
 
 void Placer::PlaceAt(BlockIndex block, Offset offset) {
@@ -27,7 +26,7 @@ void Placer::PlaceAt(BlockIndex block, Offset offset) {
 }
 
 void Placer::PlaceStack(std::span<const BlockIndex> stack) {
-  if (stack.size() == 1) return Place(stack.front());
+  if (stack.size() == 1) return PlaceAt(stack.front(), tree_.LowestFit(instance_[stack.front()], 0));
   rises_.clear();
   Bytes top = 0;
   Bytes alignment = 1;  // a base that is a multiple of it keeps every member aligned
@@ -53,27 +52,15 @@ void Placer::PlaceStack(std::span<const BlockIndex> stack) {
   for (std::size_t i = 0; i < stack.size(); ++i) PlaceAt(stack[i], base + rises_[i]);
 }
 
-bool Placer::PlaceAll(std::span<const BlockIndex> order) {
-  for (const BlockIndex block : order) {
-    Place(block);
-    if (Hopeless()) return false;
-  }
-  return true;
-}
-
 bool Placer::PlaceAll(const StackOrder& order) {
+  constexpr std::size_t kStacksBetweenLooks = 256;  // at the stop flag
+  work_of_order_ = kWorkOfSort * order.blocks().size();
   for (std::size_t i = 0; i < order.size(); ++i) {
     PlaceStack(order[i]);
-    if (Hopeless()) return false;
+    if (height_ > limits_.height || work() > limits_.work) return false;
+    if (i % kStacksBetweenLooks == 0 && limits_.stop != nullptr && limits_.stop->IsStopped()) return false;
   }
   return true;
-}
-
-bool Placer::Hopeless() {
-  if (height_ > limit_ && height_ > state_.height()) return true;
-  if (until_clock_-- != 0) return false;
-  until_clock_ = kCallsPerClock;
-  return state_.OutOfTime();
 }
 
 }  // namespace stalloc::planner

@@ -8,45 +8,46 @@
 
 #include "planner/packing/fit_tree.h"
 #include "planner/packing/instance.h"
-#include "planner/packing/search_state.h"
 #include "planner/packing/stack_order.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
 class Placer {
  public:
-  // `state` supplies the best height, the deadline and the stop flag.
-  Placer(const Instance& instance, const SearchState& state);
+  // What makes an evaluation hopeless: a higher top, more work, or that `stop` (may be null) is stopped.
+  struct Limits {
+    Bytes height = 0;
+    Work work = 0;
+    const Budget* stop = nullptr;
+  };
 
-  // Begins an evaluation: nothing is placed. It is hopeless once its top passes both the best height so far and
-  // `limit`.
-  void Reset(Bytes limit);
+  explicit Placer(const Instance& instance);
+
+  // Begins an evaluation: nothing is placed.
+  void Reset(const Limits& limits);
 
   // Places all of `order`, each at its lowest fit; false as soon as that is hopeless.
-  [[nodiscard]] bool PlaceAll(std::span<const BlockIndex> order);
   [[nodiscard]] bool PlaceAll(const StackOrder& order);
 
-  void Place(BlockIndex block) { PlaceAt(block, tree_.LowestFit(instance_[block], 0)); }
-  // Places the members on top of each other at the lowest base where each finds its own lifetime free.
-  void PlaceStack(std::span<const BlockIndex> stack);
-
-  // True when the top has passed the limit or, seldom asked, time is up.
-  [[nodiscard]] bool Hopeless();
-
   [[nodiscard]] Bytes height() const { return height_; }
+  // Of this evaluation, making its order included.
+  [[nodiscard]] Work work() const { return work_of_order_ + tree_.work() - work_before_; }
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 
  private:
   void PlaceAt(BlockIndex block, Offset offset);
+  // Places the members on top of each other at the lowest base where each finds its own lifetime free.
+  void PlaceStack(std::span<const BlockIndex> stack);
 
   const Instance& instance_;
-  const SearchState& state_;
   FitTree tree_;
   std::vector<Offset> offsets_;
   std::vector<Bytes> rises_;  // of a stack's members above its base; scratch
   Bytes height_ = 0;
-  Bytes limit_ = 0;
-  unsigned until_clock_ = 0;  // the clock is read once in many calls
+  Limits limits_;
+  Work work_of_order_ = 0;
+  Work work_before_ = 0;  // of the tree, when the evaluation began
 };
 
 }  // namespace stalloc::planner

@@ -65,8 +65,9 @@ class CoreSearch {
       : whole_(whole),
         core_(whole.instance(), share),
         options_(OptionsOfCore(options, whole.state().target())),
-        state_(core_.instance(), options_),
+        state_(core_.instance(), options_, whole.state().budget()),
         evaluator_(core_.instance(), state_, options.threads) {
+    whole.state().budget().Charge(kWorkOfSort * whole.instance().size());
     if (IsWorthwhile()) TakeOver();
   }
 
@@ -155,7 +156,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
     CoreSearch wider(evaluator, options, share);
     if (!state.Done() && wider.IsWorthwhile()) wider.Search();
   }
-  // So many fruitless rounds are the end, deadline or not.
+  // So many fruitless rounds are the end, whatever is left of the budget.
   constexpr int kPatience = 200;
   SearchInTurns(evaluator, options.seed, kPatience, [&] {
     Compact(evaluator);

@@ -1,8 +1,7 @@
 // The portfolio: what the planner and the command line call. Cheap greedy first, then searches until the load bound,
-// the deadline or the stop flag.
+// the end of the work or the stop flag.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "planner/packing/solver.h"
@@ -10,7 +9,8 @@
 namespace stalloc::planner {
 
 // Enough for every recorded run in bench/corpus; the solver returns sooner where the load bound is reached.
-inline constexpr std::chrono::seconds kDefaultPackingTime{5};
+inline constexpr double kDefaultPackingSeconds = 5;
+inline constexpr Work kDefaultPackingWork = WorkOfSeconds(kDefaultPackingSeconds);
 
 [[nodiscard]] std::unique_ptr<Solver> MakePortfolio();
 

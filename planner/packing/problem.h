@@ -55,6 +55,7 @@ struct Packing {
   std::vector<Offset> offsets;  // parallel to Problem::blocks
   Bytes height = 0;
   Bytes proved_bound = 0;  // a solver's word that no packing is lower; at least the load bound, or 0: none given
+  std::uint64_t work = 0;  // that a solver spent on it (work.h)
 };
 
 // Greatest sum of sizes alive at one tick: no packing is lower. O(n log n).

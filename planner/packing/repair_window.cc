@@ -6,6 +6,10 @@
 namespace stalloc::planner {
 namespace {
 
+// Measured: a block that stays beside each that is taken, and one that is near where a taken block is to go.
+constexpr Work kWorkOfTaken = 3;
+constexpr Work kWorkOfNeighbour = 3;
+
 Span HullOf(const Item& item) {
   if (item.second.empty()) return item.span;
   return {std::min(item.span.begin, item.second.begin), std::max(item.span.end, item.second.end)};
@@ -34,6 +38,7 @@ RepairWindow::RepairWindow(const Instance& instance, std::span<const Offset> off
 }
 
 void RepairWindow::CollectObstacles(std::span<const Offset> offsets, std::span<const BlockIndex> by_offset) {
+  work_ += kWorkOfLook * by_offset.size();
   std::vector<BlockIndex> sorted = taken_;
   std::sort(sorted.begin(), sorted.end());
   Span hull = HullOf(instance_[taken_.front()]);
@@ -44,6 +49,7 @@ void RepairWindow::CollectObstacles(std::span<const Offset> offsets, std::span<c
   for (const BlockIndex other : by_offset) {
     const Item& obstacle = instance_[other];
     if (!HullOf(obstacle).Intersects(hull) || std::binary_search(sorted.begin(), sorted.end(), other)) continue;
+    work_ += kWorkOfTaken * taken_.size();
     const Interval occupied{offsets[other], offsets[other] + obstacle.bytes};
     for (std::size_t i = 0; i < taken_.size(); ++i) {
       if (!instance_[taken_[i]].Conflicts(obstacle)) continue;
@@ -60,6 +66,7 @@ void RepairWindow::CollectObstacles(std::span<const Offset> offsets, std::span<c
 Offset RepairWindow::FindGap(std::uint32_t index, Fit fit) {
   const Item& item = instance_[taken_[index]];
   near_.clear();
+  work_ += kWorkOfNeighbour * (placed_.size() + obstacles_[index].size());
   for (const std::uint32_t other : placed_) {
     const Item& placed = instance_[taken_[other]];
     if (placed.Conflicts(item)) near_.push_back({offsets_[other], offsets_[other] + placed.bytes});

@@ -15,6 +15,7 @@
 #include "planner/packing/instance.h"
 #include "planner/packing/interval_list.h"
 #include "planner/packing/random.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
@@ -35,6 +36,8 @@ class RepairWindow {
   // Places the taken blocks in `order` (indices into taken()). Returns the sum of bytes that found no place, or any
   // number above `limit` as soon as the sum passes it. kEither tosses a coin for each block.
   Bytes Place(std::span<const std::uint32_t> order, Fit fit, Bytes limit, Random& random);
+  // Of this window so far.
+  [[nodiscard]] Work work() const { return work_; }
   // Of the last Place that did not pass its limit; parallel to taken(), kUnplaced where there was no room.
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 
@@ -51,6 +54,7 @@ class RepairWindow {
   std::vector<Offset> offsets_;
   std::vector<std::uint32_t> placed_;  // by offset
   std::vector<Interval> near_;         // of the placed ones, those alive with the block at hand; sorted
+  Work work_ = 0;
 };
 
 }  // namespace stalloc::planner

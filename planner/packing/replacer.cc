@@ -4,11 +4,11 @@
 
 namespace stalloc::planner {
 namespace {
-constexpr std::size_t kPlacementsPerClock = 1024;
+constexpr std::size_t kPlacementsBetweenLooks = 1024;  // at the stop flag
 }
 
-Replacer::Replacer(const Instance& instance, std::function<bool()> out_of_time)
-    : instance_(instance), out_of_time_(std::move(out_of_time)), tree_(instance.positions()) {}
+Replacer::Replacer(const Instance& instance, std::function<bool()> should_stop)
+    : instance_(instance), should_stop_(std::move(should_stop)), tree_(instance.positions()) {}
 
 void Replacer::Put(BlockIndex block, Offset offset) {
   const Item& item = instance_[block];
@@ -38,7 +38,7 @@ std::optional<std::vector<Offset>> Replacer::Run(const std::vector<Offset>& offs
   }
   std::vector<Offset> wished;
   for (const BlockIndex block : order) {
-    if (placements_ % kPlacementsPerClock == 0 && out_of_time_()) return std::nullopt;
+    if (placements_ % kPlacementsBetweenLooks == 0 && should_stop_()) return std::nullopt;
     wished.clear();
     if (wishes) wishes(block, placed, &wished);
     const auto fit = Find(instance_[block], height, home ? home(block) : 0, wished);

@@ -18,12 +18,12 @@ class Replacer {
   // Offsets that a block would like to have, best first; it takes the first that is free. May be empty.
   using Wishes = std::function<void(BlockIndex block, const std::vector<Offset>& offsets, std::vector<Offset>* wishes)>;
 
-  // `out_of_time` is asked now and then. REQUIRES: the instance outlives the replacer.
-  Replacer(const Instance& instance, std::function<bool()> out_of_time);
+  // `should_stop` is asked now and then. REQUIRES: the instance outlives the replacer.
+  Replacer(const Instance& instance, std::function<bool()> should_stop);
 
   // Where `order` is placed block by block: at a wish, else at the lowest fit from the block's `home` on, else at the
   // lowest fit of all. Blocks that are not in `order` keep their offsets. None: some block found no place below
-  // `height`, or time is up.
+  // `height`, or it was to stop.
   [[nodiscard]] std::optional<std::vector<Offset>> Run(const std::vector<Offset>& offsets, Bytes height,
                                                        std::span<const BlockIndex> order,
                                                        const std::function<Offset(BlockIndex)>& home = nullptr,
@@ -37,7 +37,7 @@ class Replacer {
   [[nodiscard]] std::optional<Offset> Find(const Item& item, Bytes height, Offset home, std::span<const Offset> wishes);
 
   const Instance& instance_;
-  const std::function<bool()> out_of_time_;
+  const std::function<bool()> should_stop_;
   FitTree tree_;
   std::size_t placements_ = 0;
 };

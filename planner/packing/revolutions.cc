@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kMostShifts = 16;
 constexpr std::uint32_t kMostEarly = 8;
+constexpr Work kWorkOfRingBlock = 120;
 
 // Room that short-lived blocks can fill alone or with what has just been freed: sums of up to two sizes, the smallest
 // first.
@@ -61,7 +62,7 @@ std::vector<RingClosure> Starts(Bytes room) {
 
 class RevolutionSearch {
  public:
-  RevolutionSearch(const Instance& instance, const SearchState& state, const RevolutionLimits& limits)
+  RevolutionSearch(const Instance& instance, SearchState& state, const RevolutionLimits& limits)
       : instance_(instance),
         state_(state),
         limits_(limits),
@@ -87,7 +88,9 @@ class RevolutionSearch {
     closures_.insert(closures_.end(), starts.begin(), starts.end());
     levels_.push_back(MakeLevel(0, 0, 0, {}));
     while (!IsFinished(levels_.back())) {
-      if (work_ + placer_.work() > work_limit_ || state_.OutOfTime()) return false;
+      const std::uint64_t looked = work_ + placer_.work();
+      state_.budget().Charge(kWorkOfRingBlock * (looked - std::exchange(charged_, looked)));
+      if (looked > work_limit_ || state_.IsOver()) return false;
       if (GoOn()) continue;
       dead_.insert({levels_.back().node, levels_.back().base});
       levels_.pop_back();
@@ -295,7 +298,7 @@ class RevolutionSearch {
   }
 
   const Instance& instance_;
-  const SearchState& state_;
+  SearchState& state_;
   const RevolutionLimits limits_;
   RingBlocks blocks_;                     // the short ones by end
   std::vector<std::uint32_t> area_rank_;  // of short blocks, the greatest area first
@@ -312,12 +315,13 @@ class RevolutionSearch {
   std::size_t last_taken_ = 0;
   std::uint32_t furthest_ = 0;  // position
   std::uint64_t work_ = 0;      // beside the placer's
+  std::uint64_t charged_ = 0;
   std::uint64_t work_limit_ = limits_.patience;
 };
 
 }  // namespace
 
-std::optional<std::vector<Offset>> PackRevolutions(const Instance& instance, const SearchState& state,
+std::optional<std::vector<Offset>> PackRevolutions(const Instance& instance, SearchState& state,
                                                    const RevolutionLimits& limits) {
   RevolutionSearch search(instance, state, limits);
   if (!search.Run()) return std::nullopt;

@@ -26,7 +26,7 @@ struct RevolutionLimits {
 
 // Offsets below the ceiling for all blocks; none if the search gives up, or if some block has two lifetimes and is no
 // resident.
-[[nodiscard]] std::optional<std::vector<Offset>> PackRevolutions(const Instance& instance, const SearchState& state,
+[[nodiscard]] std::optional<std::vector<Offset>> PackRevolutions(const Instance& instance, SearchState& state,
                                                                  const RevolutionLimits& limits);
 
 }  // namespace stalloc::planner

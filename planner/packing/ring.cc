@@ -21,15 +21,20 @@ namespace {
 class RingPlacer {
  public:
   RingPlacer(const Instance& instance, const RingOptions& options)
-      : instance_(instance), ceiling_(options.ceiling), most_misses_(options.most_misses), tree_(instance.positions()) {
+      : instance_(instance), options_(options), ceiling_(options.ceiling), tree_(instance.positions()) {
     packing_.offsets.resize(instance.size());
     if (!PlaceAll(RingBlocks(instance, options.least_steps), options.start)) packing_.offsets.clear();
+    packing_.work = kWorkOfSort * instance.size() + tree_.work();
   }
 
   [[nodiscard]] RingPacking Take() { return std::move(packing_); }
 
  private:
-  // False where too many blocks end above the ceiling.
+  [[nodiscard]] bool IsGivenUp() const {
+    return packing_.misses > options_.most_misses || tree_.work() > options_.most_work;
+  }
+
+  // False where it is given up.
   bool PlaceAll(const RingBlocks& blocks, double start) {
     for (const BlockIndex block : blocks.residents) PlaceLowest(block);
     bottom_ = packing_.height;
@@ -38,11 +43,11 @@ class RingPlacer {
     gap_ = ceiling_;
     for (const BlockIndex block : blocks.longs) {
       PlaceInRing(block);
-      if (packing_.misses > most_misses_) return false;
+      if (IsGivenUp()) return false;
     }
     for (const BlockIndex block : blocks.shorts) {
       PlaceLowest(block);
-      if (packing_.misses > most_misses_) return false;
+      if (IsGivenUp()) return false;
     }
     return true;
   }
@@ -79,8 +84,8 @@ class RingPlacer {
   }
 
   const Instance& instance_;
+  const RingOptions& options_;
   const Bytes ceiling_;
-  const std::size_t most_misses_;
   FitTree tree_;
   RingPacking packing_;
   Offset bottom_ = 0;  // of the ring
@@ -93,33 +98,45 @@ constexpr std::size_t kRings = 12;
 // A ring costs as much as an order of all blocks; of many blocks only some are tried.
 constexpr std::size_t kManyBlocks = 100000;
 constexpr std::size_t kFewRings = 4;
+constexpr std::size_t kRingBatch = 4;  // of any number of threads, so that the outcome does not depend on it
 // So many blocks above the ceiling are worth a repair.
 constexpr std::size_t kMostMisses = 16;
 // Blocks looked at by the search of revolutions since it last got further; one revolution takes about a thousand.
 constexpr std::uint64_t kRingPatience = 1'000'000;
 constexpr RepairLimits kMending = {.windows = 400, .patience = 100};
 
-RingOptions OptionsOf(std::size_t index, Bytes ceiling) {
+RingOptions OptionsOf(std::size_t index, Bytes ceiling, Work most_work) {
   return {.ceiling = ceiling,
           .least_steps = kLeastRingSteps,
           // Five is prime to twelve: the first few are spread over all.
           .start = static_cast<double>(index * 5 % kRings) / kRings,
-          .most_misses = kMostMisses};
+          .most_misses = kMostMisses,
+          .most_work = most_work};
+}
+
+// Rings `first` and so on, each with its share of what is left.
+void PlaceBatch(const Instance& instance, Bytes ceiling, std::size_t first, int threads, SearchState& state,
+                std::vector<RingPacking>& rings) {
+  const Work share = state.WorkLeft() / kRingBatch;
+  const std::size_t end = std::min(first + kRingBatch, rings.size());
+  std::atomic<std::size_t> next{first};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < end; i = next++) rings[i] = PlaceRing(instance, OptionsOf(i, ceiling, share));
+  };
+  {
+    std::vector<std::jthread> pool;
+    for (int thread = 1; thread < threads; ++thread) pool.emplace_back(work);
+    work();
+  }
+  for (std::size_t i = first; i < end; ++i) state.budget().Charge(rings[i].work);
 }
 
 std::vector<RingPacking> PlaceRings(const Instance& instance, Bytes ceiling, std::size_t count, int threads,
-                                    const SearchState& state) {
+                                    SearchState& state) {
   std::vector<RingPacking> rings(count);
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count && !state.OutOfTime(); i = next++) {
-      rings[i] = PlaceRing(instance, OptionsOf(i, ceiling));
-    }
-  };
-  std::vector<std::jthread> pool;
-  for (int thread = 1; thread < threads; ++thread) pool.emplace_back(work);
-  work();
-  pool.clear();
+  for (std::size_t first = 0; first < count && !state.IsOver(); first += kRingBatch) {
+    PlaceBatch(instance, ceiling, first, threads, state, rings);
+  }
   std::erase_if(rings, [](const RingPacking& ring) { return ring.offsets.empty(); });
   return rings;
 }
@@ -167,6 +184,7 @@ void SearchStarts(Evaluator& evaluator, const Core& core, std::uint64_t seed) {
 void SearchRings(Evaluator& evaluator, std::uint64_t seed) {
   SearchState& state = evaluator.state();
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  state.budget().Charge(kWorkOfSort * evaluator.instance().size());
   const RevolutionLimits limits{
       .ceiling = core.instance().load_bound(), .least_steps = kLeastRingSteps, .patience = kRingPatience};
   const std::optional<std::vector<Offset>> offsets = PackRevolutions(core.instance(), state, limits);

@@ -26,12 +26,14 @@ struct RingOptions {
   double start = 0;               // where the ring begins, as a share of the room above the residents
   // A ring with more blocks above the ceiling is given up.
   std::size_t most_misses = std::numeric_limits<std::size_t>::max();
+  Work most_work = kUnlimitedWork;  // one that takes more, too
 };
 
 struct RingPacking {
   std::vector<Offset> offsets;  // empty where it was given up
   Bytes height = 0;
   std::size_t misses = 0;  // blocks above the ceiling
+  Work work = 0;
 };
 
 // Places every block of the instance. Residents, alive for a third of the time, lie at the bottom.

@@ -351,8 +351,8 @@ class TrailSearch {
   std::size_t vain_ = 0;
 };
 
-// About a millisecond's work.
 constexpr std::uint64_t kRoundsBetweenChecks = 2000;
+constexpr Work kWorkOfRound = 250;
 
 }  // namespace
 
@@ -364,7 +364,10 @@ std::optional<Trails> FindTrails(const TrailProblem& problem, const TrailLimits&
   for (std::uint64_t spent = 0; spent < limits.effort; spent += at_once) {
     TrailSearch search(problem, walk, random);
     for (std::uint64_t served = 0; served < at_once; served += kRoundsBetweenChecks) {
-      if (limits.is_time_up && limits.is_time_up()) return std::nullopt;
+      if (limits.budget != nullptr) {
+        if (limits.budget->IsOver()) return std::nullopt;
+        limits.budget->Charge(kWorkOfRound * kRoundsBetweenChecks);
+      }
       if (search.Serve(std::min(kRoundsBetweenChecks, at_once - served))) return search.Take();
     }
   }

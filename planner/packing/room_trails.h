@@ -23,9 +23,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
+
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
@@ -72,8 +73,7 @@ struct Trails {
 // What ends a search that has found nothing.
 struct TrailLimits {
   std::uint64_t effort = 0;  // rounds served, those that were gone back on included
-  // May be empty. Asked now and then; true: no more time.
-  std::function<bool()> is_time_up = nullptr;
+  Budget* budget = nullptr;  // charged for what is served; may be null
 };
 
 // None where no trails are found within the limits. A chain's segments may be shorter together than its passes are:

@@ -31,9 +31,10 @@ class SampledSearch {
   }
 
   void Round() {
+    whole_.state().budget().Charge(kWorkOfSort * whole_.instance().size());
     std::vector<SizeClassOptions> finalists =
         Search(WindowSample(whole_.instance(), centres_, kWindowBlocks).instance());
-    if (finalists.empty()) finalists.push_back({.light = LightBytes(whole_.instance())});  // out of time
+    if (finalists.empty()) finalists.push_back({.light = LightBytes(whole_.instance())});  // the budget is spent
     std::erase_if(finalists, [&](const SizeClassOptions& o) {
       return std::find(evaluated_.begin(), evaluated_.end(), o) != evaluated_.end();
     });
@@ -53,7 +54,7 @@ class SampledSearch {
 
   // The best first.
   std::vector<SizeClassOptions> Search(const Instance& sample) {
-    SearchState state(sample, options_);
+    SearchState state(sample, options_, whole_.state().budget());
     Evaluator evaluator(sample, state, options_.threads);
     SolveBySize(evaluator);
     SizeClassSearch search(sample, options_.seed + round_++, evaluated_);

@@ -27,6 +27,10 @@ SearchBlocks::SearchBlocks(const Instance& instance, FrozenOffsets frozen)
   AddTwins();
   has_obstacles_ = entries_.size() < instance.size();
   if (has_obstacles_) AddObstacles(frozen, merged);
+  for (const Entry& entry : entries_) {
+    work_ += kWorkOfSort + (entry.hull.end - entry.hull.begin) * conflicts_.words();
+  }
+  work_ += (instance.size() - entries_.size()) * (kWorkOfSort + 2 * entries_.size());
 }
 
 std::vector<Offset> SearchBlocks::Completed(std::span<const Offset> of_entries) const {

@@ -14,6 +14,7 @@
 #include "planner/packing/bit_rows.h"
 #include "planner/packing/instance.h"
 #include "planner/packing/obstacles.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
@@ -60,6 +61,8 @@ class SearchBlocks {
   [[nodiscard]] Bytes FreeBetween(std::uint32_t position, Offset from, Offset to) const {
     return at_[position].FreeBetween(from, to);
   }
+  // What making this took.
+  [[nodiscard]] Work work() const { return work_; }
   // Height of what is frozen.
   [[nodiscard]] Offset frozen_top() const { return frozen_top_; }
 
@@ -91,6 +94,7 @@ class SearchBlocks {
   BitRows alive_;
   std::vector<Bytes> load_;
   bool has_obstacles_ = false;
+  Work work_ = 0;
   Offset frozen_top_ = 0;
   std::vector<Offset> frozen_;     // of all blocks of the instance
   std::vector<Obstacles> around_;  // of an entry

@@ -15,10 +15,10 @@ class SearchSolver final : public Solver {
     if (problem.blocks.empty()) return {};
     const Instance instance(problem);
     SearchState state(instance, options);
+    state.budget().Charge(kWorkOfSort * instance.size());
     Evaluator evaluator(instance, state, options.threads);
     search_(evaluator, options);
-    Incumbent best = state.best();
-    return {std::move(best.offsets), best.height, state.proved_bound()};
+    return {state.best().offsets, state.height(), state.proved_bound(), state.budget().spent()};
   }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace stalloc::planner {
 
-// REQUIRES of a search: it offers at least one packing, whatever the deadline.
+// REQUIRES of a search: it offers at least one packing, whatever the budget.
 using Search = std::function<void(Evaluator& evaluator, const SolveOptions& options)>;
 
 [[nodiscard]] std::unique_ptr<Solver> MakeSearchSolver(std::string name, Search search);

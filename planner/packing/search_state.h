@@ -1,18 +1,14 @@
-// SearchState: the best packing so far and the reasons to stop, shared by all threads of one solve.
-//
-// Determinism: candidates carry tickets in the order in which they were conceived. Among equal heights the lower ticket
-// of the running batch wins, and an evaluation is aborted only when it is strictly worse than the best; so the outcome
-// of a batch does not depend on which thread was faster. Thread-safe. Bytes.
+// SearchState: the best packing so far and the reasons to stop. Of the one thread that leads a search; what it hands
+// out to others reads none of it. Bytes.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "planner/packing/instance.h"
 #include "planner/packing/solver.h"
 #include "planner/packing/stack_order.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
@@ -27,39 +23,39 @@ class SearchState {
  public:
   static constexpr Bytes kNothingYet = ~Bytes{0};
 
+  // With a budget of options.work.
   SearchState(const Instance& instance, const SolveOptions& options);
+  // A search that is part of another one spends its budget.
+  SearchState(const Instance& instance, const SolveOptions& options, Budget& budget);
 
-  [[nodiscard]] Bytes height() const { return height_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Bytes height() const { return best_.height; }
+  [[nodiscard]] const Incumbent& best() const { return best_; }
   // Height at which nothing is left to gain, or that is low enough for the caller.
-  [[nodiscard]] Bytes target() const { return target_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Bytes target() const { return target_; }
   // Going below `height` is of no use.
   void RaiseTarget(Bytes height);
   [[nodiscard]] bool AtTarget() const { return height() <= target(); }
   // It is proved that no packing is lower than `bound`.
   void ProveBound(Bytes bound);
-  [[nodiscard]] Bytes proved_bound() const { return proved_bound_.load(std::memory_order_relaxed); }
-  // Deadline passed or Stop() asked for.
-  [[nodiscard]] bool TimeIsUp() const;
-  // The same, but never before there is a packing to return.
-  [[nodiscard]] bool OutOfTime() const { return height() != kNothingYet && TimeIsUp(); }
-  [[nodiscard]] bool Done() const { return AtTarget() || OutOfTime(); }
+  [[nodiscard]] Bytes proved_bound() const { return proved_bound_; }
 
-  // Keeps the packing if it is lower than the best, or as low with a lower ticket of the same batch. Returns whether
-  // the height was lowered.
-  bool Offer(const std::vector<Offset>& offsets, Bytes height, const StackOrder& order, std::uint64_t ticket);
-  // A new batch: equal heights found from now on leave the best alone.
-  void NextBatch();
+  [[nodiscard]] Budget& budget() { return *budget_; }
+  // The budget is spent, or a stop was asked for; but never before there is a packing to return.
+  [[nodiscard]] bool IsOver() const { return height() != kNothingYet && budget_->IsOver(); }
+  // What a part of the search may take: all that is left, or as much as a first packing needs.
+  [[nodiscard]] Work WorkLeft() const { return height() == kNothingYet ? kUnlimitedWork : budget_->left(); }
+  [[nodiscard]] bool Done() const { return AtTarget() || IsOver(); }
 
-  [[nodiscard]] Incumbent best() const;
+  // Keeps the packing if it is lower than the best. Returns whether it was.
+  bool Offer(std::vector<Offset> offsets, Bytes height, StackOrder order);
 
  private:
   const SolveOptions& options_;
-  std::atomic<Bytes> target_;
-  std::atomic<Bytes> proved_bound_;
-  std::atomic<Bytes> height_{kNothingYet};
-  mutable std::mutex mutex_;
-  Incumbent best_;            // guarded by mutex_
-  std::uint64_t ticket_ = 0;  // guarded by mutex_
+  std::optional<Budget> own_budget_;
+  Budget* budget_;
+  Bytes target_;
+  Bytes proved_bound_;
+  Incumbent best_;
 };
 
 }  // namespace stalloc::planner

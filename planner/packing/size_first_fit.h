@@ -12,7 +12,7 @@ namespace stalloc::planner {
 
 [[nodiscard]] std::vector<BlockIndex> SizeOrder(const Instance& instance);
 
-// The packing of SizeOrder, regardless of deadline: the incumbent that every other search starts from.
+// The packing of SizeOrder, whatever the budget: the incumbent that every other search starts from.
 void SolveBySize(Evaluator& evaluator);
 
 [[nodiscard]] std::unique_ptr<Solver> MakeSizeFirstFit();

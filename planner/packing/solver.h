@@ -1,20 +1,20 @@
-// Solver: one algorithm, one file. Deterministic for a seed; anytime: a deadline or Stop() keeps the best valid
-// packing.
+// Solver: one algorithm, one file. Deterministic for a seed and an amount of work, whatever the number of threads and
+// the load of the machine; anytime: the end of its work and Ctrl-C keep the best valid packing.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string_view>
 
 #include "planner/packing/problem.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
 struct SolveOptions {
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  Work work = kUnlimitedWork;  // for a first packing more may be spent
   std::uint64_t seed = 1;
   int threads = 1;
   Bytes lower_bound = 0;                         // stop when reached

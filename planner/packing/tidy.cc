@@ -42,7 +42,7 @@ class Tidier {
         instance_(problem),
         meter_(problem, options.cycle),
         may_need_waits_(MayNeedWaits(problem)),
-        replacer_(instance_, [this] { return OutOfTime(); }),
+        replacer_(instance_, [this] { return IsStopped(); }),
         best_(std::move(packing)) {}
 
   Packing Run() {
@@ -60,13 +60,12 @@ class Tidier {
  private:
   using Order = std::vector<BlockIndex>;
 
-  [[nodiscard]] bool OutOfTime() const {
-    const bool stopped = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
-    return stopped || std::chrono::steady_clock::now() >= options_.deadline;
+  [[nodiscard]] bool IsStopped() const {
+    return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
   }
   // Judging the first packing took about as long as one pass.
   [[nodiscard]] bool OutOfWork() const {
-    return replacer_.placements() + 2 * instance_.size() > options_.placements || OutOfTime();
+    return replacer_.placements() + 2 * instance_.size() > options_.placements || IsStopped();
   }
 
   [[nodiscard]] Bytes Size(BlockIndex block) const { return instance_[block].bytes; }
@@ -112,7 +111,7 @@ class Tidier {
     if (OutOfWork() || order.empty()) return false;
     std::optional<std::vector<Offset>> offsets = replacer_.Run(best_.offsets, best_.height, order, home, wishes);
     if (!offsets) return false;
-    Packing candidate{*std::move(offsets), best_.height, best_.proved_bound};
+    Packing candidate{*std::move(offsets), best_.height, best_.proved_bound, best_.work};
     const Tidiness tidiness = Judge(candidate);
     if (!tidiness.BetterThan(tidiness_)) return false;
     best_ = std::move(candidate);
@@ -220,8 +219,7 @@ Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const C
 }
 
 Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options) {
-  const bool too_large = 2 * problem.blocks.size() > options.placements;
-  if (problem.blocks.empty() || too_large || std::chrono::steady_clock::now() >= options.deadline) return packing;
+  if (problem.blocks.empty() || 2 * problem.blocks.size() > options.placements) return packing;
   return Tidier(problem, std::move(packing), options).Run();
 }
 

@@ -11,24 +11,28 @@
 //   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time;
 //   * all blocks in order of offsets: each finds a place at or below its old one.
 // A candidate that is better replaces the packing, and the next one starts from it. The work is bounded by a number of
-// placements, not by the clock, so that the result is the same on every machine; the clock only cuts it off.
+// placements.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 
 #include "planner/packing/hand_overs.h"
 #include "planner/packing/problem.h"
 #include "planner/packing/scatter.h"
+#include "planner/packing/work.h"
 
 namespace stalloc::planner {
 
+// About half a second.
+inline constexpr std::size_t kMostPlacements = 320'000;
+inline constexpr Work kWorkOfPlacement = 1'500;
+
 struct TidyOptions {
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   const std::atomic<bool>* stop = nullptr;  // may be null
   CycleAxis cycle = {};                     // what repeats; empty: the whole axis, once
-  std::size_t placements = 320'000;         // about 0.5 s; a packing of more than half as many blocks stays as it is
+  // A packing of more than half as many blocks stays as it is.
+  std::size_t placements = kMostPlacements;
 };
 
 struct Tidiness {
@@ -46,7 +50,7 @@ struct Tidiness {
 [[nodiscard]] Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle);
 
 // REQUIRES: a valid packing. Returns a valid one of the same height (and proved bound), never worse in tidiness.
-// Deterministic as long as neither deadline nor stop flag cuts it off. Thread-safe.
+// Thread-safe.
 [[nodiscard]] Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options);
 
 }  // namespace stalloc::planner

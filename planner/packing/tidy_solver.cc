@@ -1,23 +1,12 @@
 #include "planner/packing/tidy_solver.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "planner/packing/tidy.h"
 
 namespace stalloc::planner {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kMostForTidying{500};
-
-Clock::time_point SearchDeadline(Clock::time_point deadline) {
-  const Clock::time_point now = Clock::now();
-  if (deadline <= now) return deadline;
-  return deadline - std::min<Clock::duration>((deadline - now) / 10, kMostForTidying);
-}
 
 class TidySolver final : public Solver {
  public:
@@ -27,12 +16,12 @@ class TidySolver final : public Solver {
 
   Packing Solve(const Problem& problem, const SolveOptions& options) override {
     SolveOptions search = options;
-    search.deadline = SearchDeadline(options.deadline);
-    TidyOptions tidy;
-    tidy.deadline = options.deadline;
-    tidy.stop = options.stop;
-    tidy.cycle = options.cycle;
-    return Tidy(problem, solver_->Solve(problem, search), tidy);
+    search.work = options.work - std::min(options.work / 10, kMostPlacements * kWorkOfPlacement);
+    Packing packing = solver_->Solve(problem, search);
+    TidyOptions tidy{.stop = options.stop, .cycle = options.cycle};
+    const Work left = options.work - std::min(options.work, packing.work);
+    tidy.placements = std::min<std::size_t>(left / kWorkOfPlacement, kMostPlacements);
+    return Tidy(problem, std::move(packing), tidy);
   }
 
  private:

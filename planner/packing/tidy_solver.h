@@ -1,5 +1,5 @@
-// A solver that tidies what another one finds; see tidy.h. It has the other's name and height. Of the time until the
-// deadline a tenth, and never more than half a second, is kept for tidying.
+// A solver that tidies what another one finds; see tidy.h. It has the other's name and height. A tenth of the
+// work, and never more than tidying takes at most, is kept for it.
 #pragma once
 
 #include <memory>

@@ -61,22 +61,27 @@ Parts Divide(const Instance& instance, const std::vector<std::uint32_t>& cuts) {
   return parts;
 }
 
+struct PartOrder {
+  std::vector<BlockIndex> order;
+  Work work = 0;
+};
+
 // One part as an instance of its own.
 class PartSearch {
  public:
   PartSearch(const Instance& whole, std::vector<BlockIndex> blocks)
       : blocks_(std::move(blocks)), problem_(Subset(whole, blocks_)), instance_(problem_) {}
 
-  // The best order found, in indices of the whole.
-  std::vector<BlockIndex> Search(const SolveOptions& options) {
+  // The best order found, in indices of the whole, and what it took.
+  PartOrder Search(const SolveOptions& options) {
     SearchState state(instance_, options);
     Evaluator evaluator(instance_, state, 1);
     SolveBySize(evaluator);
     SizeClassSearch(instance_, options.seed).Run(evaluator, kBatches);
-    const Incumbent best = state.best();
-    std::vector<BlockIndex> order;
-    for (const BlockIndex block : best.order.blocks()) order.push_back(blocks_[block]);
-    return order;
+    PartOrder part;
+    for (const BlockIndex block : state.best().order.blocks()) part.order.push_back(blocks_[block]);
+    part.work = state.budget().spent();
+    return part;
   }
 
  private:
@@ -131,13 +136,18 @@ void SearchParts(Evaluator& evaluator, const SolveOptions& options) {
   Bytes crossing = 0;
   for (const BlockIndex block : parts.crossing) crossing += instance[block].bytes;
   const SolveOptions part_options = OptionsOfParts(options, evaluator.state().target(), crossing);
+  // Shared out by their blocks beforehand; a quarter is kept, for the whole is still to be placed.
+  const double work_of_block =
+      0.75 * static_cast<double>(evaluator.state().WorkLeft()) / static_cast<double>(instance.size());
 
-  std::vector<std::vector<BlockIndex>> orders(parts.inside.size());
+  std::vector<PartOrder> orders(parts.inside.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < orders.size(); i = next++) {
-      // All that began in it may cross.
-      if (!parts.inside[i].empty()) orders[i] = PartSearch(instance, parts.inside[i]).Search(part_options);
+      if (parts.inside[i].empty()) continue;  // all that began in it may cross
+      SolveOptions own = part_options;
+      own.work = static_cast<Work>(work_of_block * static_cast<double>(parts.inside[i].size()));
+      orders[i] = PartSearch(instance, parts.inside[i]).Search(own);
     }
   };
   {
@@ -149,7 +159,10 @@ void SearchParts(Evaluator& evaluator, const SolveOptions& options) {
   std::vector<BlockIndex> order = parts.crossing;
   std::stable_sort(order.begin(), order.end(),
                    [&](BlockIndex a, BlockIndex b) { return instance[a].bytes > instance[b].bytes; });
-  for (const std::vector<BlockIndex>& part : orders) order.insert(order.end(), part.begin(), part.end());
+  for (const PartOrder& part : orders) {
+    order.insert(order.end(), part.order.begin(), part.order.end());
+    evaluator.state().budget().Charge(part.work);
+  }
   evaluator.FirstFit(StackOrder(order));
 }
 

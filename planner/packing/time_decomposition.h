@@ -21,7 +21,7 @@ namespace stalloc::planner {
 // 1/64 of the load bound. At least `min_blocks` blocks begin in each part.
 [[nodiscard]] std::vector<std::uint32_t> TimeCuts(const Instance& instance, std::size_t min_blocks);
 
-// Offers one packing, put together from the parts' best orders; none where there are hardly any cuts or time is up.
+// Offers one packing, put together from the parts' best orders; none where there are hardly any cuts.
 void SearchParts(Evaluator& evaluator, const SolveOptions& options);
 
 [[nodiscard]] std::unique_ptr<Solver> MakeTimeDecomposition();

@@ -34,6 +34,12 @@ struct Repaired {
   Bytes after = 0;
 };
 
+// Of one window.
+struct Trial {
+  std::optional<Repaired> best;
+  Work work = 0;
+};
+
 // What the taken blocks are sorted by, lowest key first.
 enum class OrderKind : std::uint8_t { kSize, kArea, kStart, kLength, kEnd, kOffset, kCount };
 
@@ -74,8 +80,8 @@ std::vector<std::uint32_t> DrawOrder(const Instance& instance, std::span<const O
 
 class Repair {
  public:
-  Repair(const Instance& instance, const SearchState& state, std::vector<Offset> offsets, Bytes ceiling,
-         std::uint64_t seed, int threads)
+  Repair(const Instance& instance, SearchState& state, std::vector<Offset> offsets, Bytes ceiling, std::uint64_t seed,
+         int threads)
       : instance_(instance),
         state_(state),
         ceiling_(ceiling),
@@ -98,7 +104,7 @@ class Repair {
     std::uint32_t idle = 0;
     for (std::uint32_t windows = 0; windows < limits.windows && idle < limits.patience; windows += kWindowBatch) {
       if (homeless_.empty()) break;
-      if (state_.OutOfTime()) return false;
+      if (state_.IsOver()) return false;
       const Bytes before = homeless_bytes_;
       // Orders are faster; what they have not mended for long is searched exactly.
       RunBatch(idle >= limits.patience / 2);
@@ -117,10 +123,10 @@ class Repair {
       centres[i] = homeless_[random_.Below(homeless_.size())];
       seeds[i] = random_.Next();
     }
-    std::array<std::optional<Repaired>, kWindowBatch> repaired;
+    std::array<Trial, kWindowBatch> trials;
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
-      for (std::size_t i = next++; i < kWindowBatch; i = next++) repaired[i] = TryWindow(centres[i], seeds[i], exactly);
+      for (std::size_t i = next++; i < kWindowBatch; i = next++) trials[i] = TryWindow(centres[i], seeds[i], exactly);
     };
     {
       std::vector<std::jthread> pool;
@@ -129,20 +135,22 @@ class Repair {
       work();
     }
     applied_.clear();
-    for (const std::optional<Repaired>& candidate : repaired) {
-      if (candidate && AgreesWithApplied(*candidate)) Apply(*candidate);
+    for (const Trial& trial : trials) {
+      state_.budget().Charge(trial.work);
+      if (trial.best && AgreesWithApplied(*trial.best)) Apply(*trial.best);
     }
   }
 
   // The best of some orders, or an exact fit, if no more bytes are without a place than before.
-  [[nodiscard]] std::optional<Repaired> TryWindow(BlockIndex homeless, std::uint64_t seed, bool exactly) const {
+  [[nodiscard]] Trial TryWindow(BlockIndex homeless, std::uint64_t seed, bool exactly) const {
     Random random(seed);
+    Trial trial{.best = std::nullopt, .work = 2 * kWorkOfLook * by_offset_.size()};
     std::vector<BlockIndex> taken = ChooseWindow(instance_, offsets_, by_offset_, homeless, ceiling_, random);
-    if (taken.size() < 2) return std::nullopt;
+    if (taken.size() < 2) return trial;
     RepairWindow window(instance_, offsets_, by_offset_, std::move(taken), ceiling_);
     const Bytes before = instance_[homeless].bytes;
     Bytes limit = before;
-    std::optional<Repaired> best;
+    std::optional<Repaired>& best = trial.best;
     for (int i = 0; i < kTriesPerWindow; ++i) {
       const std::vector<std::uint32_t> order = DrawOrder(instance_, offsets_, window.taken(), random);
       const auto fit = static_cast<RepairWindow::Fit>(random.Below(4));
@@ -152,12 +160,13 @@ class Repair {
       if (after == 0) break;
       limit = after - 1;
     }
+    trial.work += window.work() + kTriesPerWindow * kWorkOfSort * window.taken().size();
     const bool all_placed = best && best->after == 0;
-    if (all_placed || !exactly || window.taken().size() > kMostExact) return best;
-    if (auto fit = FitWindow(instance_, offsets_, by_offset_, window.taken(), ceiling_, kExactNodes)) {
-      return Repaired{window.taken(), *std::move(fit), before, 0};
+    if (all_placed || !exactly || window.taken().size() > kMostExact) return trial;
+    if (auto fit = FitWindow(instance_, offsets_, by_offset_, window.taken(), ceiling_, kExactNodes, trial.work)) {
+      best = Repaired{window.taken(), *std::move(fit), before, 0};
     }
-    return best;
+    return trial;
   }
 
   // Windows of one batch were chosen from the same packing: what one has moved may be in the way of the next.
@@ -205,7 +214,7 @@ class Repair {
   }
 
   const Instance& instance_;
-  const SearchState& state_;
+  SearchState& state_;
   const Bytes ceiling_;
   const int threads_;
   Random random_;
@@ -224,6 +233,7 @@ constexpr double kCoreShare = 0.95;
 class Descent {
  public:
   Descent(Evaluator& whole, std::uint64_t seed) : whole_(whole), random_(seed) {
+    whole.state().budget().Charge(kWorkOfSort * whole.instance().size());
     if (whole.instance().size() > kMostWhole) core_.emplace(whole.instance(), kCoreShare);
     const std::vector<Offset> offsets = whole.state().best().offsets;
     TakeOver(core_ ? core_->Of(offsets) : offsets);
@@ -286,7 +296,7 @@ class Descent {
 
 }  // namespace
 
-std::optional<std::vector<Offset>> RepairBelow(const Instance& instance, const SearchState& state,
+std::optional<std::vector<Offset>> RepairBelow(const Instance& instance, SearchState& state,
                                                std::vector<Offset> offsets, Bytes ceiling, const RepairLimits& limits,
                                                std::uint64_t seed, int threads) {
   Repair repair(instance, state, std::move(offsets), ceiling, seed, threads);

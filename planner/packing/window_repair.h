@@ -23,9 +23,9 @@ struct RepairLimits {
   std::uint32_t patience = 1000;  // in a row without fewer bytes that have no place
 };
 
-// Offsets below `ceiling` for all blocks, or none if the limits (or the deadline of `state`) end the search first.
+// Offsets below `ceiling` for all blocks, or none if the limits (or the budget of `state`) end the search first.
 // Deterministic for a seed, whatever `threads`.
-[[nodiscard]] std::optional<std::vector<Offset>> RepairBelow(const Instance& instance, const SearchState& state,
+[[nodiscard]] std::optional<std::vector<Offset>> RepairBelow(const Instance& instance, SearchState& state,
                                                              std::vector<Offset> offsets, Bytes ceiling,
                                                              const RepairLimits& limits, std::uint64_t seed,
                                                              int threads);

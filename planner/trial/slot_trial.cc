@@ -1,6 +1,7 @@
 #include "planner/trial/slot_trial.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -21,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostHeldOut = 2;
 // Of one trial: which candidate is better shows long before the last ten-thousandth of its height is found.
-constexpr std::chrono::seconds kMostPackingTime{1};
+constexpr Work kMostPackingWork = kWorkPerSecond;
 
 // What one trial knows, and what it serves.
 struct Fold {
@@ -159,8 +160,7 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
     folds.push_back({model, ServedSegments(device, model.cycle, std::nullopt)});
   }
   PackingOptions options = packing;
-  const auto trials = static_cast<int>(folds.size() * choices_.size());
-  options.time = std::min<Clock::duration>(packing.time / trials, kMostPackingTime);
+  options.work = std::min(packing.work / (folds.size() * choices_.size()), kMostPackingWork);
   options.on_progress = nullptr;
   const std::unique_ptr<Solver> solver = MakePortfolio();
   const Bench bench{traced, device, folds, options, *solver};

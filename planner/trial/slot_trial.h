@@ -13,7 +13,6 @@
 // search. One whose slots need more than another candidate holds is neither packed nor served.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <vector>
 

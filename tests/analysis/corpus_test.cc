@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 
 #include "planner/analysis/rank_planner.h"
@@ -17,9 +16,9 @@ struct Outcome {
   RankReport report;
 };
 
-Outcome PlanCorpus(const Trace& trace, std::chrono::milliseconds packing_time) {
+Outcome PlanCorpus(const Trace& trace, double seconds) {
   RankPlannerOptions options;
-  options.packing.time = packing_time;
+  options.packing.work = WorkOfSeconds(seconds);
   const auto solver = MakePortfolio();
   RankResult result = PlanRank(trace, options, *solver).value();
   EXPECT_TRUE(result.plan_status.ok()) << result.plan_status;
@@ -41,7 +40,7 @@ void ExpectAtTheBound(const DeviceReport& device) {
 
 TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {
   const Trace trace = ReadCorpus("gpt_dense");
-  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const Outcome outcome = PlanCorpus(trace, 5);
   const DeviceReport& device = outcome.report.devices[0];
   ExpectAtTheBound(device);
   EXPECT_EQ(device.packing->lower_bound_bytes, 37503263232u);  // the peak: 34.93 GiB
@@ -59,7 +58,7 @@ TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {
 
 TEST(PlanCorpusTest, InterleavedPipelineIsServedWhollyUpToItsEvaluation) {
   const Trace trace = ReadCorpus("megatron_vpp_rank0");
-  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const Outcome outcome = PlanCorpus(trace, 0.5);
   const DeviceReport& device = outcome.report.devices[0];
   EXPECT_LE(device.packing->ratio(), 1.0095);
   EXPECT_EQ(device.segments[3].replay->hits, 17578u);
@@ -70,7 +69,7 @@ TEST(PlanCorpusTest, InterleavedPipelineIsServedWhollyUpToItsEvaluation) {
 
 TEST(PlanCorpusTest, MixtureOfExpertsPlansWhatDoesNotVary) {
   const Trace trace = ReadCorpus("gpt_moe16");
-  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const Outcome outcome = PlanCorpus(trace, 0.5);
   const DeviceReport& device = outcome.report.devices[0];
   const auto& cycle = device.packing->cycle;
   EXPECT_EQ(cycle[static_cast<std::size_t>(Unplanned::kOptional)].requests, 0u);  // iterations agree in number
@@ -86,7 +85,7 @@ TEST(PlanCorpusTest, MixtureOfExpertsPlansWhatDoesNotVary) {
 
 TEST(PlanCorpusTest, ExpertParallelMegatronSurvivesADifferentNumberOfRequests) {
   const Trace trace = ReadCorpus("megatron_moe_ep2_rank0");
-  const Outcome outcome = PlanCorpus(trace, std::chrono::milliseconds(500));
+  const Outcome outcome = PlanCorpus(trace, 0.5);
   const DeviceReport& device = outcome.report.devices[0];
   const std::uint64_t planned = device.packing->cycle[0].requests;
   EXPECT_GT(planned, 11000u);
@@ -113,7 +112,7 @@ TEST(PlanCorpusTest, ARunCutOffInItsLastIterationIsPlannedFromTheOthers) {
   trace.events.resize(30000);  // inside iteration 3
   trace.complete = false;
   trace.truncation = "cut";
-  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const Outcome outcome = PlanCorpus(trace, 5);
   const DeviceReport& device = outcome.report.devices[0];
   EXPECT_EQ(device.segments.back().stability, Stability::kBrokenOff);
   EXPECT_EQ(device.segments.back().replay->hits, device.segments.back().requests);
@@ -145,7 +144,7 @@ Trace WithAutomaticMarks(const Trace& recorded, std::size_t iterations) {
 
 TEST(PlanCorpusTest, MarksOfOptimizerStepsPlanAsWell) {
   const Trace trace = WithAutomaticMarks(ReadCorpus("gpt_dense"), 3);
-  const Outcome outcome = PlanCorpus(trace, std::chrono::seconds(5));
+  const Outcome outcome = PlanCorpus(trace, 5);
   const DeviceReport& device = outcome.report.devices[0];
   ASSERT_EQ(device.segments.size(), 4u);
   EXPECT_EQ(device.segments[0].requests, 471u + 4639u);

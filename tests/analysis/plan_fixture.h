@@ -30,7 +30,7 @@ inline Planned PlanOf(const Trace& trace, bool all_streams = true, const SlotCho
   planned.timeline = BuildTimeline(planned.device, planned.model, choice);
   SolveOptions options;
   options.lower_bound = LoadBound(planned.timeline.problem);
-  options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  options.work = WorkOfSeconds(0.2);
   planned.plan =
       BuildDevicePlan(planned.device, planned.timeline, MakePortfolio()->Solve(planned.timeline.problem, options));
   return planned;

@@ -146,7 +146,7 @@ void CollectPlaced(const DevicePlan& plan, const DeviceTrace& device, std::vecto
 TEST(RandomTraceTest, EveryPlanHolds) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing.time = std::chrono::milliseconds(1);
+  options.packing.work = WorkOfSeconds(0.001);
   std::uint64_t planned = 0;
   std::uint64_t requests = 0;
   for (unsigned seed = 0; seed < Seeds(600); ++seed) {
@@ -175,7 +175,7 @@ TEST(RandomTraceTest, EveryPlanHolds) {
 TEST(RandomTraceTest, ReplayFindsAnOverlapExactlyWhereAllPairsDo) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing.time = std::chrono::milliseconds(1);
+  options.packing.work = WorkOfSeconds(0.001);
   int whole = 0;
   int broken = 0;
   for (unsigned seed = 0; seed < Seeds(60); ++seed) {
@@ -206,7 +206,7 @@ TEST(RandomTraceTest, ReplayFindsAnOverlapExactlyWhereAllPairsDo) {
 TEST(RandomTraceTest, ARunThatRepeatsExactlyIsServedWhollyFromItsSecondIterationOn) {
   const auto solver = MakePortfolio();
   RankPlannerOptions options;
-  options.packing.time = std::chrono::milliseconds(1);
+  options.packing.work = WorkOfSeconds(0.001);
   for (unsigned seed = 0; seed < Seeds(200); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);

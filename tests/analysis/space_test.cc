@@ -18,7 +18,7 @@ using testing::Not;
 RankResult PlanScript(const std::string& script, bool all_streams) {
   RankPlannerOptions options;
   options.all_streams = all_streams;
-  options.packing.time = std::chrono::milliseconds(200);
+  options.packing.work = WorkOfSeconds(0.2);
   const std::unique_ptr<Solver> solver = MakePortfolio();
   RankResult result = PlanRank(TraceFromScript(script), options, *solver).value();
   EXPECT_TRUE(result.plan_status.ok()) << result.plan_status;

@@ -27,7 +27,7 @@ class Laid {
   [[nodiscard]] Timeline InTurns(std::uint32_t turns) const { return BuildTimeline(device_, model_, {}, turns); }
   [[nodiscard]] SolvedPacking Solve() const {
     PackingOptions options;
-    options.time = std::chrono::milliseconds(100);
+    options.work = WorkOfSeconds(0.1);
     return SolveTimeline(
         InTurns(1), MostCopies(model_), [this](std::uint32_t turns) { return InTurns(turns); }, options, *portfolio_);
   }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -20,8 +19,8 @@ namespace stalloc::planner {
 namespace {
 
 using Outcome = CapacitySearch::Outcome;
-constexpr std::uint64_t kNoLimit = ~std::uint64_t{0} >> 1;
-const auto kGoOn = [] { return false; };
+const CapacitySearch::Limits kNoLimits{.nodes = ~std::uint64_t{0}};
+const CapacitySearch::Limits kStopAtOnce{.nodes = ~std::uint64_t{0}, .should_stop = [] { return true; }};
 
 // Keys at random: any order must do.
 Ranking RandomRanking(std::size_t count, std::mt19937_64& random) {
@@ -100,10 +99,10 @@ void ExpectBruteForceAnswers(RandomProblemShape shape, std::uint64_t seed, bool 
     CapacitySearch search(blocks);
     for (int again = 0; again < 2; ++again) {  // the second time it remembers
       const Ranking ranking = RandomRanking(blocks.size(), random);
-      ASSERT_EQ(search.Run(optimum, ranking, kNoLimit, kGoOn), Outcome::kFound) << "round " << round;
+      ASSERT_EQ(search.Run(optimum, ranking, kNoLimits), Outcome::kFound) << "round " << round;
       ASSERT_TRUE(NaiveIsValid(problem, {search.Offsets(), optimum})) << "round " << round;
       ASSERT_TRUE(KeepsFrozen(frozen, search.Offsets())) << "round " << round;
-      ASSERT_EQ(search.Run(optimum - 1, ranking, kNoLimit, kGoOn), Outcome::kInfeasible) << "round " << round;
+      ASSERT_EQ(search.Run(optimum - 1, ranking, kNoLimits), Outcome::kInfeasible) << "round " << round;
     }
   }
   // So few blocks with one lifetime and no alignment always reach the load bound.
@@ -138,7 +137,7 @@ TEST(CapacitySearchTest, SaysSoWhenTheNodeLimitEndsIt) {
   const Instance instance(problem);
   const SearchBlocks blocks(instance);
   CapacitySearch search(blocks);
-  EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), 10, kGoOn), Outcome::kLimit);
+  EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), {.nodes = 10}), Outcome::kLimit);
 }
 
 TEST(CapacitySearchTest, StopsWhenAsked) {
@@ -147,8 +146,9 @@ TEST(CapacitySearchTest, StopsWhenAsked) {
   const Instance instance(problem);
   const SearchBlocks blocks(instance);
   CapacitySearch search(blocks);
-  EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), kNoLimit, [] { return true; }),
-            Outcome::kLimit);
+  EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), kStopAtOnce), Outcome::kLimit);
+  const CapacitySearch::Limits little{.nodes = ~std::uint64_t{0}, .work = 1};
+  EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), little), Outcome::kLimit);
 }
 
 TEST(FitBelowTest, RepairsAroundFrozenBlocksOrSaysThatItCannotBe) {
@@ -160,23 +160,24 @@ TEST(FitBelowTest, RepairsAroundFrozenBlocksOrSaysThatItCannotBe) {
     const Instance instance(problem);
     const std::vector<std::optional<Offset>> frozen = FreezeSome(problem, random);
     const Bytes optimum = BruteForceAround(problem, frozen);
-    std::vector<Offset> offsets;
-    ASSERT_EQ(FitBelow(instance, frozen, optimum, 100000, kGoOn, offsets), Outcome::kFound) << "round " << round;
-    ASSERT_TRUE(NaiveIsValid(problem, {offsets, optimum})) << "round " << round;
-    ASSERT_TRUE(KeepsFrozen(frozen, offsets)) << "round " << round;
-    ASSERT_EQ(FitBelow(instance, frozen, optimum - 1, 100000, kGoOn, offsets), Outcome::kInfeasible);
+    const FitOutcome fit = FitBelow(instance, frozen, optimum, {.nodes = 100000});
+    ASSERT_EQ(fit.outcome, Outcome::kFound) << "round " << round;
+    ASSERT_TRUE(NaiveIsValid(problem, {fit.offsets, optimum})) << "round " << round;
+    ASSERT_TRUE(KeepsFrozen(frozen, fit.offsets)) << "round " << round;
+    ASSERT_EQ(FitBelow(instance, frozen, optimum - 1, {.nodes = 100000}).outcome, Outcome::kInfeasible);
   }
 }
 
-TEST(FitBelowTest, StopsAtItsNodeLimitAndWhenAsked) {
+TEST(FitBelowTest, StopsAtItsLimitsAndWhenAsked) {
   std::mt19937_64 random(72);
   const Problem problem = RandomProblem({.blocks = 200, .ticks = 60, .max_bytes = 99999}, random);
   const Instance instance(problem);
-  std::vector<Offset> offsets;
-  EXPECT_EQ(FitBelow(instance, {}, instance.load_bound(), 100, kGoOn, offsets), Outcome::kLimit);
-  EXPECT_EQ(FitBelow(
-                instance, {}, instance.load_bound(), kNoLimit, [] { return true; }, offsets),
-            Outcome::kLimit);
+  EXPECT_EQ(FitBelow(instance, {}, instance.load_bound(), {.nodes = 100}).outcome, Outcome::kLimit);
+  EXPECT_EQ(FitBelow(instance, {}, instance.load_bound(), kStopAtOnce).outcome, Outcome::kLimit);
+  const FitOutcome cut = FitBelow(instance, {}, instance.load_bound(), {.nodes = ~std::uint64_t{0}, .work = 600'000});
+  EXPECT_EQ(cut.outcome, Outcome::kLimit);
+  EXPECT_GE(cut.work, 600'000u);
+  EXPECT_LT(cut.work, 700'000u);
 }
 
 TEST(ExactSearchTest, FindsAndProvesTheOptimumOfTinyProblems) {
@@ -207,8 +208,7 @@ TEST(ExactSearchTest, NeverClaimsABoundAboveAKnownPacking) {
   for (int round = 0; round < 20; ++round) {
     const Problem problem =
         RandomProblem({.blocks = 14, .ticks = 12, .max_bytes = 40, .second_lives = round % 2 == 0}, random);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-    const Packing exact = MakeExactSearch()->Solve(problem, {.deadline = deadline});
+    const Packing exact = MakeExactSearch()->Solve(problem, {.work = WorkOfSeconds(0.1)});
     ASSERT_TRUE(NaiveIsValid(problem, exact));
     EXPECT_LE(exact.proved_bound, exact.height);
     EXPECT_GE(exact.proved_bound, NaiveLoadBound(problem));

@@ -28,7 +28,7 @@ Bytes Height(const Problem& problem, const std::vector<Offset>& offsets) {
 std::optional<std::vector<Offset>> Pack(const Problem& problem, std::uint32_t least_steps, std::uint64_t patience) {
   const Instance instance(problem);
   const SolveOptions options;
-  const SearchState state(instance, options);
+  SearchState state(instance, options);
   return PackRevolutions(instance, state,
                          {.ceiling = instance.load_bound(), .least_steps = least_steps, .patience = patience});
 }
@@ -104,7 +104,7 @@ TEST(RevolutionsTest, WhatItPacksIsValid) {
         RandomProblem({.blocks = 60, .ticks = 200, .max_bytes = 30, .max_alignment = round % 3 == 0 ? 4u : 1u}, source);
     const Instance instance(problem);
     const SolveOptions options;
-    const SearchState state(instance, options);
+    SearchState state(instance, options);
     const Bytes ceiling = instance.load_bound() * 3 / 2;
     const auto offsets = PackRevolutions(
         instance, state,

@@ -114,13 +114,13 @@ TEST(RoomTrailsTest, KeepsWhatIsLateBesideACriticalPieceWhereTheRoomHasLeft) {
   }
 }
 
-TEST(RoomTrailsTest, EndsWhenTimeIsUp) {
+TEST(RoomTrailsTest, EndsWithItsBudget) {
   TrailProblem problem = Interleaved(126);
   problem.pass = 6;
-  int asked = 0;
-  const auto third_time = [&asked] { return ++asked == 3; };
-  EXPECT_FALSE(FindTrails(problem, {.effort = 1'000'000'000'000, .is_time_up = third_time}, 1).has_value());
-  EXPECT_EQ(asked, 3);
+  Budget budget(10'000'000, nullptr);
+  EXPECT_FALSE(FindTrails(problem, {.effort = 1'000'000'000'000, .budget = &budget}, 1).has_value());
+  EXPECT_TRUE(budget.IsOver());
+  EXPECT_LT(budget.spent(), 11'000'000u);
 }
 
 }  // namespace

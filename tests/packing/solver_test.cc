@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "planner/packing/plan_check.h"
 #include "planner/packing/solver_list.h"
@@ -68,7 +70,7 @@ TEST_P(SolverTest, PacksMiddlingProblemsValidly) {
                                            .second_lives = round % 2 == 0,
                                            .max_alignment = round % 3 == 0 ? Bytes{64} : Bytes{1}},
                                           random);
-    const Packing packing = solver_->Solve(problem, {.deadline = Clock::now() + std::chrono::milliseconds(200)});
+    const Packing packing = solver_->Solve(problem, {.work = WorkOfSeconds(0.2)});
     ASSERT_TRUE(NaiveIsValid(problem, packing)) << "round " << round;
   }
 }
@@ -78,7 +80,7 @@ TEST_P(SolverTest, ReportsEveryImprovementAndReturnsTheLast) {
   const Problem problem = RandomProblem({.blocks = 300, .ticks = 200, .max_bytes = 999}, random);
   std::vector<Bytes> reported;
   SolveOptions options;
-  options.deadline = Clock::now() + std::chrono::milliseconds(200);
+  options.work = WorkOfSeconds(0.2);
   options.threads = 2;
   options.on_progress = [&](Bytes height) { reported.push_back(height); };
   const Packing packing = solver_->Solve(problem, options);
@@ -87,13 +89,47 @@ TEST_P(SolverTest, ReportsEveryImprovementAndReturnsTheLast) {
   EXPECT_EQ(reported.back(), packing.height);
 }
 
-TEST_P(SolverTest, ReturnsSoonAfterADeadlineThatHasPassed) {
+TEST_P(SolverTest, ReturnsAFirstPackingThoughItMayDoNothing) {
   std::mt19937_64 random(44);
   const Problem problem = RandomProblem({.blocks = 2000, .ticks = 3000, .max_bytes = 99999}, random);
-  const Clock::time_point start = Clock::now();
-  const Packing packing = solver_->Solve(problem, {.deadline = start, .threads = 2});
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2)) << "one greedy pass, no search";
+  const Packing packing = solver_->Solve(problem, {.work = 0, .threads = 2});
+  EXPECT_LT(packing.work, WorkOfSeconds(0.1)) << "one greedy pass, no search";
   EXPECT_TRUE(CheckPacking(problem, packing).ok());
+}
+
+// Keeps the machine busy while it lives.
+class BusyLoops {
+ public:
+  BusyLoops() {
+    for (std::jthread& thread : threads_) {
+      thread = std::jthread([](const std::stop_token& ended) {
+        while (!ended.stop_requested()) {
+        }
+      });
+    }
+  }
+
+ private:
+  std::array<std::jthread, 3> threads_;
+};
+
+// Budgets so small that they end every search somewhere, each at another place.
+TEST_P(SolverTest, WorkEndsASearchAtOnePlaceUnderAnyLoadOnAnyNumberOfThreads) {
+  std::mt19937_64 random(47);
+  for (const int blocks : {300, 2100}) {
+    const Problem problem = RandomProblem({.blocks = blocks, .ticks = 900, .max_bytes = 99999}, random);
+    const Work first = solver_->Solve(problem, {.work = 0}).work;
+    for (const Work more : {first / 2, 12 * first}) {
+      SolveOptions options{.work = first + more, .seed = 3, .threads = 1};
+      const Packing alone = solver_->Solve(problem, options);
+      options.threads = 4;
+      const BusyLoops load;
+      const Packing together = solver_->Solve(problem, options);
+      EXPECT_EQ(alone.offsets, together.offsets) << blocks << " blocks, " << more;
+      EXPECT_EQ(alone.work, together.work) << blocks << " blocks, " << more;
+      EXPECT_LE(alone.work, 2 * first + more + more / 4) << "what one order of all blocks takes may be more";
+    }
+  }
 }
 
 TEST_P(SolverTest, KeepsTheBestPackingWhenStopped) {

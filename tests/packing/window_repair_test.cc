@@ -117,13 +117,14 @@ TEST(FitWindowTest, FitsAroundWhatStaysExactlyWhenItCanBe) {
     const Bytes optimum = BruteForceOptimum(problem);
     std::vector<Offset> offsets(problem.blocks.size(), kUnplaced);
     std::vector<BlockIndex> all = {0, 1, 2, 3, 4, 5};
-    const auto whole = FitWindow(instance, offsets, {}, all, optimum, 100000);
+    Work work = 0;
+    const auto whole = FitWindow(instance, offsets, {}, all, optimum, 100000, work);
     ASSERT_TRUE(whole.has_value()) << "round " << round;
     EXPECT_TRUE(NaiveIsValid(problem, PackingOf(problem, *whole)));
-    EXPECT_FALSE(FitWindow(instance, offsets, {}, all, optimum - 1, 100000).has_value());
+    EXPECT_FALSE(FitWindow(instance, offsets, {}, all, optimum - 1, 100000, work).has_value());
     // Two are taken out of a packing that fits: there is always room for them.
     const std::vector<BlockIndex> stay = {0, 2, 3, 5};
-    const auto again = FitWindow(instance, *whole, stay, std::vector<BlockIndex>{1, 4}, optimum, 100000);
+    const auto again = FitWindow(instance, *whole, stay, std::vector<BlockIndex>{1, 4}, optimum, 100000, work);
     ASSERT_TRUE(again.has_value());
     std::vector<Offset> repaired = *whole;
     repaired[1] = (*again)[0];
@@ -136,7 +137,7 @@ TEST(FitWindowTest, FitsAroundWhatStaysExactlyWhenItCanBe) {
 std::optional<std::vector<Offset>> Repaired(const Problem& problem, Bytes ceiling, int threads) {
   const Instance instance(problem);
   const SolveOptions options;
-  const SearchState state(instance, options);
+  SearchState state(instance, options);
   return RepairBelow(instance, state, Tower(problem), ceiling, {.windows = 4000, .patience = 1000}, 1, threads);
 }
 

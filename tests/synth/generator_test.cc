@@ -91,7 +91,7 @@ TEST_P(PresetTest, PacksToTheFloor) {
   SolveOptions options;
   const Bytes bound = LoadBound(problem);
   options.capacity = bound + bound * 3 / 1000;  // a single tensor counts for more here than in a long run
-  options.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  options.work = WorkOfSeconds(20);
   const Packing packing = MakePortfolio()->Solve(problem, options);
   EXPECT_TRUE(CheckPacking(problem, packing).ok());
   EXPECT_LE(packing.height, *options.capacity);

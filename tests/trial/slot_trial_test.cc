@@ -18,7 +18,7 @@ constexpr Bytes kMiB = Bytes{1} << 20;
 
 RankResult PlanOf(const std::string& script, const SlotJudge& judge) {
   RankPlannerOptions options;
-  options.packing.time = std::chrono::seconds(1);
+  options.packing.work = kWorkPerSecond;
   options.slot_judge = &judge;
   const auto solver = MakePortfolio();
   RankResult result = PlanRank(TraceFromScript(script), options, *solver).value();
@@ -122,7 +122,7 @@ TEST(SlotTrialTest, WithTwoIterationsThePlanOfBothServesBoth) {
 TEST(SlotTrialTest, WhatLaterRunsSawIsPlannedForOnTrialAndInThePlan) {
   // 26 MiB for the first expert were never traced.
   RankPlannerOptions options;
-  options.packing.time = std::chrono::seconds(1);
+  options.packing.work = kWorkPerSecond;
   const SlotTrial judge(0.0);
   options.slot_judge = &judge;
   options.observed.emplace().devices.push_back({0, {0, 3}, {{1, 0, 8 * kMiB, 26 * kMiB, 2, 30, 1}}});

@@ -25,7 +25,7 @@ struct Planned {
 Planned PlanOf(const std::string& script) {
   const Trace trace = TraceFromScript(script);
   RankPlannerOptions options;
-  options.packing.time = std::chrono::milliseconds(100);
+  options.packing.work = WorkOfSeconds(0.1);
   const auto solver = MakePortfolio();
   RankResult result = PlanRank(trace, options, *solver).value();
   return {TakeTrace(trace).value(), std::move(result.plan.value().devices[0])};

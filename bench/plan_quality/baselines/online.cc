@@ -93,7 +93,7 @@ Packing SolveOnline(const Problem& problem, RangeChoice choose, const SolveOptio
   Packing packing{.offsets = std::vector<Offset>(problem.blocks.size())};
   const std::vector<Step> steps = StepsInTime(problem);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (i % kStepsBetweenLooks == 0 && OutOfTime(options)) return {};
+    if (i % kStepsBetweenLooks == 0 && IsStopped(options)) return {};
     const Block& block = problem.blocks[steps[i].block];
     Offset& offset = packing.offsets[steps[i].block];
     if (steps[i].is_request) {

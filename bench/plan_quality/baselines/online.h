@@ -18,7 +18,7 @@ using FreeRanges = absl::btree_map<Offset, Offset>;
 // The range to take, or ranges.end(): none is large enough.
 using RangeChoice = FreeRanges::const_iterator (*)(const FreeRanges& ranges, const Block& block);
 
-// No offsets: the deadline or the stop flag came first.
+// No offsets: the stop flag came first.
 [[nodiscard]] Packing SolveOnline(const Problem& problem, RangeChoice choose, const SolveOptions& options);
 
 // Whether the block, aligned, fits into [begin, end).

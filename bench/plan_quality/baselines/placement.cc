@@ -1,13 +1,12 @@
 #include "bench/plan_quality/baselines/placement.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 namespace stalloc::planner {
 namespace {
 
-constexpr std::size_t kBlocksBetweenLooks = 64;  // at the clock
+constexpr std::size_t kBlocksBetweenLooks = 64;  // at the stop flag
 
 // Where the block starts in the gap; none if it does not fit.
 std::optional<Offset> Fit(const Block& block, const Gap& gap) {
@@ -60,16 +59,14 @@ Tick LifeSpan(const Block& block) {
   return std::max(block.life.end, block.second_life->end) - std::min(block.life.begin, block.second_life->begin);
 }
 
-bool OutOfTime(const SolveOptions& options) {
-  return (options.stop != nullptr && *options.stop) || std::chrono::steady_clock::now() >= options.deadline;
-}
+bool IsStopped(const SolveOptions& options) { return options.stop != nullptr && *options.stop; }
 
 std::optional<Packing> PlaceInOrder(const Problem& problem, const BlockOrder& order, GapChoice choice,
                                     const SolveOptions& options, GapIndex& index) {
   index.Clear();
   Packing packing{.offsets = std::vector<Offset>(problem.blocks.size())};
   for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i % kBlocksBetweenLooks == 0 && OutOfTime(options)) return std::nullopt;
+    if (i % kBlocksBetweenLooks == 0 && IsStopped(options)) return std::nullopt;
     const Block& block = problem.blocks[order[i]];
     Offset& offset = packing.offsets[order[i]];
     switch (choice) {

@@ -29,9 +29,9 @@ using BlockOrder = std::vector<std::size_t>;
 // Ticks from the first begin to the last end, a second lifetime included.
 [[nodiscard]] Tick LifeSpan(const Block& block);
 
-[[nodiscard]] bool OutOfTime(const SolveOptions& options);
+[[nodiscard]] bool IsStopped(const SolveOptions& options);
 
-// None: the deadline or the stop flag came first. `index` is cleared first, so that searches use its memory again.
+// None: the stop flag came first. `index` is cleared first, so that searches use its memory again.
 [[nodiscard]] std::optional<Packing> PlaceInOrder(const Problem& problem, const BlockOrder& order, GapChoice choice,
                                                   const SolveOptions& options, GapIndex& index);
 

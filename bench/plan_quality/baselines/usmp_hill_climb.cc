@@ -1,6 +1,6 @@
 // Hill climb after TVM's unified static memory planner (tir/usmp/algo/hill_climb.cc): first fit in order of size; then
 // a block that touches the top changes places in the order with a random neighbour (alive at the same time) that was
-// placed before it; the new order stays unless it is higher. Goes on until the deadline, the bound or the capacity.
+// placed before it; the new order stays unless it is higher. Goes on until the stop flag, the bound or the capacity.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -33,7 +33,7 @@ class Climb {
     std::optional<Packing> current = Place();
     if (!current) return {};
     Report(*current);
-    while (current->height > target_ && !OutOfTime(options_)) {
+    while (current->height > target_ && !IsStopped(options_)) {
       const auto [earlier, later] = PickSwap(*current);
       std::swap(order_[earlier], order_[later]);
       std::optional<Packing> next = Place();
