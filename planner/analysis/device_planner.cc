@@ -11,13 +11,23 @@
 #include "planner/analysis/refine.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
-#include "planner/analysis/space_report.h"
 #include "planner/analysis/turns.h"
+#include "planner/packing/hand_overs.h"
 #include "planner/packing/plan_check.h"
+#include "planner/packing/scatter.h"
 #include "planner/packing/state_room.h"
 
 namespace stalloc::planner {
 namespace {
+
+// Of the room that a plan leaves, and of hand-overs between its streams. REQUIRES: the packing is the timeline's.
+void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport* report) {
+  if (MayNeedWaits(timeline.problem)) {
+    const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
+    report->hand_overs = CountByStreams(timeline.problem, found);
+  }
+  report->scatter = ScatterMeter(timeline.problem, timeline.cycle()).Measure(packing.offsets, packing.height).share();
+}
 
 SimulatedReport Simulate(const DeviceTrace& device) {
   NativeSimulation native;

@@ -3,9 +3,7 @@
 // In a run that differs from its plan a block may stay longer than planned, and whoever is planned for its bytes is
 // turned away: a small block then costs the size of the large one. Apart from each other they cost what they are. The
 // packing is higher by what small blocks need at their own peak, less what they need at everybody's. Where nothing
-// varies it is the smallest that are worth it, above all: scalars that Python and loggers hold on to. (In a pipeline of
-// Megatron a tiny block that an evaluation had shifted into another one's place was the first in a row of 543 requests
-// that found their slots taken, of up to 256 MiB each: allocator/engine/late_rooms.h has the other cause.)
+// varies it is the smallest that are worth it, above all: scalars that Python and loggers hold on to.
 #pragma once
 
 #include <functional>

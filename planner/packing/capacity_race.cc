@@ -49,7 +49,7 @@ CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit
   const std::size_t end = decided == Rankings::kRound ? Rankings::kRound : decided + 1;
   for (std::size_t i = 0; i < end; ++i) state.budget().Charge(searches_[i]->work());
   if (decided == Rankings::kRound) return Outcome::kLimit;
-  if (outcomes[decided] == Outcome::kFound) offsets_ = searches_[decided]->Offsets();
+  if (outcomes[decided] == Outcome::kFound) offsets_ = searches_[decided]->offsets();
   // How far the later ones came is a matter of speed.
   for (std::size_t i = end; i < Rankings::kRound; ++i) {
     if (searches_[i] != nullptr) searches_[i]->Forget();
@@ -57,15 +57,14 @@ CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit
   return outcomes[decided];
 }
 
-FitOutcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
-                    const CapacitySearch::Limits& limits) {
+FitOutcome FitBelow(const Instance& instance, Bytes capacity, const CapacitySearch::Limits& limits) {
   using Outcome = CapacitySearch::Outcome;
   constexpr std::uint64_t kFirstLimit = 256;
-  const SearchBlocks blocks(instance, frozen);
+  const SearchBlocks blocks(instance);
   const Rankings rankings(blocks);
   Random random(1);
   CapacitySearch search(blocks);
-  FitOutcome fit{.outcome = Outcome::kLimit, .offsets = {}, .work = blocks.work()};
+  FitOutcome fit{.outcome = Outcome::kLimit, .work = blocks.work()};
   std::uint64_t nodes = 0;
   const auto may_go_on = [&] { return nodes < limits.nodes && fit.work < limits.work; };
   for (std::uint64_t limit = kFirstLimit; may_go_on(); limit *= 2) {
@@ -77,7 +76,6 @@ FitOutcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capaci
                                 .should_stop = limits.should_stop});
       nodes += search.nodes() + 1;
       fit.work += search.work();
-      if (fit.outcome == Outcome::kFound) fit.offsets = search.Offsets();
       if (fit.outcome != Outcome::kLimit || (limits.should_stop && limits.should_stop())) return fit;
     }
   }

@@ -48,13 +48,11 @@ class CapacityRace {
 
 struct FitOutcome {
   CapacitySearch::Outcome outcome = CapacitySearch::Outcome::kLimit;
-  std::vector<Offset> offsets;  // of all blocks, where they fit
   Work work = 0;
 };
 
-// Whether the blocks that are not frozen fit below the capacity with the frozen ones in their way: a race in rounds of
-// growing node limits until some ranking decides, or all together have come to the limits.
-[[nodiscard]] FitOutcome FitBelow(const Instance& instance, FrozenOffsets frozen, Bytes capacity,
-                                  const CapacitySearch::Limits& limits);
+// Whether the blocks fit below the capacity: a race in rounds of growing node limits until some ranking decides, or all
+// together have come to the limits.
+[[nodiscard]] FitOutcome FitBelow(const Instance& instance, Bytes capacity, const CapacitySearch::Limits& limits);
 
 }  // namespace stalloc::planner

@@ -19,8 +19,6 @@ constexpr Offset kNothingLeft = std::numeric_limits<Offset>::max();
 CapacitySearch::CapacitySearch(const SearchBlocks& blocks)
     : blocks_(blocks), offsets_(blocks.size()), failed_(blocks.size()) {}
 
-std::vector<Offset> CapacitySearch::Offsets() const { return blocks_.Completed(offsets_); }
-
 // False where not even the empty packing leaves room.
 bool CapacitySearch::Reset(Bytes capacity) {
   if (capacity > failed_capacity_) failed_.Clear();
@@ -40,7 +38,7 @@ bool CapacitySearch::Reset(Bytes capacity) {
   parts_.clear();
   choices_.clear();
   trail_.clear();
-  bool fits = blocks_.frozen_top() <= capacity;
+  bool fits = true;
   for (std::uint32_t block = 0; block < count; ++block) {
     const Entry& entry = blocks_[block];
     lowest_[block] = blocks_.LowestFit(block, 0);
@@ -165,15 +163,9 @@ void CapacitySearch::RaiseFloor(std::uint32_t position) {
 }
 
 bool CapacitySearch::HasRoom(const Span& span, Offset floor) const {
-  if (!blocks_.has_obstacles()) {
-    bool fits = true;
-    for (std::uint32_t p = span.begin; p < span.end; ++p) fits &= std::max(floor_[p], floor) + rest_[p] <= capacity_;
-    return fits;
-  }
-  for (std::uint32_t p = span.begin; p < span.end; ++p) {
-    if (rest_[p] > blocks_.FreeBetween(p, std::max(floor_[p], floor), capacity_)) return false;
-  }
-  return true;
+  bool fits = true;
+  for (std::uint32_t p = span.begin; p < span.end; ++p) fits &= std::max(floor_[p], floor) + rest_[p] <= capacity_;
+  return fits;
 }
 
 bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {

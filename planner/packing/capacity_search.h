@@ -1,22 +1,12 @@
-// CapacitySearch: do blocks fit under a capacity, some of them frozen? Complete: finds a packing or proves that there
-// is none, unless the node limit ends it first.
-//
-// Depth-first over canonical packings, after Moffitt, "MiniMalloc" (ASPLOS 2023); own code, iterative:
-// * blocks are placed in order of offset (ties by rank), each on the lowest offset that the blocks placed so far leave
-//   it;
-// * a block is not placed where another would still fit entirely below it (dominance);
-// * at every position, the lowest offset at which anything can go on plus what is still to be placed must not pass the
-//   capacity (section inference);
-// * what falls apart in time is solved part by part and ranked anew, by the load that is left.
-// Beyond the paper:
-// * what cannot fit is remembered and not searched again (failed_parts.h);
-// * where a part fails, the search goes back to the last placement that bears on it;
-// * of two blocks with the same lifetimes, one directly on the other, the larger lies below (optional); of two that are
-//   interchangeable the first comes first.
-// None of these loses completeness: of the packings that fit, the one with the least sum of (weight x offset), weights
-// positive and falling per byte from large blocks to small ones, obeys them all.
-// Frozen blocks are obstacles: room above and below them is used, for windows of large instances.
-// Not thread-safe. Bytes.
+// CapacitySearch: do blocks fit under a capacity? Complete: finds a packing or proves that there is none, unless a
+// limit ends it first. Depth-first over canonical packings, after Moffitt, "MiniMalloc" (ASPLOS 2023): blocks in order
+// of offset (ties by rank), each on the lowest offset that is left to it; none where another would still fit entirely
+// below it (dominance); at every position, the lowest offset at which anything can go on plus what is still to be
+// placed must not pass the capacity (section inference); what falls apart in time is solved part by part. Beyond the
+// paper: what cannot fit is remembered (failed_parts.h), a failure goes back to the last placement that bears on it,
+// and of two blocks with the same lifetimes, one directly on the other, the larger lies below (optional). Completeness
+// holds: of the packings that fit, the one with the least sum of (weight x offset), weights positive and falling per
+// byte from large blocks to small ones, obeys all of this. Not thread-safe. Bytes.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +33,10 @@ class CapacitySearch {
   explicit CapacitySearch(const SearchBlocks& blocks);
 
   // The ranking decides which of the blocks that could rest on the same offset comes first, and with it the running
-  // time, hardly the answer. What is frozen above the capacity makes it infeasible.
+  // time, hardly the answer.
   Outcome Run(Bytes capacity, const Ranking& ranking, const Limits& limits);
-  // Of all blocks of the instance. Valid after kFound.
-  [[nodiscard]] std::vector<Offset> Offsets() const;
+  // Valid after kFound.
+  [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
   // Of the last run.
   [[nodiscard]] std::uint64_t nodes() const { return nodes_; }
   [[nodiscard]] Work work() const { return work_; }

@@ -78,13 +78,6 @@ StackOrder Core::Completed(const StackOrder& core_order) const {
   return order;
 }
 
-std::vector<Offset> Core::Of(const std::vector<Offset>& offsets) const {
-  std::vector<Offset> of_core;
-  of_core.reserve(kept_.size());
-  for (const BlockIndex block : kept_) of_core.push_back(offsets[block]);
-  return of_core;
-}
-
 StackOrder Core::Restricted(const StackOrder& order) const {
   StackOrder restricted;
   std::vector<BlockIndex> stack;

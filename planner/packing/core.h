@@ -26,8 +26,6 @@ class Core {
   [[nodiscard]] std::span<const BlockIndex> blocks() const { return kept_; }
   // An order of the core with the rest of the blocks behind it.
   [[nodiscard]] StackOrder Completed(const StackOrder& core_order) const;
-  // Of the core's blocks, out of those of all.
-  [[nodiscard]] std::vector<Offset> Of(const std::vector<Offset>& offsets) const;
   // What an order of all blocks says about the core.
   [[nodiscard]] StackOrder Restricted(const StackOrder& order) const;
 

@@ -7,6 +7,30 @@
 #include <utility>
 
 namespace stalloc::planner {
+namespace {
+
+class SearchSolver final : public Solver {
+ public:
+  SearchSolver(std::string name, Search search) : name_(std::move(name)), search_(std::move(search)) {}
+
+  std::string_view name() const override { return name_; }
+
+  Packing Solve(const Problem& problem, const SolveOptions& options) override {
+    if (problem.blocks.empty()) return {};
+    const Instance instance(problem);
+    SearchState state(instance, options);
+    state.budget().Charge(kWorkOfSort * instance.size());
+    Evaluator evaluator(instance, state, options.threads);
+    search_(evaluator, options);
+    return {state.best().offsets, state.height(), state.proved_bound(), state.budget().spent()};
+  }
+
+ private:
+  const std::string name_;
+  const Search search_;
+};
+
+}  // namespace
 
 Evaluator::Evaluator(const Instance& instance, SearchState& state, int threads)
     : instance_(instance), state_(state), threads_(std::max(threads, 1)), placers_(threads_) {}
@@ -74,6 +98,10 @@ std::optional<Packing> Evaluator::FirstFit(const StackOrder& order, Bytes limit)
   return std::move(RunWithin(
                        kUnlimitedWork, 1, [&](std::size_t) { return order; }, limit)
                        .front());
+}
+
+std::unique_ptr<Solver> MakeSearchSolver(std::string name, Search search) {
+  return std::make_unique<SearchSolver>(std::move(name), std::move(search));
 }
 
 }  // namespace stalloc::planner

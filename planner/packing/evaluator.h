@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/packing/instance.h"
 #include "planner/packing/placer.h"
 #include "planner/packing/search_state.h"
+#include "planner/packing/solver.h"
 #include "planner/packing/stack_order.h"
 
 namespace stalloc::planner {
@@ -49,5 +51,11 @@ class Evaluator {
   const int threads_;
   std::vector<std::unique_ptr<Placer>> placers_;  // made when a thread first needs one
 };
+
+// REQUIRES of a search: it offers at least one packing, whatever the budget.
+using Search = std::function<void(Evaluator& evaluator, const SolveOptions& options)>;
+
+// A solver that prepares the instance, runs the search, and returns the best packing it offered.
+[[nodiscard]] std::unique_ptr<Solver> MakeSearchSolver(std::string name, Search search);
 
 }  // namespace stalloc::planner

@@ -1,12 +1,10 @@
 #include "planner/packing/exact_search.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "planner/packing/capacity_race.h"
-#include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
 
 namespace stalloc::planner {
@@ -16,14 +14,6 @@ using Outcome = CapacitySearch::Outcome;
 
 constexpr std::uint64_t kFirstNodeLimit = 2048;
 constexpr std::uint64_t kLastNodeLimit = std::uint64_t{1} << 23;
-
-// First fit from the bottom up gives the same offsets again, or lower ones.
-StackOrder BottomUp(const std::vector<Offset>& offsets) {
-  std::vector<BlockIndex> order(offsets.size());
-  std::iota(order.begin(), order.end(), BlockIndex{0});
-  std::stable_sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) { return offsets[a] < offsets[b]; });
-  return StackOrder(order);
-}
 
 }  // namespace
 
@@ -61,7 +51,7 @@ class ExactSearch::Impl {
  private:
   Outcome Try(Bytes capacity) {
     const Outcome outcome = race_.Run(capacity, node_limit_, rounds_ % 2 == 0, evaluator_.state());
-    if (outcome == Outcome::kFound) evaluator_.FirstFit(BottomUp(race_.offsets()));
+    if (outcome == Outcome::kFound) evaluator_.FirstFit(OrderByOffset(evaluator_.instance(), race_.offsets()));
     return outcome;
   }
 

@@ -25,7 +25,7 @@ const Interval* Advance(const Interval* next, const Interval* end, Offset candid
 constexpr Work kWorkOfCall = 50;
 constexpr Work kWorkOfList = 10;
 constexpr Work kWorkOfAdvance = 20;
-constexpr Work kWorkOfNode = 30;
+constexpr Work kWorkOfTreeNode = 30;
 
 Offset AlignUp(Offset offset, Bytes alignment) { return alignment == 1 ? offset : RoundUp(offset, alignment); }
 
@@ -70,7 +70,7 @@ void FitTree::ForEachAncestor(std::uint32_t left, std::uint32_t right, Visit vis
 // What a node's list has, those above it have too, so the first that learns nothing new ends the climb.
 void FitTree::TouchAncestors(std::uint32_t node, Offset begin, Offset end) {
   for (node >>= 1; node != 0; node >>= 1) {
-    work_ += kWorkOfNode;
+    work_ += kWorkOfTreeNode;
     MarkUsed(node);
     if (!nodes_[node].touch.Insert(begin, end)) return;
   }
@@ -80,7 +80,7 @@ void FitTree::Insert(const Span& span, Offset begin, Offset end) {
   std::uint32_t lowest_left = 0;
   std::uint32_t lowest_right = 0;
   const auto add = [&](std::uint32_t node) {
-    work_ += kWorkOfNode;
+    work_ += kWorkOfTreeNode;
     MarkUsed(node);
     // A leaf is nobody's ancestor, so its cover is never read.
     if (node < leaves_) nodes_[node].cover.Insert(begin, end);

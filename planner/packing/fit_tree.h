@@ -35,6 +35,12 @@ class FitTree {
   // REQUIRES: !span.empty(), span within the positions, begin < end. Addresses may already be occupied in the span.
   void Insert(const Span& span, Offset begin, Offset end);
 
+  // Both of the item's spans.
+  void Insert(const Item& item, Offset offset) {
+    Insert(item.span, offset, offset + item.bytes);
+    if (!item.second.empty()) Insert(item.second, offset, offset + item.bytes);
+  }
+
   // The lowest multiple of item.alignment that is >= base and leaves item.bytes free throughout both of the item's
   // spans.
   [[nodiscard]] Offset LowestFit(const Item& item, Offset base);

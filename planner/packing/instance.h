@@ -6,6 +6,7 @@
 // Immutable after construction; thread-safe. Bytes throughout.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,6 +37,11 @@ struct Item {
   std::uint32_t end_step = 0;    // blocks that began before this one ended
   bool persistent = false;
 
+  // From the beginning of the first span to the end of the last.
+  [[nodiscard]] Span Hull() const {
+    if (second.empty()) return span;
+    return {std::min(span.begin, second.begin), std::max(span.end, second.end)};
+  }
   [[nodiscard]] bool Conflicts(const Item& other) const {
     return span.Intersects(other.span) || second.Intersects(other.second) || span.Intersects(other.second) ||
            second.Intersects(other.span);

@@ -6,13 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
 #include "planner/packing/fit_tree.h"
 #include "planner/packing/pass_rounds.h"
 #include "planner/packing/ring_blocks.h"
 #include "planner/packing/room_trails.h"
-#include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/trail_layout.h"
 
@@ -72,12 +70,10 @@ class Completion {
 
   void PlaceAt(BlockIndex block, Offset offset) {
     const Item& item = instance_[block];
-    const Offset end = offset + item.bytes;
-    tree_.Insert(item.span, offset, end);
-    if (!item.second.empty()) tree_.Insert(item.second, offset, end);
+    tree_.Insert(item, offset);
     offsets_[block] = offset;
     is_placed_[block] = true;
-    height_ = std::max(height_, end);
+    height_ = std::max(height_, offset + item.bytes);
   }
 
   // Nothing where it has its place.

@@ -95,7 +95,7 @@ class CapacitySteps {
  private:
   [[nodiscard]] bool IsImpossible(Bytes units) {
     const FitOutcome fit =
-        FitBelow(instance_, {}, units * unit_,
+        FitBelow(instance_, units * unit_,
                  {.nodes = nodes_, .work = state_.WorkLeft(), .should_stop = [this] { return state_.IsOver(); }});
     state_.budget().Charge(fit.work);
     return fit.outcome == CapacitySearch::Outcome::kInfeasible;

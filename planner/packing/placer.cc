@@ -18,11 +18,9 @@ void Placer::Reset(const Limits& limits) {
 
 void Placer::PlaceAt(BlockIndex block, Offset offset) {
   const Item& item = instance_[block];
-  const Offset end = offset + item.bytes;
-  tree_.Insert(item.span, offset, end);
-  if (!item.second.empty()) tree_.Insert(item.second, offset, end);
+  tree_.Insert(item, offset);
   offsets_[block] = offset;
-  height_ = std::max(height_, end);
+  height_ = std::max(height_, offset + item.bytes);
 }
 
 void Placer::PlaceStack(std::span<const BlockIndex> stack) {

@@ -1,25 +1,22 @@
 #include "planner/packing/portfolio.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <utility>
 
-#include "planner/packing/compaction.h"
 #include "planner/packing/core.h"
 #include "planner/packing/exact_search.h"
 #include "planner/packing/interleaved.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/lower_bound.h"
 #include "planner/packing/random.h"
-#include "planner/packing/ring.h"
+#include "planner/packing/revolutions.h"
 #include "planner/packing/sampled_classes.h"
-#include "planner/packing/search_solver.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
-#include "planner/packing/squeaky_wheel.h"
-#include "planner/packing/tidy_solver.h"
-#include "planner/packing/time_decomposition.h"
-#include "planner/packing/window_repair.h"
+#include "planner/packing/tidy.h"
 
 namespace stalloc::planner {
 namespace {
@@ -30,20 +27,14 @@ using OnLowered = std::function<bool()>;
 // Beyond this, windows of a few hundred blocks say nothing worth the passes over all of them.
 constexpr std::size_t kMaxRelaxedBlocks = 300'000;
 
-// Soon given up: the next turn draws other windows.
-constexpr RepairLimits kWindowsOfATurn = {.windows = 4000, .patience = 200};
-
 // Searches take turns; whoever lowers the height goes on.
 void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
-  const std::array<std::function<void()>, 4> searches = {
+  const std::array<std::function<void()>, 2> searches = {
       [&] { classes.Run(evaluator, 2); },
       [&] { SearchLayerClusters(evaluator, random.Next(), 2); },
-      [&] { SearchSqueakyWheel(evaluator, random.Next(), 2); },
-      // Details, when the orders of all blocks have nothing more to give.
-      [&] { SearchWindows(evaluator, kWindowsOfATurn, random.Next()); },
   };
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
     for (const std::function<void()>& search : searches) {
@@ -115,14 +106,6 @@ class CoreSearch {
   int vain_ = 0;
 };
 
-// Stacks of layers; where they pay at all, the wheel mends what they leave.
-void SearchStacks(Evaluator& evaluator, std::uint64_t seed) {
-  SearchState& state = evaluator.state();
-  const Bytes before = state.height();
-  TryLayerClusters(evaluator);
-  if (state.height() + state.target() / 1024 < before) SearchSqueakyWheel(evaluator, seed, 1);
-}
-
 // Proves the optimum where it can, and lowers the best by the other searches in between.
 void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
   ExactSearch exact(evaluator, options.seed);
@@ -139,9 +122,9 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   {
     // Where layers come again as they were, stacks of them soon gain most of what there is.
     const bool stacks_first = !SizesVary(evaluator.instance());
-    if (stacks_first) SearchStacks(evaluator, options.seed);
+    if (stacks_first) TryLayerClusters(evaluator);
     CoreSearch peak(evaluator, options, 0.95);
-    if (!state.Done() && !stacks_first) SearchStacks(evaluator, options.seed);
+    if (!state.Done() && !stacks_first) TryLayerClusters(evaluator);
     if (!state.Done() && evaluator.instance().size() <= kMaxRelaxedBlocks) {
       ProveByRelaxation(evaluator.instance(), state);
     }
@@ -158,10 +141,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   }
   // So many fruitless rounds are the end, whatever is left of the budget.
   constexpr int kPatience = 200;
-  SearchInTurns(evaluator, options.seed, kPatience, [&] {
-    Compact(evaluator);
-    return true;
-  });
+  SearchInTurns(evaluator, options.seed, kPatience, [] { return true; });
 }
 
 // What gives the first packing soon, and a good one where the instance is a long run.
@@ -171,10 +151,8 @@ void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const bool varies = SizesVary(evaluator.instance());
   if (blocks > kMaxExactBlocks && !varies) SearchInterleaved(evaluator, options.seed);
   if ((!is_long || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
-  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator, options.seed);
-  if (!is_long || evaluator.state().Done()) return;
-  SearchSampledClasses(evaluator, options, 2);
-  if (!evaluator.state().Done()) SearchParts(evaluator, options);
+  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator);
+  if (is_long && !evaluator.state().Done()) SearchSampledClasses(evaluator, options, 2);
 }
 
 void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
@@ -184,8 +162,27 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);
 }
 
+// Tidies what the search finds. A tenth of the work, and never more than tidying takes at most, is kept for it.
+class Portfolio final : public Solver {
+ public:
+  std::string_view name() const override { return search_->name(); }
+
+  Packing Solve(const Problem& problem, const SolveOptions& options) override {
+    SolveOptions search = options;
+    search.work = options.work - std::min(options.work / 10, kMostPlacements * kWorkOfPlacement);
+    Packing packing = search_->Solve(problem, search);
+    TidyOptions tidy{.stop = options.stop, .cycle = options.cycle};
+    const Work left = options.work - std::min(options.work, packing.work);
+    tidy.placements = std::min<std::size_t>(left / kWorkOfPlacement, kMostPlacements);
+    return Tidy(problem, std::move(packing), tidy);
+  }
+
+ private:
+  const std::unique_ptr<Solver> search_ = MakeSearchSolver("portfolio", SearchAll);
+};
+
 }  // namespace
 
-std::unique_ptr<Solver> MakePortfolio() { return MakeTidySolver(MakeSearchSolver("portfolio", SearchAll)); }
+std::unique_ptr<Solver> MakePortfolio() { return std::make_unique<Portfolio>(); }
 
 }  // namespace stalloc::planner

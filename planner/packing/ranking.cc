@@ -33,7 +33,7 @@ Rankings::Rankings(const SearchBlocks& blocks) : blocks_(blocks) {
   measures_.reserve(blocks.size());
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
     const SearchBlocks::Entry& entry = blocks[i];
-    measures_.push_back({Ticks(blocks.instance().problem().blocks[entry.block]),
+    measures_.push_back({Ticks(blocks.instance().problem().blocks[i]),
                          static_cast<double>(entry.span.length() + entry.second.length()),
                          static_cast<double>(entry.bytes)});
   }

@@ -11,9 +11,7 @@ Replacer::Replacer(const Instance& instance, std::function<bool()> should_stop)
     : instance_(instance), should_stop_(std::move(should_stop)), tree_(instance.positions()) {}
 
 void Replacer::Put(BlockIndex block, Offset offset) {
-  const Item& item = instance_[block];
-  tree_.Insert(item.span, offset, offset + item.bytes);
-  if (!item.second.empty()) tree_.Insert(item.second, offset, offset + item.bytes);
+  tree_.Insert(instance_[block], offset);
   ++placements_;
 }
 

@@ -7,10 +7,12 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
+#include "planner/packing/core.h"
 #include "planner/packing/fit_tree.h"
 #include "planner/packing/revolution_placer.h"
 #include "planner/packing/ring_blocks.h"
 #include "planner/packing/ring_window.h"
+#include "planner/packing/size_first_fit.h"
 
 namespace stalloc::planner {
 namespace {
@@ -138,8 +140,7 @@ class RevolutionSearch {
     for (const BlockIndex block : blocks_.residents) {
       const Item& item = instance_[block];
       const Offset offset = tree.LowestFit(item, 0);
-      tree.Insert(item.span, offset, offset + item.bytes);
-      if (!item.second.empty()) tree.Insert(item.second, offset, offset + item.bytes);
+      tree.Insert(item, offset);
       offsets_[block] = offset;
       height = std::max(height, offset + item.bytes);
     }
@@ -326,6 +327,25 @@ std::optional<std::vector<Offset>> PackRevolutions(const Instance& instance, Sea
   RevolutionSearch search(instance, state, limits);
   if (!search.Run()) return std::nullopt;
   return search.Take();
+}
+
+void SearchRings(Evaluator& evaluator) {
+  // Blocks looked at since the search last got further; one revolution takes about a thousand.
+  constexpr std::uint64_t kPatience = 1'000'000;
+  SearchState& state = evaluator.state();
+  const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
+  state.budget().Charge(kWorkOfSort * evaluator.instance().size());
+  const std::optional<std::vector<Offset>> offsets =
+      PackRevolutions(core.instance(), state,
+                      {.ceiling = core.instance().load_bound(), .least_steps = kLeastRingSteps, .patience = kPatience});
+  if (offsets) evaluator.FirstFit(core.Completed(OrderByOffset(core.instance(), *offsets)));
+}
+
+std::unique_ptr<Solver> MakeRing() {
+  return MakeSearchSolver("ring", [](Evaluator& evaluator, const SolveOptions&) {
+    SolveBySize(evaluator);
+    if (!evaluator.state().Done()) SearchRings(evaluator);
+  });
 }
 
 }  // namespace stalloc::planner

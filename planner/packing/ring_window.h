@@ -5,6 +5,7 @@
 // different times are equal. Values. Bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -39,7 +40,13 @@ struct RingWindow {
   std::uint32_t later = kNoPosition;
 
   // Positions are below it; at least 1.
-  [[nodiscard]] std::uint32_t positions() const;
+  [[nodiscard]] std::uint32_t positions() const {
+    std::uint32_t positions = 1;
+    for (const Obstacle& obstacle : obstacles) positions = std::max(positions, obstacle.span.end);
+    for (const Piece& piece : longs) positions = std::max(positions, piece.span.end);
+    for (const Piece& piece : shorts) positions = std::max(positions, piece.span.end);
+    return positions;
+  }
   bool operator==(const RingWindow&) const = default;
 };
 

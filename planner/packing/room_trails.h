@@ -1,24 +1,13 @@
-// Room trails: where the room of each round's peak lies, when passes take each other's places out of order.
-//
-// The model. Rounds follow each other; in each a pass (a chunk's forward and backward pass of one micro-batch) is freed
-// and another comes. All passes are equally large. The one that comes takes the place of the one that goes, so places
-// form *chains*: each round belongs to the chain whose pass it frees. Besides the passes there is a *room*, free all
-// the time. At the peak of round r it must adjoin the critical piece of the pass that is freed in r, for together they
-// hold a temporary; and since nothing else is free at a peak, the room consists of what was freed in r - 1. So with
-// every round as much as the room holds goes over from the chain of r - 1 to that of r, at a seam of the two:
-//
+// Room trails: where the room of each round's peak lies, when passes take each other's places out of order. A pass is a
+// chunk's forward and backward pass of one micro-batch; in each round one is freed and another takes its place, so
+// places form *chains*. The *room* is free all the time, and at the peak of round r it adjoins the critical piece of
+// the pass that is freed in r. It consists of what was freed in r - 1: so as much goes over from chain to chain, at a
+// seam:
 //   addresses   ... | chain of r - 1 |=room=|#| chain of r | ...     at the peak; # the critical piece, freed just now
 //               ... | chain of r - 1 | chain of r            | ...     after it: the seam has moved by a room
-//
-// A trail is a row of segments, each of one chain. Seams move one way only, so that segments grow and shrink in turn,
-// vanish at a trail's beginning and emerge at its end. All that can be chosen is which seams there are, how long each
-// segment is at first, and which of several equal seams moves. Rounds are gone through in order, greedily: what a
-// segment lacks is taken, from the first round on, from what its chain has left. In short runs trails grow as they are
-// needed. In long ones they must come round, like a ring that turns slowly: there the trail begins as a closed walk
-// over all pairs of chains that ever meet, which goes on beyond its beginning, for as many segments as will vanish at
-// the other end. Tensors cannot be cut: segments of odd length need tensors of odd length, which are few, and that is
-// what the search founders on; then it goes back some rounds and weighs costs otherwise.
-//
+// A trail is a row of segments, each of one chain; its seams move one way only. Chosen are which seams there are, how
+// long each segment is at first, and which of several equal seams moves. Segments of odd length need odd tensors, which
+// are few: where the search founders on that, it goes back some rounds and weighs costs otherwise.
 // Lengths in units, which are the caller's. Deterministic for a seed.
 #pragma once
 

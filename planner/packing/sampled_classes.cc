@@ -1,12 +1,10 @@
 #include "planner/packing/sampled_classes.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "planner/packing/core.h"
-#include "planner/packing/search_solver.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
 #include "planner/packing/window_sample.h"

@@ -9,7 +9,6 @@
 
 #include "planner/packing/core.h"
 #include "planner/packing/random.h"
-#include "planner/packing/search_solver.h"
 #include "planner/packing/size_first_fit.h"
 
 namespace stalloc::planner {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "planner/packing/search_solver.h"
-
 namespace stalloc::planner {
 
 std::vector<BlockIndex> SizeOrder(const Instance& instance) {
@@ -18,6 +16,17 @@ std::vector<BlockIndex> SizeOrder(const Instance& instance) {
     return a < b;
   });
   return order;
+}
+
+StackOrder OrderByOffset(const Instance& instance, const std::vector<Offset>& offsets) {
+  std::vector<BlockIndex> order(instance.size());
+  std::iota(order.begin(), order.end(), BlockIndex{0});
+  std::sort(order.begin(), order.end(), [&](BlockIndex a, BlockIndex b) {
+    if (offsets[a] != offsets[b]) return offsets[a] < offsets[b];
+    if (instance[a].start_step != instance[b].start_step) return instance[a].start_step < instance[b].start_step;
+    return a < b;
+  });
+  return StackOrder(order);
 }
 
 void SolveBySize(Evaluator& evaluator) { evaluator.FirstFit(StackOrder(SizeOrder(evaluator.instance()))); }

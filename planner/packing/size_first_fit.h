@@ -12,6 +12,9 @@ namespace stalloc::planner {
 
 [[nodiscard]] std::vector<BlockIndex> SizeOrder(const Instance& instance);
 
+// Lowest first, ties by start: placed in this order, every block finds a place at or below its old one.
+[[nodiscard]] StackOrder OrderByOffset(const Instance& instance, const std::vector<Offset>& offsets);
+
 // The packing of SizeOrder, whatever the budget: the incumbent that every other search starts from.
 void SolveBySize(Evaluator& evaluator);
 

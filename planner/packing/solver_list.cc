@@ -4,13 +4,10 @@
 #include "planner/packing/interleaved.h"
 #include "planner/packing/layer_clusters.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/ring.h"
+#include "planner/packing/revolutions.h"
 #include "planner/packing/sampled_classes.h"
 #include "planner/packing/size_classes.h"
 #include "planner/packing/size_first_fit.h"
-#include "planner/packing/squeaky_wheel.h"
-#include "planner/packing/time_decomposition.h"
-#include "planner/packing/window_repair.h"
 
 namespace stalloc::planner {
 
@@ -19,10 +16,7 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   solvers.push_back(MakeSizeFirstFit());
   solvers.push_back(MakeSizeClasses());
   solvers.push_back(MakeSampledClasses());
-  solvers.push_back(MakeTimeDecomposition());
   solvers.push_back(MakeLayerClusters());
-  solvers.push_back(MakeSqueakyWheel());
-  solvers.push_back(MakeWindowRepair());
   solvers.push_back(MakeRing());
   solvers.push_back(MakeInterleaved());
   solvers.push_back(MakeExactSearch());

@@ -1,17 +1,11 @@
-// Tidy: the last step of packing. Keeps the height and chooses among packings of that height:
-//
-//   (hand-overs that need a wait, scatter of the idle space), in this order, the less the better.
-//
-// Candidates place a part of the blocks anew by first fit and keep the rest where it is, so most of them keep the
-// height; those that do not are dropped:
+// Tidy: the last step of packing. Keeps the height and chooses among packings of that height: the fewer hand-overs that
+// need a wait the better, then the less scatter of the idle space. Candidates place a part of the blocks anew by first
+// fit and keep the rest where it is; one that is better replaces the packing, and the next one starts from it:
 //   * several streams: blocks of the minor ones go where their stream was last, or into a region of their stream at the
 //     arena's top; then the loose blocks of all streams; then only those that still take part in a hand-over. Blocks
-//     that other streams use, too, are a stream of their own here: as long as there is room, nobody takes their bytes
-//     right behind them and waits;
+//     that other streams use, too, are a stream of their own here, so that nobody takes their bytes right behind them;
 //   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time;
 //   * all blocks in order of offsets: each finds a place at or below its old one.
-// A candidate that is better replaces the packing, and the next one starts from it. The work is bounded by a number of
-// placements.
 #pragma once
 
 #include <atomic>

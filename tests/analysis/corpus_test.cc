@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "planner/analysis/rank_planner.h"
 
@@ -16,8 +17,9 @@ struct Outcome {
   RankReport report;
 };
 
-Outcome PlanCorpus(const Trace& trace, double seconds) {
+Outcome PlanCorpus(const Trace& trace, double seconds, int threads = 1) {
   RankPlannerOptions options;
+  options.packing.solve.threads = threads;
   options.packing.work = WorkOfSeconds(seconds);
   const auto solver = MakePortfolio();
   RankResult result = PlanRank(trace, options, *solver).value();
@@ -65,6 +67,19 @@ TEST(PlanCorpusTest, InterleavedPipelineIsServedWhollyUpToItsEvaluation) {
   EXPECT_EQ(device.segments[4].replay->hits, 17578u);  // the evaluation after it is not planned
   EXPECT_EQ(device.segments[4].stability, Stability::kSameThenMore);
   ExpectHoldsAfterwards(outcome, trace);
+}
+
+TEST(PlanCorpusTest, APlanIsTheSameOnAnyNumberOfThreadsThoughItsSearchIsCut) {
+  const Trace trace = ReadCorpus("megatron_vpp_rank0");
+  const auto slots_of = [&](double seconds, int threads) {
+    const Outcome outcome = PlanCorpus(trace, seconds, threads);
+    std::vector<Offset> offsets;
+    for (const Slot& slot : outcome.plan.devices[0].slots) offsets.push_back(slot.offset);
+    return offsets;
+  };
+  const std::vector<Offset> cut = slots_of(0.03, 1);
+  EXPECT_EQ(cut, slots_of(0.03, 4));
+  EXPECT_NE(cut, slots_of(0.5, 1)) << "or this test shows nothing";
 }
 
 TEST(PlanCorpusTest, MixtureOfExpertsPlansWhatDoesNotVary) {

@@ -31,56 +31,9 @@ Ranking RandomRanking(std::size_t count, std::mt19937_64& random) {
   return ranking;
 }
 
-// Some blocks of the problem, kept where a packing with holes has them.
-std::vector<std::optional<Offset>> FreezeSome(const Problem& problem, std::mt19937_64& random) {
-  std::vector<std::optional<Offset>> frozen(problem.blocks.size());
-  std::vector<Offset> offsets(problem.blocks.size());
-  std::vector<std::size_t> placed;
-  for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
-    if (random() % 2 == 0) continue;
-    offsets[i] = NaiveLowestFit(problem, offsets, placed, i, random() % 12);
-    frozen[i] = offsets[i];
-    placed.push_back(i);
-  }
-  return frozen;
-}
-
-// The least height around what is frozen: lowest fit over every order of the others.
-Bytes BruteForceAround(const Problem& problem, const std::vector<std::optional<Offset>>& frozen) {
-  std::vector<Offset> offsets(problem.blocks.size());
-  std::vector<std::size_t> order;
-  std::vector<std::size_t> others;
-  Bytes frozen_top = 0;
-  for (std::size_t i = 0; i < frozen.size(); ++i) {
-    (frozen[i] ? order : others).push_back(i);
-    if (!frozen[i]) continue;
-    offsets[i] = *frozen[i];
-    frozen_top = std::max(frozen_top, offsets[i] + problem.blocks[i].bytes);
-  }
-  const std::size_t first = order.size();
-  order.insert(order.end(), others.begin(), others.end());
-  Bytes least = ~Bytes{0};
-  do {
-    Bytes height = frozen_top;
-    for (std::size_t i = first; i < order.size(); ++i) {
-      offsets[order[i]] = NaiveLowestFit(problem, offsets, {order.data(), i}, order[i], 0);
-      height = std::max(height, offsets[order[i]] + problem.blocks[order[i]].bytes);
-    }
-    least = std::min(least, height);
-  } while (std::next_permutation(order.begin() + static_cast<std::ptrdiff_t>(first), order.end()));
-  return least;
-}
-
-bool KeepsFrozen(const std::vector<std::optional<Offset>>& frozen, const std::vector<Offset>& offsets) {
-  for (std::size_t i = 0; i < frozen.size(); ++i) {
-    if (frozen[i] && offsets[i] != *frozen[i]) return false;
-  }
-  return true;
-}
-
 // Any ranking must decide a capacity as brute force does: below the optimum nothing fits, at the optimum something
 // does.
-void ExpectBruteForceAnswers(RandomProblemShape shape, std::uint64_t seed, bool freeze = false) {
+void ExpectBruteForceAnswers(RandomProblemShape shape, std::uint64_t seed) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   int above_load = 0;
@@ -88,25 +41,19 @@ void ExpectBruteForceAnswers(RandomProblemShape shape, std::uint64_t seed, bool 
     shape.blocks = 1 + round % 7;
     const Problem problem = RandomProblem(shape, random);
     const Instance instance(problem);
-    std::vector<std::optional<Offset>> frozen(problem.blocks.size());
-    if (freeze) frozen = FreezeSome(problem, random);
-    const Bytes optimum = BruteForceAround(problem, frozen);
-    if (!freeze) {
-      ASSERT_EQ(optimum, BruteForceOptimum(problem));
-    }
+    const Bytes optimum = BruteForceOptimum(problem);
     above_load += optimum > instance.load_bound() ? 1 : 0;
-    const SearchBlocks blocks(instance, frozen);
+    const SearchBlocks blocks(instance);
     CapacitySearch search(blocks);
     for (int again = 0; again < 2; ++again) {  // the second time it remembers
       const Ranking ranking = RandomRanking(blocks.size(), random);
       ASSERT_EQ(search.Run(optimum, ranking, kNoLimits), Outcome::kFound) << "round " << round;
-      ASSERT_TRUE(NaiveIsValid(problem, {search.Offsets(), optimum})) << "round " << round;
-      ASSERT_TRUE(KeepsFrozen(frozen, search.Offsets())) << "round " << round;
+      ASSERT_TRUE(NaiveIsValid(problem, {search.offsets(), optimum})) << "round " << round;
       ASSERT_EQ(search.Run(optimum - 1, ranking, kNoLimits), Outcome::kInfeasible) << "round " << round;
     }
   }
   // So few blocks with one lifetime and no alignment always reach the load bound.
-  const bool proofs = shape.second_lives || shape.max_alignment > 1 || freeze;
+  const bool proofs = shape.second_lives || shape.max_alignment > 1;
   EXPECT_EQ(above_load > 0, proofs) << "the rounds must see proofs beyond the load bound";
 }
 
@@ -124,11 +71,6 @@ TEST(CapacitySearchTest, DecidesTinyProblemsWithAlignment) {
 
 TEST(CapacitySearchTest, DecidesTinyProblemsWithManyEqualBlocks) {
   ExpectBruteForceAnswers({.ticks = 3, .max_bytes = 3, .second_lives = true}, 68);
-}
-
-TEST(CapacitySearchTest, DecidesTinyProblemsAroundFrozenBlocks) {
-  ExpectBruteForceAnswers({.ticks = 7, .max_bytes = 9}, 69, true);
-  ExpectBruteForceAnswers({.ticks = 9, .max_bytes = 5, .second_lives = true, .max_alignment = 4}, 70, true);
 }
 
 TEST(CapacitySearchTest, SaysSoWhenTheNodeLimitEndsIt) {
@@ -151,20 +93,14 @@ TEST(CapacitySearchTest, StopsWhenAsked) {
   EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), little), Outcome::kLimit);
 }
 
-TEST(FitBelowTest, RepairsAroundFrozenBlocksOrSaysThatItCannotBe) {
-  constexpr std::uint64_t kSeed = 71;
-  SCOPED_TRACE(kSeed);
-  std::mt19937_64 random(kSeed);
+TEST(FitBelowTest, DecidesTinyProblems) {
+  std::mt19937_64 random(71);
   for (int round = 0; round < 100; ++round) {
-    const Problem problem = RandomProblem({.blocks = 2 + round % 6, .ticks = 6, .max_bytes = 9}, random);
+    const Problem problem = RandomProblem({.blocks = 2 + round % 6, .ticks = 6, .second_lives = true}, random);
     const Instance instance(problem);
-    const std::vector<std::optional<Offset>> frozen = FreezeSome(problem, random);
-    const Bytes optimum = BruteForceAround(problem, frozen);
-    const FitOutcome fit = FitBelow(instance, frozen, optimum, {.nodes = 100000});
-    ASSERT_EQ(fit.outcome, Outcome::kFound) << "round " << round;
-    ASSERT_TRUE(NaiveIsValid(problem, {fit.offsets, optimum})) << "round " << round;
-    ASSERT_TRUE(KeepsFrozen(frozen, fit.offsets)) << "round " << round;
-    ASSERT_EQ(FitBelow(instance, frozen, optimum - 1, {.nodes = 100000}).outcome, Outcome::kInfeasible);
+    const Bytes optimum = BruteForceOptimum(problem);
+    EXPECT_EQ(FitBelow(instance, optimum, {.nodes = 100000}).outcome, Outcome::kFound) << "round " << round;
+    EXPECT_EQ(FitBelow(instance, optimum - 1, {.nodes = 100000}).outcome, Outcome::kInfeasible) << "round " << round;
   }
 }
 
@@ -172,9 +108,9 @@ TEST(FitBelowTest, StopsAtItsLimitsAndWhenAsked) {
   std::mt19937_64 random(72);
   const Problem problem = RandomProblem({.blocks = 200, .ticks = 60, .max_bytes = 99999}, random);
   const Instance instance(problem);
-  EXPECT_EQ(FitBelow(instance, {}, instance.load_bound(), {.nodes = 100}).outcome, Outcome::kLimit);
-  EXPECT_EQ(FitBelow(instance, {}, instance.load_bound(), kStopAtOnce).outcome, Outcome::kLimit);
-  const FitOutcome cut = FitBelow(instance, {}, instance.load_bound(), {.nodes = ~std::uint64_t{0}, .work = 600'000});
+  EXPECT_EQ(FitBelow(instance, instance.load_bound(), {.nodes = 100}).outcome, Outcome::kLimit);
+  EXPECT_EQ(FitBelow(instance, instance.load_bound(), kStopAtOnce).outcome, Outcome::kLimit);
+  const FitOutcome cut = FitBelow(instance, instance.load_bound(), {.nodes = ~std::uint64_t{0}, .work = 600'000});
   EXPECT_EQ(cut.outcome, Outcome::kLimit);
   EXPECT_GE(cut.work, 600'000u);
   EXPECT_LT(cut.work, 700'000u);
