@@ -1,14 +1,12 @@
 // DeviceClock: up to when the device is known to be done with everything it was given, by whichever thread, on
 // whichever stream.
 //
-//   stamps          4        7   Tick 9        12          Done() is 9 once the event of that tick is done:
-//   frees           x        y   event         z           x and y are used by no kernel any more, z may be
-//
-// An event of the whole device (StreamFence::RecordAll), since programs have streams that no allocator hears of, and a
-// mark on one thread says nothing of the others. Stamps are the engine's (stream_clocks.h, Note [Stamps]): whoever uses
-// a block gives its work to the device before the block is freed. Thread-safe, noexcept, no heap.
+// Events of the whole device (StreamFence::RecordAll; README, Behind the device), since programs have streams that no
+// allocator hears of, and a mark on one thread says nothing of the others. Stamps are the engine's: whoever uses a
+// block gives its work to the device before the block is freed. Thread-safe, noexcept, no heap.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +24,26 @@ class DeviceClock {
 
   // Records an event behind all that the device has been given. Where another thread does that just now, or the device
   // offers none, nothing happens.
-  void Tick() noexcept;
-  // All that was given to the device before this stamp was drawn is done. Asks the device.
-  [[nodiscard]] std::uint64_t Done() noexcept;
+  void Tick() noexcept {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (fence_ == nullptr || !lock.owns_lock()) return;
+    const std::uint64_t stamp = engine_.NewStamp();
+    const StreamFence::Event event = fence_->RecordAll();
+    if (event == 0) return;
+    if (size_ == kMost) DropOldest(1);
+    points_[size_++] = {stamp, event};
+  }
+
+  // All that was given to the device before this stamp was drawn is done. Asks the device: its events come to pass in
+  // the order in which they were recorded, so the newest that is done decides.
+  [[nodiscard]] std::uint64_t Done() noexcept {
+    const std::lock_guard lock(mutex_);
+    std::size_t at = size_;
+    while (at > 0 && !fence_->Done(points_[at - 1].event)) --at;
+    if (at > 0) done_ = points_[at - 1].stamp;
+    DropOldest(at);
+    return done_;
+  }
 
  private:
   struct Point {
@@ -37,7 +52,11 @@ class DeviceClock {
   };
   static constexpr std::size_t kMost = 32;  // what a device lags behind, in marks; of more the oldest are dropped
 
-  void DropOldest(std::size_t count) noexcept;
+  void DropOldest(std::size_t count) noexcept {
+    for (std::size_t at = 0; at < count; ++at) fence_->Recycle(points_[at].event);
+    std::move(points_.begin() + count, points_.begin() + size_, points_.begin());
+    size_ -= count;
+  }
 
   StreamFence* const fence_;
   PlanEngine& engine_;

@@ -36,13 +36,9 @@ Bytes Sum(std::span<const Arena::Range> ranges) {
                          [](Bytes sum, const Arena::Range& range) { return sum + range.bytes; });
 }
 
-bool Touch(const Arena::Range& a, const Arena::Range& b) {
-  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
+Offset EndOf(const Arena::Range& range) { return range.offset + range.bytes; }
 
-std::uint64_t RequestsAnIteration(const SlotUses& uses, const DevicePlan& plan) {
-  return plan.cycle.empty() ? 0 : uses.cycle_length() / plan.cycle.size();
-}
+bool Touch(const Arena::Range& a, const Arena::Range& b) { return a.offset < EndOf(b) && b.offset < EndOf(a); }
 
 }  // namespace
 
@@ -59,57 +55,58 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       uses_(plan, arena.chunk_bytes()),
       end_(arena.mapped_end()),
       most_(arena.mapped_bytes()),
-      pace_(RequestsAnIteration(uses_, plan)) {
+      pace_(plan.cycle.empty() ? 0 : uses_.cycle_length() / plan.cycle.size()) {
   engine_.SetBacking(this);
 }
 
-void IdleChunks::TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
+template <typename Change>
+auto IdleChunks::ChangeArena(Change&& change) noexcept {
+  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
+  if (listener != nullptr) listener->BeforeArenaChange();
+  const auto result = change();
+  if (listener != nullptr) listener->AfterArenaChange();
+  return result;
+}
 
 Bytes IdleChunks::GiveBack() noexcept {
   const std::lock_guard lock(mutex_);
-  const std::vector<Arena::Range> chunks = WithdrawIdle();
+  std::vector<Arena::Range> chunks = arena_.Chunks();
+  std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
   if (chunks.empty()) return 0;
-  const Bytes released = driver_.Synchronize().ok() ? Unmap(chunks) : 0;
+  const auto release = [&] { return arena_.ReleaseIdle(chunks); };
+  const Bytes released = driver_.Synchronize().ok() ? ChangeArena(release) : 0;
   RestoreBacked(chunks);
   counts_.lent_bytes += released;
   if (released > 0) ++counts_.times_given_back;
   return released;
 }
 
-// REQUIRES: mutex_ is held.
-Bytes IdleChunks::Unmap(std::span<const Arena::Range> idle) noexcept {
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (listener != nullptr) listener->BeforeArenaChange();
-  const Bytes released = arena_.ReleaseIdle(idle);
-  if (listener != nullptr) listener->AfterArenaChange();
-  return released;
-}
-
 bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
   const std::lock_guard lock(mutex_);
-  const Offset end = offset + bytes;
-  const Arena::Range missing = Missing(offset, end);
-  if (missing.bytes == 0) return true;  // another thread has just brought it back
+  const Arena::Range range{offset, bytes};
+  const auto [first_missing, missing] = Missing(range);
+  if (missing == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
-  if (missing.bytes <= Spare() && BackByMapping(offset, end)) return true;
+  if (missing <= Spare() && BackByMapping(range)) return true;
   if (may_take == MayTake::kSpare) return false;
-  if (pace_.MayMove(engine_.Stats().requests)) MoveInto(offset, end, now, IsWorthWaiting(offset, end));
-  if (may_take == MayTake::kNoMore) return Missing(offset, end).bytes == 0;
-  if (BackByMapping(offset, end)) return true;
-  MoveInto(offset, end, now, true);  // the device is full
-  return BackByMapping(offset, end);
+  // Lent chunks come back in any case: mapping them would cost memory.
+  const bool is_worth_waiting =
+      first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / kLeastWorth, Bytes{1});
+  if (pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
+  if (may_take == MayTake::kNoMore) return Missing(range).bytes == 0;
+  if (BackByMapping(range)) return true;
+  MoveInto(range, now, true);  // the device is full
+  return BackByMapping(range);
 }
 
-// REQUIRES: mutex_ is held.
-bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
-  const Arena::Range missing = Missing(offset, end);
+bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
+  const Arena::Range missing = Missing(range);
   if (missing.bytes == 0) return true;
   if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
   const Stopwatch mapping(&counts_.map_nanoseconds);
-  const bool grows = end > end_;
-  bool backed = grows && Map({missing.offset, RoundUp(end, step_) - missing.offset});
-  backed = backed || Map(missing);
-  if (!backed) {
+  const bool grows = EndOf(range) > end_;
+  const Arena::Range step{missing.offset, RoundUp(EndOf(range), step_) - missing.offset};
+  if (!(grows && Map(step)) && !Map(missing)) {
     ++counts_.times_not_mapped;
     too_much_.store(missing.bytes, std::memory_order_relaxed);
     return false;
@@ -118,20 +115,13 @@ bool IdleChunks::BackByMapping(Offset offset, Offset end) noexcept {
   return true;
 }
 
-// REQUIRES: mutex_ is held, as for what follows. Lent chunks come back in any case: mapping them would cost memory.
-bool IdleChunks::IsWorthWaiting(Offset offset, Offset end) const noexcept {
-  const bool lent = offset < end_ && !Lacking(offset, std::min(end, end_)).empty();
-  return lent || (end > end_ && end - end_ >= plan_end_ / kLeastWorth);
-}
-
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
-// enough of them; else one wait for it does for all. See Note [Behind the device].
-void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept {
+// enough of them; else one wait for it does for all. See README, Behind the device.
+void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept {
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
-  const Arena::Range range{offset, end - offset};
   Moves moves = WithdrawFor(range, now, clock_.Done());
-  if (Sum(moves.from) < Sum(Lacking(offset, end))) {
+  if (Sum(moves.from) < Sum(Lacking(range))) {
     RestoreBacked(moves.from);
     if (!may_wait) return;
     moves = WithdrawFor(range, now, kAny);
@@ -143,15 +133,18 @@ void IdleChunks::MoveInto(Offset offset, Offset end, std::uint64_t now, bool may
   if (moves.from.empty()) return;
   Move(moves);
   const bool moves_much = pace_.Add(engine_.Stats().requests, moves.from.size());
-  if (moves_much && rules_.Have(Rule::kLargerChunks)) MoveLargerChunks();
+  if (!moves_much || !rules_.Have(Rule::kLargerChunks)) return;
+  // README, Moves in every iteration.
+  const Bytes larger = 2 * arena_.moved_chunk_bytes();
+  if (larger <= arena_.mapped_bytes() / kMovedParts) arena_.SetMovedBytes(larger);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
 void IdleChunks::Move(const Moves& moves) noexcept {
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (listener != nullptr) listener->BeforeArenaChange();
-  arena_.Move(moves.from, moves.to);
-  if (listener != nullptr) listener->AfterArenaChange();
+  ChangeArena([&] {
+    arena_.Move(moves.from, moves.to);
+    return true;
+  });
   RestoreBacked(moves.from);
   RestoreBacked(moves.to);
   ++counts_.times_moved;
@@ -187,12 +180,6 @@ void IdleChunks::MoveSome() noexcept {
   Move(moves);
 }
 
-// See Note [Moves in every iteration].
-void IdleChunks::MoveLargerChunks() noexcept {
-  const Bytes bytes = 2 * arena_.moved_chunk_bytes();
-  if (bytes <= arena_.mapped_bytes() / kMovedParts) arena_.SetMovedBytes(bytes);
-}
-
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
 IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept {
   std::vector<Part> movable = Movable(range, now);
@@ -215,7 +202,7 @@ IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64
     }
     return taken >= wanted;
   };
-  moves.to = Lacking(range.offset, range.offset + range.bytes);
+  moves.to = Lacking(range);
   wanted = Sum(moves.to);
   if (!withdraw(0) || !rules_.Have(Rule::kDueSoon)) return moves;
   for (const Part& lent : DueSoon(now)) {
@@ -237,23 +224,30 @@ bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) no
   return false;
 }
 
-// What is not backed of [offset, end), ascending: holes, in steps of a chunk, and what lies above all.
-std::vector<Arena::Range> IdleChunks::Lacking(Offset offset, Offset end) const noexcept {
+// What is not backed of the range, ascending: holes, in steps of a chunk, and what lies above all.
+std::vector<Arena::Range> IdleChunks::Lacking(const Arena::Range& range) const noexcept {
   const Bytes chunk = arena_.chunk_bytes();
-  const Offset begin = offset / chunk * chunk;
-  const Offset below = std::min(RoundUp(end, chunk), end_);
+  const Offset begin = range.offset / chunk * chunk;
+  const Offset below = std::min(RoundUp(EndOf(range), chunk), end_);
   std::vector<Arena::Range> lacking;
   if (begin < below) lacking = arena_.HolesIn(begin, below - begin);
-  std::erase_if(lacking, [&](const Arena::Range& hole) { return !Touch(hole, {offset, end - offset}); });
-  if (end > end_) lacking.push_back({end_, RoundUp(end, driver_.Granularity()) - end_});
+  std::erase_if(lacking, [&](const Arena::Range& hole) { return !Touch(hole, range); });
+  if (EndOf(range) > end_) lacking.push_back({end_, RoundUp(EndOf(range), driver_.Granularity()) - end_});
   return lacking;
+}
+
+// From the first to the last byte of that.
+Arena::Range IdleChunks::Missing(const Arena::Range& range) const noexcept {
+  const std::vector<Arena::Range> lacking = Lacking(range);
+  if (lacking.empty()) return {};
+  return {lacking.front().offset, EndOf(lacking.back()) - lacking.front().offset};
 }
 
 // Requests until a slot in the range is due.
 std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept {
   const Bytes part = arena_.chunk_bytes();
   std::uint64_t until = SlotUses::kNever;
-  for (Offset at = range.offset / part; at * part < range.offset + range.bytes; ++at) {
+  for (Offset at = range.offset / part; at * part < EndOf(range); ++at) {
     until = std::min(until, uses_.UntilDue(at, now));
   }
   return until;
@@ -264,8 +258,8 @@ std::vector<IdleChunks::Part> IdleChunks::DueSoon(std::uint64_t now) const noexc
   const Bytes chunk = arena_.chunk_bytes();
   std::vector<Part> due;
   for (const Arena::Range& hole : arena_.HolesIn(0, end_)) {
-    for (Offset at = hole.offset; at < hole.offset + hole.bytes;) {
-      const Offset next = std::min(hole.offset + hole.bytes, at / chunk * chunk + chunk);
+    for (Offset at = hole.offset; at < EndOf(hole);) {
+      const Offset next = std::min(EndOf(hole), at / chunk * chunk + chunk);
       const std::uint64_t until = UntilDue({at, next - at}, now);
       if (until <= uses_.cycle_length() / kSoon) due.push_back({{at, next - at}, until});
       at = next;
@@ -287,7 +281,7 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
   return movable;
 }
 
-// Of what was withdrawn, or lies above all: what is backed may be used. REQUIRES: mutex_ is held.
+// Of what was withdrawn, or lies above all: what is backed may be used.
 void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
   for (const Arena::Range& range : ranges) {
     Offset at = range.offset;
@@ -301,35 +295,23 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
     };
     for (const Arena::Range& hole : arena_.HolesIn(range.offset, range.bytes)) {
       restore(hole.offset);
-      at = hole.offset + hole.bytes;
+      at = EndOf(hole);
     }
-    restore(range.offset + range.bytes);
+    restore(EndOf(range));
   }
 }
 
-// From the first to the last byte that is not backed of [offset, end). REQUIRES: mutex_ is held.
-Arena::Range IdleChunks::Missing(Offset offset, Offset end) const noexcept {
-  const std::vector<Arena::Range> lacking = Lacking(offset, end);
-  if (lacking.empty()) return {};
-  return {lacking.front().offset, lacking.back().offset + lacking.back().bytes - lacking.front().offset};
-}
-
-// All of the range, or nothing. REQUIRES: mutex_ is held.
+// All of the range, or nothing.
 bool IdleChunks::Map(const Arena::Range& range) noexcept {
-  const Offset end = range.offset + range.bytes;
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (end > arena_.reserved_bytes()) return false;
-  if (listener != nullptr) {
-    if (!listener->MayHold(arena_.mapped_bytes() + Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-    listener->BeforeArenaChange();
-  }
   const Bytes before = arena_.mapped_bytes();
-  const bool mapped = arena_.EnsureMapped(range.offset, range.bytes).ok();
-  const Bytes grown = end > end_ ? end - end_ : 0;
-  if (mapped) counts_.lent_bytes -= std::min(counts_.lent_bytes, arena_.mapped_bytes() - before - grown);
-  if (listener != nullptr) listener->AfterArenaChange();
-  if (!mapped) return false;
-  most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
+  if (EndOf(range) > arena_.reserved_bytes()) return false;
+  if (listener != nullptr && !listener->MayHold(before + Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
+  if (!ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); })) return false;
+  const Bytes mapped = arena_.mapped_bytes() - before;
+  const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
+  counts_.lent_bytes -= std::min(counts_.lent_bytes, mapped - std::min(mapped, grown));
+  most_.store(std::max(most_.load(std::memory_order_relaxed), before + mapped), std::memory_order_relaxed);
   RestoreBacked({&range, 1});
   return true;
 }
@@ -339,10 +321,22 @@ IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
   return counts_;
 }
 
-std::vector<Arena::Range> IdleChunks::WithdrawIdle() noexcept {
-  std::vector<Arena::Range> chunks = arena_.Chunks();
-  std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
-  return chunks;
+// MovePace ------------------------------------------------------------------------------------------------------------
+
+bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
+  const std::uint64_t iteration = request / requests_;
+  if (iteration != iteration_) {
+    busy_ = iteration == iteration_ + 1 && chunks_ > kMany ? busy_ + 1 : 0;
+    iteration_ = iteration;
+    chunks_ = 0;
+    moves_ = 0;
+  }
+  ++moves_;
+  chunks_ += chunks;
+  if (busy_ + 1 < kIterations || chunks_ <= kMany) return false;
+  busy_ = 0;
+  chunks_ = 0;
+  return true;
 }
 
 }  // namespace stalloc

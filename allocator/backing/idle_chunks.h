@@ -1,38 +1,12 @@
-// IdleChunks: what a served arena holds of the device: grows it where its plan leaves no room, and lends its idle parts
-// to the rest of the process when the device is out of memory or the program empties its caches.
+// IdleChunks: what a served arena holds of the device (README): grows it where its plan leaves no room, and lends its
+// idle parts to the rest of the process when the device is out of memory or the program empties its caches.
 //
 //   GiveBack:  withdraw every chunk without a block from the engine -> wait for the device -> unmap
 //   Back:      a request needs such a chunk -> map it again, move idle ones there, or map more above all chunks;
 //              else the request is served elsewhere (never an error)
 //
-// Note [Behind the device]
-// A chunk leaves its address only once the engine places nothing there any more and the whole device, not some of its
-// streams, is done with all that it was given until then, or until the last block there was freed.
-// The first is Withdraw; the second a wait for the device that begins afterwards, or an event of the whole device that
-// was recorded after that free (device_clock.h). Neither asks which threads and streams there are. Both are errors
-// while a stream is captured: then the chunk stays, or only what such an event showed before may go.
-//
-// Note [Moving chunks]
-//       |##|  idle 1 |####|  2 |##|  3 |    end          |##|         |####|    |##|      | 1 | 2 | 3 | end
-//                                                  =>           lent        lent    lent  ( the block )
-//
-// Idle chunks move before more is taken from the device; a slot that needs a lent one gets another the same way. Those
-// go that a slot needs last (Belady's rule: the plan is known), and one wait does for all lent chunks that are due
-// soon. Below what was held before (Spare) chunks are mapped and not moved: that costs no memory.
-//
-// The host runs ahead of the device, so waiting for it is what costs most. Chunks that have long been idle need no
-// wait. For less than a kLeastWorth-th of the arena nobody waits, unless the device is full. An iteration makes
-// kMostMoves moves at most (move_pace.h), and grows for the rest.
-//
-// Growth goes in steps of an 8192nd of the plan's height or a page of the device: at most that much is held for
-// nothing. After a chunk could not be mapped no larger one is tried before the next iteration.
-//
-// Note [Moves in every iteration]
-// A move costs by the chunk, whatever its size. Where much moves in every iteration (MovePace tells), chunks that move
-// are twice as large from then on, up to a kMovedParts-th of what is mapped: fewer calls for memory that is lost in
-// parts of chunks.
-//
-// Thread-safe; takes no lock of the engine over a driver call. Sizes are bytes.
+// Thread-safe; noexcept, though it takes heap memory (out of that the process ends); takes no lock of the engine over a
+// driver call. Sizes are bytes.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +19,8 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/device_clock.h"
-#include "allocator/backing/move_pace.h"
+#include "allocator/engine/idle_gaps.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/engine/slot_uses.h"
 
 namespace stalloc {
 
@@ -59,6 +32,34 @@ class ArenaListener {
   virtual void AfterArenaChange() noexcept = 0;
   // The arena may hold so much: asked before more of it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
+};
+
+// Tells a run that moves chunks in every iteration from one that finds its places and is done, and bounds the time that
+// one iteration can lose to moves. Iterations are of as many requests as a planned one. Not thread-safe.
+class MovePace {
+ public:
+  // Chunks, of 48 to 71 us each (bench/driver): 25 to 36 ms of an iteration.
+  static constexpr std::size_t kMany = 512;
+  static constexpr int kIterations = 3;
+  static constexpr int kMostMoves = 256;  // in an iteration; each may have to wait for the device
+
+  // `requests`: of a planned iteration.
+  explicit MovePace(std::uint64_t requests) noexcept : requests_(requests > 0 ? requests : 1) {}
+
+  // Whether the iteration of this request of the run may have one more move.
+  [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
+    return request / requests_ != iteration_ || moves_ < kMostMoves;
+  }
+  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kMany; from
+  // then on they are counted anew.
+  [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks) noexcept;
+
+ private:
+  const std::uint64_t requests_;
+  std::uint64_t iteration_ = 0;  // the latest one in which chunks moved
+  std::size_t chunks_ = 0;       // that did
+  int moves_ = 0;                // that they did so in
+  int busy_ = 0;                 // iterations before it, in a row
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -89,7 +90,7 @@ class IdleChunks final : public ArenaBacking {
     return most - std::min(most, arena_.mapped_bytes());
   }
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
-  void TryAgain() noexcept;
+  void TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
   // A mark of the run. Where chunks move, moves will want to know what the device was done with.
   void OnMark() noexcept;
   // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
@@ -110,15 +111,16 @@ class IdleChunks final : public ArenaBacking {
     std::vector<Arena::Range> to;
   };
 
-  [[nodiscard]] std::vector<Arena::Range> Lacking(Offset offset, Offset end) const noexcept;
-  [[nodiscard]] Arena::Range Missing(Offset offset, Offset end) const noexcept;
+  // All of them REQUIRE: mutex_ is held.
+  template <typename Change>
+  auto ChangeArena(Change&& change) noexcept;  // the listener hears of it
+  [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;
+  [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
-  [[nodiscard]] bool BackByMapping(Offset offset, Offset end) noexcept;
-  [[nodiscard]] bool IsWorthWaiting(Offset offset, Offset end) const noexcept;
-  void MoveInto(Offset offset, Offset end, std::uint64_t now, bool may_wait) noexcept;
+  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
+  void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
-  void MoveLargerChunks() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
@@ -126,9 +128,6 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept;
   [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept;
   void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
-  // REQUIRES: the device is done with it.
-  Bytes Unmap(std::span<const Arena::Range> idle) noexcept;
-  [[nodiscard]] std::vector<Arena::Range> WithdrawIdle() noexcept;
 
   VmmDriver& driver_;
   Arena& arena_;

@@ -1,63 +1,34 @@
-// DynamicSpace: finds room in the arena for what the plan has no place for.
+// DynamicSpace: finds room in the arena for what the plan has no place for (README, Room beside the slots).
 //
-// Note [Dynamic space]
-// One space for everything: a block without a slot goes where the plan leaves the bytes idle until the block's expected
-// free (idle_gaps.h) and where no block lives now; what fits nowhere goes above the arena's height, which grows.
+// A block goes where the plan leaves the bytes idle until the block's expected free (idle_gaps.h) and where no block
+// lives now; what fits nowhere goes above the arena's height, which grows. Of all room that an entry's gaps leave, the
+// tightest is taken. Freed blocks that wait for other streams, and memory that went back to the device, are obstacles
+// at first, and room where nothing else is left: to wait, or to map again, is better than to grow.
 //
-//       limit     - - - - - - - - - - - - - -
-//                                              grows by mapping, and stays
-//       mapped    ===========================
-//                 :   [d3]    |####|  idle  :    d1, d2, d3: blocks beside the slots; d1 and d2 touch: one extent
-//                 |############|    |#######|
-//                 |#####| [ d1 ][d2]|#######|
-//       0         ===========================
-//
-// Note [In the way of slots]
-// Before memory moves or the arena grows, a block lies in the way of slots: what is idle now is there, and costs
-// nothing. A slot's owner that finds it taken is an unplanned request like any other, and by then other room is idle.
-// Where there are slots of its size it takes the one whose owner comes last: so one owner is turned away, not two, and
-// what is left idle is not cut to pieces that are too small for the next. What stays for good keeps out of the way: it
-// would be there in every iteration.
-//
-// Of all room that an entry's gaps leave, the tightest is taken. Extents (extents.h) tell where blocks beside the slots
-// are; that nothing else is there, against the plan, is seen in the occupancy.
-//
-// Note [The side that stays]
-//   addresses -->      |    slots of gradients   | blocks of earlier requests |
-//   this one's gap                     |---- room -[new]
-//   the next one's gap        |-------- room ------]
-// Activations go in reverse order, so the next block's gap is mostly larger where this one's ends at slots; a block
-// beside the slots stays. So with such a block above and none below, a new one goes to the top of its room.
-//
-// Of a request in a fence or a parallel region nobody knows when it will be freed. In a fence it takes room that the
-// next iteration uses late (late_rooms.h), else, as in a parallel region, the highest that is free now.
-//
-// Freed blocks that wait for other streams, and memory that went back to the device, are obstacles at first, and room
-// where nothing else is left: to wait, or to map again, is better than to grow.
-//
-// Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules of kBlockAlignment bytes.
+// Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "allocator/engine/dynamic_space_options.h"
-#include "allocator/engine/extents.h"
+#include "allocator/engine/fence_rooms.h"
 #include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/granule_ranges.h"
 #include "allocator/engine/idle_gaps.h"
-#include "allocator/engine/late_rooms.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/stream_clocks.h"
-#include "allocator/engine/withdrawn_ranges.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
 
 class DynamicSpace {
  public:
-  static constexpr std::uint32_t kNone = 0xffffffffu;
+  using Gap = IdleGaps::Gap;
+  static constexpr Granules kNone = 0xffffffffu;
 
   struct Request {
-    std::uint32_t granules = 0;
+    Granules granules = 0;
     StreamIndex stream = kNoStream;
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
@@ -65,16 +36,15 @@ class DynamicSpace {
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
-               const FreedBlocks& freed, const WithdrawnRanges& withdrawn);
+               const FreedBlocks& freed, const GranuleRanges& withdrawn);
 
-  [[nodiscard]] bool Takes(std::uint32_t granules) const noexcept {
-    return limit_ > 0 && granules >= least_ && mapped_ > 0 && extents_.CanChange();
+  [[nodiscard]] bool Takes(Granules granules) const noexcept {
+    return limit_ > 0 && granules >= least_ && mapped_ > 0 && beside_.CanChange();
   }
   // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
-  [[nodiscard]] bool IsSmall(std::uint32_t granules) const noexcept { return granules < least_; }
-  [[nodiscard]] std::uint32_t least() const noexcept { return least_; }
+  [[nodiscard]] bool IsSmall(Granules granules) const noexcept { return granules < least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
-  [[nodiscard]] const LateRooms& late_rooms() const noexcept { return late_rooms_; }
+  [[nodiscard]] const std::vector<std::vector<Gap>>& late_rooms() const noexcept { return late_rooms_; }
 
   // What the request may cost, from good to bad.
   enum class Cost : std::uint8_t {
@@ -83,46 +53,47 @@ class DynamicSpace {
     kMapping,  // memory that was withdrawn is mapped again
   };
   // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it behind freed blocks there.
-  [[nodiscard]] std::uint32_t Find(const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] Granules Find(const Request& request, Cost cost) const noexcept;
+  // The same without a driver call but for a wait, if there must be one.
+  [[nodiscard]] Granules FindMapped(const Request& request) const noexcept {
+    const Granules granule = Find(request, Cost::kNothing);
+    return granule != kNone ? granule : Find(request, Cost::kWaiting);
+  }
   // Where it would fit if the arena grew to the end of it; kNone if that is beyond the limit.
-  [[nodiscard]] std::uint32_t FindAbove(const Request& request) const noexcept;
+  [[nodiscard]] Granules FindAbove(const Request& request) const noexcept;
 
   // A block that was found room lives there, or does so no longer.
-  void Take(std::uint32_t granule, std::uint32_t granules) noexcept { extents_.Add(granule, granule + granules); }
-  void GiveBack(std::uint32_t granule, std::uint32_t granules) noexcept {
-    extents_.Remove(granule, granule + granules);
-  }
+  void Take(Granules granule, Granules granules) noexcept { beside_.Add(granule, granule + granules); }
+  void GiveBack(Granules granule, Granules granules) noexcept { beside_.Remove(granule, granule + granules); }
 
-  void SetMapped(std::uint32_t granules) noexcept { mapped_ = granules; }
-  [[nodiscard]] std::uint32_t mapped() const noexcept { return mapped_; }
+  void SetMapped(Granules granules) noexcept { mapped_ = granules; }
+  [[nodiscard]] Granules mapped() const noexcept { return mapped_; }
 
  private:
-  using Gap = IdleGaps::Gap;
+  static constexpr std::size_t kMostBeside = 32768;  // ranges
 
   // A place in the tightest room in the gaps that has one.
-  [[nodiscard]] std::uint32_t FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
-  // The tightest room, the lowest of equal ones, as far as extents tell; empty if there is none.
-  [[nodiscard]] Gap TightestRoom(IdleGaps::Window window, std::uint32_t granules) const noexcept;
+  [[nodiscard]] Granules FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
+  // Calls visit(lo, hi), ascending, for what blocks beside the slots leave of the mapped gaps, as long as it says true.
+  template <typename Visit>
+  void ForEachRoom(IdleGaps::Window window, Visit&& visit) const noexcept;
   // Looks behind the blocks in the rooms.
-  [[nodiscard]] std::uint32_t FindAmongBlocks(IdleGaps::Window window, const Request& request,
-                                              Cost cost) const noexcept;
-  // The tightest, lowest or highest room for the request in the gap, block by block.
-  [[nodiscard]] std::uint32_t Tightest(Gap gap, const Request& request, Cost cost) const noexcept;
-  [[nodiscard]] std::uint32_t Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
-  [[nodiscard]] std::uint32_t Highest(Gap gap, const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] Granules FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
+  // The tightest room of all that is mapped, block by block, or what is soon over the highest.
+  [[nodiscard]] Granules FindAnywhere(const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] Granules Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none.
   [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept;
 
   const Occupancy& occupancy_;
   const FreedBlocks& freed_;
-  const WithdrawnRanges& withdrawn_;
-  const std::uint32_t limit_;
-  const std::uint32_t least_;
-  std::uint32_t mapped_;
-  Extents extents_;
+  const GranuleRanges& withdrawn_;
+  const Granules limit_;
+  const Granules least_;
+  Granules mapped_;
+  GranuleRanges beside_{kMostBeside};  // what blocks beside the slots occupy
   const IdleGaps gaps_;
-  const LateRooms late_rooms_;
-  const bool stays_at_side_;  // Rule::kSideThatStays
+  const std::vector<std::vector<Gap>> late_rooms_;
 };
 
 }  // namespace stalloc

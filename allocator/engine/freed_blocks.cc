@@ -27,8 +27,7 @@ void FreedBlocks::NoteFreedOn(LiveRecord& block, StreamIndex stream) noexcept {
 
 // Free ----------------------------------------------------------------------------------------------------------------
 
-void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
-  LiveRecord& block = *occupancy_.Find(granule);
+void FreedBlocks::Free(LiveRecord& block, Lock& lock) noexcept {
   block.flags |= LiveRecord::kFreed;
   block.stamp = clocks_.NewStamp();
   if (block.Is(LiveRecord::kRetained)) return;
@@ -46,9 +45,9 @@ void FreedBlocks::Free(std::uint32_t granule, Lock& lock) noexcept {
   for (std::size_t i = 0; i < count; ++i) clocks_.RecordEvent(streams[i], lock);
 }
 
-void FreedBlocks::Forget(std::uint32_t granule) noexcept {
-  uses_.RemoveIf(occupancy_.Find(granule)->uses, [](StreamIndex) { return true; });
-  occupancy_.Erase(granule);
+void FreedBlocks::Forget(LiveRecord& block) noexcept {
+  uses_.Clear(block.uses);
+  occupancy_.Erase(block.granule);
 }
 
 // Reuse ---------------------------------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ void FreedBlocks::Remove(std::uint32_t granule) noexcept {
   LiveRecord& block = *occupancy_.Find(granule);
   if (block.uses != 0) {
     Delist(block);
-    uses_.RemoveIf(block.uses, [](StreamIndex) { return true; });
+    uses_.Clear(block.uses);
   }
   occupancy_.Erase(granule);
 }

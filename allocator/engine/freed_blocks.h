@@ -1,35 +1,131 @@
-// FreedBlocks: bytes that the program has freed, and the streams that may still use them.
-//
-//        Free(p)                 a request for some of the bytes
-//   live ------> freed, stamped ---------------------------------> live, its stream ordered behind those of the block
-//                   |   |                                               (stream_clocks.h, Note [Stamps])
-//                   |   +--> what the request does not cover stays as it was
-//                   +------> nothing, if all of its streams are known to be done (at a mark)
+// FreedBlocks: bytes that the program has freed, and the streams that may still use them (README, Streams).
 //
 // Freed blocks stay in the occupancy, but are no obstacle to a request whose stream can be ordered behind theirs. A
 // block that only the stream of its place ever uses leaves nothing: see LiveRecord::kPrivate. One whose streams could
 // not all be noted (no fence, too many) is retained for ever: memory lost, never data.
 //
-// Note [Freed on another stream]
-// Programs use a block on a stream that they do not record, free it there, and make the block's own stream wait for
-// that one later, or never ask for memory on it before a synchronisation. Under an allocator that keeps a pool for each
-// stream that is right: only the block's own stream can get the bytes. Here others can, so they wait for the stream on
-// which the thread ran that freed the block, too. The own stream does not, no more than it would there, but whoever
-// gets the bytes from it later does (stream_clocks.h, Note [Debts]).
-//
 // Thread-safety: the engine's lock guards everything; as in StreamClocks, methods with a Lock& release it meanwhile.
-// noexcept; no heap.
+// noexcept; memory from mmap.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "allocator/base/mapped_array.h"
-#include "allocator/engine/foreign_uses.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/stream_clocks.h"
 
 namespace stalloc {
+
+// For each block that other streams use, too, the list of those streams: named by the index of its first cell in a pool
+// of fixed size; 0 is the empty list.
+class ForeignUses {
+ public:
+  using List = std::uint16_t;
+  static constexpr std::size_t kMaxStreams = 64;  // of one block: lists are walked under the engine's lock
+  static constexpr std::size_t kMostCells = 0xffff;
+
+  explicit ForeignUses(std::size_t capacity) : cells_(capacity + 1) {}
+
+  // Adds `stream` to the list unless it is there. False if the list is as long as it may be or the pool is full; then
+  // nothing changed.
+  [[nodiscard]] bool Add(List& list, StreamIndex stream) noexcept {
+    std::size_t length = 0;
+    for (List cell = list; cell != 0; cell = cells_[cell].next, ++length) {
+      if (cells_[cell].stream == stream) return true;
+    }
+    if (length >= kMaxStreams) return false;
+    List cell = free_;
+    if (cell != 0) {
+      free_ = cells_[cell].next;
+    } else if (used_ + 1 < cells_.size()) {
+      cell = static_cast<List>(++used_);
+    } else {
+      return false;
+    }
+    cells_[cell] = {stream, list};
+    list = cell;
+    return true;
+  }
+
+  // Another list of the same streams. False if the pool is too full; then there is none.
+  [[nodiscard]] bool Copy(List list, List& copy) noexcept {
+    copy = 0;
+    for (List cell = list; cell != 0; cell = cells_[cell].next) {
+      if (Add(copy, cells_[cell].stream)) continue;
+      Clear(copy);
+      return false;
+    }
+    return true;
+  }
+
+  // Removes the streams for which remove(stream) holds.
+  template <typename Remove>
+  void RemoveIf(List& list, Remove&& remove) noexcept {
+    for (List* link = &list; *link != 0;) {
+      const List cell = *link;
+      if (!remove(cells_[cell].stream)) {
+        link = &cells_[cell].next;
+        continue;
+      }
+      *link = cells_[cell].next;
+      cells_[cell].next = free_;
+      free_ = cell;
+    }
+  }
+
+  void Clear(List& list) noexcept {
+    RemoveIf(list, [](StreamIndex) { return true; });
+  }
+
+  // True if visit(stream) is for each of them; stops at the first for which it is not.
+  template <typename Visit>
+  bool All(List list, Visit&& visit) const {
+    for (List cell = list; cell != 0; cell = cells_[cell].next) {
+      if (!visit(cells_[cell].stream)) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Cell {
+    StreamIndex stream = kNoStream;
+    List next = 0;
+  };
+  MappedArray<Cell> cells_;  // cell 0 is nobody's
+  std::size_t used_ = 0;     // cells that were ever given out
+  List free_ = 0;
+};
+
+// When something was last freed in each part of the arena, so that nobody has to wait for a device that is done with
+// it: one store for each part that a freed block has bytes in. Offsets in granules.
+class LastFrees {
+ public:
+  explicit LastFrees(std::uint32_t arena_granules)
+      : shift_(static_cast<std::uint32_t>(std::bit_width(arena_granules / kParts | 1)) - 1),
+        stamps_((arena_granules >> shift_) + 1) {}
+
+  // Blocks of [lo, hi) were freed at `stamp`; stamps ascend. REQUIRES: lo < hi, inside the arena.
+  void Note(std::uint32_t lo, std::uint32_t hi, std::uint64_t stamp) noexcept {
+    for (std::uint32_t part = lo >> shift_; part <= (hi - 1) >> shift_; ++part) stamps_[part] = stamp;
+  }
+  // Nothing was freed in [lo, hi) after this stamp.
+  [[nodiscard]] std::uint64_t In(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    std::uint64_t last = 0;
+    for (std::uint32_t part = lo >> shift_; part <= (hi - 1) >> shift_; ++part) last = std::max(last, stamps_[part]);
+    return last;
+  }
+
+ private:
+  // Or up to twice as many: 32 MiB each of the addresses that an arena has on a device of 140 GiB. More cost the usual
+  // free more than a move saves.
+  static constexpr std::uint32_t kParts = 4096;
+
+  const std::uint32_t shift_;  // of a part's granules
+  MappedArray<std::uint64_t> stamps_;
+};
 
 class FreedBlocks {
  public:
@@ -50,9 +146,9 @@ class FreedBlocks {
   }
   // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
   // behind its own and the one it was freed on if the plan hands its bytes to another stream.
-  void Free(std::uint32_t granule, Lock& lock) noexcept;
+  void Free(LiveRecord& block, Lock& lock) noexcept;
   // Frees the block without a trace: nothing will be served any more.
-  void Forget(std::uint32_t granule) noexcept;
+  void Forget(LiveRecord& block) noexcept;
 
   // No block in [lo, hi) is live or retained.
   [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;

@@ -1,17 +1,16 @@
 #include "allocator/engine/idle_gaps.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "allocator/engine/plan_reading.h"
+#include <functional>
+#include <utility>
 
 namespace stalloc {
 namespace {
 
+using Gap = IdleGaps::Gap;
 using Position = std::uint64_t;  // requests from the axis' begin, plus one
 
 constexpr Position kInUse = 0;
-constexpr Position kNever = std::numeric_limits<Position>::max();
+constexpr Position kNever = IdleGaps::kForever;
 
 // Of more gaps than these the larger ones will do: where there are so many, there is slack.
 constexpr std::size_t kMostGaps = 64;
@@ -20,37 +19,28 @@ constexpr std::size_t kMostGaps = 64;
 constexpr std::size_t kNeighbourhood = 256;
 
 // An expert with few tokens in the traced iterations may have so many times as many.
-constexpr std::uint32_t kGrowth = 64;
+constexpr Granules kGrowth = 64;
 
 // When each address is used next. Ascending ranges that cover [0, limit).
 class NextUses {
  public:
-  explicit NextUses(std::uint32_t limit) : limit_(limit), ranges_{{0, kNever}} {}
+  explicit NextUses(Granules limit) : limit_(limit), ranges_{{0, kNever}} {}
 
-  void Assign(std::uint32_t lo, std::uint32_t hi, Position use) {
-    const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), lo, StartsBefore);
-    const auto last = std::lower_bound(first, ranges_.end(), hi, StartsBefore);
-    const Position behind = std::prev(last)->use;
-    const bool cut = hi < limit_ && (last == ranges_.end() || last->lo > hi);
-    // [first, last) begin inside [lo, hi): one range takes their place, and one more where the last of them goes on.
-    Range fresh[2] = {{lo, use}, {hi, behind}};
-    const std::size_t count = cut ? 2 : 1;
-    const auto room = static_cast<std::size_t>(last - first);
-    const auto reused = std::min(room, count);
-    std::copy(fresh, fresh + reused, first);
-    if (room > count) ranges_.erase(first + static_cast<std::ptrdiff_t>(count), last);
-    if (room < count) ranges_.insert(first + static_cast<std::ptrdiff_t>(reused), fresh + reused, fresh + count);
+  void Assign(Gap place, Position use) {
+    if (place.lo == place.hi) return;
+    Split(place.hi);
+    Split(place.lo);
+    const auto first = From(place.lo);
+    first->use = use;
+    ranges_.erase(first + 1, From(place.hi));
   }
 
   // Calls visit(lo, hi) for each maximal range that is not used before `until`, ascending.
   template <typename Visit>
   void ForEachIdle(Position until, Visit&& visit) const {
     for (std::size_t i = 0; i < ranges_.size();) {
-      if (ranges_[i].use < until) {
-        ++i;
-        continue;
-      }
-      const std::uint32_t lo = ranges_[i].lo;
+      const Granules lo = ranges_[i].lo;
+      if (ranges_[i++].use < until) continue;
       while (i < ranges_.size() && ranges_[i].use >= until) ++i;
       visit(lo, i < ranges_.size() ? ranges_[i].lo : limit_);
     }
@@ -58,218 +48,156 @@ class NextUses {
 
  private:
   struct Range {
-    std::uint32_t lo;
+    Granules lo;
     Position use;
   };
-  static bool StartsBefore(const Range& range, std::uint32_t at) { return range.lo < at; }
+  std::vector<Range>::iterator From(Granules at) { return std::ranges::lower_bound(ranges_, at, {}, &Range::lo); }
+  // A range begins there, if anything lies there.
+  void Split(Granules at) {
+    const auto range = From(at);
+    if (at < limit_ && (range == ranges_.end() || range->lo > at)) ranges_.insert(range, {at, std::prev(range)->use});
+  }
 
-  std::uint32_t limit_;
+  Granules limit_;
   std::vector<Range> ranges_;
 };
 
-// An entry with its first place on the axis: prologue, then the cycle's rounds.
-struct Request {
-  const Entry* entry = nullptr;
-  Position begin = 0;
-  bool cyclic = false;
-};
-
-// A request in one round; those of the prologue have round 0 alone.
-struct Occurrence {
-  Position at = 0;
-  std::size_t request = 0;
-  std::uint64_t round = 0;
-};
-bool Later(const Occurrence& a, const Occurrence& b) { return a.at > b.at; }
-
-// The sweep.
-class GapFinder {
- public:
-  GapFinder(const DevicePlan& plan, std::uint32_t limit) : plan_(plan), uses_(limit) {
-    AddRequests(plan.prologue, false);
-    const std::size_t prologue = requests_.size();
-    AddRequests(plan.cycle, true);
-    length_ = requests_.size() - prologue;
-    for (std::size_t request = 0; request < requests_.size(); ++request) AddOccurrences(request);
-    std::sort(begins_.begin(), begins_.end(), Later);
-    std::sort(ends_.begin(), ends_.end(), Later);
-    for (const Entry& kept : plan.kept.entries) Assign(kept, kInUse);
-  }
-
-  [[nodiscard]] const Entry& entry(std::size_t request) const { return *requests_[request].entry; }
-
-  // Calls visit(request, uses, begin, end) at each request's place, last one first: what is used next when, and until
-  // when the request's block lives.
-  template <typename Visit>
-  void Sweep(Visit&& visit) {
-    auto end = ends_.begin();
-    for (const Occurrence& begin : begins_) {
-      for (; end != ends_.end() && end->at >= begin.at; ++end) Assign(*end, kInUse);
-      if (TakesSlot(begin)) Assign(begin, begin.at);
-      if (begin.round == (requests_[begin.request].cyclic ? 1 : 0)) visit(begin.request, uses_, begin.at, EndOf(begin));
-    }
-  }
-
- private:
-  static constexpr std::uint64_t kRounds = 3;
-
-  void AddRequests(const std::vector<Script>& scripts, bool cyclic) {
-    for (const Script& script : scripts) {
-      for (const Entry& entry : script.entries) requests_.push_back({&entry, requests_.size() + 1, cyclic});
-    }
-  }
-
-  void AddOccurrences(std::size_t request) {
-    const std::uint64_t rounds = requests_[request].cyclic ? kRounds : 1;
-    for (std::uint64_t round = 0; round < rounds; ++round) {
-      const Occurrence begin{requests_[request].begin + round * length_, request, round};
-      begins_.push_back(begin);
-      if (!TakesSlot(begin)) continue;
-      const Position end = EndOf(begin);
-      if (end > begin.at + 1) ends_.push_back({end == kNever ? end : end - 1, request, round});
-    }
-  }
-
-  [[nodiscard]] Position EndOf(const Occurrence& begin) const {
-    const std::uint64_t life = entry(begin.request).expected_life;
-    return life == 0 ? kNever : begin.at + life;
-  }
-
+// Goes back over the axis: requests of the prologue, then of three rounds of the cycle. Calls visit(entry's number,
+// uses, begin, end) for each entry, those of the cycle in its second round: what is used next when, and until when the
+// entry's block lives. A range in use is one that is used at once.
+template <typename Visit>
+void SweepBackwards(const DevicePlan& plan, const std::vector<const Entry*>& entries, Granules limit, Visit&& visit) {
+  const std::size_t prologue = ScriptBegins(plan)[plan.prologue.size()];
+  const std::size_t length = entries.size() - prologue;
+  const Position size = prologue + 3 * length;
+  const auto number_at = [&](Position at) { return at <= prologue ? at - 1 : prologue + (at - prologue - 1) % length; };
+  const auto end_of = [&](Position at) {
+    const std::uint64_t life = entries[number_at(at)]->expected_life;
+    return life == 0 ? kNever : at + life;
+  };
   // What stays for good takes its slot in the first round only, and has it ever after.
-  [[nodiscard]] bool TakesSlot(const Occurrence& begin) const {
-    const Entry& taker = entry(begin.request);
-    return taker.slot != kNoSlot && (begin.round == 0 || taker.expected_life != 0);
+  const auto takes_slot = [&](Position at) {
+    const Entry& entry = *entries[number_at(at)];
+    return entry.slot != kNoSlot && (at <= prologue + length || entry.expected_life != 0);
+  };
+  // Last positions of slots that are in use over more than one, and whose they are; the last one first.
+  std::vector<std::pair<Position, std::size_t>> lasts;
+  for (Position at = 1; at <= size; ++at) {
+    const Position end = end_of(at);
+    if (takes_slot(at) && end > at + 1) lasts.emplace_back(end == kNever ? end : end - 1, number_at(at));
   }
+  std::ranges::sort(lasts, std::greater());
 
-  void Assign(const Occurrence& occurrence, Position use) { Assign(entry(occurrence.request), use); }
-  void Assign(const Entry& entry, Position use) {
-    if (entry.slot == kNoSlot) return;
-    const Slot& slot = plan_.slots[entry.slot];
-    uses_.Assign(WholeGranules(slot.offset), WholeGranules(slot.offset + slot.capacity), use);
+  NextUses uses(limit);
+  for (const Entry& kept : plan.kept.entries) uses.Assign(PlaceOf(plan, kept), kInUse);
+  auto last = lasts.begin();
+  for (Position at = size; at > 0; --at) {
+    const std::size_t number = number_at(at);
+    for (; last != lasts.end() && last->first >= at; ++last) uses.Assign(PlaceOf(plan, *entries[last->second]), kInUse);
+    if (takes_slot(at)) uses.Assign(PlaceOf(plan, *entries[number]), at);
+    if (at == number + 1 + (number < prologue ? 0 : length)) visit(number, uses, at, end_of(at));
   }
-
-  const DevicePlan& plan_;
-  NextUses uses_;
-  std::vector<Request> requests_;
-  Position length_ = 0;  // of the cycle
-  std::vector<Occurrence> begins_;
-  std::vector<Occurrence> ends_;  // last positions of slots that are in use over more than one
-};
-
-// Of prologue and cycle.
-std::vector<const Entry*> AllEntries(const DevicePlan& plan) {
-  std::vector<const Entry*> entries;
-  ForEachScript(plan, [&](const Script& script) {
-    for (const Entry& entry : script.entries) entries.push_back(&entry);
-  });
-  return entries;
 }
 
-// The longest of [first, end), in the order they were in.
-void KeepLongest(std::vector<IdleGaps::Gap>& gaps, std::size_t first, std::size_t count) {
-  if (gaps.size() - first <= count) return;
-  const auto begin = gaps.begin() + static_cast<std::ptrdiff_t>(first);
-  std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(count), gaps.end(),
-                   [](const auto& a, const auto& b) { return a.hi - a.lo > b.hi - b.lo; });
-  gaps.resize(first + count);
-  std::sort(gaps.begin() + static_cast<std::ptrdiff_t>(first), gaps.end(),
-            [](const auto& a, const auto& b) { return a.lo < b.lo; });
+// Calls visit(part, entry) for each part that an entry's slot has bytes in; entries ascend.
+template <typename Visit>
+void ForEachUse(const DevicePlan& plan, Bytes unit, Visit&& visit) {
+  std::uint32_t number = 0;
+  ForEachEntry(plan, [&](const Entry& entry) {
+    const Slot slot = entry.slot != kNoSlot ? plan.slots[entry.slot] : Slot{};
+    for (Offset at = slot.offset / unit; at * unit < slot.offset + slot.capacity; ++at) visit(at, number);
+    ++number;
+  });
+}
+
+// Those that are worth something to a block of the entry that goes at `end`.
+std::vector<Gap> GapsFor(const Entry& entry, const NextUses& uses, Position end, Granules limit, Granules least) {
+  std::vector<Gap> gaps;
+  const Granules most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
+  if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return gaps;
+  // A smaller block than was seen may come: it then does without the smallest gaps.
+  const Granules worth = std::max(WholeGranules(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
+  uses.ForEachIdle(end, [&](Granules lo, Granules hi) {
+    if (hi - lo >= worth || hi == limit) gaps.push_back({lo, hi});
+  });
+  if (gaps.size() <= kMostGaps) return gaps;
+  std::ranges::nth_element(gaps, gaps.begin() + kMostGaps, std::greater(),
+                           [](const Gap& gap) { return gap.hi - gap.lo; });
+  gaps.resize(kMostGaps);
+  std::ranges::sort(gaps, {}, &Gap::lo);
+  return gaps;
 }
 
 }  // namespace
 
-IdleGaps::IdleGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
-  std::size_t entries = 0;
-  ForEachScript(plan, [&](const Script& script) {
-    script_begins_.push_back(entries);
-    entries += script.entries.size();
-  });
-  script_begins_.push_back(entries);
-  above_ = {WholeGranules(plan.arena_bytes), limit};
-  spans_.resize(entries);
-  idle_ = FindGaps(plan, limit, least);
+IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
+    : script_begins_(ScriptBegins(plan)), above_{WholeGranules(plan.arena_bytes), limit} {
+  std::vector<const Entry*> entries;
+  ForEachEntry(plan, [&](const Entry& entry) { entries.push_back(&entry); });
+  spans_.resize(entries.size());
+  lists_.resize(entries.size());
+  around_.assign(entries.size(), kNone);
 
-  around_.assign(entries, kNone);
-  std::size_t script = 0;
-  ForEachScript(plan, [&](const Script& one) { FindNeighbours(one, script_begins_[script++]); });
-  varies_mostly_ = 2 * std::count(around_.begin(), around_.end(), kNone) < std::ssize(around_);
-  SortBySize(plan);
-}
-
-IdleGaps::Lists IdleGaps::FindGaps(const DevicePlan& plan, std::uint32_t limit, std::uint32_t least) {
-  Lists found;
-  found.lists.resize(spans_.size());
-  GapFinder finder(plan, limit);
-  finder.Sweep([&](std::size_t request, const NextUses& uses, Position begin, Position end) {
-    const Entry& entry = finder.entry(request);
-    spans_[request] = {begin, end};
-    const std::uint32_t most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
-    if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return;
-    // A smaller block than was seen may come: it then does without the smallest gaps.
-    const std::uint32_t worth = std::max(WholeGranules(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
-    const std::size_t first = found.gaps.size();
-    uses.ForEachIdle(end, [&](std::uint32_t lo, std::uint32_t hi) {
-      if (hi - lo >= worth || hi == limit) found.gaps.push_back({lo, hi});
-    });
-    KeepLongest(found.gaps, first, kMostGaps);
-    found.lists[request] = {first, static_cast<std::uint32_t>(found.gaps.size() - first)};
-  });
-  return InOrderOfUse(plan, found);
-}
-
-// The sweep went backwards. Those of entries that vary, which are looked at in every iteration, come first, so that
-// what is looked at next mostly lies behind what was looked at last: caches are made for that.
-IdleGaps::Lists IdleGaps::InOrderOfUse(const DevicePlan& plan, const Lists& lists) {
-  Lists ordered;
-  ordered.lists.resize(lists.lists.size());
-  ordered.gaps.reserve(lists.gaps.size());
-  const std::vector<const Entry*> entries = AllEntries(plan);
+  std::vector<std::vector<Gap>> found(entries.size());
+  const auto take = [&](std::size_t number, const NextUses& uses, Position begin, Position end) {
+    spans_[number] = {begin, end};
+    found[number] = GapsFor(*entries[number], uses, end, limit, least);
+  };
+  SweepBackwards(plan, entries, limit, take);
+  // Those of entries that vary, which are looked at in every iteration, come first, so that what is looked at next
+  // mostly lies behind what was looked at last: caches are made for that.
   for (const bool varies : {true, false}) {
-    for (std::size_t at = 0; at < entries.size(); ++at) {
-      if (IsVaryingEntry(*entries[at]) != varies) continue;
-      const Window window = lists.Of(at);
-      ordered.lists[at] = {ordered.gaps.size(), lists.lists[at].count};
-      ordered.gaps.insert(ordered.gaps.end(), window.begin(), window.end());
+    for (std::size_t number = 0; number < entries.size(); ++number) {
+      if (IsVaryingEntry(*entries[number]) != varies) continue;
+      lists_[number] = {gaps_.size(), static_cast<std::uint32_t>(found[number].size())};
+      gaps_.insert(gaps_.end(), found[number].begin(), found[number].end());
     }
   }
-  return ordered;
-}
-
-void IdleGaps::SortBySize(const DevicePlan& plan) {
-  std::uint32_t at = 0;
-  for (const Entry* entry : AllEntries(plan)) {
-    const bool has_one_size = entry->entry_class != EntryClass::kDynamic;
-    if (has_one_size && !idle_.IsEmpty(at)) by_size_.push_back({WholeGranules(entry->bytes), at});
-    ++at;
+  for (std::size_t script = 0; script + 1 < script_begins_.size(); ++script) {
+    FindNeighbours(entries, script_begins_[script], script_begins_[script + 1]);
   }
-  std::sort(by_size_.begin(), by_size_.end());
+  varies_mostly_ = 2 * std::ranges::count(around_, kNone) < std::ssize(around_);
+  for (std::size_t number = 0; number < entries.size(); ++number) {
+    const bool has_one_size = entries[number]->entry_class != EntryClass::kDynamic;
+    if (!has_one_size || lists_[number].count == 0) continue;
+    by_size_.push_back({WholeGranules(entries[number]->bytes), static_cast<std::uint32_t>(number)});
+  }
+  std::ranges::sort(by_size_);
 }
 
-std::size_t IdleGaps::LongestOfSize(std::uint32_t script, std::int32_t entry, std::uint32_t granules) const noexcept {
-  const SizedIterator behind = FirstOfSize(script, entry, granules);
-  std::size_t longest = kNone;
-  const auto consider = [&](const Sized& found) {
-    if (!IsNear(found, script, entry, granules)) return;
-    if (longest == kNone || spans_[found.entry].end > spans_[longest].end) longest = found.entry;
-  };
-  if (behind != by_size_.end()) consider(*behind);
-  if (behind != by_size_.begin()) consider(*std::prev(behind));
-  return longest;
-}
-
-void IdleGaps::FindNeighbours(const Script& script, std::size_t begin) {
-  const auto life = [&](std::size_t at) {
-    const std::uint64_t positions = script.entries[at].expected_life;
-    return positions == 0 ? kNever : positions;
-  };
-  const auto varies = [&](std::size_t at) { return IsVaryingEntry(script.entries[at]) && !idle_.IsEmpty(begin + at); };
-  for (std::size_t at = 0; at < script.entries.size(); ++at) {
-    std::size_t& longest = around_[begin + at];
-    const std::size_t end = std::min(at + kNeighbourhood + 1, script.entries.size());
-    for (std::size_t near = at - std::min(at, kNeighbourhood); near < end; ++near) {
-      if (varies(near) && (longest == kNone || life(near) > life(longest - begin))) longest = begin + near;
+// Of a script. A life of 0, for good, is the longest there is.
+void IdleGaps::FindNeighbours(const std::vector<const Entry*>& entries, std::size_t begin, std::size_t end) {
+  const auto life = [&](std::size_t at) { return entries[at]->expected_life - 1; };
+  for (std::size_t at = begin; at < end; ++at) {
+    const std::size_t last = std::min(at + kNeighbourhood + 1, end);
+    for (std::size_t near = at - std::min(at - begin, kNeighbourhood); near < last; ++near) {
+      if (!IsVaryingEntry(*entries[near]) || lists_[near].count == 0) continue;
+      if (around_[at] == kNone || life(near) > life(around_[at])) around_[at] = near;
     }
   }
+}
+
+// SlotUses ------------------------------------------------------------------------------------------------------------
+
+SlotUses::SlotUses(const DevicePlan& plan, Bytes unit) : begins_(RoundUp(plan.arena_bytes, unit) / unit + 1) {
+  const std::vector<std::uint32_t> scripts = ScriptBegins(plan);
+  cycle_ = scripts[plan.prologue.size()];
+  end_ = scripts.back();
+  ForEachUse(plan, unit, [this](Offset part, std::uint32_t) { ++begins_[part + 1]; });
+  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
+  dues_.resize(begins_.back());
+  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
+  ForEachUse(plan, unit, [&](Offset part, std::uint32_t entry) { dues_[next[part]++] = entry; });
+}
+
+std::uint64_t SlotUses::UntilDue(std::size_t part, std::uint64_t now) const noexcept {
+  if (part + 1 >= begins_.size()) return kNever;
+  const auto begin = dues_.begin() + static_cast<std::ptrdiff_t>(begins_[part]);
+  const auto end = dues_.begin() + static_cast<std::ptrdiff_t>(begins_[part + 1]);
+  const auto due = std::lower_bound(begin, end, now);
+  if (due != end) return *due - now;
+  const auto first = std::lower_bound(begin, end, cycle_);  // of the next round
+  return first != end ? *first - cycle_ + (end_ - std::min(now, end_)) : kNever;
 }
 
 }  // namespace stalloc

@@ -1,28 +1,8 @@
-// Matcher: which entry of a script the next request of a live run is.
-//
-// Note [Matching]
-//               a known size that is not the cursor's               8 exact matches in a row, clearly ahead
-//      in sync --------------------------------------->  aligning --------------------------------------->  in sync
-//      one compare,                             all hypotheses within +-28 entries (alignment.h)
-//      a few ns                                    |
-//                                                  | half of the last 16 requests unexplained, and the last 8 anchors
-//                                                  | occur somewhere in the script: go on there (a block was left out,
-//                                                  v an evaluation ran in between, a step is run again)
-//                                               in sync
+// Matcher: which entry of a script the next request of a live run is (README, Matching).
 //
 // A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
 // A place that is wrong costs more than a miss: until the block is freed, whoever is planned for its bytes is turned
-// away. So while it is in doubt whether entries were left out, nothing is served.
-//
-// In sync, a request whose size the script does not have at all is answered without leaving that state; if the entry at
-// the cursor then does not follow, the alignment is fed those requests first (the entry may have been resized). Weak
-// matches (script_index.h) keep the cursor on its track, and are replayed into the alignment when sync is lost.
-//
-// No place is final. Where the anchors occur more than once, the longest common history decides, less the more the
-// further away they are. Coming back to *home*, the place where a long time in sync ended, counts more; of equals the
-// nearest after it is taken. Where marks tell the phase, places outside it are none. A place that was found this way is
-// an excursion for its first 512 entries: home stays where it was, so that an interlude that resembles another part of
-// the script ends where it began.
+// away. So while it is in doubt whether entries were left out, nothing is served. No place is final.
 //
 // Not thread-safe; noexcept; no heap. O(1) in sync, 64 cells a request otherwise, and the occurrences of the last 8
 // anchors when these are looked up.
@@ -32,10 +12,55 @@
 #include <cstdint>
 #include <limits>
 
-#include "allocator/engine/alignment.h"
 #include "allocator/engine/script_index.h"
 
 namespace stalloc {
+
+// Where in the script a run may be that has lost its place: rows of a Needleman-Wunsch alignment (1970) of the live
+// requests against the script, in a band that moves with the best hypothesis. Scores of hopeless hypotheses are not
+// raised to a floor: with one, chance matches lift them over the truth step by step. Positions are the script's.
+class Alignment {
+ public:
+  enum class Last : std::uint8_t { kNothing, kWeak, kExact };  // what the last request was, on the best path
+
+  // Forgets everything and starts with the certainty that `cursor` is expected next.
+  void Start(const ScriptIndex& script, std::int32_t cursor) noexcept;
+  // Takes the next request. REQUIRES: Start was called; `script` is the same.
+  void Step(const ScriptIndex& script, Granules granules) noexcept;
+
+  // The best hypothesis: the entry expected next, and whether the last request was the entry before it.
+  [[nodiscard]] std::int32_t cursor() const noexcept { return base_ + best_; }
+  [[nodiscard]] Last last() const noexcept { return how_[Index(best_)]; }
+  // The best hypothesis has left out entries that are not optional, and little speaks against the others.
+  [[nodiscard]] bool LeaptInDoubt() const noexcept;
+  // The best hypothesis has proved itself and no other is near.
+  [[nodiscard]] bool Certain() const noexcept;
+
+ private:
+  static constexpr std::int32_t kWidth = 64;
+  static constexpr std::int32_t kCentre = 28;  // where the best hypothesis is kept, so that both sides have room
+  static constexpr std::int32_t kSlack = 12;   // how far it may wander before the band moves
+
+  template <typename T>
+  using Row = std::array<T, static_cast<std::size_t>(kWidth)>;
+
+  [[nodiscard]] static constexpr std::size_t Index(std::int32_t cell) noexcept {
+    return static_cast<std::size_t>(cell);
+  }
+  void TakeRequest(const ScriptIndex& script, Granules granules) noexcept;
+  void LeaveOutEntries(const ScriptIndex& script) noexcept;
+  void FindBest() noexcept;
+  void Recentre(const ScriptIndex& script) noexcept;
+
+  std::int32_t base_ = 0;      // position of cell 0
+  std::int32_t best_ = 0;      // cell
+  std::int32_t lead_ = 0;      // of the best score over the next best that a request led to
+  Row<std::int32_t> score_{};  // relative to the best
+  Row<std::int32_t> run_{};    // exact matches in a row on the way to the cell; weak ones neither count nor break it
+  Row<Last> how_{};
+  Row<bool> skipped_{};  // reached by leaving entries out after the last request
+  Row<bool> leapt_{};    // entries that are not optional were left out on the way
+};
 
 class Matcher {
  public:

@@ -6,28 +6,23 @@
 
 namespace stalloc {
 
-Observations::Observations(const DevicePlan& plan) {
+Observations::Observations(const DevicePlan& plan) : script_begins_(ScriptBegins(plan)) {
   device_.device = plan.device;
-  std::uint32_t entries = 0;
-  bool varies = false;
   ForEachScript(plan, [&](const Script& script) {
-    const auto size = static_cast<std::uint32_t>(script.entries.size());
-    device_.script_entries.push_back(size);
-    script_firsts_.push_back(entries);
-    entries += size;
-    varies = varies || std::any_of(script.entries.begin(), script.entries.end(), IsVaryingEntry);
+    device_.script_entries.push_back(static_cast<std::uint32_t>(script.entries.size()));
   });
-  for (const Script& script : plan.cycle) longest_ += script.entries.size();
-  script_firsts_.push_back(entries);
-  if (varies) seen_ = MappedArray<Seen>(entries);
+  longest_ = script_begins_.back() - script_begins_[plan.prologue.size()];
+  bool varies = false;
+  ForEachEntry(plan, [&](const Entry& entry) { varies = varies || IsVaryingEntry(entry); });
+  if (varies) seen_ = MappedArray<Seen>(script_begins_.back());
 }
 
 void Observations::Follow(std::uint32_t script, std::uint64_t iterations) noexcept {
   if (iterations == iterations_ || device_.script_entries.empty()) return;
-  passed_ += script_firsts_[script_ + 1] - first_;
+  passed_ += script_begins_[script_ + 1] - first_;
   iterations_ = iterations;
   script_ = script;
-  first_ = script_firsts_[script];
+  first_ = script_begins_[script];
 }
 
 void Observations::Watch(LiveRecord& block, Stamp stamp) const noexcept {
@@ -62,10 +57,10 @@ void Observations::Freed(const LiveRecord& block, std::int32_t cursor, bool in_s
 
 ObservedEntry Observations::Of(std::size_t entry) const noexcept {
   const Seen& seen = seen_[entry];
-  const auto above = std::upper_bound(script_firsts_.begin(), script_firsts_.end(), entry);
-  const auto script = static_cast<std::uint32_t>(above - script_firsts_.begin()) - 1;
+  const auto above = std::upper_bound(script_begins_.begin(), script_begins_.end(), entry);
+  const auto script = static_cast<std::uint32_t>(above - script_begins_.begin()) - 1;
   return {.script = script,
-          .entry = static_cast<std::uint32_t>(entry) - script_firsts_[script],
+          .entry = static_cast<std::uint32_t>(entry) - script_begins_[script],
           .min_bytes = Bytes{seen.least} * kBlockAlignment,
           .max_bytes = Bytes{seen.most} * kBlockAlignment,
           .life = seen.life,

@@ -1,17 +1,11 @@
 // Observations: what a run shows of its plan's entries that the trace did not: sizes, lives, misses. For the next plan
 // (proto/codec/observed_text.h).
 //
-// A slot that is served as planned has nothing to tell. What is kept is of blocks whose size is not their entry's, that
-// are in no slot, or that are found in a slot when its next owner comes: they are *watched*, and tell at their free.
-// So each block carries a stamp, its entry and position, in a field that is otherwise unused while it lives; whatever
-// else there is to do is done for those few blocks alone.
-//
-// Positions count the plan's entries along the run, as Entry::expected_life does. Out of sync, an entry is a guess and
-// tells nothing (a stamp of 0), nor does a life longer than a round of the cycle, which a plan could not hold: such a
-// block was another's than the entry's, or the run has gone back in its plan.
-//
-// Nothing is kept where no entry of the plan varies. Not thread-safe (the engine's lock); noexcept; memory from mmap,
-// taken once. Lengths in granules of kBlockAlignment bytes.
+// What is kept is of blocks whose size is not their entry's, that are in no slot, or that are found in a slot when its
+// next owner comes: they are *watched*, and tell at their free. So each block carries a stamp, its entry and position
+// (as Entry::expected_life counts), in a field that is otherwise unused while it lives. Out of sync an entry is a guess
+// and tells nothing (a stamp of 0), nor does a life longer than a round of the cycle, which a plan could not hold.
+// Nothing is kept where no entry of the plan varies. Not thread-safe (the engine's lock); noexcept; memory from mmap.
 #pragma once
 
 #include <cstdint>
@@ -66,9 +60,9 @@ class Observations {
   Seen& Add(Stamp stamp, std::uint32_t granules) noexcept;
 
   ObservedDevice device_;
-  std::vector<std::uint32_t> script_firsts_;  // number in the plan of each script's first entry; and the end
-  std::uint32_t longest_ = 0;                 // entries of a round of the cycle
-  MappedArray<Seen> seen_;                    // by number in the plan; empty: nothing is kept
+  const std::vector<std::uint32_t> script_begins_;
+  std::uint32_t longest_ = 0;  // entries of a round of the cycle
+  MappedArray<Seen> seen_;     // by number in the plan; empty: nothing is kept
 
   std::uint32_t script_ = 0;
   std::uint64_t iterations_ = 0;

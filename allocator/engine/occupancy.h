@@ -1,36 +1,61 @@
-// Occupancy: which bytes of the arena are in use, exactly, whatever the plan says.
+// Occupancy: which bytes of the arena are in use, exactly, whatever the plan says (README, What is in use).
 //
-// Note [Occupancy]
-// A plan could list, per slot, the slots that held its bytes last, and to check those would be enough while the run
-// keeps to its plan. After one re-alignment, a late free or an optional request the last user of a byte can be any
-// slot. So the engine asks what is true:
+// Blocks never overlap; hence the last block that starts before hi decides alone whether [lo, hi) is free. Freed blocks
+// stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for. StartBits
+// finds that block in a few cache lines: a 64-ary tree over one bit a granule, in which bit i of level k+1 says that
+// word i of level k is not zero (140 GiB take five levels). Source: a van Emde Boas layout flattened to machine words.
 //
-//      start bits   1.......1...1.....................1........
-//      blocks       [==A===][B=][====C====]           [=D=]
-//      slot x                               |------|            free: the last start below its end is C, over before x
-//      slot y                         |------|                  in use: the same, but C ends inside y
-//
-// Invariant: blocks never overlap; hence the last block that starts before hi decides alone. Blocks that the program
-// has freed stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for.
-//
-// Offsets and lengths in granules of kBlockAlignment (512) bytes; up to 2 TiB. Not thread-safe; memory from mmap.
+// Granules; up to 2 TiB. Not thread-safe; no errors; memory from mmap, of which untouched parts cost nothing.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "allocator/base/mapped_array.h"
 #include "allocator/base/open_table.h"
-#include "allocator/engine/start_bits.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
+
+class StartBits {
+ public:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  // Members are in [0, limit). `limit` 0 is an empty set that stays empty.
+  explicit StartBits(std::uint64_t limit);
+
+  // REQUIRES: granule < limit, and not a member (Insert) or a member (Erase).
+  void Insert(std::uint64_t granule) noexcept;
+  void Erase(std::uint64_t granule) noexcept;
+
+  [[nodiscard]] bool Contains(std::uint64_t granule) const noexcept {
+    return granule < limit_ && (levels_[0][granule >> 6] >> (granule & 63) & 1) != 0;
+  }
+  // Its word is fetched into the cache. REQUIRES: below the limit.
+  void Prefetch(std::uint64_t granule) const noexcept { __builtin_prefetch(&levels_[0][granule >> 6]); }
+  // Greatest member < `bound`; kNone if there is none. Any bound is fine.
+  [[nodiscard]] std::uint64_t LastBefore(std::uint64_t bound) const noexcept;
+  // Smallest member >= `from`; kNone if there is none.
+  [[nodiscard]] std::uint64_t FirstFrom(std::uint64_t from) const noexcept;
+
+  // True when every summary bit says the truth about its word. O(limit / 64): tests and invariant walks.
+  [[nodiscard]] bool Consistent() const noexcept;
+
+ private:
+  static constexpr std::size_t kMaxLevels = 7;  // 64^7 granules: more than 64 bits of bytes address
+
+  std::uint64_t limit_;
+  std::size_t depth_ = 0;
+  std::array<MappedArray<std::uint64_t>, kMaxLevels> levels_;
+};
 
 // What is known of one block that is in use, or was and must be remembered. 24 bytes: with its key two to a cache line.
 struct LiveRecord {
   static constexpr std::uint16_t kFreed = 1;       // by the program; whoever gets the bytes must run behind its streams
   static constexpr std::uint16_t kRetained = 2;    // never to be reused: not all of its streams could be noted
-  static constexpr std::uint16_t kPrivate = 4;     // on the home stream (stream_binding.h) in a slot that no other
-                                                   // stream's slot touches
+  static constexpr std::uint16_t kPrivate = 4;     // on the home stream, in a slot that no other stream's slot touches
   static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
   static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
@@ -55,7 +80,8 @@ static_assert(sizeof(LiveRecord) == 24);
 class Occupancy {
  public:
   // Of an arena [0, arena_granules). The table is sized for `max_blocks` live blocks, and grows beyond.
-  Occupancy(std::uint32_t arena_granules, std::size_t max_blocks);
+  Occupancy(std::uint32_t arena_granules, std::size_t max_blocks)
+      : arena_granules_(arena_granules), starts_(arena_granules), table_(max_blocks) {}
 
   // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
   [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
@@ -67,23 +93,22 @@ class Occupancy {
   }
 
   // REQUIRES: the range is free and inside the arena.
-  void Insert(const LiveRecord& record) noexcept;
-  // REQUIRES: a block starts at `granule`.
-  void Erase(std::uint32_t granule) noexcept;
-
-  // The block that starts at `granule`, null if none does. Valid until the next Insert or Erase.
+  void Insert(const LiveRecord& record) noexcept {
+    starts_.Insert(record.granule);
+    table_.Insert(record.granule, record);
+  }
+  // REQUIRES: a block starts there.
+  void Erase(std::uint32_t granule) noexcept {
+    starts_.Erase(granule);
+    table_.Erase(granule);
+  }
+  // The block that starts there, null if none does. Valid until the next Insert or Erase.
   [[nodiscard]] LiveRecord* Find(std::uint32_t granule) noexcept { return table_.Find(granule); }
   [[nodiscard]] const LiveRecord* Find(std::uint32_t granule) const noexcept { return table_.Find(granule); }
 
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
 
-  // Calls visit(LiveRecord&) in ascending order of offset; where it starts must not be changed.
-  template <typename Visitor>
-  void ForEachInOrder(Visitor&& visit) {
-    for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {
-      visit(*table_.Find(start));
-    }
-  }
+  // Calls visit(const LiveRecord&) in ascending order of offset; blocks must not come or go meanwhile.
   template <typename Visitor>
   void ForEachInOrder(Visitor&& visit) const {
     for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {

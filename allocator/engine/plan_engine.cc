@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "allocator/engine/plan_engine_impl.h"
-#include "allocator/engine/slot_streams.h"
-
 namespace stalloc {
 namespace {
 
@@ -23,82 +20,81 @@ std::size_t MaxBlocks(const DevicePlan& plan) {
 }
 
 // Where the arena's addresses end; 0 if nothing can be served.
-std::uint32_t ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& dynamic) {
-  const Bytes end = std::max(plan.arena_bytes, std::min(dynamic.limit_bytes, kMaxArenaBytes));
-  return end <= kMaxArenaBytes ? static_cast<std::uint32_t>(end / kBlockAlignment) : 0;
+Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& options) {
+  const Bytes end = std::max(plan.arena_bytes, std::min(options.limit_bytes, kMaxArenaBytes));
+  return end <= kMaxArenaBytes ? WholeGranules(end) : 0;
 }
 
 }  // namespace
 
-PlanEngine::Impl::Impl(const DevicePlan& plan, void* base_address, StreamFence* fence,
-                       const DynamicSpaceOptions& options)
-    : base(static_cast<std::byte*>(base_address)),
-      arena_granules(ArenaGranules(plan, options)),
-      plan_granules(std::min(arena_granules, static_cast<std::uint32_t>(plan.arena_bytes / kBlockAlignment))),
-      cursor(plan),
-      observations(plan),
-      occupancy(arena_granules, MaxBlocks(plan)),
-      clocks(fence),
-      freed(occupancy, clocks, MaxBlocks(plan)),
-      last_frees(arena_granules),
-      dynamic(plan, options, occupancy, freed, withdrawn),
-      bindings(CountStreams(plan)),
-      main_stream(MainStream(plan)),
-      kept(plan, FlagsOfSlots(plan)),
-      turns(plan),
-      rules(options.rules),
-      active(arena_granules > 0) {
+PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options)
+    : base_(static_cast<std::byte*>(base)),
+      arena_granules_(ArenaGranules(plan, options)),
+      plan_granules_(std::min(arena_granules_, WholeGranules(plan.arena_bytes))),
+      cursor_(plan),
+      observations_(plan),
+      occupancy_(arena_granules_, MaxBlocks(plan)),
+      clocks_(fence),
+      freed_(occupancy_, clocks_, MaxBlocks(plan)),
+      last_frees_(arena_granules_),
+      space_(plan, options, occupancy_, freed_, withdrawn_),
+      bindings_(CountStreams(plan)),
+      main_stream_(MainStream(plan)),
+      kept_(KeptPlacesOf(plan, FlagsOfSlots(plan))),
+      turns_(plan),
+      rules_(options.rules),
+      active_(arena_granules_ > 0) {
   Follow();
 }
 
 // Allocation ----------------------------------------------------------------------------------------------------------
 
-PlanEngine::Allocation PlanEngine::Impl::Allocate(Bytes requested, StreamHandle stream) noexcept {
-  Lock lock(mutex);
-  ++stats.requests;
+PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream) noexcept {
+  Lock lock(mutex_);
+  ++stats_.requests;
+  Request request{requested, ToGranules(requested), stream};
   Place place;
-  std::int32_t entry = -1;
-  Observations::Stamp stamp = 0;
-  MissReason reason = FindPlace(requested, place, entry, stamp);
-  const auto granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-  if (reason == MissReason::kNone) reason = TakePlace(place, granules, requested, entry, stream, stamp, lock);
-  if (reason == MissReason::kOccupied && !turns.empty()) {
-    reason = TakePlaceOfOtherTurn(place, granules, requested, entry, stream, stamp, lock);
-  }
-  if (reason == MissReason::kNone) return {base + Offset{place.granule} * kBlockAlignment, reason};
-  return ServeUnplanned(requested, stream, entry, stamp, reason, lock);
+  MissReason reason = FindPlace(request, place);
+  if (reason == MissReason::kNone) reason = TakePlace(place, request, lock);
+  if (reason == MissReason::kOccupied && !turns_.empty()) reason = TakePlaceOfOtherTurn(place, request, lock);
+  if (reason == MissReason::kNone) return {AddressOf(place.granule), reason};
+  return ServeUnplanned(request, reason, lock);
 }
 
-// `granules`: of the requested bytes.
-inline MissReason PlanEngine::Impl::TakePlace(const Place& place, std::uint32_t granules, Bytes requested,
-                                              std::int32_t entry, StreamHandle stream, Observations::Stamp stamp,
-                                              Lock& lock) noexcept {
-  if (!withdrawn.empty()) {
-    const MissReason reason = BackUp(place, granules, entry, stream, lock);
+PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHandle stream,
+                                                      MissReason reason) noexcept {
+  Lock lock(mutex_);
+  ++stats_.requests;
+  return ServeUnplanned({requested, ToGranules(requested), stream}, active_ ? reason : MissReason::kInactive, lock);
+}
+
+inline MissReason PlanEngine::TakePlace(const Place& place, const Request& request, Lock& lock) noexcept {
+  if (!withdrawn_.empty()) {
+    const MissReason reason = BackUp(place, request, lock);
     if (reason != MissReason::kNone) return reason;
   }
-  StreamBinding& binding = bindings[place.stream];
-  if (stream != binding.handle() || occupancy.LastIn(place.granule, place.granule + granules) != nullptr) {
-    return OccupyInOrder(place, requested, stream, stamp, lock);
+  StreamBinding& binding = bindings_[place.stream];
+  if (request.stream != binding.handle() ||
+      occupancy_.LastIn(place.granule, place.granule + request.granules) != nullptr) {
+    return OccupyInOrder(place, request, stats_.planned_hits, lock);
   }
-  binding.Used(cursor.iterations());
-  Occupy(place.granule, requested, binding.home(), place.flags, stamp);
-  ++stats.planned_hits;
+  binding.Used(cursor_.iterations());
+  Occupy(place.granule, request, binding.home(), place.flags);
+  ++stats_.planned_hits;
   return MissReason::kNone;
 }
 
-// See turns.h. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
-[[gnu::noinline]] MissReason PlanEngine::Impl::TakePlaceOfOtherTurn(Place& place, std::uint32_t granules,
-                                                                    Bytes requested, std::int32_t entry,
-                                                                    StreamHandle stream, Observations::Stamp stamp,
-                                                                    Lock& lock) noexcept {
-  const std::uint32_t own = place.granule;
-  for (std::uint32_t turn = 1; turn < turns.count(); ++turn) {
-    if (!active) return MissReason::kInactive;
-    const Place* const other = entry >= 0 ? cursor.PlaceInTurn(entry, turn * turns.period()) : nullptr;
-    if (other == nullptr || other->granule == own || other->granules < granules) continue;
+// README, Turns. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
+[[gnu::noinline]] MissReason PlanEngine::TakePlaceOfOtherTurn(Place& place, const Request& request,
+                                                              Lock& lock) noexcept {
+  const Granules own = place.granule;
+  for (std::uint32_t turn = 1; turn < turns_.count(); ++turn) {
+    if (!active_) return MissReason::kInactive;
+    const Place* const other =
+        request.entry >= 0 ? cursor_.PlaceInTurn(request.entry, turn * turns_.period()) : nullptr;
+    if (other == nullptr || other->granule == own || other->granules < request.granules) continue;
     const Place taken = *other;
-    if (TakePlace(taken, granules, requested, entry, stream, stamp, lock) != MissReason::kNone) continue;
+    if (TakePlace(taken, request, lock) != MissReason::kNone) continue;
     place = taken;
     return MissReason::kNone;
   }
@@ -107,274 +103,226 @@ inline MissReason PlanEngine::Impl::TakePlace(const Place& place, std::uint32_t 
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
-MissReason PlanEngine::Impl::FindPlace(Bytes requested, Place& place, std::int32_t& entry,
-                                       Observations::Stamp& stamp) noexcept {
-  if (!active) return MissReason::kInactive;
-  if (cursor.fenced()) return MissReason::kFenced;
-  const Granules granules = ToGranules(requested);
-  const Matcher::Match match = matcher.Next(granules);
-  entry = match.entry;
+MissReason PlanEngine::FindPlace(Request& request, Place& place) noexcept {
+  if (!active_) return MissReason::kInactive;
+  if (cursor_.fenced()) return MissReason::kFenced;
+  const Matcher::Match match = matcher_.Next(request.granules);
+  request.entry = match.entry;
   if (match.entry < 0) {
     return match.outcome == Matcher::Outcome::kUnknownSize ? MissReason::kUnknownSize : MissReason::kUnmatched;
   }
-  place = cursor.script()->PlaceOf(match.entry);
-  if (matcher.in_sync()) stamp = observations.StampOf(match.entry);
-  if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations.watched();
+  place = cursor_.script()->PlaceOf(match.entry);
+  if (matcher_.in_sync()) request.stamp = observations_.StampOf(match.entry);
+  if (match.outcome == Matcher::Outcome::kVarying) place.flags |= observations_.watched();
   // No place, or of a varying entry a larger size. 0: larger than any place.
-  return granules == 0 || place.granules < granules ? MissReason::kUnplanned : MissReason::kNone;
+  return request.granules == 0 || place.granules < request.granules ? MissReason::kUnplanned : MissReason::kNone;
 }
 
 // The place was used before by blocks that left a trace, or the request comes from another stream than its entry's.
-[[gnu::noinline]] MissReason PlanEngine::Impl::OccupyInOrder(const Place& place, Bytes requested, StreamHandle handle,
-                                                             Observations::Stamp stamp, Lock& lock) noexcept {
-  const StreamIndex stream = clocks.IndexOf(handle);
+[[gnu::noinline]] MissReason PlanEngine::OccupyInOrder(const Place& place, const Request& request, std::uint64_t& hits,
+                                                       Lock& lock) noexcept {
+  const StreamIndex stream = clocks_.IndexOf(request.stream);
   if (stream == kNoStream) return MissReason::kStream;
-  const std::uint32_t end = place.granule + static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
+  const Granules end = place.granule + request.granules;
   if (!MayPlace(place.granule, end)) return MissReason::kUnbacked;
   StreamNeeds needs;
-  if (!freed.Gather(place.granule, end, stream, needs)) {
-    observations.WatchLast(occupancy, place.granule, end);
+  if (!freed_.Gather(place.granule, end, stream, needs)) {
+    observations_.WatchLast(occupancy_, place.granule, end);
     return MissReason::kOccupied;
   }
-  StreamBinding& binding = bindings[place.stream];
-  if (!NeedsOfHome(binding, stream, needs) || (!needs.empty() && !clocks.can_order())) return MissReason::kStream;
+  StreamBinding& binding = bindings_[place.stream];
+  if (!NeedsOfHome(binding, stream, needs) || (!needs.empty() && !clocks_.can_order())) return MissReason::kStream;
 
   const bool at_home = binding.settled() && binding.home() == stream;
-  freed.Take(place.granule, end, stream);
+  freed_.Take(place.granule, end, stream);
   constexpr std::uint16_t kAnywhere = LiveRecord::kHandedOver | LiveRecord::kWatched;
-  Occupy(place.granule, requested, stream, at_home ? place.flags : place.flags & kAnywhere, stamp);
-  ++stats.planned_hits;
+  Occupy(place.granule, request, stream, at_home ? place.flags : place.flags & kAnywhere);
+  ++hits;
   if (needs.empty()) return MissReason::kNone;
   const std::uint64_t moving_until = binding.until();
-  if (!OrderOrPutBack(place.granule, stream, needs, stats.planned_hits, lock)) return MissReason::kStream;
+  if (!OrderOrPutBack(place.granule, stream, needs, hits, lock)) return MissReason::kStream;
   // The lock was open: the move is over only if it is still the same.
-  if (moving_until != 0 && binding.until() == moving_until && clocks.IsOneStream(stream)) {
-    binding.Settle(stream, clocks.HandleOf(stream));
-    binding.Used(cursor.iterations());
+  if (moving_until != 0 && binding.until() == moving_until && clocks_.IsOneStream(stream)) {
+    binding.Settle(stream, clocks_.HandleOf(stream), cursor_.iterations());
   }
   return MissReason::kNone;
 }
 
 // Adds what a request of `stream` must be ordered behind where the home's blocks left no trace. False if there is no
 // room for it.
-bool PlanEngine::Impl::NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
+bool PlanEngine::NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
   if (binding.unbound() || binding.home() == stream) {
-    if (!clocks.IsOneStream(stream)) return true;
-    binding.Settle(stream, clocks.HandleOf(stream));
-    binding.Used(cursor.iterations());
+    if (clocks_.IsOneStream(stream)) binding.Settle(stream, clocks_.HandleOf(stream), cursor_.iterations());
     return true;
   }
-  if (clocks.can_order() && clocks.IsOneStream(stream) && binding.MayMove(cursor.iterations())) {
+  if (clocks_.can_order() && clocks_.IsOneStream(stream) && binding.MayMove(cursor_.iterations())) {
     ForgetPrivacyOf(binding.home());
-    binding.BeginMove(clocks.NewStamp());
+    binding.BeginMove(clocks_.NewStamp());
   }
-  const std::uint64_t stamp = binding.settled() ? clocks.NewStamp() : binding.until();
-  return clocks.AddWithDebts(binding.home(), stamp, stream, needs);
+  return AddHome(binding, stream, needs);
+}
+
+bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
+  const std::uint64_t stamp = binding.settled() ? clocks_.NewStamp() : binding.until();
+  return clocks_.AddWithDebts(binding.home(), stamp, stream, needs);
 }
 
 // Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that
 // is mapped is better than to hold more. A small block is worth no more than what an emptied cache gave back: upstream
 // has a pool for such.
-[[gnu::noinline]] MissReason PlanEngine::Impl::BackUp(const Place& place, std::uint32_t granules, std::int32_t entry,
-                                                      StreamHandle stream, Lock& lock) noexcept {
-  const std::uint32_t end = place.granule + granules;
-  if (!withdrawn.Touches(place.granule, end)) return MissReason::kNone;
-  if (!freed.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
-  if (backing == nullptr) return MissReason::kUnbacked;
-  using enum ArenaBacking::MayTake;
+[[gnu::noinline]] MissReason PlanEngine::BackUp(const Place& place, const Request& request, Lock& lock) noexcept {
+  const Granules end = place.granule + request.granules;
+  if (!withdrawn_.Touches(place.granule, end)) return MissReason::kNone;
+  if (!freed_.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
+  if (backing_ == nullptr) return MissReason::kUnbacked;
+  const auto ask = [&](MayTake may_take) { return AskBacking(place.granule, request.granules, may_take, lock); };
   bool backed = false;
-  if (dynamic.IsSmall(granules)) {
-    backed = backing->Spare() > 0 && AskBacking(place.granule, granules, kSpare, lock);
+  if (space_.IsSmall(request.granules)) {
+    backed = backing_->Spare() > 0 && ask(MayTake::kSpare);
   } else {
-    backed = AskBacking(place.granule, granules, kNoMore, lock);
-    if (!backed && !HasMappedRoom(granules, entry, stream)) {
-      backed = AskBacking(place.granule, granules, kMore, lock);
-    }
+    backed = ask(MayTake::kNoMore) || (!HasMappedRoom(request) && ask(MayTake::kMore));
   }
-  if (!active) return MissReason::kInactive;
+  if (!active_) return MissReason::kInactive;
   return backed && MayPlace(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
 // The lock is open meanwhile. False, too, when the engine has stopped serving by then.
-bool PlanEngine::Impl::AskBacking(std::uint32_t granule, std::uint32_t granules, ArenaBacking::MayTake may_take,
-                                  Lock& lock) noexcept {
-  if (!active) return false;
-  const std::uint64_t now = cursor.PositionOf(matcher.cursor());
+bool PlanEngine::AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept {
+  if (!active_) return false;
+  const std::uint64_t now = cursor_.PositionOf(matcher_.cursor());
   lock.unlock();
   const bool backed =
-      backing->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
+      backing_->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
   lock.lock();
-  return backed && active;
+  return backed && active_;
 }
 
 // From now on the blocks of this stream leave a trace at their frees.
-void PlanEngine::Impl::ForgetPrivacyOf(StreamIndex home) noexcept {
-  occupancy.ForEachInOrder([&](LiveRecord& record) {
-    if (record.stream == home) record.flags &= static_cast<std::uint16_t>(~LiveRecord::kPrivate);
+void PlanEngine::ForgetPrivacyOf(StreamIndex home) noexcept {
+  occupancy_.ForEachInOrder([&](const LiveRecord& record) {
+    if (record.stream != home) return;
+    occupancy_.Find(record.granule)->flags &= static_cast<std::uint16_t>(~LiveRecord::kPrivate);
   });
 }
 
 // The block is its owner's already, so that nobody else can take the bytes while the lock is open.
-bool PlanEngine::Impl::OrderOrPutBack(std::uint32_t granule, StreamIndex stream, const StreamNeeds& needs,
-                                      std::uint64_t& hits, Lock& lock) noexcept {
-  if (clocks.Order(stream, needs, lock)) return true;
-  Vacate(*occupancy.Find(granule));
+bool PlanEngine::OrderOrPutBack(Granules granule, StreamIndex stream, const StreamNeeds& needs, std::uint64_t& hits,
+                                Lock& lock) noexcept {
+  if (clocks_.Order(stream, needs, lock)) return true;
+  Vacate(*occupancy_.Find(granule));
   --hits;
-  freed.PutBack(granule, needs);
+  freed_.PutBack(granule, needs);
   return false;
 }
 
-void PlanEngine::Impl::Occupy(std::uint32_t granule, Bytes requested, StreamIndex stream, std::uint16_t flags,
-                              Observations::Stamp stamp) noexcept {
+void PlanEngine::Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept {
   LiveRecord record;
   record.granule = granule;
-  record.granules = static_cast<std::uint32_t>(BlockBytes(requested) / kBlockAlignment);
-  record.slack = static_cast<std::uint16_t>(record.bytes() - requested);
+  record.granules = request.granules;
+  record.slack = static_cast<std::uint16_t>(record.bytes() - request.bytes);
   record.flags = flags;
   record.stream = static_cast<std::uint8_t>(stream);
-  record.stamp = stamp;
+  record.stamp = request.stamp;
   STALLOC_DCHECK(MayPlace(granule, record.end()));
-  occupancy.Insert(record);
-  ++stats.live_blocks;
-  stats.live_bytes += record.bytes();
-  stats.peak_live_bytes = std::max(stats.peak_live_bytes, stats.live_bytes);
+  occupancy_.Insert(record);
+  ++stats_.live_blocks;
+  stats_.live_bytes += record.bytes();
+  stats_.peak_live_bytes = std::max(stats_.peak_live_bytes, stats_.live_bytes);
   CheckNow();
 }
 
-void PlanEngine::Impl::Vacate(LiveRecord& block) noexcept {
-  stats.live_bytes -= block.bytes();
-  --stats.live_blocks;
-  if (block.Is(LiveRecord::kBeside)) dynamic.GiveBack(block.granule, block.granules);
+void PlanEngine::Vacate(LiveRecord& block) noexcept {
+  stats_.live_bytes -= block.bytes();
+  --stats_.live_blocks;
+  if (block.Is(LiveRecord::kBeside)) space_.GiveBack(block.granule, block.granules);
   // Flags of live blocks alone: what they leave behind is decided by the others.
   constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched;
   block.flags &= static_cast<std::uint16_t>(~kOfLive);
 }
 
-Bytes PlanEngine::Impl::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
-  Lock lock(mutex);
-  const std::uint32_t granule = GranuleOf(pointer);
-  LiveRecord* const block = granule != kNoGranule ? occupancy.Find(granule) : nullptr;
-  if (block == nullptr || block->Is(LiveRecord::kFreed)) {
-    ++stats.unknown_frees;
+// Frees ---------------------------------------------------------------------------------------------------------------
+
+inline LiveRecord* PlanEngine::LiveAt(const void* pointer) noexcept {
+  const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - base_);
+  if (offset % kBlockAlignment != 0 || offset / kBlockAlignment >= arena_granules_) return nullptr;
+  LiveRecord* const block = occupancy_.Find(WholeGranules(offset));
+  return block != nullptr && !block->Is(LiveRecord::kFreed) ? block : nullptr;
+}
+
+Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
+  Lock lock(mutex_);
+  LiveRecord* const block = LiveAt(pointer);
+  if (block == nullptr) {
+    ++stats_.unknown_frees;
     return 0;
   }
   const Bytes bytes = block->bytes();
-  if (block->Is(LiveRecord::kWatched)) observations.Freed(*block, matcher.cursor(), matcher.in_sync());
+  if (block->Is(LiveRecord::kWatched)) observations_.Freed(*block, matcher_.cursor(), matcher_.in_sync());
   Vacate(*block);
-  last_frees.Note(granule, block->end(), clocks.NewStamp());
-  if (current && *current != clocks.HandleOf(block->stream)) freed.NoteFreedOn(*block, clocks.IndexOf(*current));
+  last_frees_.Note(block->granule, block->end(), clocks_.NewStamp());
+  if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
-    occupancy.Erase(granule);
-  } else if (active) {
-    freed.Free(granule, lock);
+    occupancy_.Erase(block->granule);
+  } else if (active_) {
+    freed_.Free(*block, lock);
   } else {
-    freed.Forget(granule);  // nothing is served any more, and the driver may be gone
+    freed_.Forget(*block);  // nothing is served any more, and the driver may be gone
   }
   return bytes;
 }
 
-void PlanEngine::Impl::Follow() noexcept {
-  const LoadedScript* script = cursor.script();
-  matcher.Follow(script != nullptr ? &script->index() : nullptr, cursor.entry());
-  observations.Follow(cursor.script_number(), cursor.iterations());
-}
-
-// An iteration is about to begin.
-void PlanEngine::Impl::TakeFittingTurn() noexcept {
-  const std::optional<std::uint32_t> next = cursor.NextInCycle();
-  if (turns.empty() || !next) return;
-  cursor.SetNextInCycle(turns.Fitting(*next, [this](std::uint32_t granule) {
-    const LiveRecord* const block = occupancy.Find(granule);
-    return block != nullptr && !block->Is(LiveRecord::kFreed);
-  }));
-}
-
-// The class -----------------------------------------------------------------------------------------------------------
-
-PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& dynamic)
-    : impl_(std::make_unique<Impl>(plan, base, fence, dynamic)) {}
-PlanEngine::~PlanEngine() = default;
-
-PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream) noexcept {
-  return impl_->Allocate(requested, stream);
-}
-
-Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
-  return impl_->Free(pointer, current);
-}
-
-PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHandle stream,
-                                                      MissReason reason) noexcept {
-  Impl::Lock lock(impl_->mutex);
-  ++impl_->stats.requests;
-  if (!impl_->active) reason = MissReason::kInactive;
-  return impl_->ServeUnplanned(requested, stream, -1, 0, reason, lock);
-}
-
 void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
-  Impl::Lock lock(impl_->mutex);
-  const std::uint32_t granule = impl_->GranuleOf(pointer);
-  LiveRecord* block = granule != Impl::kNoGranule ? impl_->occupancy.Find(granule) : nullptr;
-  if (block == nullptr || block->Is(LiveRecord::kFreed)) return;
-  const StreamIndex index = impl_->clocks.IndexOf(stream);
-  if (index == kNoStream || index != block->stream || !impl_->clocks.IsOneStream(index)) {
-    impl_->freed.Note(*block, index);
-  }
+  const Lock lock(mutex_);
+  LiveRecord* const block = LiveAt(pointer);
+  if (block == nullptr) return;
+  const StreamIndex index = clocks_.IndexOf(stream);
+  if (index == kNoStream || index != block->stream || !clocks_.IsOneStream(index)) freed_.Note(*block, index);
+}
+
+// Memory --------------------------------------------------------------------------------------------------------------
+
+// Above the limit there is no occupancy to ask.
+GranuleRange PlanEngine::InArena(Offset offset, Bytes bytes) const noexcept {
+  return {WholeGranules(offset), std::min(WholeGranules(offset + bytes), arena_granules_)};
 }
 
 bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
-  const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
-  const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
-  const Impl::Lock lock(impl_->mutex);
-  // Above the limit there is no occupancy to ask.
-  const std::uint32_t top = std::min(hi, impl_->arena_granules);
-  if (lo < top && !impl_->freed.OnlyFreedIn(lo, top)) return false;
-  return impl_->withdrawn.Add(lo, hi);
+  const auto [lo, hi] = InArena(offset, bytes);
+  const Lock lock(mutex_);
+  if (lo < hi && !freed_.OnlyFreedIn(lo, hi)) return false;
+  return withdrawn_.Add(lo, WholeGranules(offset + bytes));
 }
 
 std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept {
-  const auto lo = static_cast<std::uint32_t>(offset / kBlockAlignment);
-  const auto hi = static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment);
-  const Impl::Lock lock(impl_->mutex);
-  const std::uint32_t top = std::min(hi, impl_->arena_granules);
-  return lo < top ? impl_->last_frees.In(lo, top) : 0;
+  const auto [lo, hi] = InArena(offset, bytes);
+  const Lock lock(mutex_);
+  return lo < hi ? last_frees_.In(lo, hi) : 0;
 }
 
-std::uint64_t PlanEngine::NewStamp() noexcept {
-  const Impl::Lock lock(impl_->mutex);
-  return impl_->clocks.NewStamp();
+// Marks ---------------------------------------------------------------------------------------------------------------
+
+void PlanEngine::Follow() noexcept {
+  const LoadedScript* script = cursor_.script();
+  matcher_.Follow(script != nullptr ? &script->index() : nullptr, cursor_.entry());
+  observations_.Follow(cursor_.script_number(), cursor_.iterations());
 }
 
-void PlanEngine::Restore(Offset offset, Bytes bytes) noexcept {
-  const Impl::Lock lock(impl_->mutex);
-  impl_->withdrawn.Remove(static_cast<std::uint32_t>(offset / kBlockAlignment),
-                          static_cast<std::uint32_t>((offset + bytes) / kBlockAlignment));
-}
-
-void PlanEngine::Extend(Bytes mapped_bytes) noexcept {
-  const Impl::Lock lock(impl_->mutex);
-  impl_->dynamic.SetMapped(static_cast<std::uint32_t>(mapped_bytes / kBlockAlignment));
-}
-
-void PlanEngine::SetBacking(ArenaBacking* backing) noexcept {
-  const Impl::Lock lock(impl_->mutex);
-  impl_->backing = backing;
+// An iteration is about to begin.
+void PlanEngine::TakeFittingTurn() noexcept {
+  const std::optional<std::uint32_t> next = cursor_.NextInCycle();
+  if (turns_.empty() || !next) return;
+  cursor_.SetNextInCycle(
+      turns_.Fitting(*next, [this](Granules granule) { return LiveAt(AddressOf(granule)) != nullptr; }));
 }
 
 void PlanEngine::OnMark(const Mark& mark) noexcept {
-  Impl::Lock lock(impl_->mutex);
-  if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) impl_->TakeFittingTurn();
-  if (impl_->cursor.OnMark(mark, impl_->matcher.cursor())) impl_->Follow();
-  const auto [begin, end] = impl_->cursor.Expected();
-  impl_->matcher.Expect(begin, end);
+  Lock lock(mutex_);
+  if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) TakeFittingTurn();
+  if (cursor_.OnMark(mark, matcher_.cursor())) Follow();
+  const auto [begin, end] = cursor_.Expected();
+  matcher_.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
-  if (mark.kind == MarkKind::kLayer || !impl_->active) return;
-  impl_->freed.Sweep(lock);
-}
-
-void PlanEngine::Deactivate() noexcept {
-  const Impl::Lock lock(impl_->mutex);
-  impl_->active = false;
+  if (mark.kind != MarkKind::kLayer && active_) freed_.Sweep(lock);
 }
 
 }  // namespace stalloc

@@ -1,38 +1,62 @@
-// PlanEngine: serves the requests of one device from an arena, where the plan says they belong.
+// PlanEngine: serves the requests of one device from an arena, where the plan says they belong (README).
 //
-// A request that the plan expects (allocator/engine/matcher.h finds it) gets its slot, provided that no live block
-// holds any byte of it (allocator/engine/occupancy.h: checked on every request, whatever the plan says). What has no
-// slot, or cannot have it, gets room that the plan leaves idle, above which the arena grows
-// (allocator/engine/dynamic_space.h). Every other request is the caller's to serve elsewhere, and is counted by reason.
+// A request that the plan expects (matcher.h) gets its slot, provided that no live block holds any byte of it
+// (occupancy.h). What has no slot, or cannot have it, gets room that the plan leaves idle, above which the arena grows
+// (dynamic_space.h). Every other request is the caller's to serve elsewhere, and is counted by reason. Bytes that
+// another stream used last are handed out after the requesting stream was made to wait for that one (freed_blocks.h).
 // A wrong plan or a diverging run therefore costs memory, never data.
 //
-// Streams: work on a device is in order within a stream only. Bytes that another stream used last are handed out after
-// the requesting stream was made to wait for that stream's work (stream_clocks.h, freed_blocks.h), whether or not the
-// plan foresaw it. Each stream of the plan is bound to the stream of the first request that matches one of its entries
-// (stream_binding.h). A request from another stream than that is served all the same: a miss would cost its memory a
-// second time, in that stream's own pool; order costs an event and a wait, and the wait is one that the stream mostly
-// has from the program anyway. Only what cannot be ordered now (a capture runs, no fence) is a miss.
-//
-// Thread-safe; Allocate and Free are noexcept, take no heap memory, do no I/O and hold no lock over a driver call.
+// Thread-safe; Allocate and Free are noexcept, take no heap memory (ArenaBacking may), do no I/O, hold no lock over a
+// driver call.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "allocator/engine/dynamic_space_options.h"
-#include "allocator/engine/miss_reason.h"
-#include "allocator/engine/stream_fence.h"
+#include "allocator/base/check.h"
+#include "allocator/base/spin_mutex.h"
+#include "allocator/engine/dynamic_space.h"
+#include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/matcher.h"
+#include "allocator/engine/observations.h"
+#include "allocator/engine/script_cursor.h"
+#include "allocator/engine/slot_streams.h"
 #include "proto/model/observed.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
+
+// Why a request was not served from a slot of the plan.
+enum class MissReason : std::uint8_t {
+  kNone,         // served
+  kUnplanned,    // matched an entry that the plan leaves to upstream (its size varies, it is not always there)
+  kUnknownSize,  // no entry of this script has this size
+  kUnmatched,    // the size exists, but not here
+  kOccupied,     // matched, but a live block holds bytes of the slot
+  kStream,       // matched, but its stream cannot be ordered behind those that used the bytes
+  kFenced,       // inside a fence (evaluation, checkpoint)
+  kCapturing,    // a graph capture or MemPool owns the stream's requests
+  kParallel,     // from a parallel region, whose threads come in any order
+  kInactive,     // no plan, plan given up, or forked child
+  kUnbacked,     // matched, but the slot's memory went back to the device and cannot be had again now
+  kCount,
+};
+
+[[nodiscard]] constexpr const char* MissReasonName(MissReason reason) noexcept {
+  constexpr std::array kNames = {"none",   "unplanned", "unknown_size", "unmatched", "occupied", "stream",
+                                 "fenced", "capturing", "parallel",     "inactive",  "unbacked", "?"};
+  static_assert(kNames.size() == static_cast<std::size_t>(MissReason::kCount) + 1);
+  return kNames[static_cast<std::size_t>(reason)];
+}
 
 // Brings memory back behind parts of the arena that were withdrawn. Implemented by the arena's owner.
 class ArenaBacking {
@@ -99,8 +123,7 @@ class PlanEngine {
 
   // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
   // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
-  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& dynamic = {});
-  ~PlanEngine();
+  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {});
   PlanEngine(const PlanEngine&) = delete;
   PlanEngine& operator=(const PlanEngine&) = delete;
 
@@ -108,8 +131,8 @@ class PlanEngine {
   // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle room alone.
   Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
-  // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
-  // freed_blocks.h, Note [Freed on another stream].
+  // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see README,
+  // Freed on another stream.
   Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
@@ -117,28 +140,46 @@ class PlanEngine {
   // device is done with all that it was given before. False, and nothing changes, while a block lives there.
   // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
-  void Restore(Offset offset, Bytes bytes) noexcept;
+  void Restore(Offset offset, Bytes bytes) noexcept {
+    const Lock lock(mutex_);
+    withdrawn_.Remove(WholeGranules(offset), WholeGranules(offset + bytes));
+  }
   // When a block there was last freed, as a stamp: what was given to the device for it, it was given before a later
   // stamp was drawn. 0: none ever was.
   [[nodiscard]] std::uint64_t LastFreeIn(Offset offset, Bytes bytes) const noexcept;
-  [[nodiscard]] std::uint64_t NewStamp() noexcept;
+  [[nodiscard]] std::uint64_t NewStamp() noexcept {
+    const Lock lock(mutex_);
+    return clocks_.NewStamp();
+  }
   // The arena is now mapped up to `mapped_bytes`, a multiple of kBlockAlignment.
-  void Extend(Bytes mapped_bytes) noexcept;
+  void Extend(Bytes mapped_bytes) noexcept {
+    const Lock lock(mutex_);
+    space_.SetMapped(WholeGranules(mapped_bytes));
+  }
   // Most of what the plan expects varies in size: its arena's memory will move.
-  [[nodiscard]] bool VariesMostly() const noexcept;
+  [[nodiscard]] bool VariesMostly() const noexcept { return space_.gaps().VariesMostly(); }
   // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
   // request.
-  void SetBacking(ArenaBacking* backing) noexcept;
+  void SetBacking(ArenaBacking* backing) noexcept {
+    const Lock lock(mutex_);
+    backing_ = backing;
+  }
 
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
   // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Nothing is
   // placed afterwards, not even for requests that are under way, and only these still call the StreamFence.
-  void Deactivate() noexcept;
+  void Deactivate() noexcept {
+    const Lock lock(mutex_);
+    active_ = false;
+  }
 
   [[nodiscard]] EngineStats Stats() const;
-  void ResetPeak() noexcept;
+  void ResetPeak() noexcept {
+    const Lock lock(mutex_);
+    stats_.peak_live_bytes = stats_.live_bytes;
+  }
   // Size of the live block that starts at or contains `pointer`; nullopt-like: bytes == 0 if none.
   [[nodiscard]] LiveBlock FindLive(const void* pointer) const noexcept;
   [[nodiscard]] std::vector<LiveBlock> LiveBlocks() const;  // ascending by offset; allocates, cold
@@ -150,11 +191,98 @@ class PlanEngine {
   [[nodiscard]] ObservedDevice Observed() const;
 
   // Walks every invariant (no two live blocks overlap, bitset and table agree, counters add up). Empty: fine.
-  [[nodiscard]] std::string CheckInvariants() const;
+  [[nodiscard]] std::string CheckInvariants() const {
+    const Lock lock(mutex_);
+    return CheckLocked();
+  }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  using Lock = std::unique_lock<SpinMutex>;
+  using Place = LoadedScript::Place;
+  using MayTake = ArenaBacking::MayTake;
+  static constexpr Granules kNone = DynamicSpace::kNone;
+
+  struct Request {
+    Bytes bytes = 0;
+    Granules granules = 0;  // 0: more than any arena has
+    StreamHandle stream = 0;
+    std::int32_t entry = -1;        // of the present script, whose request it is; -1: nobody knows
+    Observations::Stamp stamp = 0;  // of that entry
+  };
+
+  // All of these run under the lock, and may open it where it is passed to them. plan_engine.cc: slots, frees, marks.
+  [[nodiscard]] MissReason FindPlace(Request& request, Place& place) noexcept;
+  [[nodiscard]] MissReason TakePlace(const Place& place, const Request& request, Lock& lock) noexcept;
+  [[nodiscard]] MissReason TakePlaceOfOtherTurn(Place& place, const Request& request, Lock& lock) noexcept;
+  [[nodiscard]] MissReason OccupyInOrder(const Place& place, const Request& request, std::uint64_t& hits,
+                                         Lock& lock) noexcept;
+  [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
+  [[nodiscard]] bool AddHome(const StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
+  [[nodiscard]] bool OrderOrPutBack(Granules granule, StreamIndex stream, const StreamNeeds& needs, std::uint64_t& hits,
+                                    Lock& lock) noexcept;
+  void ForgetPrivacyOf(StreamIndex home) noexcept;
+  [[nodiscard]] MissReason BackUp(const Place& place, const Request& request, Lock& lock) noexcept;
+  [[nodiscard]] bool AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept;
+  // What everybody who places a block asks last, under the lock that places it: the engine serves, and there is memory
+  // behind all of [lo, hi).
+  [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept {
+    return active_ && hi <= std::max(plan_granules_, space_.mapped()) &&
+           (withdrawn_.empty() || !withdrawn_.Touches(lo, hi));
+  }
+  void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept;
+  void Vacate(LiveRecord& block) noexcept;
+  void Follow() noexcept;
+  void TakeFittingTurn() noexcept;
+
+  // unplanned_requests.cc
+  Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] Granules TakeKeptPlace(const Request& request, Lock& lock) noexcept;
+  [[nodiscard]] Granules TakeRoom(Request request, StreamIndex stream, MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept;
+  [[nodiscard]] bool Disordered() const noexcept;
+  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
+  [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept;
+  [[nodiscard]] Granules FindLateRoom(DynamicSpace::Request room) const noexcept;
+  [[nodiscard]] bool HasMappedRoom(const Request& request) noexcept;
+  [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
+  [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;
+  [[nodiscard]] Granules FindInTheWay(DynamicSpace::Request room, std::int32_t entry) const noexcept;
+  [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
+
+  // engine_state.cc
+  [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept;
+  [[nodiscard]] std::string CheckLocked() const;
+  // In the checked build: walks everything after one operation in 256, so that tests of large arenas still end.
+  void CheckNow() const noexcept { STALLOC_DCHECK((++checks_ & 255) != 0 || CheckLocked().empty()); }
+
+  [[nodiscard]] void* AddressOf(Granules granule) const noexcept { return base_ + Offset{granule} * kBlockAlignment; }
+  // The block of the program that starts there; null if none does.
+  [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept;
+  [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
+
+  alignas(64) mutable SpinMutex mutex_;  // guards all below it
+  std::byte* const base_;
+  const Granules arena_granules_;
+  const Granules plan_granules_;  // the plan's height
+  Matcher matcher_;
+  ScriptCursor cursor_;
+  Observations observations_;
+  Occupancy occupancy_;
+  StreamClocks clocks_;
+  FreedBlocks freed_;
+  static constexpr std::size_t kMostWithdrawn = 8192;  // ranges: of 4 TiB in chunks of 1 GiB, every second one
+  GranuleRanges withdrawn_{kMostWithdrawn};
+  LastFrees last_frees_;
+  DynamicSpace space_;
+  std::vector<StreamBinding> bindings_;  // by the plan's ordinals
+  const std::uint32_t main_stream_;      // ordinal
+  ArenaBacking* backing_ = nullptr;
+  const KeptPlaces kept_;
+  const Turns turns_;
+  const Rules rules_;
+  EngineStats stats_;
+  mutable std::uint64_t checks_ = 0;
+  bool active_;  // serves
 };
 
 }  // namespace stalloc

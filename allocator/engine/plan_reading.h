@@ -1,21 +1,55 @@
-// How the engine's parts read a plan. Pure.
+// How the engine's parts read a plan, and the unit they count in: granules of kBlockAlignment bytes. Pure.
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <cstdint>
+#include <vector>
 
 #include "proto/model/plan.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
 
+using Granules = std::uint32_t;
+struct GranuleRange {  // [lo, hi)
+  Granules lo = 0;
+  Granules hi = 0;
+  auto operator<=>(const GranuleRange&) const = default;
+};
+
+// Of a request, rounded up; 0 stands for "too large to be in any plan".
+[[nodiscard]] constexpr Granules ToGranules(Bytes bytes) noexcept {
+  const Bytes granules = BlockBytes(bytes) / kBlockAlignment;
+  return granules < 0xffffffffu ? static_cast<Granules>(granules) : 0;
+}
+// Of offsets and slots, which are multiples of kBlockAlignment.
+[[nodiscard]] constexpr Granules WholeGranules(Bytes bytes) noexcept {
+  return static_cast<Granules>(bytes / kBlockAlignment);
+}
+[[nodiscard]] constexpr GranuleRange RangeOf(const Slot& slot) noexcept {
+  return {WholeGranules(slot.offset), WholeGranules(slot.offset + slot.capacity)};
+}
+// Of the entry's slot; empty if it has none.
+[[nodiscard]] inline GranuleRange PlaceOf(const DevicePlan& plan, const Entry& entry) noexcept {
+  return entry.slot == kNoSlot ? GranuleRange{} : RangeOf(plan.slots[entry.slot]);
+}
+// What lies beside these below `limit`, ascending.
+[[nodiscard]] inline std::vector<GranuleRange> Beside(std::vector<GranuleRange> used, Granules limit) {
+  std::ranges::sort(used, {}, &GranuleRange::lo);
+  std::vector<GranuleRange> beside;
+  Granules at = 0;
+  for (const GranuleRange& range : used) {
+    if (range.lo > at) beside.push_back({at, range.lo});
+    at = std::max(at, range.hi);
+  }
+  if (at < limit) beside.push_back({at, limit});
+  return beside;
+}
+
 // Iterations do not agree on it: its size varies, or it is not always there.
 [[nodiscard]] inline bool IsVaryingEntry(const Entry& entry) noexcept {
   return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;
-}
-
-// Of offsets and slots, which are multiples of kBlockAlignment. A request's size is rounded up: see ToGranules.
-[[nodiscard]] constexpr std::uint32_t WholeGranules(Bytes bytes) noexcept {
-  return static_cast<std::uint32_t>(bytes / kBlockAlignment);
 }
 
 // Calls visit(script) for the prologue's scripts and then the cycle's: the order in which scripts are counted.
@@ -23,6 +57,22 @@ template <typename Visit>
 void ForEachScript(const DevicePlan& plan, Visit&& visit) {
   for (const Script& script : plan.prologue) visit(script);
   for (const Script& script : plan.cycle) visit(script);
+}
+// Calls visit(entry) for their entries, in the order in which these are counted.
+template <typename Visit>
+void ForEachEntry(const DevicePlan& plan, Visit&& visit) {
+  ForEachScript(plan, [&](const Script& script) {
+    for (const Entry& entry : script.entries) visit(entry);
+  });
+}
+
+// The number of each script's first entry, so counted, and of all of them.
+[[nodiscard]] inline std::vector<std::uint32_t> ScriptBegins(const DevicePlan& plan) {
+  std::vector<std::uint32_t> begins{0};
+  ForEachScript(plan, [&](const Script& script) {
+    begins.push_back(begins.back() + static_cast<std::uint32_t>(script.entries.size()));
+  });
+  return begins;
 }
 
 }  // namespace stalloc

@@ -9,17 +9,16 @@
 namespace stalloc {
 
 enum class Rule : std::uint8_t {
-  kInTheWay,       // dynamic_space.h, Note [In the way of slots]
-  kKeptPlaces,     // kept_places.h
-  kLateRooms,      // late_rooms.h
-  kLentSlots,      // unplanned_requests.cc, FindLentSlot
-  kSideThatStays,  // dynamic_space.h, Note [The side that stays]
-  kDueSoon,        // backing/idle_chunks.cc: a move also brings back what is due soon
-  kLargerChunks,   // backing/idle_chunks.h, Note [Moves in every iteration]
+  kInTheWay,      // README, In the way of slots
+  kKeptPlaces,    // fence_rooms.h
+  kLateRooms,     // fence_rooms.h
+  kLentSlots,     // unplanned_requests.cc, FindLentSlot
+  kDueSoon,       // backing/idle_chunks.cc: a move also brings back what is due soon
+  kLargerChunks,  // backing/README, Moves in every iteration
   kCount
 };
-inline constexpr auto kRuleNames = std::to_array<const char*>(
-    {"in-the-way", "kept-places", "late-rooms", "lent-slots", "side-that-stays", "due-soon", "larger-chunks"});
+inline constexpr auto kRuleNames =
+    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots", "due-soon", "larger-chunks"});
 static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 
 // All of them, but those that were left out.

@@ -1,26 +1,98 @@
 #include "allocator/engine/script_cursor.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
 #include "allocator/engine/plan_reading.h"
 #include "allocator/engine/slot_streams.h"
 
 namespace stalloc {
+namespace {
 
-ScriptCursor::ScriptCursor(const DevicePlan& plan) : prologue_(plan.prologue.size()) {
+constexpr std::int32_t kOfAll = -1;  // the index of a family
+
+}  // namespace
+
+std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  const auto add = [&hash](std::uint64_t value, int bytes) {
+    for (; bytes > 0; --bytes, value >>= 8) hash = (hash ^ (value & 0xff)) * 0x100000001b3ull;
+  };
+  add(static_cast<std::uint64_t>(mark.kind), 1);
+  add(static_cast<std::uint64_t>(mark.edge), 1);
+  if (mark.kind == MarkKind::kIteration) return hash;
+  add(mark.automatic ? 1 : 0, 1);
+  add(static_cast<std::uint64_t>(mark.pass), 1);
+  add(static_cast<std::uint32_t>(mark.chunk), 4);
+  add(static_cast<std::uint32_t>(index), 4);
+  if (mark.kind == MarkKind::kLayer || mark.kind == MarkKind::kFence) {
+    for (const char letter : mark.name) add(static_cast<unsigned char>(letter), 1);
+  }
+  return hash;
+}
+
+LoadedScript::Place LoadedScript::PlaceOf(const Entry& entry, const std::vector<Slot>& slots,
+                                          const std::vector<std::uint16_t>& slot_flags) {
+  if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
+  const Slot& slot = slots[entry.slot];
+  return {WholeGranules(slot.offset), WholeGranules(slot.capacity), static_cast<std::uint16_t>(entry.stream),
+          slot_flags[entry.slot]};
+}
+
+LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
+                           const std::vector<std::uint16_t>& slot_flags)
+    : index_(script) {
+  places_.reserve(script.entries.size());
+  for (const Entry& entry : script.entries) places_.push_back(PlaceOf(entry, slots, slot_flags));
+  phases_.reserve(script.phases.size());
+  for (const Phase& phase : script.phases) {
+    phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});
+    if (phase.mark.kind != MarkKind::kMicrobatch) continue;
+    const std::uint64_t key = MarkKey(phase.mark, kOfAll);
+    const auto family = std::ranges::find(families_, key, &Family::key);
+    if (family == families_.end()) {
+      families_.push_back({key, phase.mark.index});
+    } else {
+      family->last = std::max(family->last, phase.mark.index);
+    }
+  }
+  phases_.push_back({0, index_.size()});
+}
+
+std::int32_t LoadedScript::FindAlike(const Mark& mark, std::int32_t after) const noexcept {
+  if (mark.kind != MarkKind::kMicrobatch) return kNoPhase;
+  const auto family = std::ranges::find(families_, MarkKey(mark, kOfAll), &Family::key);
+  if (family == families_.end() || mark.index <= family->last) return kNoPhase;
+  const std::int32_t in_turn = family->last > 0 ? 1 + (mark.index - 1) % family->last : 0;
+  return FindPhase(MarkKey(mark, in_turn), after);
+}
+
+std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) const noexcept {
+  for (std::int32_t phase = after + 1; phase < phases(); ++phase) {
+    if (At(phase).key == key) return phase;
+  }
+  for (std::int32_t phase = 0; phase < after && phase < phases(); ++phase) {
+    if (At(phase).key == key) return phase;
+  }
+  return kNoPhase;
+}
+
+// ScriptCursor --------------------------------------------------------------------------------------------------------
+
+ScriptCursor::ScriptCursor(const DevicePlan& plan) : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
-  std::uint64_t entries = 0;
-  ForEachScript(plan, [&](const Script& script) {
-    scripts_.emplace_back(script, plan.slots, slot_flags);
-    begins_.push_back(entries);
-    entries += script.entries.size();
-  });
+  ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
   if (prologue_ > 0) script_ = scripts_.data();
 }
 
 bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
   if (Overruled(mark)) return false;
   if (mark.kind == MarkKind::kFence) {
-    OnFence(mark.edge);
+    if (mark.edge == MarkEdge::kBegin) ++fence_depth_;
+    if (mark.edge == MarkEdge::kEnd && fence_depth_ > 0) --fence_depth_;  // else an end without a begin
     return false;
   }
   if (fenced()) return false;
@@ -43,21 +115,19 @@ bool ScriptCursor::GoToSetUp(std::uint64_t key, std::int32_t at) noexcept {
   if (phase == LoadedScript::kNoPhase || phase <= set_up_phase_ || set_up.FirstEntry(phase) == set_up.EndOf(phase)) {
     return false;
   }
-  left_ = script_;
-  left_phase_ = phase_;
-  left_entry_ = at;
+  left_ = {script_, phase_, at};
   set_up_phase_ = phase;
   script_ = &set_up;
   return GoTo(phase);
 }
 
 bool ScriptCursor::ComeBack() noexcept {
-  if (left_ == nullptr) return false;
-  script_ = left_;
-  phase_ = left_phase_;
-  entry_ = left_entry_;
+  if (left_.script == nullptr) return false;
+  script_ = left_.script;
+  phase_ = left_.phase;
+  entry_ = left_.entry;
   in_phase_ = false;
-  left_ = nullptr;
+  left_ = {};
   return true;
 }
 
@@ -77,7 +147,7 @@ bool ScriptCursor::GoAhead(std::uint64_t key) noexcept {
 }
 
 bool ScriptCursor::BeginIteration(std::uint64_t key) noexcept {
-  left_ = nullptr;
+  left_ = {};
   script_ = ScriptOfIteration(iterations_++);
   phase_ = LoadedScript::kNoPhase;
   in_phase_ = false;
@@ -106,14 +176,6 @@ bool ScriptCursor::Overruled(const Mark& mark) noexcept {
   return mark.automatic && explicit_seen;
 }
 
-void ScriptCursor::OnFence(MarkEdge edge) noexcept {
-  if (edge == MarkEdge::kBegin) {
-    ++fence_depth_;
-  } else if (fence_depth_ > 0) {  // else an end without a begin
-    --fence_depth_;
-  }
-}
-
 const LoadedScript* ScriptCursor::ScriptOfIteration(std::uint64_t iteration) const noexcept {
   if (iteration + 1 < prologue_) return &scripts_[iteration + 1];
   const std::size_t cycle = scripts_.size() - prologue_;
@@ -139,6 +201,51 @@ const LoadedScript::Place* ScriptCursor::PlaceInTurn(std::int32_t entry, std::ui
 void ScriptCursor::SetNextInCycle(std::uint32_t script) noexcept {
   const std::size_t cycle = scripts_.size() - prologue_;
   turned_ = (turned_ + script + cycle - *NextInCycle()) % cycle;
+}
+
+// Turns ---------------------------------------------------------------------------------------------------------------
+
+Turns::Turns(const DevicePlan& plan)
+    : turns_(plan.turns), period_(static_cast<std::uint32_t>(plan.cycle.size()) / plan.turns) {
+  if (empty()) return;
+  crossing_.resize(plan.cycle.size());
+  FindCrossing(plan);
+  KeepWhatDiffers();
+}
+
+void Turns::FindCrossing(const DevicePlan& plan) {
+  for (std::size_t script = 0; script < plan.cycle.size(); ++script) {
+    const std::vector<Entry>& entries = plan.cycle[script].entries;
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      if (entries[e].slot == kNoSlot) continue;
+      // From the entry to where the next script begins, and the one after it.
+      std::uint64_t ahead = entries.size() - e;
+      for (std::size_t next = 1; next <= plan.cycle.size() && ahead < entries[e].expected_life; ++next) {
+        const std::size_t at = (script + next) % plan.cycle.size();
+        crossing_[at].push_back(PlaceOf(plan, entries[e]));
+        ahead += plan.cycle[at].entries.size();
+      }
+    }
+  }
+}
+
+// What lies in the same place in every turn tells nothing.
+void Turns::KeepWhatDiffers() {
+  for (std::vector<GranuleRange>& places : crossing_) std::ranges::sort(places);
+  std::vector<std::vector<GranuleRange>> kept(crossing_.size());
+  for (std::size_t script = 0; script < crossing_.size(); ++script) {
+    const auto in_all = [&](const GranuleRange& place) {
+      for (std::size_t other = script % period_; other < crossing_.size(); other += period_) {
+        if (!std::ranges::binary_search(crossing_[other], place)) return false;
+      }
+      return true;
+    };
+    std::ranges::copy_if(crossing_[script], std::back_inserter(kept[script]), std::not_fn(in_all));
+    std::ranges::stable_sort(kept[script], std::greater(),
+                             [](const GranuleRange& place) { return place.hi - place.lo; });
+    kept[script].resize(std::min(kept[script].size(), kMostPlaces));
+  }
+  crossing_ = std::move(kept);
 }
 
 }  // namespace stalloc

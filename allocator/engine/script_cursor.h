@@ -1,21 +1,11 @@
-// ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop.
+// ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop (README,
+// Marks; planner/analysis/segments.h cuts traces by the same rules).
 //
-//   marks    (none yet)    iteration 0   iteration 1   iteration 2   iteration 3   ...
-//   script   prologue[0]   prologue[1]   prologue[2]   cycle[0]      cycle[1]      ...   then around the cycle
+// Iterations are counted by their begin marks as they are seen, whatever index they carry. Within a script a mark moves
+// to the next phase that has an equal mark: forward, else from the start. Inside a fence only fence marks count. Marks
+// that a hook placed are ignored from the first mark of their kind on that the training script placed itself.
 //
-// Iterations are counted by their begin marks as they are seen, whatever index they carry: a run may be resumed. Who
-// knows better in which turn of the cycle the next one is (turns.h) sets the count right.
-//
-// Within a script a mark moves to the next phase that has an equal mark: forward from the present phase, else from the
-// start; a mark that the script does not have, or that it is at already, moves nothing. Micro-batches beyond the plan's
-// last one are followed as its earlier ones, in turn: a batch that grew. But before the loop, layer
-// marks of no pass are looked for in the first iteration's script, too: a resumed run loads there (the optimizer's
-// state) what a run from scratch makes in its first iteration, and gets the places planned for it. Inside a fence
-// (evaluation, checkpoint) only fence marks count: the loop is left, and comes back to where it was. Marks that a hook
-// placed are ignored from the first mark of their kind on that the training script placed itself. (The planner cuts
-// traces by these rules, too: planner/analysis/segments.h.)
-//
-// Not thread-safe; OnMark is noexcept and takes no heap memory.
+// Not thread-safe; OnMark is noexcept and takes no heap memory. Offsets and lengths in granules.
 #pragma once
 
 #include <array>
@@ -25,11 +15,110 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/loaded_script.h"
+#include "allocator/engine/script_index.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {
+
+// Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk,
+// index and who placed it (a hook's optimizer mark comes at another point than the script's own); for layers and fences
+// also the name.
+[[nodiscard]] std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept;  // as if its index were this one
+[[nodiscard]] inline std::uint64_t MarkKey(const Mark& mark) noexcept { return MarkKey(mark, mark.index); }
+
+// One script of a plan as the engine follows it: index for the matcher, places of its entries, phases. Built when the
+// plan is loaded; read-only and shared afterwards.
+class LoadedScript {
+ public:
+  // Where an entry lies; no place if granules == 0.
+  struct Place {
+    Granules granule = 0;
+    Granules granules = 0;
+    std::uint16_t stream = 0;  // ordinal
+    std::uint16_t flags = 0;   // of its slot, see FlagsOfSlots
+  };
+  static constexpr std::int32_t kNoPhase = -1;
+
+  // `slot_flags`: FlagsOfSlots of the plan.
+  [[nodiscard]] static Place PlaceOf(const Entry& entry, const std::vector<Slot>& slots,
+                                     const std::vector<std::uint16_t>& slot_flags);
+  LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags);
+
+  [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }
+  [[nodiscard]] const Place& PlaceOf(std::int32_t entry) const noexcept {
+    return places_[static_cast<std::size_t>(entry)];
+  }
+
+  [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()) - 1; }
+  // First phase with this key after `after`, else the first before it; kNoPhase if there is neither.
+  [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
+  // The phase of a micro-batch that the script does not have, since it has fewer: that of an earlier one in its turn,
+  // but not of the first, which leaves behind what the others only add to.
+  [[nodiscard]] std::int32_t FindAlike(const Mark& mark, std::int32_t after) const noexcept;
+  [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
+  // One past its last entry.
+  [[nodiscard]] std::int32_t EndOf(std::int32_t phase) const noexcept { return At(phase + 1).first_entry; }
+
+ private:
+  struct PhaseStart {
+    std::uint64_t key;
+    std::int32_t first_entry;
+  };
+  [[nodiscard]] const PhaseStart& At(std::int32_t phase) const noexcept {
+    return phases_[static_cast<std::size_t>(phase)];
+  }
+
+  ScriptIndex index_;
+  std::vector<Place> places_;
+  std::vector<PhaseStart> phases_;  // and the end
+  struct Family {                   // of micro-batches whose marks differ in their index only
+    std::uint64_t key;
+    std::int32_t last;  // index
+  };
+  std::vector<Family> families_;
+};
+
+// Which copy of a plan's cycle the next iteration is (README, Marks and turns). Read-only after it was built.
+class Turns {
+ public:
+  explicit Turns(const DevicePlan& plan);
+
+  // There is but one.
+  [[nodiscard]] bool empty() const noexcept { return turns_ < 2; }
+
+  [[nodiscard]] std::uint32_t count() const noexcept { return turns_; }
+  // Scripts of one turn.
+  [[nodiscard]] std::uint32_t period() const noexcept { return period_; }
+
+  // The script of the cycle in which most bytes lie where they are expected: `script`, which the count says, or one of
+  // its other turns. is_live(granule): a block that is in use begins there. REQUIRES: not empty().
+  template <typename IsLive>
+  [[nodiscard]] std::uint32_t Fitting(std::uint32_t script, IsLive&& is_live) const noexcept {
+    const auto scripts = static_cast<std::uint32_t>(crossing_.size());
+    std::uint32_t best = script;
+    std::uint64_t most = 0;
+    for (std::uint32_t turn = 0; turn < turns_; ++turn) {
+      const std::uint32_t at = (script + turn * period_) % scripts;
+      std::uint64_t there = 0;
+      for (const GranuleRange& place : crossing_[at]) there += is_live(place.lo) ? place.hi - place.lo : 0;
+      if (turn > 0 && there <= most) continue;
+      best = at;
+      most = there;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr std::size_t kMostPlaces = 64;  // of a script: the largest tell
+
+  void FindCrossing(const DevicePlan& plan);
+  void KeepWhatDiffers();
+
+  std::uint32_t turns_;
+  std::uint32_t period_;
+  std::vector<std::vector<GranuleRange>> crossing_;  // by script of the cycle: what is alive where it begins
+};
 
 class ScriptCursor {
  public:
@@ -69,7 +158,6 @@ class ScriptCursor {
 
  private:
   bool Overruled(const Mark& mark) noexcept;
-  void OnFence(MarkEdge edge) noexcept;
   bool BeginIteration(std::uint64_t key) noexcept;
   bool GoTo(std::int32_t phase) noexcept;
   bool GoAhead(std::uint64_t key) noexcept;
@@ -78,8 +166,8 @@ class ScriptCursor {
   [[nodiscard]] bool IsEmpty(std::int32_t phase) const noexcept;
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
 
-  std::vector<LoadedScript> scripts_;  // prologue, then cycle
-  std::vector<std::uint64_t> begins_;  // entries before each script
+  std::vector<LoadedScript> scripts_;        // prologue, then cycle
+  const std::vector<std::uint32_t> begins_;  // entries before each script
   std::size_t prologue_;
   const LoadedScript* script_ = nullptr;
   std::int32_t phase_ = LoadedScript::kNoPhase;  // of the last mark that the script has
@@ -88,9 +176,12 @@ class ScriptCursor {
   std::uint64_t iterations_ = 0;
   std::uint64_t turned_ = 0;  // scripts of the cycle that were left out
   std::uint32_t fence_depth_ = 0;
-  const LoadedScript* left_ = nullptr;  // for the set-up's, while that is followed in the first iteration
-  std::int32_t left_phase_ = LoadedScript::kNoPhase;
-  std::int32_t left_entry_ = 0;
+  struct Spot {
+    const LoadedScript* script = nullptr;
+    std::int32_t phase = LoadedScript::kNoPhase;
+    std::int32_t entry = 0;
+  };
+  Spot left_;  // for the set-up's, while that is followed in the first iteration
   std::int32_t set_up_phase_ = LoadedScript::kNoPhase;  // the last one that was gone to so
   std::array<bool, 256> explicit_seen_{};               // by kind
 };

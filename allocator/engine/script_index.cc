@@ -5,8 +5,6 @@
 #include <cmath>
 #include <map>
 
-#include "allocator/engine/alignment_costs.h"
-
 namespace stalloc {
 namespace {
 
@@ -123,9 +121,7 @@ void ScriptIndex::FillGrams() {
     const std::uint64_t hash = HashGram([&] { return AnchorSize(anchor++); });
     grams_.push_back({hash, static_cast<std::uint32_t>(end - 1)});
   }
-  std::sort(grams_.begin(), grams_.end(), [](const Gram& a, const Gram& b) {
-    return a.hash != b.hash ? a.hash < b.hash : a.last_anchor < b.last_anchor;
-  });
+  std::ranges::stable_sort(grams_, {}, &Gram::hash);
 }
 
 const ScriptIndex::SizeInfo* ScriptIndex::FindSize(Granules granules) const noexcept {
@@ -134,12 +130,6 @@ const ScriptIndex::SizeInfo* ScriptIndex::FindSize(Granules granules) const noex
     if (known_[place].granules == granules) return &known_[place];
     if (known_[place].granules == 0) return nullptr;
   }
-}
-
-ScriptIndex::GramRange ScriptIndex::FindGram(std::uint64_t hash) const noexcept {
-  const auto range = std::equal_range(grams_.begin(), grams_.end(), Gram{hash, 0},
-                                      [](const Gram& a, const Gram& b) { return a.hash < b.hash; });
-  return {grams_.data() + (range.first - grams_.begin()), grams_.data() + (range.second - grams_.begin())};
 }
 
 }  // namespace stalloc

@@ -2,31 +2,43 @@
 //
 // Sizes are counted in granules of kBlockAlignment bytes; positions are indices into Script::entries.
 //
-// Note [Anchors and weak matches]
-// An entry that varies (EntryClass::kDynamic) matches other sizes *weakly*: those within a factor of four of what was
-// seen are worth the less, the wider its range; any other is better than none. The classes come from a few traced
-// iterations, so an entry may be called static only because its size was the same twice by chance (a routed expert's
-// token count, say), and one that was not always there (EntryClass::kOptional) has no more to show for its size.
-// Therefore a size that some varying entry could well have, too, or that optional entries alone have, is no *anchor*:
-// an entry of that size also matches weakly. Anchors match exactly or not at all, and rows of them name places in the
-// script. Where nothing varies, every size is an anchor.
+// An entry that varies matches other sizes *weakly*: those within a factor of four of what was seen are worth the less,
+// the wider its range; any other is better than none. A size that varying entries could well have, or that optional
+// entries alone have, is no *anchor*: its entries also match weakly. Anchors match exactly or not at all, and rows of
+// them name places in the script (README, Matching). Where nothing varies, every size is an anchor.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "allocator/engine/plan_reading.h"
 #include "proto/model/plan.h"
-#include "proto/model/units.h"
 
 namespace stalloc {
 
-// A request's size as the matcher sees it; 0 stands for "too large to be in any plan".
-using Granules = std::uint32_t;
-[[nodiscard]] constexpr Granules ToGranules(Bytes bytes) noexcept {
-  const Bytes granules = BlockBytes(bytes) / kBlockAlignment;
-  return granules < 0xffffffffu ? static_cast<Granules>(granules) : 0;
-}
+// What the alignment scores and pays; only ratios matter. A match scores the information in it, three points a bit: an
+// entry of a size that one entry in 64 has scores 18. The prices stand for the odds of what they explain, found by
+// replaying the recorded runs with edits (matcher_corpus_test.cc); between half and twice these little changes.
+namespace alignment {
+
+inline constexpr double kPointsPerBit = 3;
+inline constexpr std::int32_t kMaxWorth = 30;     // of one match
+inline constexpr std::int32_t kMinWorth = 2;      // of an exact match
+inline constexpr std::int32_t kMinWeak = 1;       // of a weak match
+inline constexpr std::int32_t kStretch = 2;       // a size that is far from what was seen of an entry that varies
+inline constexpr std::int32_t kInsert = 12;       // a request that the script does not have
+inline constexpr std::int32_t kSkip = 12;         // an entry that the run left out
+inline constexpr std::int32_t kSkipOptional = 4;  // an entry that some traced iterations left out, too
+inline constexpr std::int32_t kSubstitute = 14;   // the entry, with another size
+inline constexpr std::int32_t kClearlyAhead = 4;  // lead over every other hypothesis that counts as certain
+inline constexpr std::int32_t kSureLeap = 9;      // lead at which a hypothesis that leaves entries out serves requests
+inline constexpr std::int32_t kSureRun = 8;       // matches in a row that count as certain, with that lead
+inline constexpr std::int32_t kLongRun = 24;      // matches in a row that count as certain without
+
+}  // namespace alignment
 
 class ScriptIndex {
  public:
@@ -80,14 +92,10 @@ class ScriptIndex {
     std::uint64_t hash;
     std::uint32_t last_anchor;
   };
-  struct GramRange {
-    const Gram* first;  // ascending by last_anchor
-    const Gram* last;
-    [[nodiscard]] const Gram* begin() const noexcept { return first; }
-    [[nodiscard]] const Gram* end() const noexcept { return last; }
-  };
-  // Places with this hash: equal sizes but for hash collisions, which the caller rules out.
-  [[nodiscard]] GramRange FindGram(std::uint64_t hash) const noexcept;
+  // Places with this hash, ascending: equal sizes but for hash collisions, which the caller rules out.
+  [[nodiscard]] std::span<const Gram> FindGram(std::uint64_t hash) const noexcept {
+    return std::ranges::equal_range(grams_, hash, {}, &Gram::hash);
+  }
   // Hash of kGram sizes; `next()` yields them, oldest first.
   template <typename Next>
   [[nodiscard]] static std::uint64_t HashGram(Next&& next) noexcept {

@@ -1,10 +1,12 @@
-// SlotStreams: what the plan says about each slot's streams: which slots no other stream's slot touches, and whose
-// bytes it hands to another stream. Cold; pure.
+// What the plan says of streams: which slots no other stream's slot touches, whose bytes it hands to another stream
+// (cold; pure); and which stream of the run stands for one of the plan's (README, Streams; not thread-safe; noexcept).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "allocator/engine/stream_clocks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -19,5 +21,42 @@ namespace stalloc {
 
 // Greatest stream ordinal of an entry, plus one.
 [[nodiscard]] std::size_t CountStreams(const DevicePlan& plan);
+
+// The first request that matches an entry of an ordinal binds it to its stream, the *home* (README, Homes). It moves
+// only in an iteration in which the home has not asked yet; the per-thread default stream is nobody's.
+class StreamBinding {
+ public:
+  // The home's handle while settled, else no stream's. All that the usual request looks at.
+  [[nodiscard]] StreamHandle handle() const noexcept { return handle_; }
+  [[nodiscard]] StreamIndex home() const noexcept { return home_; }
+  void Used(std::uint64_t iteration) noexcept { iteration_ = iteration; }
+
+  [[nodiscard]] bool unbound() const noexcept { return home_ == kNoStream; }
+  [[nodiscard]] bool settled() const noexcept { return handle_ != kNone; }
+  // The home's work before this stamp is what its traceless frees can belong to; 0 while it goes on making such.
+  [[nodiscard]] std::uint64_t until() const noexcept { return until_; }
+
+  [[nodiscard]] bool MayMove(std::uint64_t iteration) const noexcept { return settled() && iteration_ != iteration; }
+  // REQUIRES: settled; from now on no block of the home is private (the caller sees to the live ones).
+  void BeginMove(std::uint64_t stamp) noexcept {
+    handle_ = kNone;
+    until_ = stamp;
+  }
+  // REQUIRES: unbound, or `home` runs behind the former home.
+  void Settle(StreamIndex home, StreamHandle handle, std::uint64_t iteration) noexcept {
+    handle_ = handle;
+    home_ = home;
+    until_ = 0;
+    iteration_ = iteration;
+  }
+
+ private:
+  static constexpr StreamHandle kNone = ~StreamHandle{0};
+
+  StreamHandle handle_ = kNone;
+  StreamIndex home_ = kNoStream;
+  std::uint64_t until_ = 0;
+  std::uint64_t iteration_ = 0;  // of the last request of the home
+};
 
 }  // namespace stalloc

@@ -22,21 +22,27 @@ bool StreamClocks::Order(StreamIndex waiter, const StreamNeeds& needs, Lock& loc
 bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept {
   if (IsOrdered(waiter, need.stream, need.stamp)) return true;
   if (fence_ == nullptr) return false;
-  FenceEvents::Entry* entry = streams_[need.stream].events.FirstFrom(need.stamp);
-  if (entry == nullptr) return WaitForNew(waiter, need.stream, lock);
-  if (TurnsOutDone(streams_[need.stream], *entry, lock)) return true;
-  // The lock was open: the ring may have moved.
-  entry = streams_[need.stream].events.FirstFrom(need.stamp);
-  if (entry == nullptr) return WaitForNew(waiter, need.stream, lock);
-  const StreamFence::Event event = entry->event;
+  Stream& stream = streams_[need.stream];
+  FenceEvents::Entry* entry = stream.events.FirstFrom(need.stamp);
+  if (entry != nullptr && TurnsOutDone(stream, *entry, lock)) return true;
+  if (entry != nullptr) entry = stream.events.FirstFrom(need.stamp);  // the lock was open: the ring may have moved
+  if (entry == nullptr) return Record(need.stream, waiter, lock);
   const std::uint64_t stamp = entry->stamp;
-  ++entry->pins;
+  const auto wait = [&](StreamFence::Event event) { return fence_->Wait(HandleOf(waiter), event); };
+  if (!AskPinned(stream, *entry, lock, wait)) return false;
+  NoteOrdered(waiter, need.stream, stamp);
+  return true;
+}
+
+template <typename Ask>
+bool StreamClocks::AskPinned(Stream& stream, FenceEvents::Entry& entry, Lock& lock, Ask&& ask) noexcept {
+  const StreamFence::Event event = entry.event;
+  ++entry.pins;
   lock.unlock();
-  const bool waits = fence_->Wait(HandleOf(waiter), event);
+  const bool yes = ask(event);
   lock.lock();
-  --streams_[need.stream].events.Find(event).pins;
-  if (waits) NoteOrdered(waiter, need.stream, stamp);
-  return waits;
+  --stream.events.Find(event).pins;
+  return yes;
 }
 
 // Since the last mark the stream may have gone on: then nobody needs to wait, neither for this event nor for earlier
@@ -52,15 +58,24 @@ bool StreamClocks::TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock&
   return done;
 }
 
-bool StreamClocks::WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept {
+bool StreamClocks::Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept {
   const std::uint64_t stamp = NewStamp();
   lock.unlock();
   const StreamFence::Event event = fence_->Record(HandleOf(stream));
-  const bool waits = event != 0 && fence_->Wait(HandleOf(waiter), event);
+  const bool waits = event != 0 && waiter != kNoStream && fence_->Wait(HandleOf(waiter), event);
   lock.lock();
   if (waits) NoteOrdered(waiter, stream, stamp);
-  if (event != 0) Publish(stream, stamp, event, lock);
+  if (event == 0) return false;
+  ++events_recorded_;
+  Recycle(streams_[stream].events.Add(stamp, event), lock);
   return waits;
+}
+
+void StreamClocks::Recycle(StreamFence::Event event, Lock& lock) noexcept {
+  if (event == 0) return;
+  lock.unlock();
+  fence_->Recycle(event);
+  lock.lock();
 }
 
 // Only once the wait has been given to the stream: another thread that uses it relies on this at once.
@@ -69,24 +84,6 @@ void StreamClocks::NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint
   if (!IsOneStream(waiter)) return;
   std::uint64_t& ordered = streams_[waiter].ordered[stream];
   ordered = std::max(ordered, stamp);
-}
-
-void StreamClocks::RecordEvent(StreamIndex stream, Lock& lock) noexcept {
-  if (fence_ == nullptr) return;
-  const std::uint64_t stamp = NewStamp();
-  lock.unlock();
-  const StreamFence::Event event = fence_->Record(HandleOf(stream));
-  lock.lock();
-  if (event != 0) Publish(stream, stamp, event, lock);
-}
-
-void StreamClocks::Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept {
-  ++events_recorded_;
-  const StreamFence::Event dropped = streams_[stream].events.Add(stamp, event);
-  if (dropped == 0) return;
-  lock.unlock();
-  fence_->Recycle(dropped);
-  lock.lock();
 }
 
 void StreamClocks::Poll(Lock& lock) noexcept {
@@ -108,23 +105,15 @@ void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
 }
 
 bool StreamClocks::Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept {
-  const StreamFence::Event event = entry.event;
   const std::uint64_t stamp = entry.stamp;
-  ++entry.pins;
-  lock.unlock();
-  const bool done = fence_->Done(event);
-  lock.lock();
-  --stream.events.Find(event).pins;
+  const bool done = AskPinned(stream, entry, lock, [this](StreamFence::Event event) { return fence_->Done(event); });
   if (done) stream.done = std::max(stream.done, stamp);
   return done;
 }
 
 void StreamClocks::DropDone(Stream& stream, Lock& lock) noexcept {
   while (stream.events.size() > 0 && stream.events.At(0).stamp <= stream.done && stream.events.At(0).pins == 0) {
-    const StreamFence::Event event = stream.events.DropOldest();
-    lock.unlock();
-    fence_->Recycle(event);
-    lock.lock();
+    Recycle(stream.events.DropOldest(), lock);
   }
 }
 

@@ -1,34 +1,12 @@
-// StreamClocks: which stream is known to run behind which, and the events that make it so.
+// StreamClocks: which stream is known to run behind which, and the events that make it so (README, Stamps).
 //
-// Note [Stamps]
-// One counter for the engine. A free draws a stamp; an event draws one before it is recorded. Whoever uses a block
-// gives its work to the streams before the block's free, so:
+// One counter for the engine: a free draws a stamp, an event draws one before it is recorded. So an event is behind all
+// uses of blocks that its stream had and that were freed at earlier stamps; a freed block needs no event of its own.
+// Waits point from work that is given later to work that was given earlier: they close no circle. A handle that is
+// given to a new stream does no harm: the driver keeps a stream until its work is done.
 //
-//     stamps        4        7      9         12
-//     stream A   free x   free y  event    free z          the event with stamp 9 is behind all uses on A of x and y,
-//                                   |                      not of z
-//     stream B                      +--> wait              from here on B is ordered behind A up to stamp 9
-//
-// Hence a freed block needs no event of its own: its stamp and its streams are enough. A request for its bytes takes
-// the first event of each of these streams that is not before the stamp; where there is none, one is recorded now,
-// behind all that the stream has been given meanwhile: later than needed, but right. What B waited for once it need not
-// wait for again, and what is known to be done nobody has to wait for: marks ask, and so does who would wait. Programs
-// that copy sizes to the host, as experts' dispatchers do, have waited for the device themselves a moment ago.
-//
-// Waits always point from work that is given later to work that was given earlier, so they cannot close a circle among
-// the streams of one process, nor among ranks that give their collectives in the same order.
-//
-// A handle that was destroyed and is given to a new stream does no harm: the driver keeps a stream until its work is
-// done, and with it what it waited for.
-//
-// Note [Debts]
-// Bytes that were used unrecorded on another stream, and freed there (freed_blocks.h), are their own stream's again
-// without a wait, and from then on their blocks say nothing of the other one. The program sees to it that the own
-// stream's next *use* of them is behind the other; but they may pass on unused. So the own stream is in debt: who is
-// ordered behind it has to be ordered behind the other stream, up to the stamp of that free, as well.
-//
-// Thread-safety: the engine's lock guards everything. Methods without a Lock& are called with it held. Those with one
-// are entered and left with the lock held, and release it while they call the fence. noexcept; memory from mmap.
+// Thread-safety: the engine's lock guards everything. Methods without a Lock& are called with it held; those with one
+// are entered and left so, and release it while they call the fence. noexcept; memory from mmap.
 #pragma once
 
 #include <algorithm>
@@ -36,10 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "allocator/base/mapped_array.h"
 #include "allocator/base/spin_mutex.h"
-#include "allocator/engine/fence_events.h"
 #include "allocator/engine/stream_fence.h"
 #include "proto/model/units.h"
 
@@ -77,6 +55,68 @@ class StreamNeeds {
   std::size_t size_ = 0;
 };
 
+// The events that were recorded behind one stream's work, ascending by stamp: a ring of fixed size, fine as all zero
+// bytes. One that is not pinned may be dropped: whoever would have waited for it then waits for a later one.
+class FenceEvents {
+ public:
+  static constexpr std::uint32_t kMost = 256;
+  struct Entry {
+    std::uint64_t stamp = 0;
+    StreamFence::Event event = 0;
+    std::uint32_t pins = 0;  // calls outside the lock that use the event just now
+  };
+
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  // The oldest is at 0. REQUIRES: index < size(). Valid until the next Add or DropOldest.
+  [[nodiscard]] Entry& At(std::uint32_t index) noexcept { return entries_[(first_ + index) % kMost]; }
+
+  // The first that is behind all work up to `stamp`; null if there is none.
+  [[nodiscard]] Entry* FirstFrom(std::uint64_t stamp) noexcept {
+    std::uint32_t low = 0;
+    for (std::uint32_t high = size_; low < high;) {
+      const std::uint32_t middle = (low + high) / 2;
+      (At(middle).stamp < stamp ? low : high) = At(middle).stamp < stamp ? middle + 1 : middle;
+    }
+    return low < size_ ? &At(low) : nullptr;
+  }
+
+  // The entry of a pinned event. REQUIRES: it is here.
+  [[nodiscard]] Entry& Find(StreamFence::Event event) noexcept {
+    std::uint32_t index = size_ - 1;
+    while (At(index).event != event) --index;
+    return At(index);
+  }
+
+  // Returns the event that is no longer needed, to be recycled: the oldest if there was no room, or this one if that is
+  // pinned; 0 if none.
+  StreamFence::Event Add(std::uint64_t stamp, StreamFence::Event event) noexcept {
+    StreamFence::Event dropped = 0;
+    if (size_ == kMost) {
+      if (At(0).pins > 0) return event;
+      dropped = DropOldest();
+    }
+    At(size_++) = {stamp, event, 0};
+    // Threads that record at once may come back in another order than they drew their stamps.
+    for (std::uint32_t index = size_ - 1; index > 0 && At(index - 1).stamp > At(index).stamp; --index) {
+      std::swap(At(index - 1), At(index));
+    }
+    return dropped;
+  }
+
+  // REQUIRES: size() > 0, and the oldest is not pinned.
+  StreamFence::Event DropOldest() noexcept {
+    const StreamFence::Event event = At(0).event;
+    first_ = (first_ + 1) % kMost;
+    --size_;
+    return event;
+  }
+
+ private:
+  std::uint32_t first_ = 0;
+  std::uint32_t size_ = 0;
+  std::array<Entry, kMost> entries_{};
+};
+
 class StreamClocks {
  public:
   using Lock = std::unique_lock<SpinMutex>;
@@ -110,7 +150,7 @@ class StreamClocks {
     return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
   }
 
-  // Note [Debts]: `own` took bytes that `other` may use up to `stamp`.
+  // README, Debts: `own` took bytes that `other` may use up to `stamp`.
   void Owe(StreamIndex own, StreamIndex other, std::uint64_t stamp) noexcept {
     std::uint64_t& owed = streams_[own].owed[other];
     owed = std::max(owed, stamp);
@@ -139,7 +179,9 @@ class StreamClocks {
   // Makes `waiter` wait for all of it. False when one of them cannot be waited for now; others may have been.
   [[nodiscard]] bool Order(StreamIndex waiter, const StreamNeeds& needs, Lock& lock) noexcept;
   // Records an event behind the stream's work, for whoever will have to wait for it. It may fail, and nobody minds.
-  void RecordEvent(StreamIndex stream, Lock& lock) noexcept;
+  void RecordEvent(StreamIndex stream, Lock& lock) noexcept {
+    if (fence_ != nullptr) Record(stream, kNoStream, lock);
+  }
   // Finds out what is done, by a few queries, and recycles those events. One thread at a time; a second returns at
   // once.
   void Poll(Lock& lock) noexcept;
@@ -159,17 +201,21 @@ class StreamClocks {
     std::uint32_t unasked = 0;  // so many waits go without a query
     FenceEvents events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
-    std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: Note [Debts]
+    std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: README, Debts
   };
 
   bool OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept;
-  bool WaitForNew(StreamIndex waiter, StreamIndex stream, Lock& lock) noexcept;
-  void Publish(StreamIndex stream, std::uint64_t stamp, StreamFence::Event event, Lock& lock) noexcept;
+  // Behind the stream's work up to now; a `waiter`, if there is one, is made to wait for it.
+  bool Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept;
   void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
   [[nodiscard]] bool TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
   [[nodiscard]] bool Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
+  // ask(event) without the lock.
+  template <typename Ask>
+  [[nodiscard]] static bool AskPinned(Stream& stream, FenceEvents::Entry& entry, Lock& lock, Ask&& ask) noexcept;
   void PollStream(Stream& stream, Lock& lock) noexcept;
   void DropDone(Stream& stream, Lock& lock) noexcept;
+  void Recycle(StreamFence::Event event, Lock& lock) noexcept;
 
   StreamFence* const fence_;
   MappedArray<Stream> streams_;

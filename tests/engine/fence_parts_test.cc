@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/fence_events.h"
-#include "allocator/engine/foreign_uses.h"
+#include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/stream_clocks.h"
 
 namespace stalloc {
 namespace fence_parts_test {

@@ -1,6 +1,5 @@
 // What evaluations and checkpoints leave behind for good.
-#include "allocator/engine/kept_places.h"
-
+#include "allocator/engine/fence_rooms.h"
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {

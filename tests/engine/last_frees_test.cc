@@ -1,5 +1,3 @@
-#include "allocator/engine/last_frees.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,8 @@
 #include <cstdint>
 #include <random>
 #include <vector>
+
+#include "allocator/engine/freed_blocks.h"
 
 namespace stalloc {
 namespace last_frees_test {

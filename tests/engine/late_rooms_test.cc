@@ -1,8 +1,7 @@
 // Where blocks of evaluations go, so that those which stay a while are in nobody's way.
-#include "allocator/engine/late_rooms.h"
-
 #include <utility>
 
+#include "allocator/engine/fence_rooms.h"
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {
@@ -15,11 +14,10 @@ using Ranges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // MiB
 // Each room that there is.
 std::vector<Ranges> RoomsOf(const DevicePlan& plan, std::uint32_t limit) {
   std::vector<Ranges> rooms;
-  LateRooms(plan, limit * kGranules).Try([&](IdleGaps::Window window) {
+  for (const std::vector<GranuleRange>& window : LateRooms(plan, limit * kGranules)) {
     Ranges& room = rooms.emplace_back();
-    for (const IdleGaps::Gap& gap : window) room.emplace_back(gap.lo / kGranules, gap.hi / kGranules);
-    return false;
-  });
+    for (const GranuleRange& gap : window) room.emplace_back(gap.lo / kGranules, gap.hi / kGranules);
+  }
   return rooms;
 }
 
@@ -55,13 +53,6 @@ TEST(LateRoomsTest, PlacesOfWhatStaysForGoodAreNone) {
   plan.prologue.emplace_back().entries.push_back(stays(0));
   plan.kept.entries.push_back(stays(8 * kMiB));
   EXPECT_EQ(RoomsOf(plan, 20).front(), (Ranges{{2, 4}, {10, 12}, {16, 20}}));
-}
-
-TEST(LateRoomsTest, TheOneThatIsUsedLastAndHasRoomIsTaken) {
-  int tried = 0;
-  const bool found = LateRooms(FourRequests(), 20 * kGranules).Try([&](IdleGaps::Window) { return ++tried == 2; });
-  EXPECT_TRUE(found);
-  EXPECT_EQ(tried, 2);
 }
 
 using FenceTest = DynamicSpaceTest;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/foreign_uses.h"
+#include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/engine/stream_clocks.h"
 #include "tests/engine/fake_fence.h"

@@ -85,24 +85,9 @@ class RoomSearchTest : public testing::Test {
     }
     return DynamicSpace::kNone;
   }
-  // A block beside the slots begins where the room ends, none ends where it begins, and its top is free.
-  [[nodiscard]] bool HasPlaceAtTop(Gap room, std::uint32_t granules) const {
-    bool above = false;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (beside_[i] && blocks_[i].hi == room.lo) return false;
-      above = above || (beside_[i] && blocks_[i].lo == room.hi);
-    }
-    return above && PlaceIn({room.hi - granules, room.hi}, granules) != DynamicSpace::kNone;
-  }
-  // In the tightest room that has a place, the lowest of equal ones: at its bottom, or at the block above it.
+  // In the tightest room that has a place, the lowest of equal ones: at its bottom.
   [[nodiscard]] std::uint32_t Expected(const std::vector<Gap>& window, std::uint32_t granules) const {
     const std::vector<Gap> rooms = RoomsOf(window);
-    const Gap* tightest = nullptr;
-    for (const Gap& room : rooms) {
-      if (room.hi - room.lo < granules) continue;
-      if (tightest == nullptr || room.hi - room.lo < tightest->hi - tightest->lo) tightest = &room;
-    }
-    if (tightest != nullptr && HasPlaceAtTop(*tightest, granules)) return tightest->hi - granules;
     std::uint32_t best = DynamicSpace::kNone;
     std::uint32_t best_room = ~std::uint32_t{0};
     for (const Gap& room : rooms) {
@@ -119,7 +104,7 @@ class RoomSearchTest : public testing::Test {
   Occupancy occupancy_{kLimit, 256};
   StreamClocks clocks_{nullptr};
   FreedBlocks freed_{occupancy_, clocks_, 256};
-  WithdrawnRanges withdrawn_;
+  GranuleRanges withdrawn_{64};
   DynamicSpace space_{DevicePlan{}, DynamicSpaceOptions{kLimit * kBlockAlignment, kMapped* kBlockAlignment, 0},
                       occupancy_, freed_, withdrawn_};
   std::vector<Gap> blocks_;

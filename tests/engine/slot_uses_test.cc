@@ -1,6 +1,6 @@
-#include "allocator/engine/slot_uses.h"
-
 #include <gtest/gtest.h>
+
+#include "allocator/engine/idle_gaps.h"
 
 namespace stalloc {
 namespace slot_uses_test {

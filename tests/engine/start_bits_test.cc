@@ -1,10 +1,10 @@
-#include "allocator/engine/start_bits.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <random>
 #include <set>
+
+#include "allocator/engine/occupancy.h"
 
 namespace stalloc {
 namespace start_bits_test {

@@ -1,6 +1,4 @@
 // Loops whose output lives into the next iteration, and that lose count of their turns.
-#include "allocator/engine/turns.h"
-
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "allocator/engine/plan_engine.h"
+#include "allocator/engine/script_cursor.h"
 
 namespace stalloc {
 namespace turns_test {

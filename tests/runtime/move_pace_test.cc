@@ -1,6 +1,6 @@
-#include "allocator/backing/move_pace.h"
-
 #include <gtest/gtest.h>
+
+#include "allocator/backing/idle_chunks.h"
 
 namespace stalloc {
 namespace {

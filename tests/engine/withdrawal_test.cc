@@ -1,5 +1,4 @@
-#include "allocator/engine/withdrawn_ranges.h"
-
+// Parts of the arena that are withdrawn from the engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,73 +10,6 @@
 
 namespace stalloc {
 namespace withdrawn_ranges_test {
-
-TEST(WithdrawnRangesTest, TouchesWhatOverlapsAndNothingElse) {
-  WithdrawnRanges ranges;
-  EXPECT_TRUE(ranges.empty());
-  EXPECT_TRUE(ranges.Add(20, 30));
-  EXPECT_TRUE(ranges.Add(10, 15));
-  EXPECT_FALSE(ranges.Add(14, 16));
-  EXPECT_FALSE(ranges.Touches(15, 20));
-  EXPECT_TRUE(ranges.Touches(14, 20));
-  EXPECT_TRUE(ranges.Touches(0, 100));
-  EXPECT_FALSE(ranges.Touches(30, 31));
-  ranges.Remove(10, 15);
-  EXPECT_FALSE(ranges.Touches(0, 20));
-  ranges.Remove(0, 100);
-  EXPECT_TRUE(ranges.empty());
-}
-
-TEST(WithdrawnRangesTest, AgreesWithOneFlagAGranule) {
-  constexpr std::uint32_t kSize = 200;
-  std::mt19937 random(5);
-  WithdrawnRanges ranges;
-  std::vector<bool> naive(kSize, false);
-  for (int step = 0; step < 20000; ++step) {
-    const std::uint32_t lo = random() % kSize;
-    const std::uint32_t hi = lo + 1 + random() % std::min(kSize - lo, 20u);
-    const auto begin = naive.begin() + lo;
-    const auto end = naive.begin() + hi;
-    const bool touches = std::find(begin, end, true) != end;
-    ASSERT_EQ(ranges.Touches(lo, hi), touches);
-    if (random() % 2 == 0) {
-      ASSERT_EQ(ranges.Add(lo, hi), !touches);
-      if (!touches) std::fill(begin, end, true);
-    } else {
-      ranges.Remove(lo, hi);
-      std::fill(begin, end, false);
-    }
-    // The last range in [lo, hi), as far as it goes on both sides.
-    const WithdrawnRanges::Range* const found = ranges.LastIn(lo, hi);
-    std::uint32_t last = hi;
-    while (last > lo && !naive[last - 1]) --last;
-    ASSERT_EQ(found != nullptr, last > lo);
-    if (found == nullptr) continue;
-    std::uint32_t first = last;
-    while (first > 0 && naive[first - 1]) --first;
-    while (last < kSize && naive[last]) ++last;
-    ASSERT_EQ(found->lo, first);
-    ASSERT_EQ(found->hi, last);
-  }
-}
-
-TEST(WithdrawnRangesTest, IsFullAtSomePoint) {
-  WithdrawnRanges ranges;
-  for (std::uint32_t i = 0; i < WithdrawnRanges::kMost; ++i) ASSERT_TRUE(ranges.Add(2 * i, 2 * i + 1));
-  EXPECT_FALSE(ranges.Add(1u << 30, (1u << 30) + 1));
-  EXPECT_TRUE(ranges.Add(1, 2)) << "joins two";
-  ranges.Remove(1, 2);
-  EXPECT_TRUE(ranges.Add(2 * WithdrawnRanges::kMost - 1, 2 * WithdrawnRanges::kMost + 8)) << "joins one";
-  const std::uint32_t inside = 2 * WithdrawnRanges::kMost;
-  ranges.Remove(inside, inside + 1);
-  EXPECT_TRUE(ranges.Touches(inside, inside + 1)) << "no room for its two halves: it stays";
-  ranges.Remove(0, 1);
-  ranges.Remove(inside, inside + 1);
-  EXPECT_FALSE(ranges.Touches(inside, inside + 1));
-  EXPECT_TRUE(ranges.Touches(inside + 1, inside + 2));
-}
-
-// The engine ----------------------------------------------------------------------------------------------------------
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);  // nobody touches it
