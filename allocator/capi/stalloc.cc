@@ -116,6 +116,14 @@ int stalloc_start_trace(void) {
   });
 }
 
+int stalloc_take_plan(const char* path) {
+  return Guarded([&]() -> stalloc::Status {
+    stalloc::Session* const session = GlobalSession();
+    if (session == nullptr || path == nullptr) return stalloc::Error{"stalloc_take_plan: no session, or no path"};
+    return session->TakePlan(path);
+  });
+}
+
 int64_t stalloc_text(const char* text) {
   stalloc::Session* const session = GlobalSession();
   std::int64_t number = -1;

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 3
+#define STALLOC_ABI_VERSION 4
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -66,6 +66,10 @@ STALLOC_API int stalloc_stop_trace(void);
 /* Since ABI 3. Begins a trace that waits (STALLOC_TRACE_STEPS): blocks that are live are its first rows. 0: fine, also
  * where it has begun or nothing is traced. */
 STALLOC_API int stalloc_start_trace(void);
+
+/* Since ABI 4. STALLOC_MODE=Auto: takes the plan in the file up, between two iterations, on the thread of the loop. 0:
+ * fine; else nothing has changed. */
+STALLOC_API int stalloc_take_plan(const char* path);
 
 /* Since ABI 3. The number of a text, for stalloc_name_tensor; equal texts have one. -1 where nothing is traced, or on
  * an error. */

@@ -27,11 +27,12 @@ Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& option
 
 }  // namespace
 
-PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options)
+PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options,
+                       const PlanStart& start)
     : base_(static_cast<std::byte*>(base)),
       arena_granules_(ArenaGranules(plan, options)),
       plan_granules_(std::min(arena_granules_, WholeGranules(plan.arena_bytes))),
-      cursor_(plan),
+      cursor_(plan, start),
       observations_(plan),
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),

@@ -123,7 +123,8 @@ class PlanEngine {
 
   // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
   // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
-  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {});
+  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {},
+             const PlanStart& start = {});
   PlanEngine(const PlanEngine&) = delete;
   PlanEngine& operator=(const PlanEngine&) = delete;
 

@@ -81,11 +81,13 @@ std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) cons
 
 // ScriptCursor --------------------------------------------------------------------------------------------------------
 
-ScriptCursor::ScriptCursor(const DevicePlan& plan) : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
+ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStart& start)
+    : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()), iterations_(start.iterations) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
   ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
-  if (prologue_ > 0) script_ = scripts_.data();
+  if (prologue_ > 0 && start.iterations == 0) script_ = scripts_.data();
+  for (std::size_t kind = 0; kind < 32; ++kind) explicit_seen_[kind] = (start.explicit_kinds >> kind & 1) != 0;
 }
 
 bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {

@@ -120,9 +120,15 @@ class Turns {
   std::vector<std::vector<GranuleRange>> crossing_;  // by script of the cycle: what is alive where it begins
 };
 
+// Where a run is that takes a plan up in the middle of its loop, between two iterations.
+struct PlanStart {
+  std::uint64_t iterations = 0;      // begun so far; 0: the run begins with the plan
+  std::uint32_t explicit_kinds = 0;  // bits by MarkKind: the program places such marks itself
+};
+
 class ScriptCursor {
  public:
-  explicit ScriptCursor(const DevicePlan& plan);
+  explicit ScriptCursor(const DevicePlan& plan, const PlanStart& start = {});
 
   // True if the mark names a place: script() and entry() then say what is expected next. `at`: the entry that the run
   // is at, to which it may come back.

@@ -13,7 +13,7 @@
 namespace stalloc {
 namespace {
 
-constexpr std::string_view kModes = "Torch, Trace or Alloc";
+constexpr std::string_view kModes = "Torch, Trace, Alloc or Auto";
 
 // Collects the first error, so that the list of variables below reads straight down.
 class Reader {
@@ -102,15 +102,13 @@ void Reader::Size(const char* name, Bytes* target) {
 void ReadMode(Reader& reader, Config* config) {
   const std::string_view value = reader.Value("STALLOC_MODE");
   if (value.empty()) return;
-  for (const Mode mode : {Mode::kTorch, Mode::kTrace, Mode::kAlloc}) {
+  for (const Mode mode : {Mode::kTorch, Mode::kTrace, Mode::kAlloc, Mode::kAuto}) {
     if (EqualsIgnoringCase(value, ModeName(mode))) {
       config->mode = mode;
       return;
     }
   }
-  std::string allowed(kModes);
-  if (EqualsIgnoringCase(value, "Auto")) allowed += " (Auto is not available yet in this version)";
-  reader.Fail("STALLOC_MODE", allowed, value);
+  reader.Fail("STALLOC_MODE", kModes, value);
 }
 
 void ReadDynamic(Reader& reader, Config* config) {
@@ -208,6 +206,8 @@ const char* ModeName(Mode mode) noexcept {
       return "Trace";
     case Mode::kAlloc:
       return "Alloc";
+    case Mode::kAuto:
+      return "Auto";
   }
   return "?";
 }
@@ -237,6 +237,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   reader.Flag("STALLOC_WATCH", &config.watch);
   reader.Flag("STALLOC_TEST_MOVES", &config.test_moves);
+  if (config.mode == Mode::kAuto) config.trace_fast = true;
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

@@ -13,14 +13,14 @@
 
 namespace stalloc {
 
-enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc };
+enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc, kAuto };
 [[nodiscard]] const char* ModeName(Mode mode) noexcept;
 
 struct Config {
-  // STALLOC_MODE = Torch | Trace | Alloc, case-insensitive; anything else is an error. Trace is Torch in a rank that
-  // STALLOC_TRACE_RANKS leaves out.
+  // STALLOC_MODE = Torch | Trace | Alloc | Auto, case-insensitive; anything else is an error. Trace is Torch in a rank
+  // that STALLOC_TRACE_RANKS leaves out. Auto is Alloc where there is a plan, else a fast Trace that takes one up.
   Mode mode = Mode::kTorch;
-  std::string model_info_path;  // STALLOC_MODEL_INFO_PATH; needed by Trace and Alloc
+  std::string model_info_path;  // STALLOC_MODEL_INFO_PATH; needed by all but Torch
   bool trace_fast = false;      // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
   // STALLOC_TRACE_STEPS: the trace waits until it is begun (stalloc_start_trace). The window's end is the package's.
   bool trace_waits = false;

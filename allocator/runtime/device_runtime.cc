@@ -31,15 +31,23 @@ void DeviceRuntime::Impl::SetUpPlan() {
   } else if (parts.driver == nullptr) {
     degraded = "this device has no driver for an arena";
   } else {
-    VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
-    space = PlannedSpace::Create(driver, parts.fence, *parts.plan, {parts.dynamic, parts.moves_at_marks, parts.rules},
-                                 &degraded);
-    if (space != nullptr) space->SetListener(this);
-    if (space != nullptr && parts.reports != nullptr) entries = std::make_unique<PlanEntries>(*parts.plan);
+    space.Publish(MapSpace(*parts.plan, {}, &degraded));
   }
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
   }
+}
+
+std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::MapSpace(const DevicePlan& plan, const PlanStart& start,
+                                                            std::string* why) {
+  VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
+  std::unique_ptr<PlannedSpace> made =
+      PlannedSpace::Create(driver, parts.fence, plan, {parts.dynamic, parts.moves_at_marks, parts.rules, start}, why);
+  if (made == nullptr) return made;
+  made->SetListener(this);
+  if (parts.reports != nullptr) entries.Publish(std::make_unique<PlanEntries>(plan));
+  if (watch != nullptr) watch->SetArena(made->arena().base(), made->arena().reserved_bytes());
+  return made;
 }
 
 void DeviceRuntime::Impl::SetUpHeap() {
@@ -55,13 +63,36 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
   } else if (parts.recorder != nullptr && parts.exact) {
     impl_->SetUpHeap();
   }
-  if (impl_->watch != nullptr && impl_->space != nullptr) {
-    impl_->watch->SetArena(impl_->space->arena().base(), impl_->space->arena().reserved_bytes());
-  }
   impl_->Sample();
 }
 
 DeviceRuntime::~DeviceRuntime() = default;
+
+std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
+  if (self.space != nullptr || self.heap != nullptr) return "this device is served from an arena already";
+  if (plan.arena_bytes == 0) return "the plan has no arena: it serves no request";
+  if (self.parts.driver == nullptr) return "this device has no driver for an arena";
+  if (!self.parts.driver->Synchronize().ok()) return "the device cannot be waited for: a graph is being captured";
+  self.parts.upstream->ReleaseCached();
+  std::string why;
+  const PlanStart start{self.counts.iterations(), explicit_kinds};
+  std::unique_ptr<PlannedSpace> made = self.MapSpace(plan, start, &why);
+  if (made == nullptr) return why;
+  // Whoever listens counts what is ours from the first block on.
+  self.BeforeArenaChange();
+  self.space.Publish(std::move(made));
+  self.AfterArenaChange();
+  const Upstream::Held held = self.Sample();
+  const Bytes own = self.OwnBytes();
+  self.ledger.BeginPlan();
+  self.counts.BeginSteady();
+  const std::lock_guard lock(self.cold);
+  self.meter.BeginPlan(own, held.current);
+  self.taken_up_at = start.iterations;
+  return {};
+}
 
 // Allocate ------------------------------------------------------------------------------------------------------------
 

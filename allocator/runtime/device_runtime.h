@@ -52,6 +52,8 @@ class Upstream {
   [[nodiscard]] virtual bool IsOutOfMemory(const std::exception_ptr& /*thrown*/) const { return true; }
   // A block's bytes up to the next multiple of kBlockAlignment are its own.
   [[nodiscard]] virtual bool PadsBlocks() const noexcept { return false; }
+  // Gives back to the device what it caches, as far as it can.
+  virtual void ReleaseCached() noexcept {}
   // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.
   [[nodiscard]] virtual Held HeldBytes() const = 0;
 };
@@ -102,6 +104,12 @@ struct RuntimeStats {
   Bytes held_peak_bytes = 0;               // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
   double efficiency = 0;                   // peak_live / held_peak
   RunPeaks run;
+  struct SincePlan {
+    std::uint64_t iterations = 0;  // that had begun
+    Bytes peak_live_bytes = 0;
+    Bytes held_peak_bytes = 0;
+  };
+  std::optional<SincePlan> since_plan;  // a plan was taken up in the middle of the run
   WatchCounts watch;
 };
 
@@ -153,6 +161,11 @@ class DeviceRuntime {
   void Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept;
   void Forget(void* pointer) noexcept;
   void OnMark(const Mark& mark);
+
+  // A run that was served by upstream alone takes a plan up, between two iterations and on the thread of the loop: what
+  // upstream caches goes back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty, or
+  // why not: then nothing has changed.
+  [[nodiscard]] std::string TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds);
 
   // Arena or heap owns the address (as opposed to upstream).
   [[nodiscard]] bool Owns(const void* pointer) const noexcept;

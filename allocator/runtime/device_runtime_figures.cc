@@ -53,6 +53,9 @@ RuntimeStats DeviceRuntime::Stats() const {
     stats.run.held_bytes = std::max(self.meter.run_peak(), heap.peak_physical_bytes);
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
+    if (self.taken_up_at.has_value()) {
+      stats.since_plan = {*self.taken_up_at, self.ledger.plan_peak_bytes(), self.meter.plan_peak()};
+    }
   }
   const auto ratio = [](Bytes live, Bytes all) {
     return all == 0 ? 0.0 : static_cast<double>(live) / static_cast<double>(all);

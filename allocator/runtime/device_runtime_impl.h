@@ -5,9 +5,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "allocator/base/log.h"
+#include "allocator/base/published.h"
 #include "allocator/driver/unmap_notice.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/held_meter.h"
@@ -31,7 +33,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::string degraded;
   std::unique_ptr<BlockWatch> watch;     // null: blocks are not watched
   std::unique_ptr<UnmapNotice> noticed;  // the arena's driver then
-  std::unique_ptr<PlannedSpace> space;
+  Published<PlannedSpace> space;         // from the beginning, or since a plan was taken up
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
@@ -39,18 +41,21 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<std::uint64_t> reclaims{0};  // that gave something back
   Recorder* const recorder;                // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;    // null: none are kept
-  std::unique_ptr<PlanEntries> entries;    // where reports are written
+  Published<PlanEntries> entries;          // where reports are written
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};
   LogThrottle heap_full{1};
 
-  mutable std::mutex cold;  // guards the two below
+  mutable std::mutex cold;  // guards the three below
   mutable HeldMeter meter;
   mutable Bytes run_arena_bytes = 0;
+  std::optional<std::uint64_t> taken_up_at;  // iterations that had begun when a plan was taken up
 
   // device_runtime.cc
   void SetUpPlan();
+  // Null, and why, if there is none. Not served yet.
+  std::unique_ptr<PlannedSpace> MapSpace(const DevicePlan& plan, const PlanStart& start, std::string* why);
   void SetUpHeap();
   void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;

@@ -38,6 +38,7 @@ class HeldMeter {
     if (upstream_peak != last_upstream_peak_) sum = std::max(sum, std::min(own, last_own_) + upstream_peak);
     peak_ = std::max(peak_, sum);
     run_peak_ = std::max(run_peak_, sum);
+    plan_peak_ = std::max(plan_peak_, sum);
     run_upstream_peak_ = std::max(run_upstream_peak_, upstream_peak);
     last_own_ = own;
     last_upstream_peak_ = upstream_peak;
@@ -46,7 +47,11 @@ class HeldMeter {
   // Starts a new peak at what is held now. Sample first.
   void ResetPeak(Bytes own, Bytes upstream) noexcept { peak_ = own + upstream; }
 
+  // A plan is taken up now: plan_peak() counts from here on. Sample first.
+  void BeginPlan(Bytes own, Bytes upstream) noexcept { plan_peak_ = own + upstream; }
+
   [[nodiscard]] Bytes peak() const noexcept { return peak_; }
+  [[nodiscard]] Bytes plan_peak() const noexcept { return plan_peak_; }
   // Over all resets.
   [[nodiscard]] Bytes run_peak() const noexcept { return run_peak_; }
   [[nodiscard]] Bytes run_upstream_peak() const noexcept { return run_upstream_peak_; }
@@ -57,6 +62,7 @@ class HeldMeter {
   Bytes last_upstream_peak_ = 0;
   Bytes peak_ = 0;
   Bytes run_peak_ = 0;
+  Bytes plan_peak_ = 0;
   Bytes run_upstream_peak_ = 0;
 };
 

@@ -6,6 +6,7 @@
 // locked there for ever.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -76,7 +77,9 @@ class Ledger {
   }
 
   [[nodiscard]] Bytes live_bytes() const noexcept { return live_.load(std::memory_order_relaxed); }
-  [[nodiscard]] Bytes peak_bytes() const noexcept { return peak_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Bytes peak_bytes() const noexcept {
+    return std::max(peak_.load(std::memory_order_relaxed), before_plan_.load(std::memory_order_relaxed));
+  }
   // The peak since the ledger began, over all resets.
   [[nodiscard]] Bytes run_peak_bytes() const noexcept {
     const Bytes now = peak_bytes();
@@ -87,7 +90,18 @@ class Ledger {
   // bytes.
   void ResetPeak() noexcept {
     earlier_peak_.store(run_peak_bytes(), std::memory_order_relaxed);
+    earlier_plan_peak_.store(plan_peak_bytes(), std::memory_order_relaxed);
+    before_plan_.store(0, std::memory_order_relaxed);
     peak_.store(live_bytes(), std::memory_order_relaxed);
+  }
+  // A plan is taken up now: from here on plan_peak_bytes() counts, over all resets. The other peaks go on.
+  void BeginPlan() noexcept {
+    before_plan_.store(peak_bytes(), std::memory_order_relaxed);
+    peak_.store(live_bytes(), std::memory_order_relaxed);
+    earlier_plan_peak_.store(0, std::memory_order_relaxed);
+  }
+  [[nodiscard]] Bytes plan_peak_bytes() const noexcept {
+    return std::max(peak_.load(std::memory_order_relaxed), earlier_plan_peak_.load(std::memory_order_relaxed));
   }
 
  private:
@@ -113,6 +127,8 @@ class Ledger {
   alignas(64) std::atomic<Bytes> live_{0};
   std::atomic<Bytes> peak_{0};
   std::atomic<Bytes> earlier_peak_{0};
+  std::atomic<Bytes> before_plan_{0};  // peak since the last reset, where a plan was taken up after it
+  std::atomic<Bytes> earlier_plan_peak_{0};
   std::array<Shard, kShards> shards_;
 };
 

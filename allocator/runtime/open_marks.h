@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "proto/model/trace.h"
@@ -16,6 +17,7 @@ namespace stalloc {
 class OpenMarks {
  public:
   void See(const Mark& mark) {
+    if (!mark.automatic) explicit_kinds_ |= 1u << static_cast<unsigned>(mark.kind);
     if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) marks_.clear();
     if (mark.edge == MarkEdge::kBegin) {
       if (marks_.size() < kMostNested) marks_.push_back(mark);
@@ -31,6 +33,8 @@ class OpenMarks {
     if (keep) marks_.push_back(mark);
   }
 
+  // Bits by MarkKind: the program has placed such marks itself.
+  [[nodiscard]] std::uint32_t explicit_kinds() const noexcept { return explicit_kinds_; }
   // In the order in which they came.
   [[nodiscard]] const std::vector<Mark>& marks() const noexcept { return marks_; }
 
@@ -38,6 +42,7 @@ class OpenMarks {
   static constexpr std::size_t kMostNested = 256;  // marks without ends must not pile up
 
   std::vector<Mark> marks_;
+  std::uint32_t explicit_kinds_ = 0;
 };
 
 }  // namespace stalloc

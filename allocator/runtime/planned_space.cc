@@ -70,7 +70,7 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
   }
   void* const base = reinterpret_cast<void*>(space->arena_->base());
   const DynamicSpaceOptions options = chosen.dynamic ? OptionsOf(*space->arena_, chosen.rules) : DynamicSpaceOptions{};
-  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options);
+  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options, chosen.start);
   if (chosen.dynamic) space->least_dynamic_ = options.least_bytes;
   space->chunks_ =
       std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_, chosen.rules);

@@ -24,6 +24,7 @@ class PlannedSpace {
     bool dynamic = false;         // what has no slot is served, too, and the arena grows for it
     bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
     Rules rules = {};
+    PlanStart start = {};
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied.
   static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,

@@ -48,7 +48,10 @@ class RequestCounts {
 
   // An iteration begins; the second one starts the steady counts.
   void Iteration() noexcept {
-    if (iterations_.fetch_add(1, std::memory_order_relaxed) != 1) return;
+    if (iterations_.fetch_add(1, std::memory_order_relaxed) == 1) BeginSteady();
+  }
+  // What is counted as steady begins now.
+  void BeginSteady() noexcept {
     steady_from_.store(Read(large_), std::memory_order_relaxed);
     steady_from_hits_.store(Read(large_hits_), std::memory_order_relaxed);
     steady_from_fenced_.store(Read(large_fenced_), std::memory_order_relaxed);

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "allocator/base/log.h"
@@ -68,6 +70,7 @@ struct Session::Impl {
   Status OpenTrace();
   [[nodiscard]] Fingerprint OfPlan() const;
   Status LoadPlan();
+  Status LoadPlanOrTrace();
   void OpenReports();
   [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
   void Degrade(const std::string& why, bool logged);
@@ -119,6 +122,16 @@ Status Session::Impl::LoadPlan() {
   return Ok{};
 }
 
+// A plan from an earlier start of the same run serves this one from its beginning.
+Status Session::Impl::LoadPlanOrTrace() {
+  std::error_code unknown;
+  if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace();
+  const Status loaded = LoadPlan();
+  if (loaded.ok()) return loaded;
+  Log(LogSeverity::kWarning, "%s; it is made anew", loaded.error().c_str());
+  return OpenTrace();
+}
+
 void Session::Impl::OpenReports() {
   if (config.oom_report.empty()) return;
   if (const Status made = MakeParentDirectories(config.oom_report + "/"); !made.ok()) {
@@ -139,6 +152,7 @@ Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   Status status = Ok{};
   if (config.mode == Mode::kTrace) status = impl->OpenTrace();
   if (config.mode == Mode::kAlloc) status = impl->LoadPlan();
+  if (config.mode == Mode::kAuto) status = impl->LoadPlanOrTrace();
   if (!status.ok()) {
     if (config.strict) return Error{status.error()};
     impl->Degrade(status.error(), /*logged=*/false);
@@ -262,6 +276,28 @@ void Session::Use(const void* block, UseKind kind, std::int64_t began_ns, std::u
 void Session::StartTrace() {
   if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
   impl_->recorder->Begin();
+}
+
+Status Session::TakePlan(const std::string& path) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
+  Result<Plan> read = ReadPlan(path);
+  if (!read.ok()) return Error{read.error()};
+  const std::lock_guard lock(self.mutex);
+  const std::vector<std::string> differences = Differences(read.value().fingerprint, self.OfPlan());
+  if (!differences.empty()) return Error{"the plan " + path + " was made for another run: " + Join(differences)};
+  const std::lock_guard marks_lock(self.marks_mutex);
+  std::string why = "the plan " + path + " is of none of this run's devices";
+  bool taken = false;
+  for (const DevicePlan& plan : read.value().devices) {
+    DeviceRuntime* const device = Device(plan.device);
+    if (device == nullptr) continue;
+    why = device->TakePlan(plan, self.open_marks.explicit_kinds());
+    taken = taken || why.empty();
+    if (!why.empty()) Log(LogSeverity::kWarning, "device %d: no plan was taken up: %s", plan.device, why.c_str());
+  }
+  if (!taken) return Error{why};
+  return Ok{};
 }
 
 void Session::Flush() {

@@ -58,6 +58,10 @@ class Session {
   // A trace that waits (Config::trace_waits) begins; else nothing.
   void StartTrace();
 
+  // Mode::kAuto: the devices that the plan in this file names take it up, between two iterations and on the thread of
+  // the loop. An error, and nothing has changed, where the file is no plan of this run, or no device can take it.
+  Status TakePlan(const std::string& path);
+
   // Trace events so far to the file.
   void Flush();
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do

@@ -36,7 +36,7 @@ void WriteHead(const SessionFigures& figures, JsonWriter* json) {
   json->Field("stalloc_version", figures.fingerprint.stalloc_version);
   json->TextOrNull("torch_version", figures.fingerprint.torch_version);
   json->TextOrNull("device_name", figures.fingerprint.device_name);
-  if (figures.config.mode != Mode::kTrace) return;
+  if (figures.config.mode != Mode::kTrace && figures.config.mode != Mode::kAuto) return;
   json->BeginObject("trace");
   json->Field("mode", figures.fingerprint.trace_mode);
   json->Field("path", figures.config.TracePath());

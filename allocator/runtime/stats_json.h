@@ -28,6 +28,8 @@
 //   arena_move_seconds        that all of those requests took for moving, waits included
 //   upstream_reserved_peak_bytes, held_peak_bytes    peaks; the second of the sum of all that is held on the device
 //   efficiency                peak_live_bytes / held_peak_bytes
+//   since_plan {...}          Auto only, once a plan was taken up: iterations begun until then; peak_live_bytes,
+//                             held_peak_bytes and efficiency from then on
 //   watch {...}               STALLOC_WATCH=1 only: tails and freed (ranges) looked at, unchecked, open, findings
 #pragma once
 

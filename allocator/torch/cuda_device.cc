@@ -54,12 +54,14 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
-  if (!serves_) return;
+  const bool takes_plan_up = environment_.session->config().mode == Mode::kAuto;
   // What the plan does not serve is best in expandable segments.
-  if (runtime_->arena() != nullptr) SwitchExpandableSegmentsOn(*environment_.native);
+  if (runtime_->arena() != nullptr || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
+  upstream_.SetLimitHook([this] { ApplyNativeShare(); });
+  if (!serves_ && takes_plan_up) runtime_->SetArenaListener(this);
+  if (!serves_) return;
   if (UpdateReserved()) times_mapped_.store(1, std::memory_order_relaxed);
   stats_.Refresh(environment_.native->getDeviceStats(index_));
-  upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (fraction_ < 1.0) ApplyFraction();
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   runtime_->SetArenaListener(this);

@@ -39,8 +39,8 @@ class CudaDevice final : private ArenaListener {
     std::string torch_version;
   };
 
-  // Maps the plan's arena, if there is one. `peers` may access it. REQUIRES: CUDA and the native allocator are
-  // initialised. Throws c10::Error where STALLOC_STRICT=1 refuses the plan.
+  // Maps the plan's arena, if there is one; in Mode::kAuto one may come later. `peers` may access it. REQUIRES: CUDA
+  // and the native allocator are initialised. Throws c10::Error where STALLOC_STRICT=1 refuses the plan.
   CudaDevice(const Environment& environment, c10::DeviceIndex index, const std::vector<c10::DeviceIndex>& peers);
 
   // REQUIRES: bytes > 0, this device is current. Throws what the native allocator throws.
@@ -127,7 +127,7 @@ class CudaDevice final : private ArenaListener {
   std::unique_ptr<CudaStreamFence> fence_;
   std::unique_ptr<CudaWatchMemory> watch_;  // null: not wanted, or not possible
   DeviceRuntime* runtime_ = nullptr;        // the session's
-  bool serves_ = false;                     // there is an arena or a heap
+  std::atomic<bool> serves_{false};         // there is an arena or a heap
   KnownBlocks heap_blocks_;
   KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
   CombinedStats stats_;

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "allocator/base/log.h"
+
 namespace stalloc {
 
 thread_local std::exception_ptr* CudaUpstream::free_error_ = nullptr;
@@ -51,6 +53,16 @@ bool CudaUpstream::IsOutOfMemory(const std::exception_ptr& thrown) const {
     return true;
   } catch (...) {
     return false;
+  }
+}
+
+// Of all pools but those of live graphs, which the native allocator keeps by itself.
+void CudaUpstream::ReleaseCached() noexcept {
+  try {
+    native_->emptyCache({0, 0});
+  } catch (const std::exception& error) {
+    Log(LogSeverity::kWarning, "device %d: the native allocator's cache could not be emptied: %s", int{device_},
+        error.what());
   }
 }
 

@@ -35,6 +35,7 @@ class CudaUpstream final : public Upstream {
   void RecordStream(void* pointer, StreamHandle stream) override;
   [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override;
   [[nodiscard]] bool PadsBlocks() const noexcept override { return pads_blocks_; }
+  void ReleaseCached() noexcept override;
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from stalloc import _interface
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
@@ -59,6 +59,7 @@ class Library:
         self._function("stalloc_flush", number)
         self._function("stalloc_stop_trace", number)
         self._function("stalloc_start_trace", number)
+        self._function("stalloc_take_plan", number, text)
         # The number of a text in the trace; -1 where nothing is traced.
         self.text = self._function("stalloc_text", ctypes.c_int64, text)
         # Block, offset in it, bytes (0: not known), TensorRole, text.
@@ -112,6 +113,10 @@ class Library:
     def start_trace(self) -> None:
         """Begins a trace that waits. RuntimeError with the library's words when that fails."""
         self._raise_unless_zero(self._dll.stalloc_start_trace())
+
+    def take_plan(self, path: Path) -> None:
+        """Between two iterations, in mode Auto. RuntimeError with the library's words, and nothing has changed."""
+        self._raise_unless_zero(self._dll.stalloc_take_plan(os.fsencode(path)))
 
     def address_of(self, name: str) -> int:
         """The address of an exported function, for torch's setters."""

@@ -29,7 +29,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "3")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "4")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -50,6 +50,7 @@ API size_t stalloc_stats_json(char* buffer, size_t capacity) {
 API int stalloc_flush(void) { return Outcome("flush", ""); }
 API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
 API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
+API int stalloc_take_plan(const char* path) { return Outcome("take_plan", path); }
 API int64_t stalloc_text(const char* text) {
   static int64_t next = 0;
   (void)Outcome("text", text);

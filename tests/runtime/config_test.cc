@@ -49,16 +49,18 @@ TEST(ConfigTest, ModeIsReadInAnyCase) {
 
 TEST(ConfigTest, UnknownModeNamesWhatIsAllowedAndWhatWasFound) {
   EXPECT_THAT(ErrorOf({{"STALLOC_MODE", "Aloc"}}),
-              AllOf(HasSubstr("STALLOC_MODE"), HasSubstr("Torch, Trace or Alloc"), HasSubstr("\"Aloc\"")));
+              AllOf(HasSubstr("STALLOC_MODE"), HasSubstr("Torch, Trace, Alloc or Auto"), HasSubstr("\"Aloc\"")));
 }
 
-TEST(ConfigTest, AutoModeIsNotAvailableYet) {
-  EXPECT_THAT(ErrorOf({{"STALLOC_MODE", "auto"}}),
-              AllOf(HasSubstr("Auto is not available yet"), HasSubstr("\"auto\"")));
+TEST(ConfigTest, AutoTracesAtFullSpeed) {
+  const Result<Config> config = Read({{"STALLOC_MODE", "auto"}, {"STALLOC_MODEL_INFO_PATH", "/run"}});
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config.value().mode, Mode::kAuto);
+  EXPECT_TRUE(config.value().trace_fast);
 }
 
 TEST(ConfigTest, TraceAndAllocNeedADirectory) {
-  for (const char* mode : {"Trace", "Alloc"}) {
+  for (const char* mode : {"Trace", "Alloc", "Auto"}) {
     EXPECT_THAT(ErrorOf({{"STALLOC_MODE", mode}}), AllOf(HasSubstr("STALLOC_MODEL_INFO_PATH"), HasSubstr(mode)));
     // Set but empty is as good as not set.
     EXPECT_THAT(ErrorOf({{"STALLOC_MODE", mode}, {"STALLOC_MODEL_INFO_PATH", ""}}),

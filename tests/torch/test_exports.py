@@ -21,6 +21,7 @@ ABI = {
     "stalloc_flush",
     "stalloc_stop_trace",
     "stalloc_start_trace",
+    "stalloc_take_plan",
     "stalloc_text",
     "stalloc_name_tensor",
     "stalloc_torch_built_for",

@@ -1,0 +1,195 @@
+// A run that is served by upstream takes a plan up in the middle of its loop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/runtime/alloc_fixture.h"
+#include "tests/runtime/pattern.h"
+
+namespace stalloc {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What it caches goes back when it is told.
+class CachingUpstream final : public Upstream {
+ public:
+  void* Allocate(Bytes requested, StreamHandle stream) override { return blocks_.Allocate(requested, stream); }
+  void Free(void* pointer) noexcept override { blocks_.Free(pointer); }
+  void RecordStream(void* pointer, StreamHandle stream) override { blocks_.RecordStream(pointer, stream); }
+  void ReleaseCached() noexcept override { cached_ = 0; }
+  [[nodiscard]] Held HeldBytes() const override {
+    const Held held = blocks_.HeldBytes();
+    return {held.current + cached_, held.peak + cached_};
+  }
+  [[nodiscard]] std::size_t live() const { return blocks_.live(); }
+
+ private:
+  FakeUpstream blocks_;
+  Bytes cached_ = 3 * kMiB;
+};
+
+class TakePlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    driver_ = HostDriver::Create({.granularity = kPage});
+    device_ = std::make_unique<CapturingDriver>(*driver_);
+    runtime_ = std::make_unique<DeviceRuntime>(
+        DeviceRuntime::Parts{.device = kCpuDevice, .upstream = &upstream_, .driver = device_.get(), .dynamic = true});
+  }
+  void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
+  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
+  std::string TakePlan(const DevicePlan& plan) { return runtime_->TakePlan(plan, 0); }
+
+  LogCapture log_;
+  CachingUpstream upstream_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<CapturingDriver> device_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  int iteration_ = 0;
+};
+
+DevicePlan PlanOfTwo() { return PlanBuilder().Each(100 * kKiB).Each(200 * kKiB).Build(); }
+
+TEST_F(TakePlanTest, WhatLivesStaysAndTheNextIterationIsServedFromTheArena) {
+  void* const weights = Allocate(kMiB);
+  FillPattern(weights, kMiB, 1);
+  for (int i = 0; i < 3; ++i) {
+    Iteration();
+    runtime_->Free(Allocate(100 * kKiB));
+    runtime_->Free(Allocate(200 * kKiB));
+  }
+  ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  EXPECT_FALSE(runtime_->Owns(weights));
+  for (int i = 0; i < 3; ++i) {
+    Iteration();
+    void* const first = Allocate(100 * kKiB);
+    void* const second = Allocate(200 * kKiB);
+    EXPECT_TRUE(runtime_->Owns(first));
+    EXPECT_TRUE(runtime_->Owns(second));
+    FillPattern(first, 100 * kKiB, 2);
+    FillPattern(second, 200 * kKiB, 3);
+    EXPECT_TRUE(HasPattern(weights, kMiB, 1));
+    runtime_->Free(first);
+    runtime_->Free(second);
+  }
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.iterations, 6u);
+  EXPECT_EQ(stats.steady.requests, 6u) << "counted from the plan on";
+  EXPECT_EQ(stats.steady.hits, 6u);
+  EXPECT_FALSE(stats.gave_up);
+  runtime_->Free(weights);
+  EXPECT_EQ(upstream_.live(), 0u);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(TakePlanTest, PeaksSinceThePlanAreCountedApart) {
+  void* const weights = Allocate(kMiB);
+  Iteration();
+  runtime_->Free(Allocate(4 * kMiB));
+  ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  Iteration();
+  void* const first = Allocate(100 * kKiB);
+  runtime_->ResetPeaks();
+  runtime_->Free(first);
+  const RuntimeStats stats = runtime_->Stats();
+  ASSERT_TRUE(stats.since_plan.has_value());
+  EXPECT_EQ(stats.since_plan->iterations, 1u);
+  EXPECT_EQ(stats.since_plan->peak_live_bytes, kMiB + 100 * kKiB);
+  EXPECT_EQ(stats.since_plan->held_peak_bytes, kMiB + 320 * kKiB) << "whole pages of the arena, nothing cached";
+  EXPECT_EQ(stats.run.live_bytes, 5 * kMiB);
+  EXPECT_EQ(stats.peak_live_bytes, kMiB + 100 * kKiB) << "the program's own peak began at its reset";
+  runtime_->Free(weights);
+}
+
+TEST_F(TakePlanTest, TheProgramsOwnPeakGoesOnOverIt) {
+  Iteration();
+  runtime_->Free(Allocate(4 * kMiB));
+  ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  EXPECT_EQ(runtime_->Stats().peak_live_bytes, 4 * kMiB);
+}
+
+TEST_F(TakePlanTest, TheCycleIsTakenUpWhereTheRunIs) {
+  DevicePlan plan = PlanBuilder().Each(100 * kKiB).Build();
+  plan.cycle.push_back(plan.cycle[0]);
+  plan.cycle[1].entries[0].bytes = plan.cycle[1].entries[0].min_bytes = plan.cycle[1].entries[0].max_bytes = 50 * kKiB;
+  for (int i = 0; i < 3; ++i) Iteration();  // of set-up, and cycle[0], cycle[1], cycle[0]
+  ASSERT_EQ(TakePlan(plan), "");
+  Iteration();
+  runtime_->Free(Allocate(50 * kKiB));
+  Iteration();
+  runtime_->Free(Allocate(100 * kKiB));
+  EXPECT_EQ(runtime_->Stats().planned_hits, 2u);
+}
+
+TEST_F(TakePlanTest, OnceIsAll) {
+  ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  EXPECT_THAT(TakePlan(PlanOfTwo()), HasSubstr("already"));
+}
+
+TEST_F(TakePlanTest, ADeviceThatCannotBeWaitedForTakesNone) {
+  device_->SetCapturing(true);
+  EXPECT_THAT(TakePlan(PlanOfTwo()), HasSubstr("captured"));
+  EXPECT_EQ(runtime_->arena(), nullptr);
+  device_->SetCapturing(false);
+  EXPECT_EQ(TakePlan(PlanOfTwo()), "");
+}
+
+TEST_F(TakePlanTest, AnArenaThatCannotBeMappedLeavesTheRunAsItWas) {
+  driver_ = HostDriver::Create({.capacity = kPage, .granularity = kPage});
+  device_ = std::make_unique<CapturingDriver>(*driver_);
+  runtime_ = std::make_unique<DeviceRuntime>(
+      DeviceRuntime::Parts{.device = kCpuDevice, .upstream = &upstream_, .driver = device_.get(), .dynamic = true});
+  void* const block = Allocate(kMiB);
+  EXPECT_THAT(TakePlan(PlanOfTwo()), HasSubstr("cannot be mapped"));
+  EXPECT_EQ(runtime_->arena(), nullptr);
+  EXPECT_FALSE(runtime_->Stats().since_plan.has_value());
+  runtime_->Free(block);
+  runtime_->Free(Allocate(100 * kKiB));
+  EXPECT_EQ(upstream_.live(), 0u);
+}
+
+// Their blocks come from upstream or from the arena, and hold what was written, whenever the plan is taken up.
+TEST_F(TakePlanTest, OtherThreadsGoOnMeanwhile) {
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::minstd_rand random(seed);
+      std::vector<std::pair<void*, Bytes>> live;
+      while (!done.load()) {
+        const Bytes bytes = (1 + random() % 60) * 4 * kKiB;
+        void* const block = runtime_->Allocate(bytes, 0, Origin::kProgram);
+        FillPattern(block, bytes, seed);
+        live.emplace_back(block, bytes);
+        if (live.size() < 12) continue;
+        std::swap(live[random() % live.size()], live.back());
+        wrong += HasPattern(live.back().first, live.back().second, seed) ? 0 : 1;
+        runtime_->Free(live.back().first);
+        live.pop_back();
+      }
+      for (const auto& [block, bytes] : live) {
+        wrong += HasPattern(block, bytes, seed) ? 0 : 1;
+        runtime_->Free(block);
+      }
+    });
+  }
+  for (int i = 0; i < 4; ++i) Iteration();
+  EXPECT_EQ(TakePlan(PlanOfTwo()), "");
+  for (int i = 0; i < 40; ++i) Iteration();
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(upstream_.live(), 0u);
+  EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+}  // namespace
+}  // namespace stalloc
