@@ -82,7 +82,7 @@ const char* StabilityName(Stability stability) {
   return "not compared";
 }
 
-absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed) {
+absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed, bool running) {
   report_.device = device_.device;
   report_.held_peak_bytes = device_.held_peak_bytes;
   report_.segments = SummarizeSegments(device_, traced_.segmentation);
@@ -97,6 +97,7 @@ absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* obse
     return cycle.status();
   }
   model_ = CompareIterations(device_, *cycle, all_streams);
+  model_.running = running;
   report_.warnings = cycle->warnings;
   report_.peak = FindPeak(device_, &model_, phases);
   for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {

@@ -20,8 +20,9 @@ class DevicePlanner {
   DevicePlanner(const DeviceTrace& device, const TracedRank& traced) : device_(device), traced_(traced) {}
 
   // Fills report(). FailedPrecondition if the trace cannot be planned; the report is there all the same.
-  // `all_streams`: see CompareIterations. `observed` (may be null; outlives this) widens what was traced.
-  [[nodiscard]] absl::Status Analyse(bool all_streams, const ObservedDevice* observed);
+  // `all_streams`: see CompareIterations. `observed` (may be null; outlives this) widens what was traced. `running`:
+  // see RankPlannerOptions.
+  [[nodiscard]] absl::Status Analyse(bool all_streams, const ObservedDevice* observed, bool running = false);
 
   // REQUIRES for what follows: Analyse() was fine.
   // Sets up timeline(), with the problem to solve. Where sizes or numbers of requests vary, `judge` (may be null) has

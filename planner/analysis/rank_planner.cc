@@ -70,7 +70,8 @@ absl::Status RankPlanner::Analyse() {
   }
   StartReport(traced_, &result_.report);
   for (Device& device : devices_) {
-    const absl::Status status = device.planner.Analyse(options_.all_streams, ObservedOf(device.planner.device()));
+    const absl::Status status =
+        device.planner.Analyse(options_.all_streams, ObservedOf(device.planner.device()), options_.running);
     if (!options_.plan) {
       if (status.ok()) {
         device.planner.Forecast(options_.slots);

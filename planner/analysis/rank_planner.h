@@ -21,6 +21,9 @@ struct RankPlannerOptions {
   bool plan = true;         // false: analysis only
   bool all_streams = true;  // see CompareIterations
   PackingOptions packing;   // for each device
+  // The plan is for the traced run itself, which goes on: what it allocated before its cycle, and in fences, stays
+  // where it is.
+  bool running = false;
   SlotChoice slots;
   const SlotJudge* slot_judge = nullptr;  // overrules `slots`; may be null
   std::optional<Observed> observed;       // by runs in Alloc mode: widens what was traced

@@ -40,6 +40,7 @@ struct SteadyModel {
   Bytes small_bytes = 0;                         // requests below it are small (SmallBlockBytes) for the traced peak
   bool all_streams = true;                       // blocks of other streams, and recorded on such, have places, too
   const ObservedDevice* observed = nullptr;      // the model was widened by it (refine.h)
+  bool running = false;                          // for the traced run itself: what came before the cycle has places
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
   // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first

@@ -255,7 +255,7 @@ class TimelineBuilder {
     const Tick begin = timeline_.scripts[s].begin + e;
     const Tick traced_end = std::max(PrologueEnd(device_.allocations[entry.allocation]), begin + 1);
     entry.life = PrologueLife(s, e, {begin, traced_end});
-    if (entry.unplanned != Unplanned::kPlanned) {
+    if (entry.unplanned != Unplanned::kPlanned || model_.running) {
       return;
     }
     const Tick end = std::min(traced_end, timeline_.end);
@@ -310,8 +310,8 @@ class TimelineBuilder {
   // What a fence leaves behind for good, as far as a later iteration shows it. Small ones have upstream's pool.
   [[nodiscard]] bool IsKept(const Allocation& allocation) const {
     const bool stays = !allocation.freed() || FreedAtExit(device_, allocation);
-    return allocation.fenced && (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0 && stays &&
-           allocation.segment + 1 < device_.segments.size() && allocation.bytes >= model_.small_bytes &&
+    return !model_.running && allocation.fenced && (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0 &&
+           stays && allocation.segment + 1 < device_.segments.size() && allocation.bytes >= model_.small_bytes &&
            StreamObstacle(allocation, model_) == Unplanned::kPlanned;
   }
 

@@ -27,6 +27,10 @@ ABSL_FLAG(
     "is reached.");
 ABSL_FLAG(bool, refine, false,
           "Widen what was traced by the sizes and lives that runs in Alloc mode saw (DIR/output/observed).");
+ABSL_FLAG(
+    bool, running, false,
+    "Plan for the traced run itself, which goes on: what it has from before its loop stays where it is. The plan is "
+    "written to DIR/output/plan/rank00000.running.plan.");
 ABSL_FLAG(absl::optional<double>, headroom, absl::nullopt,
           "Percent: give every request of varying size a slot of its own, so much larger than the largest size traced. "
           "Else whatever holds least in a trial.");
@@ -95,6 +99,7 @@ PlanJobsOptions JobsOptions() {
   PlanJobsOptions options;
   options.trace_only = absl::GetFlag(FLAGS_trace_only);
   options.refine = absl::GetFlag(FLAGS_refine);
+  options.running = absl::GetFlag(FLAGS_running);
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
     options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -174,7 +179,7 @@ const Command& PlanCommand() {
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
        {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom", "refine",
-        "seed"}},
+        "running", "seed"}},
       RunPlan};
   return command;
 }

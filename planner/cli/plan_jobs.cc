@@ -130,6 +130,7 @@ class Job : public std::enable_shared_from_this<Job> {
   RankPlannerOptions PlannerOptions() {
     RankPlannerOptions options;
     options.plan = !shop_.options.trace_only;
+    options.running = shop_.options.running;
     options.packing.work = shop_.options.packing_work;
     options.packing.solve.threads = shop_.solver_threads;
     options.packing.solve.seed = shop_.options.seed;
@@ -148,8 +149,8 @@ class Job : public std::enable_shared_from_this<Job> {
     absl::Status status = WriteReports();
     status.Update(result.plan_status);
     if (status.ok() && result.plan.has_value()) {
-      status = WritePlanFile(shop_.directory.PlanPath(rank_), *result.plan);
-      outcome_.plan_path = status.ok() ? shop_.directory.PlanPath(rank_) : "";
+      status = WritePlanFile(PlanPath(), *result.plan);
+      outcome_.plan_path = status.ok() ? PlanPath() : "";
     }
     return status;
   }
@@ -162,6 +163,10 @@ class Job : public std::enable_shared_from_this<Job> {
     }
     shop_.progress->Finished(rank_,
                              status.ok() ? Result() : absl::StrCat("error: ", status.message(), StalePlanNote()));
+  }
+
+  [[nodiscard]] std::string PlanPath() const {
+    return shop_.options.running ? shop_.directory.RunningPlanPath(rank_) : shop_.directory.PlanPath(rank_);
   }
 
   [[nodiscard]] std::string Result() const {
@@ -178,8 +183,8 @@ class Job : public std::enable_shared_from_this<Job> {
 
   [[nodiscard]] std::string StalePlanNote() const {
     std::error_code ignored;
-    const bool exists = !shop_.options.trace_only && std::filesystem::exists(shop_.directory.PlanPath(rank_), ignored);
-    return exists ? absl::StrCat(" (the plan of an earlier run stays: ", shop_.directory.PlanPath(rank_), ")") : "";
+    const bool exists = !shop_.options.trace_only && std::filesystem::exists(PlanPath(), ignored);
+    return exists ? absl::StrCat(" (the plan of an earlier run stays: ", PlanPath(), ")") : "";
   }
 
   Shop& shop_;

@@ -45,6 +45,10 @@ std::string RunDirectory::PlanPath(std::uint32_t rank) const {
   return absl::StrFormat("%s/output/plan/rank%05d.plan", path_, rank);
 }
 
+std::string RunDirectory::RunningPlanPath(std::uint32_t rank) const {
+  return absl::StrFormat("%s/output/plan/rank%05d.running.plan", path_, rank);
+}
+
 std::string RunDirectory::ObservedPath(std::uint32_t rank) const {
   return absl::StrFormat("%s/output/observed/rank%05d.observed", path_, rank);
 }

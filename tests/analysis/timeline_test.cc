@@ -22,6 +22,19 @@ TEST(TimelineTest, WeightsLiveToTheEndOfTheAxis) {
   EXPECT_EQ(timeline.scripts[0].entries[0].entry_class, EntryClass::kPersistent);
 }
 
+TEST(TimelineTest, APlanForTheTracedRunItselfHasPlacesForItsCycleAlone) {
+  const std::string body = "I +a=512 -l +b=1024 -a +l=2048 -b ";
+  Planned planned = PlanOf("+w=4096 I +a=512 +b=1024 -a +l=2048 -b +s=8192 " + body + body + body);
+  planned.model.running = true;
+  const Timeline timeline = BuildTimeline(planned.device, planned.model);
+  ASSERT_EQ(timeline.prologue, 2u);
+  for (std::uint32_t script = 0; script < timeline.prologue; ++script) {
+    for (const TimelineEntry& entry : timeline.scripts[script].entries) EXPECT_EQ(entry.block, kNone);
+  }
+  for (const TimelineEntry& entry : timeline.scripts[2].entries) EXPECT_NE(entry.block, kNone);
+  EXPECT_EQ(LoadBound(timeline.problem), 1024u + 2048u);
+}
+
 TEST(TimelineTest, WeightsFreedAtExitAreAsGoodAsNeverFreed) {
   const Timeline timeline = PlanOf("+w=4096 " + Repeat("I +a=512 +b=512 -a -b", 3) + "-w").timeline;
   EXPECT_EQ(BlockOf(timeline, 0, 0).life, (Lifetime{0, 3}));
