@@ -4,10 +4,11 @@
     python bench/compare_modes.py --preset dense-1b --json results.json -- --seed 7
 
 Modes: native, expandable (PyTorch's expandable_segments:True), trace-fast, trace-exact, alloc (planned from the fast
-trace, else from the exact one). E is peak live bytes / peak held bytes; live bytes are those that stalloc counts (each
-request rounded up to 512 B, from allocation to free). E and step time of every iteration: see bench/iterations.py.
-The JSON is written anew after each mode, so that what is there when time runs out is not lost. Arguments after `--` go
-to bench/train_gpt.py.
+trace, else from the exact one), auto (a start that traces, plans and switches by itself; its figures are those from
+then on), auto-again (the next start of the same). E is peak live bytes / peak held bytes; live bytes are those that
+stalloc counts (each request rounded up to 512 B, from allocation to free). E and step time of every iteration: see
+bench/iterations.py. The JSON is written anew after each mode, so that what is there when time runs out is not lost.
+Arguments after `--` go to bench/train_gpt.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from iterations import (
 )
 
 HERE = Path(__file__).resolve().parent
-MODES = ["native", "expandable", "trace-fast", "trace-exact", "alloc"]
+AUTO = ("auto", "auto-again")
+UNDER_STALLOC = ("alloc", "trace-fast", "trace-exact", *AUTO)
+MODES = ["native", "expandable", *UNDER_STALLOC]
 GIB = float(1 << 30)
 EXIT_OUT_OF_MEMORY = 3  # of train_gpt.py
 
@@ -91,6 +94,8 @@ class Comparison:
             inherited["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         if mode.startswith("trace"):
             inherited |= {"STALLOC_MODE": "Trace", "STALLOC_TRACE_FAST_MODE": "1" if mode == "trace-fast" else "0"}
+        if mode in AUTO:
+            inherited["STALLOC_MODE"] = "Auto"
         if mode == "alloc":
             inherited["STALLOC_MODE"] = "Alloc"
             inherited |= dict(setting.split("=", maxsplit=1) for setting in self.arguments.set)
@@ -101,11 +106,11 @@ class Comparison:
     def run_directory(self, mode: str) -> Path:
         if mode == "alloc":
             mode = "trace-fast" if "trace-fast" in self.arguments.modes else "trace-exact"
-        return self.directory / mode
+        return self.directory / ("auto" if mode in AUTO else mode)
 
     def command(self, mode: str, output: Path) -> list[str]:
         iterations = self.arguments.trace_iterations if mode.startswith("trace") else self.arguments.iterations
-        launcher = ["-m", "stalloc", "run"] if mode in ("alloc", "trace-fast", "trace-exact") else []
+        launcher = ["-m", "stalloc", "run"] if mode in UNDER_STALLOC else []
         command = [sys.executable, *launcher, os.path.relpath(HERE / "train_gpt.py"), "--preset", self.arguments.preset]
         command += ["--iterations", str(iterations), "--device", self.arguments.device, "--json", str(output)]
         return command + self.arguments.train
@@ -121,9 +126,12 @@ class Comparison:
         result: dict[str, Any] = json.loads(output.read_text())
         result["wall_seconds"] = time.perf_counter() - begin
         summary = self.run_directory(mode) / "log_output" / "rank00000.summary.json"
-        if mode in ("alloc", "trace-fast", "trace-exact") and "out_of_memory" not in result:
+        if mode in UNDER_STALLOC and "out_of_memory" not in result:
             result["summary"] = json.loads(summary.read_text())
             shutil.copy(summary, self.directory / f"{mode}.summary.json")
+        if mode in AUTO:
+            status = self.run_directory(mode) / "log_output" / "rank00000.auto.json"
+            result["stages"] = json.loads(status.read_text())["stages"]
         self.results[mode] = result
 
     def make_plan(self) -> None:
@@ -154,6 +162,10 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
     summary = result.get("summary")
     held = summary["held_peak_bytes"] if summary else result["memory"]["held_peak"]
     live = live_peak(results, mode)
+    since = (summary or {}).get("since_plan")
+    run_efficiency = live / held if live and held else None
+    if since:
+        live, held = since["peak_live_bytes"], since["held_peak_bytes"]
     native = results.get("native")
     if native is not None and "out_of_memory" in native:
         native = None
@@ -167,6 +179,8 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
         "last_loss": result["losses"][-1],
         "iterations": iterations_of(result),
     }
+    if mode in AUTO:
+        row |= {"run_efficiency": run_efficiency, "stages": result["stages"]}
     row["least_efficiency"] = least_efficiency(row["iterations"])
     if native:
         row["slowest_window"] = slowest_window(result["step_seconds"], native["step_seconds"])

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Optional
 
-TORCH, TRACE, ALLOC = "Torch", "Trace", "Alloc"
-MODES = (TORCH, TRACE, ALLOC)
+TORCH, TRACE, ALLOC, AUTO = "Torch", "Trace", "Alloc", "Auto"
+MODES = (TORCH, TRACE, ALLOC, AUTO)
 DEVICES = ("auto", "cuda", "cpu")
 
 # First that is set names this process's rank; the C++ side looks in the same order.
@@ -24,7 +24,7 @@ def _one_of(variable: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def parse_mode(value: str) -> str:
-    """Returns the mode in its usual spelling; ValueError for anything but Torch, Trace and Alloc."""
+    """Returns the mode in its usual spelling; ValueError for anything but Torch, Trace, Alloc and Auto."""
     return _one_of("STALLOC_MODE", value, MODES)
 
 
@@ -62,6 +62,7 @@ class Config:
     traced: bool = True  # this rank is in STALLOC_TRACE_RANKS
     trace_fake: bool = False  # of fake tensors: no device is touched
     fake_assume: str = ""  # values that a fake run does not have: _fake/unknown.py
+    auto_wait: bool = False  # mode Auto waits for its plan: the same iteration takes it up in every start
     nvtx: bool = False
     log_steps: Optional[int] = (
         None  # a line of figures after every so many iterations, 0: none; None: as the mode has it
@@ -143,6 +144,7 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         traced=lists_rank(variables.get("STALLOC_TRACE_RANKS", ""), rank_text(variables)),
         trace_fake=_switch("STALLOC_TRACE_FAKE", variables.get("STALLOC_TRACE_FAKE", "")),
         fake_assume=variables.get("STALLOC_FAKE_ASSUME", ""),
+        auto_wait=_switch("STALLOC_AUTO_WAIT", variables.get("STALLOC_AUTO_WAIT", "")),
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
         log_steps=_log_steps(variables.get("STALLOC_LOG_STEPS", "")),
         tensorboard=variables.get("STALLOC_TENSORBOARD", ""),

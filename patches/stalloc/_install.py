@@ -14,7 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from stalloc import _config, _coordinates, _frameworks, _library, _log, _nvtx, _process, _report, _scalars, _session
+from stalloc import (
+    _auto,
+    _config,
+    _coordinates,
+    _frameworks,
+    _library,
+    _log,
+    _nvtx,
+    _process,
+    _report,
+    _run_cache,
+    _scalars,
+    _session,
+)
 from stalloc._hooks import OptimizerHooks
 from stalloc._imports import when_imported
 from stalloc._library import Library, LibraryError, TorchLibrary, UnfitTorchError
@@ -62,6 +75,8 @@ def activate(to_the_end: bool = True) -> None:
             torch = importlib.import_module("torch")
             if config.mode == _config.ALLOC:
                 _find_plan(config.rank)
+            if config.mode == _config.AUTO:
+                _find_directory(torch)
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
             library = _install_or_go_on(config, torch) if fake is None else fake.library
             if library is None:
@@ -71,12 +86,14 @@ def activate(to_the_end: bool = True) -> None:
             block_of = None if fake is None else fake.address
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
             finished = report if tracing is None else _both(report, tracing.iteration_finished)
+            auto = _auto_of(config, library) if config.mode == _config.AUTO else None
+            finished = finished if auto is None else _both(finished, auto.iteration_finished)
             mark = library.mark
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
             marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, finished)
-            _session.start(_session.Session(config.mode, library, marker, tracing, fake))
+            _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             if config.trace_modules and tracing is not None:
                 ModuleMarks(marker.module, tracing.paths).install(torch)
@@ -129,6 +146,17 @@ def _find_plan(rank: str) -> None:
     if chosen is not None:
         os.environ[_coordinates.PLAN_RANK] = str(chosen)
         _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
+
+
+def _find_directory(torch: Any) -> None:
+    argv = _run_cache.argv_of_process()
+    found = _run_cache.directory_of_run(os.environ, argv, str(torch.__version__))
+    os.environ["STALLOC_MODEL_INFO_PATH"] = str(found)
+
+
+def _auto_of(config: _config.Config, library: Library) -> _auto.Auto:
+    paths = _auto.Paths(Path(os.environ["STALLOC_MODEL_INFO_PATH"]), int(config.rank or 0))
+    return _auto.Auto(library, paths, config.trace_steps.end, waits=config.auto_wait)
 
 
 def _install_or_go_on(config: _config.Config, torch: Any) -> Optional[Library]:

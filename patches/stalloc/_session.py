@@ -7,6 +7,7 @@ import os
 from typing import Any, Optional
 
 from stalloc import _log
+from stalloc._auto import Auto
 from stalloc._library import Library
 from stalloc._marks import Marker
 from stalloc._tracing import Tracing
@@ -21,12 +22,15 @@ class Session:
         library: Optional[Library],
         marker: Marker,
         tracing: Optional[Tracing] = None,
+        *,
         fake: Optional[Any] = None,
+        auto: Optional[Auto] = None,
     ) -> None:
         self.mode = mode
         self.library = library
         self.marker = marker
         self.tracing = tracing  # None in other modes than Trace
+        self.auto = auto  # None in other modes than Auto
         self.fake = fake  # FakeRun, where tensors are fake (STALLOC_TRACE_FAKE)
 
     def flush(self) -> None:
@@ -71,6 +75,8 @@ def _close() -> None:
         return
     current.marker.finish()
     try:
+        if current.auto is not None:
+            current.auto.finish()
         current.flush()
     except RuntimeError as error:
         _log.error(f"the last events could not be written: {error}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import SCRIPTS, Finished, Training, clean_environment, run_python
+from processes import Finished, Training, clean_environment, run_python
 
 QUICK = ("--iterations", "2")
 
@@ -124,14 +124,6 @@ def test_a_variable_that_makes_no_sense_is_named(training: Training, variable: s
     assert done.code in (1, 2)
     assert variable in done.err
     assert "Traceback" not in done.err
-
-
-def test_auto_is_not_a_mode_yet(training: Training) -> None:
-    done = training.try_run(None, *QUICK, STALLOC_MODE="Auto", PYTHONPATH="")
-    assert done.code != 0
-    done = run_python("-m", "stalloc", "run", str(SCRIPTS / "train.py"), environment=training.environment("Auto"))
-    assert (done.code, done.out) == (2, "")
-    assert "'Auto'" in done.err
 
 
 def test_info_describes_the_real_libraries(build: Path) -> None:

@@ -1,0 +1,191 @@
+"""STALLOC_MODE=Auto: a run traces its first iterations, has a plan made beside it, and takes it up between two others.
+
+    tracing --N iterations--> planning --the planner ends--> planned
+                                                   or else   unplanned: PyTorch's allocator stays, which is said once
+
+The planner is a process of its own at the lowest priority. A second plan, of the run from its beginning, is made after
+the first: it lies in the run's directory, and the next start of the same job is served from it at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc import _library, _log
+from stalloc._library import Library
+from stalloc.report.files import write_whole
+
+TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
+_SEARCH_SECONDS = 10
+_GIB = float(1 << 30)
+
+TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
+
+
+@dataclasses.dataclass(frozen=True)
+class Paths:
+    """One rank's files in the directory of the run."""
+
+    directory: Path
+    rank: int
+
+    @property
+    def plan(self) -> Path:
+        return self.directory / "output" / "plan" / f"rank{self.rank:05d}.plan"
+
+    @property
+    def running_plan(self) -> Path:
+        return self.directory / "output" / "plan" / f"rank{self.rank:05d}.running.plan"
+
+    @property
+    def status(self) -> Path:
+        return self.directory / "log_output" / f"rank{self.rank:05d}.auto.json"
+
+    @property
+    def planner_log(self) -> Path:
+        return self.directory / "log_output" / f"rank{self.rank:05d}.planner.log"
+
+
+class Planner:
+    """`stalloc-planner plan` for one rank, beside the run. What it prints goes to a file."""
+
+    def __init__(self, paths: Paths, *options: str) -> None:
+        command = [str(_library.find_or_raise(_library.PLANNER_NAME)), "plan", str(paths.directory)]
+        command += [f"--device={paths.rank}", "--threads=1", f"--time-limit={_SEARCH_SECONDS}", "--json", *options]
+        paths.planner_log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = paths.planner_log
+        self.began = time.monotonic()
+        with self._log.open("wb") as log:
+            # posix_spawn: a process that holds CUDA is not forked.
+            self._process = subprocess.Popen(
+                [*_lowest_priority(), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, close_fds=False
+            )
+
+    def poll(self) -> Optional[int]:
+        return self._process.poll()
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def end(self, seconds: float) -> None:
+        """It has so long to finish."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            self._process.wait()
+
+    def words(self) -> str:
+        """The last of what it said."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = [line for line in lines if "error" in line] or lines or ["it said nothing"]
+        return said[-1].strip()
+
+
+def _lowest_priority() -> list[str]:
+    nice = shutil.which("nice")
+    return [nice, "-n", "19"] if nice is not None else []
+
+
+class Auto:
+    """One process's way from its trace to its plan. Called on the thread that runs the loop."""
+
+    def __init__(self, library: Library, paths: Paths, steps: Optional[int], waits: bool = False) -> None:
+        self._library = library
+        self._paths = paths
+        self._waits = waits
+        self._traced_iterations = steps or TRACED_ITERATIONS
+        self._finished = 0
+        self._planner: Optional[Planner] = None
+        self._next_start: Optional[Planner] = None
+        self._stages: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+        self.stage = TRACING
+        degraded = library.stats().get("degraded")
+        if degraded:
+            self._enter(UNPLANNED, why=degraded)  # which the library has said
+        elif paths.plan.is_file():
+            self._enter(PLANNED, plan=str(paths.plan), iteration=0)
+            _log.line(f"is served from the plan of an earlier start of this run: {paths.plan}")
+        else:
+            self._enter(TRACING, iterations=self._traced_iterations)
+
+    def iteration_finished(self, iteration: int) -> None:
+        """Before the next one begins."""
+        self._finished += 1
+        try:
+            if self.stage == TRACING and self._finished >= self._traced_iterations:
+                self._end_trace()
+            elif self.stage == PLANNING:
+                self._look_for_plan(iteration)
+        except (OSError, RuntimeError, _library.LibraryError) as error:
+            self._give_up(str(error))
+
+    def _end_trace(self) -> None:
+        self._library.stop_trace()
+        self._planner = Planner(self._paths, "--running")
+        peak = self._library.stats().get("peak_live_bytes", 0)
+        held = self._library.stats().get("held_peak_bytes", 0)
+        self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
+        _log.line(
+            f"has traced {self._finished} iterations: peak live {peak / _GIB:.2f} GiB, for which PyTorch's allocator "
+            f"holds {held / _GIB:.2f} GiB; a plan is made meanwhile"
+        )
+
+    def _look_for_plan(self, iteration: int) -> None:
+        assert self._planner is not None
+        code = self._planner.wait() if self._waits else self._planner.poll()
+        if code is None:
+            return
+        seconds = time.monotonic() - self._planner.began
+        if code != 0:
+            self._give_up(f"the planner ended with {code}: {self._planner.words()}")
+            return
+        began = time.monotonic()
+        self._library.take_plan(self._paths.running_plan)
+        pause = time.monotonic() - began
+        arena = self._library.stats().get("arena_bytes", 0)
+        self._enter(PLANNED, iteration=iteration + 1, planning_seconds=seconds, pause_seconds=pause, arena_bytes=arena)
+        _log.line(
+            f"is served from its plan from iteration {iteration + 1} on: arena {arena / _GIB:.2f} GiB, planned in "
+            f"{seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
+        )
+        self._next_start = Planner(self._paths)
+
+    def _give_up(self, why: str) -> None:
+        self._enter(UNPLANNED, why=why)
+        _log.warning(f"this run has no plan, and stays on PyTorch's allocator: {why}")
+
+    def _enter(self, stage: str, **facts: Any) -> None:
+        self.stage = stage
+        since = time.monotonic() - self._began
+        self._stages.append({"stage": stage, "after_seconds": round(since, 3), "iterations": self._finished, **facts})
+        try:
+            text = json.dumps({"rank": self._paths.rank, "stages": self._stages}, indent=1)
+            write_whole(self._paths.status, f"{text}\n".encode())
+        except OSError as error:
+            _log.warning(f"how far this run's plan is cannot be written: {error}")
+
+    def finish(self) -> None:
+        """At the end of the process. What the next start needs may take as long as a short search."""
+        if self._planner is not None:
+            self._planner.end(0)
+        if self._next_start is not None:
+            self._next_start.end(2 * _SEARCH_SECONDS)
+        stats = self._library.stats()
+        if stats.get("gave_up"):  # it is a plan of another run: the next start traces anew
+            self._paths.plan.unlink(missing_ok=True)
+        since = stats.get("since_plan") or (stats if self.stage == PLANNED else None)
+        if since is None:
+            return
+        held, live = since["held_peak_bytes"], since["peak_live_bytes"]
+        _log.line(
+            f"held {held / _GIB:.2f} GiB at most under its plan, for {live / _GIB:.2f} GiB live: "
+            f"E {100 * since['efficiency']:.2f} %"
+        )

@@ -1,0 +1,184 @@
+"""STALLOC_MODE=Auto: one start traces, plans and takes its plan up; the next one has a plan from its beginning on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes import Training
+from stalloc import _run_cache
+
+MARKED = ("--iterations", "12")
+
+
+def stages(training: Training) -> list[dict[str, Any]]:
+    path = training.info / "log_output" / "rank00000.auto.json"
+    return list(json.loads(path.read_text())["stages"])
+
+
+def reached(training: Training) -> list[str]:
+    return [stage["stage"] for stage in stages(training)]
+
+
+def waiting(training: Training, *arguments: str, **extra: str) -> dict[str, Any]:
+    return training.run("Auto", *arguments, STALLOC_AUTO_WAIT="1", **extra)
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return all(left[key] == right[key] for key in ("losses", "evaluations", "weights"))
+
+
+@pytest.mark.parametrize("marks", ["none", "iteration", "full"])
+def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Training, marks: str) -> None:
+    plain = training.run(None, "--marks", marks, *MARKED)
+    first = waiting(training, "--marks", marks, *MARKED)
+    assert same(first, plain)
+    assert reached(training) == ["tracing", "planning", "planned"]
+    summary = training.summary()
+    since = summary["since_plan"]
+    assert since["iterations"] in (6, 7)
+    assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"] > 100
+    assert since["held_peak_bytes"] <= since["peak_live_bytes"] + (2 << 20)
+    assert summary["gave_up"] is False
+
+    second = training.run("Auto", "--marks", marks, *MARKED)
+    assert same(second, plain)
+    assert reached(training) == ["planned"]
+    summary = training.summary()
+    assert "since_plan" not in summary
+    assert summary["steady"]["hits"] == summary["steady"]["requests"]
+
+
+def test_evaluations_and_fences_stay_where_they_are(training: Training) -> None:
+    arguments = ("--iterations", "14", "--eval-at", "0", "4", "8", "11")
+    plain = training.run(None, *arguments)
+    assert same(waiting(training, *arguments), plain)
+    assert reached(training)[-1] == "planned"
+    assert same(training.run("Auto", *arguments), plain)
+
+
+def test_what_a_plan_does_not_know_costs_memory_only(training: Training) -> None:
+    arguments = ("--iterations", "16", "--extra-from", "9", "--rows-from", "11", "7")
+    plain = training.run(None, *arguments)
+    assert same(waiting(training, *arguments), plain)
+
+
+@pytest.mark.parametrize("iterations", ["1", "5", "7"])
+def test_a_run_that_ends_too_soon_has_no_plan(training: Training, iterations: str) -> None:
+    done = training.run("Auto", "--iterations", iterations)
+    assert same(done, training.run(None, "--iterations", iterations))
+    assert "error" not in done["stderr"]
+
+
+def test_a_planner_that_fails_leaves_the_run_as_it_is(training: Training, tmp_path: Path) -> None:
+    broken = tmp_path / "lib"
+    broken.mkdir()
+    for name in ("libstalloc_torch.so", "libstalloc.so"):
+        (broken / name).symlink_to(training.build / name)
+    planner = broken / "stalloc-planner"
+    planner.write_text("#!/bin/sh\necho 'error: the planner was ended' >&2\nkill -9 $$\n")
+    planner.chmod(0o755)
+    done = waiting(training, *MARKED, STALLOC_LIB_PATH=str(broken))
+    assert same(done, training.run(None, *MARKED))
+    assert reached(training) == ["tracing", "planning", "unplanned"]
+    assert done["stderr"].count("the planner was ended") == 1
+    assert "stays on PyTorch's allocator" in done["stderr"]
+
+
+def test_a_corrupt_plan_is_made_anew(training: Training) -> None:
+    plan = training.info / "output" / "plan" / "rank00000.plan"
+    plan.parent.mkdir(parents=True)
+    plan.write_bytes(b"no plan")
+    done = waiting(training, *MARKED)
+    assert str(plan) in done["stderr"]
+    assert "made anew" in done["stderr"]
+    assert reached(training)[-1] == "planned"
+    assert same(training.run("Auto", *MARKED), done)
+    assert reached(training) == ["planned"]
+
+
+def test_a_plan_of_another_run_is_given_up_and_not_kept(training: Training) -> None:
+    waiting(training, *MARKED)
+    plan = training.info / "output" / "plan" / "rank00000.plan"
+    assert plan.is_file()
+    arguments = ("--iterations", "8", "--recompute", "--rows", "9")
+    done = training.run("Auto", *arguments)
+    assert same(done, training.run(None, *arguments))
+    assert plan.is_file() != training.summary()["gave_up"]
+
+
+def test_a_second_job_in_the_same_directory_goes_on_without_a_plan(training: Training) -> None:
+    trace = training.info / "trace" / "rank00000.trace"
+    trace.parent.mkdir(parents=True)
+    with trace.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as the first job has it
+        done = waiting(training, *MARKED)
+    assert same(done, training.run(None, *MARKED))
+    assert reached(training) == ["unplanned"]
+    assert done["stderr"].count("is writing a trace there") == 1
+
+
+def test_workers_and_an_exception_at_the_end(training: Training) -> None:
+    for workers in ("fork", "spawn"):
+        shutil.rmtree(training.info, ignore_errors=True)
+        plain = training.run(None, *MARKED, "--workers", workers)
+        assert same(waiting(training, *MARKED, "--workers", workers), plain)
+        assert reached(training)[-1] == "planned"
+    done = training.try_run("Auto", *MARKED, "--end", "raise", STALLOC_AUTO_WAIT="1")
+    assert done.code == 1
+    assert "the script's own error" in done.err
+
+
+# Where plans are kept ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_directory_plans_are_in_the_cache(training: Training, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    extra = {"STALLOC_MODEL_INFO_PATH": "", "XDG_CACHE_HOME": str(cache)}
+    waiting(training, *MARKED, **extra)
+    (run,) = (cache / "stalloc" / "runs").iterdir()
+    assert run.name.startswith("train-")
+    assert (run / "output" / "plan" / "rank00000.plan").is_file()
+
+
+def test_a_cache_that_cannot_be_written_is_a_line(training: Training, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("a file")
+    extra = {"STALLOC_MODEL_INFO_PATH": "", "XDG_CACHE_HOME": str(cache), "TMPDIR": str(tmp_path)}
+    done = waiting(training, *MARKED, **extra)
+    assert done["stderr"].count("cannot be kept for the next start") == 1
+    assert "is served from its plan" in done["stderr"]
+
+
+def test_other_arguments_are_another_run(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print(1)")
+    environ: dict[str, str] = {}
+    key = _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0")
+    assert key == _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0")
+    others = [
+        _run_cache.key_of_run(environ, [str(program), "--rows", "5"], "2.11.0"),
+        _run_cache.key_of_run({"WORLD_SIZE": "2"}, [str(program), "--rows", "4"], "2.11.0"),
+        _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.12.0"),
+    ]
+    program.write_text("print(2)")
+    others.append(_run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0"))
+    assert len({key, *others}) == 5
+
+
+def test_the_oldest_runs_leave_a_full_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run_cache, "_MOST_BYTES", 3000)
+    runs = tmp_path / "stalloc" / "runs"
+    for age, name in enumerate(("new", "middle", "old")):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "plan").write_bytes(bytes(1000))
+        os.utime(runs / name, (1_000_000 - age, 1_000_000 - age))
+    (runs / "new" / "more").write_bytes(bytes(1500))
+    found = _run_cache.directory_of_run({"XDG_CACHE_HOME": str(tmp_path)}, ["x.py"], "2.11.0")
+    assert {entry.name for entry in runs.iterdir()} == {"new", found.name}
