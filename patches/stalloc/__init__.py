@@ -1,8 +1,8 @@
 """stalloc: plans the memory of a training run from a trace of its first iterations.
 
-With STALLOC_MODE set (Torch, Trace or Alloc), `import stalloc` as a script's first line puts the allocator in place; so
-do `stalloc run SCRIPT` and, where the package is installed, `import torch` alone. Without it nothing happens, and marks
-cost nothing.
+With STALLOC_MODE set (Torch, Auto, Trace or Alloc), `import stalloc` as a script's first line puts the allocator in
+place; so do `stalloc run SCRIPT` and, where the package is installed, `import torch` alone. Without it nothing happens,
+and marks cost nothing.
 
     for step, batch in enumerate(batches):
         stalloc.iteration(step)

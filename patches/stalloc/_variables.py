@@ -11,9 +11,10 @@ from stalloc._json import read_object
 # Variable: what it takes (None: any text), and its meaning. A switch is 1 where the argument stands alone.
 SWITCH = ("0", "1")
 VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
-    "STALLOC_MODE": (None, "Torch, Trace or Alloc"),
+    "STALLOC_MODE": (None, "Torch, Auto, Trace or Alloc"),
     "STALLOC_MODEL_INFO_PATH": (None, "directory of traces and plans"),
     "STALLOC_LIB_PATH": (None, "directory of the libraries"),
+    "STALLOC_AUTO_WAIT": (SWITCH, "mode Auto waits for its plan"),
     "STALLOC_TRACE_FAST_MODE": (SWITCH, "trace over PyTorch's allocator, at full speed"),
     "STALLOC_TRACE_STEPS": (None, "iterations after which the trace ends, or a window: 2:5"),
     "STALLOC_TRACE_RANKS": (None, "ranks that are traced: 0,3"),

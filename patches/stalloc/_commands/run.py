@@ -31,7 +31,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode",
         type=_mode,
-        help="Torch (report only), Trace or Alloc; default: STALLOC_MODE, else Torch",
+        help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
     )
     parser.add_argument("--dir", help="directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
     parser.add_argument(
