@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <map>
 
 #include "planner/packing/random.h"
@@ -72,7 +73,7 @@ class Step {
   [[nodiscard]] std::optional<SeamMove> Serve(std::uint32_t from, std::uint32_t to) {
     for (const std::uint32_t segment : state_.of_chain[from]) ConsiderSegment(segment, to);
     ConsiderNewFrom(from, to);
-    if (!best_) return std::nullopt;
+    if (best_.cost == kNone) return std::nullopt;
     return Apply(from, to);
   }
 
@@ -91,8 +92,9 @@ class Step {
  private:
   enum class Side : std::uint8_t { kLeft, kRight };
 
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
   struct Option {
-    double cost = 0;
+    double cost = kNone;
     std::uint32_t from = kNoSegment;  // kNoSegment: a new segment
     std::uint32_t to = kNoSegment;    // kNoSegment: a new segment
     std::uint32_t added = 0;          // to `from`, at first
@@ -132,7 +134,7 @@ class Step {
 
   void Consider(Option option) {
     option.cost += weights_.noise * random_.Unit();
-    if (!best_ || option.cost < best_->cost) best_ = option;
+    if (option.cost < best_.cost) best_ = option;
   }
 
   void ConsiderSegment(std::uint32_t segment, std::uint32_t to) {
@@ -216,11 +218,11 @@ class Step {
   }
 
   SeamMove Apply(std::uint32_t from_chain, std::uint32_t to_chain) {
-    SeamMove move{best_->from, best_->to};
+    SeamMove move{best_.from, best_.to};
     if (move.from == kNoSegment) move.from = Append(from_chain, LengthOfNewFrom(from_chain));
     if (move.to == kNoSegment) move.to = Append(to_chain, seed_length_);
-    Lengthen(move.from, best_->added);
-    Join(move.from, move.to, best_->side);
+    Lengthen(move.from, best_.added);
+    Join(move.from, move.to, best_.side);
     Resize(move.from, state_.now[move.from] - problem_.room);
     Resize(move.to, state_.now[move.to] + problem_.room);
     return move;
@@ -231,7 +233,7 @@ class Step {
   State& state_;
   Random& random_;
   const std::uint32_t seed_length_;  // of a new segment that is to grow
-  std::optional<Option> best_;
+  Option best_;
 };
 
 // A closed walk over the chains that takes each seam that occurs once (Hierholzer 1873), begun with the first round's;
