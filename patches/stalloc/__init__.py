@@ -134,7 +134,7 @@ def stop() -> None:
 
 
 def mode() -> Optional[str]:
-    """Torch, Trace or Alloc; None where stalloc is not active in this process."""
+    """Torch, Trace, Alloc or Auto; None where stalloc is not active in this process."""
     session = _session.current
     return None if session is None else session.mode
 

@@ -43,7 +43,7 @@ TEST(StallocLibraryTest, ABadModeIsAnErrorEachTimeAndOfThisThreadOnly) {
     if (!elsewhere.empty()) return "another thread sees: " + elsewhere;
     return last_error();
   });
-  EXPECT_THAT(result, HasSubstr("STALLOC_MODE must be Torch, Trace or Alloc; found \"Alloca\""));
+  EXPECT_THAT(result, HasSubstr("STALLOC_MODE must be Torch, Trace, Alloc or Auto; found \"Alloca\""));
 }
 
 TEST(StallocLibraryTest, StrictRefusesWhatIsOtherwiseAWarning) {

@@ -224,7 +224,7 @@ def test_an_unknown_mode_stops_the_program(fake: FakeProcess, program: str) -> N
     fake.install_entry_point()
     done = fake.python("-c", program, STALLOC_MODE="Tracing")
     assert done.code == 1
-    assert "STALLOC_MODE must be one of Torch, Trace, Alloc: 'Tracing'" in done.err
+    assert "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'" in done.err
 
 
 # Other processes ----------------------------------------------------------------------------------------------------

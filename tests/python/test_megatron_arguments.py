@@ -74,7 +74,7 @@ def test_an_argument_that_came_too_late_is_a_warning(megatron: Megatron) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--stalloc-mode", "Trac"], "STALLOC_MODE must be one of Torch, Trace, Alloc: 'Trac'"),
+        (["--stalloc-mode", "Trac"], "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Trac'"),
         (["--stalloc-strict", "yes"], "--stalloc-strict: invalid choice: 'yes'"),
     ],
 )

@@ -164,7 +164,7 @@ def test_an_unknown_mode_in_the_environment_ends_run_with_two(fake: FakeProcess)
     (fake.directory / "a.py").write_text("print('ran')")
     done = fake.python("-m", "stalloc", "run", "a.py", STALLOC_MODE="Tracing")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "stalloc run: STALLOC_MODE must be one of Torch, Trace, Alloc: 'Tracing'\n"
+    assert done.err == "stalloc run: STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'\n"
 
 
 def test_a_script_that_does_not_exist_ends_run_with_two(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_settings_come_from_a_file_variables_and_options_overrule_them(tmp_path:
         ("[]", "expected an object, found list"),
         ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are device, "),
         ('{"trace_ranks": {"a": 1}}', 'trace_ranks must be a text, a number, true, false or a list of these: {"a": 1}'),
-        ('{"mode": "Tracing"}', "STALLOC_MODE must be one of Torch, Trace, Alloc: 'Tracing'"),
+        ('{"mode": "Tracing"}', "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'"),
         (None, "No such file"),
     ],
 )
