@@ -154,6 +154,33 @@ WORKLOADS = {
         _PIPELINED,
         f"{DISTRIBUTED_OPTIMIZER} --vary-lengths 0.25 0.5 0.75 1.0",
     ),
+    # Four processes.
+    "tp2-pp2-vpp2-recompute": Workload(
+        _LAYERS,
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+        1,
+        _DOUBLE_MICRO,
+        _PIPELINED,
+        f"{DISTRIBUTED_OPTIMIZER} --sequence-parallel --recompute-granularity full --recompute-method block "
+        "--recompute-num-layers 1",
+    ),
+    "pp2-dp2": Workload(
+        _LAYERS,
+        "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+        2,
+        _MICRO,
+        _PIPELINED,
+        f"{DISTRIBUTED_OPTIMIZER} --overlap-grad-reduce --overlap-param-gather",
+    ),
+    "ep4-moe": Workload(
+        {"h200": 8, "h200-short": 12, "tiny": 4},
+        "--expert-model-parallel-size 4",
+        4,
+        _DOUBLE_MICRO,
+        _ACCUMULATED,
+        f"{DISTRIBUTED_OPTIMIZER} {MOE.replace('--num-experts 8', '--num-experts 32')}",
+        {"h200-short": "--moe-ffn-hidden-size 2048"},
+    ),
     "mtp": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED, "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"),
     "mla": Workload(
         _LAYERS,
