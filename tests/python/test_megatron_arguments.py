@@ -37,6 +37,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_mode": "Trace",
         "stalloc_model_info_path": str(megatron.fake.directory),
         "stalloc_lib_path": megatron.fake.environment["STALLOC_LIB_PATH"],
+        "stalloc_auto_wait": None,
         "stalloc_trace_fast_mode": "1",
         "stalloc_trace_steps": None,
         "stalloc_trace_ranks": None,

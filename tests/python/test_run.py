@@ -236,7 +236,7 @@ def test_settings_come_from_a_file_variables_and_options_overrule_them(tmp_path:
     [
         ("{", "c.json: Expecting"),
         ("[]", "expected an object, found list"),
-        ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are device, "),
+        ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are auto_wait, device, "),
         ('{"trace_ranks": {"a": 1}}', 'trace_ranks must be a text, a number, true, false or a list of these: {"a": 1}'),
         ('{"mode": "Tracing"}', "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'"),
         (None, "No such file"),
