@@ -34,7 +34,7 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
     return all(left[key] == right[key] for key in ("losses", "evaluations", "weights"))
 
 
-@pytest.mark.parametrize("marks", ["none", "iteration", "full"])
+@pytest.mark.parametrize("marks", ["none", pytest.param("iteration", marks=pytest.mark.slow), "full"])
 def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Training, marks: str) -> None:
     plain = training.run(None, "--marks", marks, *MARKED)
     first = waiting(training, "--marks", marks, *MARKED)
@@ -69,7 +69,7 @@ def test_what_a_plan_does_not_know_costs_memory_only(training: Training) -> None
     assert same(waiting(training, *arguments), plain)
 
 
-@pytest.mark.parametrize("iterations", ["1", "5", "7"])
+@pytest.mark.parametrize("iterations", ["1", "7"])
 def test_a_run_that_ends_too_soon_has_no_plan(training: Training, iterations: str) -> None:
     done = training.run("Auto", "--iterations", iterations)
     assert same(done, training.run(None, "--iterations", iterations))
@@ -124,6 +124,7 @@ def test_a_second_job_in_the_same_directory_goes_on_without_a_plan(training: Tra
     assert done["stderr"].count("is writing a trace there") == 1
 
 
+@pytest.mark.slow
 def test_workers_and_an_exception_at_the_end(training: Training) -> None:
     for workers in ("fork", "spawn"):
         shutil.rmtree(training.info, ignore_errors=True)
