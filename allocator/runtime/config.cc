@@ -237,7 +237,10 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   reader.Flag("STALLOC_WATCH", &config.watch);
   reader.Flag("STALLOC_TEST_MOVES", &config.test_moves);
-  if (config.mode == Mode::kAuto) config.trace_fast = true;
+  if (config.mode == Mode::kAuto) {
+    config.trace_fast = true;
+    config.trace_waits = false;  // a plan wants a run from its beginning
+  }
   RequireDirectory(reader, config);
   if (!reader.error().empty()) return Error{reader.error()};
   return config;

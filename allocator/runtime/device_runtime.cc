@@ -26,13 +26,7 @@ std::uint32_t FlagsOf(Origin origin) noexcept {
 // Set-up --------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Impl::SetUpPlan() {
-  if (parts.plan->arena_bytes == 0) {
-    degraded = "the plan has no arena: it serves no request";
-  } else if (parts.driver == nullptr) {
-    degraded = "this device has no driver for an arena";
-  } else {
-    space.Publish(MapSpace(*parts.plan, {}, &degraded));
-  }
+  space.Publish(MapSpace(*parts.plan, {}, &degraded));
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
   }
@@ -40,6 +34,9 @@ void DeviceRuntime::Impl::SetUpPlan() {
 
 std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::MapSpace(const DevicePlan& plan, const PlanStart& start,
                                                             std::string* why) {
+  if (plan.arena_bytes == 0) *why = "the plan has no arena: it serves no request";
+  if (why->empty() && parts.driver == nullptr) *why = "this device has no driver for an arena";
+  if (!why->empty()) return nullptr;
   VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
   std::unique_ptr<PlannedSpace> made =
       PlannedSpace::Create(driver, parts.fence, plan, {parts.dynamic, parts.moves_at_marks, parts.rules, start}, why);
@@ -72,9 +69,9 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.space != nullptr || self.heap != nullptr) return "this device is served from an arena already";
-  if (plan.arena_bytes == 0) return "the plan has no arena: it serves no request";
-  if (self.parts.driver == nullptr) return "this device has no driver for an arena";
-  if (!self.parts.driver->Synchronize().ok()) return "the device cannot be waited for: a graph is being captured";
+  if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
+    return "the device cannot be waited for: a graph is being captured";
+  }
   self.parts.upstream->ReleaseCached();
   std::string why;
   const PlanStart start{self.counts.iterations(), explicit_kinds};

@@ -108,6 +108,7 @@ struct RuntimeStats {
     std::uint64_t iterations = 0;  // that had begun
     Bytes peak_live_bytes = 0;
     Bytes held_peak_bytes = 0;
+    double efficiency = 0;
   };
   std::optional<SincePlan> since_plan;  // a plan was taken up in the middle of the run
   WatchCounts watch;

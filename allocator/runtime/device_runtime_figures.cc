@@ -54,7 +54,7 @@ RuntimeStats DeviceRuntime::Stats() const {
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
     if (self.taken_up_at.has_value()) {
-      stats.since_plan = {*self.taken_up_at, self.ledger.plan_peak_bytes(), self.meter.plan_peak()};
+      stats.since_plan = {*self.taken_up_at, self.ledger.plan_peak_bytes(), self.meter.plan_peak(), 0};
     }
   }
   const auto ratio = [](Bytes live, Bytes all) {
@@ -62,6 +62,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   };
   stats.efficiency = ratio(stats.peak_live_bytes, stats.held_peak_bytes);
   stats.run.efficiency = ratio(stats.run.live_bytes, stats.run.held_bytes);
+  if (auto& since = stats.since_plan) since->efficiency = ratio(since->peak_live_bytes, since->held_peak_bytes);
   return stats;
 }
 

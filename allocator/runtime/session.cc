@@ -69,6 +69,7 @@ struct Session::Impl {
 
   Status OpenTrace();
   [[nodiscard]] Fingerprint OfPlan() const;
+  [[nodiscard]] Result<Plan> ReadOwnPlan(const std::string& path) const;
   Status LoadPlan();
   Status LoadPlanOrTrace();
   void OpenReports();
@@ -106,13 +107,17 @@ Fingerprint Session::Impl::OfPlan() const {
   return expected;
 }
 
-Status Session::Impl::LoadPlan() {
-  Result<Plan> read = ReadPlan(config.PlanPath());
+Result<Plan> Session::Impl::ReadOwnPlan(const std::string& path) const {
+  Result<Plan> read = ReadPlan(path);
   if (!read.ok()) return Error{"no usable plan: " + read.error()};
   const std::vector<std::string> differences = Differences(read.value().fingerprint, OfPlan());
-  if (!differences.empty()) {
-    return Error{"the plan " + config.PlanPath() + " was made for another run: " + Join(differences)};
-  }
+  if (!differences.empty()) return Error{"the plan " + path + " was made for another run: " + Join(differences)};
+  return read;
+}
+
+Status Session::Impl::LoadPlan() {
+  Result<Plan> read = ReadOwnPlan(config.PlanPath());
+  if (!read.ok()) return Error{read.error()};
   const std::string script = ScriptDifference(read.value().fingerprint, fingerprint);
   if (!script.empty()) {
     Log(LogSeverity::kWarning, "the plan was traced with another program (%s); it is used all the same",
@@ -281,11 +286,9 @@ void Session::StartTrace() {
 Status Session::TakePlan(const std::string& path) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
-  Result<Plan> read = ReadPlan(path);
-  if (!read.ok()) return Error{read.error()};
   const std::lock_guard lock(self.mutex);
-  const std::vector<std::string> differences = Differences(read.value().fingerprint, self.OfPlan());
-  if (!differences.empty()) return Error{"the plan " + path + " was made for another run: " + Join(differences)};
+  Result<Plan> read = self.ReadOwnPlan(path);
+  if (!read.ok()) return Error{read.error()};
   const std::lock_guard marks_lock(self.marks_mutex);
   std::string why = "the plan " + path + " is of none of this run's devices";
   bool taken = false;

@@ -56,13 +56,11 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("held_peak_bytes", stats.run.held_bytes);
   json->Field("efficiency", stats.run.efficiency);
   if (stats.since_plan.has_value()) {
-    const Bytes held = stats.since_plan->held_peak_bytes;
     json->BeginObject("since_plan");
     json->Field("iterations", stats.since_plan->iterations);
     json->Field("peak_live_bytes", stats.since_plan->peak_live_bytes);
-    json->Field("held_peak_bytes", held);
-    json->Field("efficiency",
-                held == 0 ? 0.0 : static_cast<double>(stats.since_plan->peak_live_bytes) / static_cast<double>(held));
+    json->Field("held_peak_bytes", stats.since_plan->held_peak_bytes);
+    json->Field("efficiency", stats.since_plan->efficiency);
     json->EndObject();
   }
   if (stats.watch.on) {

@@ -31,8 +31,10 @@ thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
 // Changes of the arena ----------------------------------------------------------------------------------------------
 
 void CudaDevice::BeforeArenaChange() noexcept {
-  // A plan is taken up: from the first block of the arena on we count.
-  if (!serves_.exchange(true)) stats_.Refresh(environment_.native->getDeviceStats(index_));
+  if (!serves_.exchange(true)) {  // a plan is taken up: from the first block of the arena on we count
+    stats_.Refresh(environment_.native->getDeviceStats(index_));
+    upstream_.SetLimited(MemoryFraction() < 1.0);
+  }
   mapped_before_change_ = OwnBytes();
   TellSegments(AllocationHistory::Entry::SEGMENT_FREE);
 }
@@ -43,7 +45,6 @@ void CudaDevice::AfterArenaChange() noexcept {
   times_unmapped_.fetch_add(mapped < mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   if (UpdateReserved()) stats_.Refresh(environment_.native->getDeviceStats(index_));
-  upstream_.SetLimited(MemoryFraction() < 1.0);
 }
 
 // Trackers are other people's code (NCCL's registration is one), and a change of the arena cannot fail on their

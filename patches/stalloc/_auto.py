@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _library, _log
+from stalloc import _library, _log, _report
 from stalloc._library import Library
 from stalloc.report.files import write_whole
 
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
 _SEARCH_SECONDS = 10
-_GIB = float(1 << 30)
 
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 
@@ -124,18 +123,18 @@ class Auto:
                 self._end_trace()
             elif self.stage == PLANNING:
                 self._look_for_plan(iteration)
-        except (OSError, RuntimeError, _library.LibraryError) as error:
+        except (OSError, RuntimeError) as error:
             self._give_up(str(error))
 
     def _end_trace(self) -> None:
         self._library.stop_trace()
         self._planner = Planner(self._paths, "--running")
-        peak = self._library.stats().get("peak_live_bytes", 0)
-        held = self._library.stats().get("held_peak_bytes", 0)
+        stats = self._library.stats()
+        peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         _log.line(
-            f"has traced {self._finished} iterations: peak live {peak / _GIB:.2f} GiB, for which PyTorch's allocator "
-            f"holds {held / _GIB:.2f} GiB; a plan is made meanwhile"
+            f"has traced {self._finished} iterations: peak live {_report.size(peak)}, for which PyTorch's allocator "
+            f"holds {_report.size(held)}; a plan is made meanwhile"
         )
 
     def _look_for_plan(self, iteration: int) -> None:
@@ -153,7 +152,7 @@ class Auto:
         arena = self._library.stats().get("arena_bytes", 0)
         self._enter(PLANNED, iteration=iteration + 1, planning_seconds=seconds, pause_seconds=pause, arena_bytes=arena)
         _log.line(
-            f"is served from its plan from iteration {iteration + 1} on: arena {arena / _GIB:.2f} GiB, planned in "
+            f"is served from its plan from iteration {iteration + 1} on: arena {_report.size(arena)}, planned in "
             f"{seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
         )
         self._next_start = Planner(self._paths)
@@ -179,13 +178,14 @@ class Auto:
         if self._next_start is not None:
             self._next_start.end(2 * _SEARCH_SECONDS)
         stats = self._library.stats()
-        if stats.get("gave_up"):  # it is a plan of another run: the next start traces anew
-            self._paths.plan.unlink(missing_ok=True)
-        since = stats.get("since_plan") or (stats if self.stage == PLANNED else None)
-        if since is None:
+        if self.stage != PLANNED:
             return
+        if stats.get("gave_up") or stats.get("degraded"):  # a plan of another run or device: the next start traces anew
+            self._paths.plan.unlink(missing_ok=True)
+            return
+        since = stats.get("since_plan") or stats
         held, live = since["held_peak_bytes"], since["peak_live_bytes"]
         _log.line(
-            f"held {held / _GIB:.2f} GiB at most under its plan, for {live / _GIB:.2f} GiB live: "
+            f"held {_report.size(held)} at most under its plan, for {_report.size(live)} live: "
             f"E {100 * since['efficiency']:.2f} %"
         )

@@ -149,8 +149,8 @@ def _find_plan(rank: str) -> None:
 
 
 def _find_directory(torch: Any) -> None:
-    argv = _run_cache.argv_of_process()
-    found = _run_cache.directory_of_run(os.environ, argv, str(torch.__version__))
+    module = _process.module_of_command(_process.command_of_process())
+    found = _run_cache.directory_of_run(os.environ, sys.argv, str(torch.__version__), module)
     os.environ["STALLOC_MODEL_INFO_PATH"] = str(found)
 
 

@@ -59,7 +59,7 @@ def module_of_command(command: Sequence[str]) -> Optional[str]:
     return None
 
 
-def _command_of_process() -> list[str]:
+def command_of_process() -> list[str]:
     command = getattr(sys, "orig_argv", None)  # Python 3.10 on
     if command is not None:
         return list(command)
@@ -80,7 +80,7 @@ def trains(command: Optional[Sequence[str]] = None, program: Optional[str] = Non
         return False
     if program is None:
         program = sys.argv[0] if getattr(sys, "argv", None) else ""
-    module = module_of_command(_command_of_process() if command is None else command)
+    module = module_of_command(command_of_process() if command is None else command)
     if is_launcher(program, module):
         return False
     return os.path.basename(program) not in _OUR_PROGRAMS and module not in _OUR_MODULES

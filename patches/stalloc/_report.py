@@ -13,11 +13,11 @@ from stalloc import _coordinates, _log
 _MIB, _GIB = float(1 << 20), float(1 << 30)
 
 
-def _size(count: float) -> str:
+def size(count: float) -> str:
     return f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / _MIB:.2f} MiB"
 
 
-def _percent(part: float, whole: float) -> str:
+def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "n/a"
 
 
@@ -33,8 +33,8 @@ def host_figures() -> str:
     """What a process without CUDA can be told: the resident set. There are no reserved bytes to compare it with."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resident = _resident_bytes()
-    now = "" if resident is None else f"resident {_size(resident)}, "
-    return f"{now}peak resident {_size(peak)} (CPU)"
+    now = "" if resident is None else f"resident {size(resident)}, "
+    return f"{now}peak resident {size(peak)} (CPU)"
 
 
 def cuda_figures(torch: Any) -> list[str]:
@@ -45,8 +45,8 @@ def cuda_figures(torch: Any) -> list[str]:
         reserved = stats.get("reserved_bytes.all.peak", 0)
         if reserved:
             allocated = stats.get("allocated_bytes.all.peak", 0)
-            figures = f"peak allocated {_size(allocated)}, peak reserved {_size(reserved)}"
-            texts.append((f"cuda:{device} ", f"{figures}, utilisation {_percent(allocated, reserved)}"))
+            figures = f"peak allocated {size(allocated)}, peak reserved {size(reserved)}"
+            texts.append((f"cuda:{device} ", f"{figures}, utilisation {percent(allocated, reserved)}"))
     return [(name if len(texts) > 1 else "") + figures for name, figures in texts]
 
 
@@ -89,8 +89,8 @@ def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
         for device in stats().get("devices", []):
             live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
             _log.line(
-                f"iteration {iteration}{place}: peak live {_size(live)}, peak held {_size(held)}, "
-                f"utilisation {_percent(live, held)}, planned {planned(device)}"
+                f"iteration {iteration}{place}: peak live {size(live)}, peak held {size(held)}, "
+                f"utilisation {percent(live, held)}, planned {planned(device)}"
             )
 
     return report

@@ -7,13 +7,14 @@ device and torch, and a plan that serves little is given up.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Optional
 
 from stalloc import _log
 
@@ -22,29 +23,38 @@ _MOST_SOURCE_BYTES = 1 << 20
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "MPI_LOCALNRANKS")
 
 
-def directory_of_run(environ: Mapping[str, str], argv: Sequence[str], torch_version: str) -> Path:
-    """Makes it. Where nothing can be kept, a temporary one, which is said."""
+def directory_of_run(
+    environ: Mapping[str, str], argv: Sequence[str], torch_version: str, module: Optional[str] = None
+) -> Path:
+    """Makes it. Where nothing can be kept, a temporary one, which is said. Arguments as of key_of_run."""
     chosen = environ.get("STALLOC_MODEL_INFO_PATH")
     if chosen:
         return Path(chosen)
     cache = _cache_directory(environ)
-    directory = cache / key_of_run(environ, argv, torch_version)
+    directory = cache / key_of_run(environ, argv, torch_version, module)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         os.utime(directory)  # it was used now
-        _drop_oldest(cache, directory)
-        (directory / f"writable.{os.getpid()}").touch()
-        (directory / f"writable.{os.getpid()}").unlink()
-        return directory
+        with tempfile.TemporaryFile(dir=directory):
+            pass  # it can be written
     except OSError as error:
         temporary = Path(tempfile.mkdtemp(prefix="stalloc-"))
         _log.warning(f"plans cannot be kept for the next start: {error}; this run's is in {temporary}")
         return temporary
+    with contextlib.suppress(OSError):  # other ranks and jobs write and clear up meanwhile
+        _drop_oldest(cache, directory)
+    return directory
 
 
-def key_of_run(environ: Mapping[str, str], argv: Sequence[str], torch_version: str) -> str:
-    """The program's name and a hash: readable, and another one where program, arguments, ranks or torch are others."""
-    program = Path(argv[0] if argv and argv[0] not in ("-c", "-m", "") else "program")
+def key_of_run(
+    environ: Mapping[str, str], argv: Sequence[str], torch_version: str, module: Optional[str] = None
+) -> str:
+    """The program's name and a hash: readable, and another one where program, arguments, ranks or torch are others.
+
+    Args:
+        module: the program, where python has not found its file yet (`python -m MODULE`).
+    """
+    program = Path(argv[0] if argv and argv[0] not in ("-c", "-m", "") else module or "program")
     parts = [os.path.realpath(program), _source(program), *argv[1:], torch_version]
     parts += [f"{name}={environ[name]}" for name in _WORLD if environ.get(name)]
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
@@ -73,7 +83,3 @@ def _drop_oldest(cache: Path, but: Path) -> None:
         held += sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
         if held > _MOST_BYTES and entry != but:
             shutil.rmtree(entry, ignore_errors=True)
-
-
-def argv_of_process() -> list[str]:
-    return list(getattr(sys, "argv", []))

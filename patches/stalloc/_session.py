@@ -78,5 +78,5 @@ def _close() -> None:
         if current.auto is not None:
             current.auto.finish()
         current.flush()
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         _log.error(f"the last events could not be written: {error}")

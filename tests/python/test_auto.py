@@ -103,14 +103,30 @@ def test_a_corrupt_plan_is_made_anew(training: Training) -> None:
     assert reached(training) == ["planned"]
 
 
-def test_a_plan_of_another_run_is_given_up_and_not_kept(training: Training) -> None:
-    waiting(training, *MARKED)
+OTHER_MODEL = """
+import stalloc
+import torch
+model = torch.nn.Sequential(*(torch.nn.Linear(96 + 8 * i, 104 + 8 * i) for i in range(12)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(12):
+    model(torch.ones(40, 96)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_plan_of_another_model_is_given_up_and_the_next_start_traces_anew(training: Training) -> None:
+    other = training.directory / "other.py"
+    other.write_text(OTHER_MODEL)
+    assert training.start_plain("Auto", str(other), STALLOC_AUTO_WAIT="1").code == 0
     plan = training.info / "output" / "plan" / "rank00000.plan"
     assert plan.is_file()
-    arguments = ("--iterations", "8", "--recompute", "--rows", "9")
-    done = training.run("Auto", *arguments)
-    assert same(done, training.run(None, *arguments))
-    assert plan.is_file() != training.summary()["gave_up"]
+    done = waiting(training, *MARKED)
+    assert same(done, training.run(None, *MARKED))
+    assert training.summary()["gave_up"] is True
+    assert not plan.exists()
+    waiting(training, *MARKED)
+    assert reached(training) == ["tracing", "planning", "planned"]
 
 
 def test_a_second_job_in_the_same_directory_goes_on_without_a_plan(training: Training) -> None:
@@ -170,7 +186,10 @@ def test_other_arguments_are_another_run(tmp_path: Path) -> None:
     ]
     program.write_text("print(2)")
     others.append(_run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0"))
-    assert len({key, *others}) == 5
+    others += [
+        _run_cache.key_of_run(environ, ["-m", "--rows", "4"], "2.11.0", module) for module in ("a.train", "b.train")
+    ]
+    assert len({key, *others}) == 7
 
 
 def test_the_oldest_runs_leave_a_full_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

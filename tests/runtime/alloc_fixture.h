@@ -41,6 +41,11 @@ class AllocTest : public ::testing::Test {
  protected:
   void Start(const DevicePlan& plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
              bool dynamic = false) {
+    StartWith(&plan, capacity, granularity, fence, dynamic);
+  }
+  // Without a plan: null.
+  void StartWith(const DevicePlan* plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
+                 bool dynamic = false) {
     runtime_ = nullptr;
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
     ASSERT_NE(driver_, nullptr);
@@ -49,7 +54,7 @@ class AllocTest : public ::testing::Test {
                                                                     .upstream = &upstream_,
                                                                     .driver = device_.get(),
                                                                     .fence = fence,
-                                                                    .plan = &plan,
+                                                                    .plan = plan,
                                                                     .dynamic = dynamic});
   }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }

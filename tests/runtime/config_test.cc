@@ -52,11 +52,13 @@ TEST(ConfigTest, UnknownModeNamesWhatIsAllowedAndWhatWasFound) {
               AllOf(HasSubstr("STALLOC_MODE"), HasSubstr("Torch, Trace, Alloc or Auto"), HasSubstr("\"Aloc\"")));
 }
 
-TEST(ConfigTest, AutoTracesAtFullSpeed) {
-  const Result<Config> config = Read({{"STALLOC_MODE", "auto"}, {"STALLOC_MODEL_INFO_PATH", "/run"}});
+TEST(ConfigTest, AutoTracesAtFullSpeedFromTheBeginning) {
+  const Result<Config> config =
+      Read({{"STALLOC_MODE", "auto"}, {"STALLOC_MODEL_INFO_PATH", "/run"}, {"STALLOC_TRACE_STEPS", "2:5"}});
   ASSERT_TRUE(config.ok()) << config.error();
   EXPECT_EQ(config.value().mode, Mode::kAuto);
   EXPECT_TRUE(config.value().trace_fast);
+  EXPECT_FALSE(config.value().trace_waits);
 }
 
 TEST(ConfigTest, TraceAndAllocNeedADirectory) {

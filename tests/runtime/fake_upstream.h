@@ -58,11 +58,16 @@ class FakeUpstream final : public Upstream {
       return false;
     }
   }
+  void ReleaseCached() noexcept override {
+    const std::lock_guard lock(mutex_);
+    cached_ = 0;
+  }
   [[nodiscard]] Held HeldBytes() const override {
     const std::lock_guard lock(mutex_);
-    return held_;
+    return {held_.current + cached_, held_.peak + cached_};
   }
 
+  void Cache(Bytes bytes) { cached_ = bytes; }  // held for nothing, until it is told to give it back
   void FailNext(int times) { failures_ = times; }
   void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
   void ResetPeak() { held_.peak = held_.current; }
@@ -76,6 +81,7 @@ class FakeUpstream final : public Upstream {
   std::unordered_map<void*, Bytes> live_;
   std::vector<std::pair<void*, StreamHandle>> recorded_;
   Held held_;
+  Bytes cached_ = 0;
   std::atomic<int> failures_ = 0;
   bool other_failure_ = false;
   int allocations_ = 0;

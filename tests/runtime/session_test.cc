@@ -215,6 +215,69 @@ TEST_F(SessionTest, WhatWasSeenButCannotBeWrittenIsAWarning) {
   EXPECT_TRUE(std::filesystem::exists(config.SummaryPath()));
 }
 
+// Auto ----------------------------------------------------------------------------------------------------------------
+
+TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
+  Write(SmallPlan());
+  const Config config = ConfigFor(Mode::kAuto);
+  const std::string running = directory_.path() + "/running.plan";
+  std::filesystem::rename(config.PlanPath(), running);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  const auto iterate = [&](int index) {
+    session->Mark(IterationMark(index));
+    for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+  };
+  iterate(0);
+  session->StopTrace();
+  EXPECT_TRUE(ReadTrace(config.TracePath())->complete);
+  ASSERT_TRUE(session->TakePlan(running).ok());
+  iterate(1);
+  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  // The program marks its iterations, so that a hook's marks are none.
+  Mark by_hook = IterationMark(2);
+  by_hook.automatic = true;
+  session->Mark(by_hook);
+  EXPECT_EQ(device->Stats().engine.iterations, 2u);
+  EXPECT_THAT(session->StatsJson(), HasSubstr("\"since_plan\": {\"iterations\": 1, "));
+}
+
+TEST_F(SessionTest, AutoTakesNoPlanThatIsNotItsOwn) {
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  DeviceRuntime* const device = AddCpu(*session);
+  const std::string path = ConfigFor(Mode::kAuto).PlanPath();
+  EXPECT_THAT(session->TakePlan(path).error(), HasSubstr(path));
+  Plan other = SmallPlan();
+  other.fingerprint.rank = 1;
+  Write(other);
+  EXPECT_THAT(session->TakePlan(path).error(), AllOf(HasSubstr("made for another run"), HasSubstr("rank: plan 1")));
+  Plan elsewhere = SmallPlan();
+  elsewhere.devices[0].device = 3;
+  Write(elsewhere);
+  EXPECT_THAT(session->TakePlan(path).error(), HasSubstr("none of this run's devices"));
+  EXPECT_EQ(device->arena(), nullptr);
+}
+
+TEST_F(SessionTest, AutoWithAPlanIsServedFromTheBeginning) {
+  Write(SmallPlan());
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  DeviceRuntime* const device = AddCpu(*session);
+  session->Mark(IterationMark(0));
+  for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).TracePath()));
+}
+
+TEST_F(SessionTest, AutoMakesAPlanThatCannotBeReadAnew) {
+  Write(SmallPlan());
+  const Config config = ConfigFor(Mode::kAuto);
+  std::filesystem::resize_file(config.PlanPath(), 10);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  EXPECT_EQ(session->degraded(), "");
+  EXPECT_THAT(log_.text(), AllOf(HasSubstr(config.PlanPath()), HasSubstr("made anew")));
+  EXPECT_TRUE(std::filesystem::exists(config.TracePath()));
+}
+
 TEST_F(SessionTest, AMissingPlanIsRefused) {
   ExpectRefused(ConfigFor(Mode::kAlloc), AllOf(HasSubstr("no usable plan"), HasSubstr("output/plan/rank00000.plan")));
   EXPECT_THAT(directory_.Names(), IsEmpty());

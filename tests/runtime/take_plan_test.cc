@@ -16,42 +16,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What it caches goes back when it is told.
-class CachingUpstream final : public Upstream {
- public:
-  void* Allocate(Bytes requested, StreamHandle stream) override { return blocks_.Allocate(requested, stream); }
-  void Free(void* pointer) noexcept override { blocks_.Free(pointer); }
-  void RecordStream(void* pointer, StreamHandle stream) override { blocks_.RecordStream(pointer, stream); }
-  void ReleaseCached() noexcept override { cached_ = 0; }
-  [[nodiscard]] Held HeldBytes() const override {
-    const Held held = blocks_.HeldBytes();
-    return {held.current + cached_, held.peak + cached_};
-  }
-  [[nodiscard]] std::size_t live() const { return blocks_.live(); }
-
- private:
-  FakeUpstream blocks_;
-  Bytes cached_ = 3 * kMiB;
-};
-
-class TakePlanTest : public ::testing::Test {
+class TakePlanTest : public AllocTest {
  protected:
-  void SetUp() override {
-    driver_ = HostDriver::Create({.granularity = kPage});
-    device_ = std::make_unique<CapturingDriver>(*driver_);
-    runtime_ = std::make_unique<DeviceRuntime>(
-        DeviceRuntime::Parts{.device = kCpuDevice, .upstream = &upstream_, .driver = device_.get(), .dynamic = true});
-  }
-  void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
-  void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
+  void SetUp() override { StartUnplanned(); }
+  void StartUnplanned(Bytes capacity = 0) { StartWith(nullptr, capacity, kPage, nullptr, /*dynamic=*/true); }
   std::string TakePlan(const DevicePlan& plan) { return runtime_->TakePlan(plan, 0); }
-
-  LogCapture log_;
-  CachingUpstream upstream_;
-  std::unique_ptr<HostDriver> driver_;
-  std::unique_ptr<CapturingDriver> device_;
-  std::unique_ptr<DeviceRuntime> runtime_;
-  int iteration_ = 0;
 };
 
 DevicePlan PlanOfTwo() { return PlanBuilder().Each(100 * kKiB).Each(200 * kKiB).Build(); }
@@ -92,6 +61,7 @@ TEST_F(TakePlanTest, PeaksSinceThePlanAreCountedApart) {
   void* const weights = Allocate(kMiB);
   Iteration();
   runtime_->Free(Allocate(4 * kMiB));
+  upstream_.Cache(3 * kMiB);
   ASSERT_EQ(TakePlan(PlanOfTwo()), "");
   Iteration();
   void* const first = Allocate(100 * kKiB);
@@ -102,6 +72,7 @@ TEST_F(TakePlanTest, PeaksSinceThePlanAreCountedApart) {
   EXPECT_EQ(stats.since_plan->iterations, 1u);
   EXPECT_EQ(stats.since_plan->peak_live_bytes, kMiB + 100 * kKiB);
   EXPECT_EQ(stats.since_plan->held_peak_bytes, kMiB + 320 * kKiB) << "whole pages of the arena, nothing cached";
+  EXPECT_DOUBLE_EQ(stats.since_plan->efficiency, 1124.0 / 1344.0);
   EXPECT_EQ(stats.run.live_bytes, 5 * kMiB);
   EXPECT_EQ(stats.peak_live_bytes, kMiB + 100 * kKiB) << "the program's own peak began at its reset";
   runtime_->Free(weights);
