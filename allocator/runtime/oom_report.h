@@ -4,7 +4,7 @@
 //
 //   report "stalloc out of memory", version 1, stalloc_version, rank, pid, device
 //   request {bytes, stream}, device_memory {free, total} or null
-//   figures {...}            as in the summary (stats_json.h)
+//   figures {...}            as in the summary (docs/summary.md)
 //   plan {...} or null       arena_base, arena_mapped_bytes, pending_*, gave_up, where the run is: script, phase,
 //   entry,
 //                            in_sync, expected_bytes ..., sync_losses, reanchorings

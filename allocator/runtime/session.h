@@ -67,7 +67,7 @@ class Session {
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do
   // nothing, nor does it without a trace.
   void StopTrace();
-  // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: stats_json.h has the keys.
+  // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: docs/summary.md has the keys.
   [[nodiscard]] std::string StatsJson() const;
   // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
   Status WriteSummary() const;

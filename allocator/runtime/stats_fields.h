@@ -1,4 +1,5 @@
-// The figures of one device as fields of a JSON object that is open in the writer; stats_json.h says what they mean.
+// The figures of one device as fields of a JSON object that is open in the writer; docs/summary.md says what they
+// mean.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ Figures = Callable[[], Iterator[tuple[str, float]]]
 
 _GIB = float(1 << 30)
 
-# Of a device's figures (stats_json.h): its key, and the scalar's name.
+# Of a device's figures (docs/summary.md): its key, and the scalar's name.
 _SIZES = {
     "live_bytes": "live GiB",
     "peak_live_bytes": "peak live GiB",

@@ -25,7 +25,7 @@ constexpr bool kSanitized = true;  // memory is not what it would be
 constexpr bool kSanitized = false;
 #endif
 
-// As README.md states them, with some room for other machines.
+// What the analysis and a plan may take an event of the trace, with room for other machines.
 constexpr double kAnalysisBytesPerEvent = 130;
 constexpr double kPlanBytesPerEvent = 360;
 

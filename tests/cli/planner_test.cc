@@ -2,13 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "absl/strings/str_replace.h"
-#include "proto/codec/frame.h"
 #include "proto/codec/plan_reader.h"
-#include "proto/codec/trace_writer.h"
 #include "tests/analysis/trace_script.h"
+#include "tests/cli/plannable_trace.h"
 #include "tests/cli/planner_process.h"
 
 namespace stalloc::planner {
@@ -19,11 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-const std::string kScript =
-    "INIT +w=4096 I F0 +a=1024 +b=2048 -a +c=1024 -b -c +s=512 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 3);
-
-Trace MakeTrace() { return TraceFromScript(kScript); }
 
 TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
   const RunFolder folder;
@@ -103,7 +95,7 @@ TEST(PlannerTest, PlansAndPacksASyntheticRun) {
 TEST(PlannerTest, PlansAllRanks) {
   const RunFolder folder;
   for (std::uint32_t rank = 0; rank < 3; ++rank)
-    folder.WriteTrace(rank, TraceFromScript(absl::StrReplaceAll(kScript, {{"F0 ", ""}})));
+    folder.WriteTrace(rank, TraceFromScript(absl::StrReplaceAll(kPlannableScript, {{"F0 ", ""}})));
   const ProcessResult result = folder.Run({"plan", folder.path()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("predicted E"), HasSubstr("1.0000")));
@@ -181,7 +173,7 @@ TEST(PlannerTest, ReportRefusesThePlanOfAnotherRank) {
 }
 
 TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {
-  const std::string other = absl::StrReplaceAll(kScript, {{"+b=2048", "+b=4096"}});
+  const std::string other = absl::StrReplaceAll(kPlannableScript, {{"+b=2048", "+b=4096"}});
   for (const char* threads : {"--threads=1", "--threads=4"}) {
     const RunFolder folder;
     for (const std::uint32_t rank : {0u, 2u, 3u}) folder.WriteTrace(rank, MakeTrace());
@@ -300,113 +292,19 @@ TEST(PlannerTest, OneRankOrTheFirstRanksCanBeChosen) {
   EXPECT_FALSE(folder.Exists("output/plan/rank00002.plan"));
 }
 
-TEST(PlannerTest, AMissingDirectoryOrTraceSaysWhatToDo) {
-  const RunFolder folder;
-  ProcessResult result = folder.Run({"plan", folder.Path("nowhere")});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("nowhere/trace"), HasSubstr("STALLOC_MODE=Trace")));
-  std::filesystem::create_directories(folder.Path("trace"));
-  result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("no trace in"));
-}
-
-TEST(PlannerTest, ABadRankDoesNotLoseTheOthers) {
+TEST(PlannerTest, APlanForTheRunThatGoesOnLiesBesideTheOther) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());
-  folder.WriteTrace(2, MakeTrace());
-  folder.WriteFile("trace/rank00001.trace", "this is no trace at all, is it?");
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1: error"), HasSubstr("expected a stalloc trace")));
-  EXPECT_THAT(result.out, HasSubstr("failed"));
-  EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
-  EXPECT_TRUE(folder.Exists("output/plan/rank00002.plan"));
-  EXPECT_FALSE(folder.Exists("output/plan/rank00001.plan"));
-}
-
-TEST(PlannerTest, EachBadTraceIsAnErrorAndLeavesNoPlan) {
-  const std::string good = EncodeTrace(MakeTrace());
-  std::string corrupt = good;
-  corrupt[corrupt.size() / 2] = static_cast<char>(corrupt[corrupt.size() / 2] ^ 0x55);  // its one chunk
-  const std::vector<std::string> bad{"", good.substr(0, 4), good.substr(0, 12), corrupt, std::string(1000, 'x')};
-  for (const std::string& bytes : bad) {
-    const RunFolder folder;
-    folder.WriteFile("trace/rank00000.trace", bytes);
-    const ProcessResult result = folder.Run({"plan", folder.path()});
-    EXPECT_EQ(result.exit_code, 1) << bytes.size();
-    EXPECT_THAT(result.err, HasSubstr("rank00000.trace"));
-    EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
-    EXPECT_NE(folder.Run({"dump", folder.Path("trace/rank00000.trace")}).exit_code, 2);
-  }
-}
-
-TEST(PlannerTest, ATraceOfAnUnknownVersionIsRefusedByItsNumber) {
-  const RunFolder folder;
-  std::string bytes(kTraceMagic);
-  const std::size_t frame = BeginFrame(&bytes);
-  bytes += {0x08, 0x63};  // TraceChunk.format_version = 99
-  FinishFrame(frame, &bytes);
-  folder.WriteFile("trace/rank00000.trace", bytes);
-  for (const char* command : {"plan", "dump"}) {
-    const std::string target = command == std::string("plan") ? folder.path() : folder.Path("trace/rank00000.trace");
-    const ProcessResult result = folder.Run({command, target});
-    EXPECT_EQ(result.exit_code, 1) << command;
-    EXPECT_THAT(result.err, HasSubstr("version 99")) << command;
-  }
+  const ProcessResult result = folder.Run({"plan", folder.path(), "--running"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
-}
-
-TEST(PlannerTest, ATraceWithoutIterationsSaysWhatToDo) {
-  const RunFolder folder;
-  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("stalloc.iteration()"));
-  EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
-  EXPECT_TRUE(folder.Exists("output/trace_analysis/rank00000.txt"));
-}
-
-TEST(PlannerTest, AFailureLeavesTheEarlierPlanAndSaysSo) {
-  const RunFolder folder;
-  folder.WriteTrace(0, MakeTrace());
-  ASSERT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
-  const std::string before = folder.ReadFile("output/plan/rank00000.plan");
-  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("the plan of an earlier run stays"));
-  EXPECT_EQ(folder.ReadFile("output/plan/rank00000.plan"), before);
-}
-
-TEST(PlannerTest, ATruncatedTraceIsPlannedFromItsValidPart) {
-  const RunFolder folder;
-  folder.WriteTrace(0, TraceFromScript("+w=4096 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 20)));
-  const std::string whole = folder.ReadFile("trace/rank00000.trace");
-  folder.WriteFile("trace/rank00000.trace", whole.substr(0, whole.size() * 3 / 4));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("warning: the trace was not ended in order"));
-  EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
-}
-
-TEST(PlannerTest, AnotherRanksTraceIsRefused) {
-  const RunFolder folder;
-  folder.WriteTrace(5, MakeTrace());
-  std::filesystem::rename(folder.Path("trace/rank00005.trace"), folder.Path("trace/rank00000.trace"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("trace of another rank: expected 0, found 5"));
-}
-
-TEST(PlannerTest, AnUnwritableOutputIsAnErrorThatNamesIt) {
-  const RunFolder folder;
-  folder.WriteTrace(0, MakeTrace());
-  folder.WriteFile("output", "a file where the directory should be");
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("output"));
-  EXPECT_THAT(folder.Files(), ElementsAre("output", "trace/rank00000.trace"));
+  const Plan plan = ReadPlan(folder.Path("output/plan/rank00000.running.plan")).value();
+  const DevicePlan& device = plan.devices.at(0);
+  for (const Script& script : device.prologue) {
+    for (const Entry& entry : script.entries) EXPECT_EQ(entry.slot, kNoSlot) << "it is where it is";
+  }
+  for (const Entry& entry : device.cycle.at(0).entries) EXPECT_NE(entry.slot, kNoSlot);
+  EXPECT_EQ(device.arena_bytes, 3072u);
 }
 
 TEST(PlannerTest, PlanningTwiceGivesTheSamePlan) {
