@@ -145,7 +145,7 @@ const Command& ReportCommand() {
        "Prints what a trace says about one rank; with --json, all that `stalloc report` draws.",
        "The JSON is one line whose size does not grow with the trace (but for --every_block): curves of live bytes by "
        "class,\n"
-       "the blocks at the peak, the blocks that cost most, phases, layers, and the plan as a map. planner/README.md "
+       "the blocks at the peak, the blocks that cost most, phases, layers, and the plan as a map. docs/report-json.md "
        "has "
        "its keys.\n",
        {"json", "ranks", "beside", "ratio", "every_block"}},

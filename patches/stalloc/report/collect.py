@@ -54,7 +54,7 @@ def find_ranks(directory: Path) -> list[RankFiles]:
 
 
 def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
-    """All that a report shows of one rank (keys: planner/README.md). `summary` is what the last run left, or None.
+    """All that a report shows of one rank (keys: docs/report-json.md). `summary` is what the last run left, or None.
 
     `place`: where the rank stands, "tp 1, pp 0"; empty where that is not known or there is one rank. `replicas`: how
     many ranks have the same part of the model, so that they could share its state.

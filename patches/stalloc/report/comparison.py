@@ -8,7 +8,7 @@ from stalloc.report.estimate import Configuration, Estimate, estimate
 from stalloc.report.figures import size
 from stalloc.report.megatron_arguments import configuration_of
 
-# Roles of named tensors (planner/README.md, devices[].peak.tensor) by the estimate's classes.
+# Roles of named tensors (docs/report-json.md, devices[].peak.tensor) by the estimate's classes.
 _STATE = {"weights": ("parameter", "buffer"), "gradients": ("gradient",), "optimizer state": ("optimizer state",)}
 _BETWEEN = ", between"  # ends the names of phases outside of passes: where pipelines send and receive
 

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the report from the JSON in #data. Bytes and nanoseconds throughout; planner/README.md has the keys.
+// Draws the report from the JSON in #data. Bytes and nanoseconds throughout; docs/report-json.md has the keys.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const COLOURS = {
