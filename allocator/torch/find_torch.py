@@ -81,7 +81,7 @@ def find_cuda_runtime(headers: str) -> str:
 
 def fingerprint_of_interface(headers: str) -> str:
     """Returns what the package compares at load, by the package's own rule."""
-    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_interface.py")
+    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_core", "_interface.py")
     spec = importlib.util.spec_from_file_location("_interface", source)
     assert spec is not None
     assert spec.loader is not None

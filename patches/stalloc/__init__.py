@@ -21,9 +21,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Optional, SupportsIndex, Union
 
-from stalloc import _autoload, _fake_trace, _imports, _install, _process, _session
-from stalloc._marks import NO_MARK, NoMark, check_pass
-from stalloc._version import __version__
+from stalloc import _autoload, _fake_trace, _install, _session
+from stalloc._core import _imports, _process
+from stalloc._core._version import __version__
+from stalloc._marking._marks import NO_MARK, NoMark, check_pass
 
 __all__ = [
     "__version__",

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _library, _log, _report
-from stalloc._library import Library
+from stalloc._core import _library, _log, _report
+from stalloc._core._library import Library
 from stalloc.report.files import write_whole
 
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say

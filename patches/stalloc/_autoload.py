@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from stalloc import _install, _log, _process
+from stalloc import _install
+from stalloc._core import _log, _process
 
 _tried = False
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Union
 
-from stalloc import _config, _install, _session
+from stalloc import _install, _session
+from stalloc._core import _config
 
 
 @contextlib.contextmanager

@@ -14,26 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from stalloc import (
-    _auto,
-    _config,
-    _coordinates,
-    _frameworks,
-    _library,
-    _log,
-    _nvtx,
-    _process,
-    _report,
-    _run_cache,
-    _scalars,
-    _session,
-)
-from stalloc._hooks import OptimizerHooks
-from stalloc._imports import when_imported
-from stalloc._library import Library, LibraryError, TorchLibrary, UnfitTorchError
-from stalloc._marks import Marker
-from stalloc._modules import ModuleMarks
-from stalloc._tracing import Tracing
+from stalloc import _auto, _run_cache, _session
+from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars
+from stalloc._core._imports import when_imported
+from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
+from stalloc._marking import _nvtx
+from stalloc._marking._hooks import OptimizerHooks
+from stalloc._marking._marks import Marker
+from stalloc._marking._modules import ModuleMarks
+from stalloc._marking._tracing import Tracing
+from stalloc.frameworks import _adapters
 
 TOO_LATE = (
     "CUDA is initialised already, so its allocator cannot be replaced any more. `import stalloc`, or run under "
@@ -99,7 +89,7 @@ def activate(to_the_end: bool = True) -> None:
                 ModuleMarks(marker.module, tracing.paths).install(torch)
             if fake is not None:
                 fake.begin(to_the_end)
-        _frameworks.watch()
+        _adapters.watch()
     finally:
         _activating = False
 

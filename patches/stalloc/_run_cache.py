@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from stalloc import _log
+from stalloc._core import _log
 
 _MOST_BYTES = 2 << 30  # of all jobs together; the oldest go
 _MOST_SOURCE_BYTES = 1 << 20

@@ -6,11 +6,11 @@ import atexit
 import os
 from typing import Any, Optional
 
-from stalloc import _log
 from stalloc._auto import Auto
-from stalloc._library import Library
-from stalloc._marks import Marker
-from stalloc._tracing import Tracing
+from stalloc._core import _log
+from stalloc._core._library import Library
+from stalloc._marking._marks import Marker
+from stalloc._marking._tracing import Tracing
 
 
 class Session:

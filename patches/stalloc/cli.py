@@ -29,7 +29,7 @@ from stalloc._commands import (
     synth,
     whatif,
 )
-from stalloc._version import __version__
+from stalloc._core._version import __version__
 
 
 class Command(Protocol):

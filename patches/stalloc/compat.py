@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import stalloc.megatron
-from stalloc import _infini, _layers
+from stalloc.frameworks import _layers
+from stalloc.megatron import _infini
 
 __all__ = ["add_STAlloc_patch_for_infini", "hook_memory_model"]
 

@@ -18,9 +18,10 @@ import os
 from pathlib import Path
 from typing import Optional, Union
 
-from stalloc import _config, _install, _session
+from stalloc import _install, _session
+from stalloc._core import _config
+from stalloc._marking._tracing import ENDED, RUNS, WAITS, Tracing
 from stalloc._session import Session
-from stalloc._tracing import ENDED, RUNS, WAITS, Tracing
 
 __all__ = ["dump", "names", "start", "step", "stop"]
 

@@ -184,6 +184,6 @@ def execute(arguments: argparse.Namespace, mode: str, devices: list[str], deadli
 
 
 def _pluggable_library() -> str:
-    from stalloc import _library
+    from stalloc._core import _library
 
     return str(_library.find_or_raise("libstalloc.so"))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stalloc._patching import Target, parse_version
+from stalloc._core._patching import Target, parse_version
 
 
 def missing_targets(directory: Path, version: str, targets: Sequence[Target]) -> list[str]:

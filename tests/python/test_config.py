@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stalloc import _config, _process
-from stalloc._version import __version__, _version_of_source_tree
+from stalloc._core import _config, _process
+from stalloc._core._version import __version__, _version_of_source_tree
 
 
 def test_nothing_is_read_where_no_mode_is_set() -> None:

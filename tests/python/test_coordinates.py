@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from processes import HERE, FakeProcess
-from stalloc import _coordinates
-from stalloc._coordinates import Coordinates, choose_plan, of_command_line, rank_to_serve_from
+from stalloc._core import _coordinates
+from stalloc._core._coordinates import Coordinates, choose_plan, of_command_line, rank_to_serve_from
 
 PARALLEL = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size=2", "--other", "7", "--mock-data"]
 SIZES = (2, 2, 1, 1, 2)

@@ -84,7 +84,7 @@ def test_mode_torch_reports_explicit_iterations_and_the_last_one_at_exit(fake: F
 
 def test_mode_torch_leaves_the_import_system_as_it_was_but_for_the_watch_for_frameworks(fake: FakeProcess) -> None:
     program = (
-        "import sys; before = list(sys.meta_path)\nimport stalloc, torch\nfrom stalloc._imports import _watch\n"
+        "import sys; before = list(sys.meta_path)\nimport stalloc, torch\nfrom stalloc._core._imports import _watch\n"
         "assert sys.meta_path == [_watch, *before]\nassert not _watch.callbacks"
     )
     assert fake.python("-c", program, STALLOC_MODE="Torch").err == ""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stalloc import _interface, _library
-from stalloc._interface import Claim
+from stalloc._core import _interface, _library
+from stalloc._core._interface import Claim
 
 HEADER = "struct Allocator {\n  virtual void* allocate(int bytes) = 0; // in bytes\n};\n"
 

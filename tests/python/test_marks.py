@@ -11,8 +11,8 @@ import pytest
 import stalloc
 from processes import run_python
 from stalloc import _session
-from stalloc._hooks import _PATIENCE, OptimizerHooks
-from stalloc._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker
+from stalloc._marking._hooks import _PATIENCE, OptimizerHooks
+from stalloc._marking._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker
 
 MarkTuple = tuple[int, int, int, int, int, Optional[bytes], int]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from processes import ROOT, FakeProcess, Finished, Training, run_python
-from stalloc import _tokens
 from stalloc._commands import max_tokens
+from stalloc._marking import _tokens
 
 CHUNK = 2 << 20  # bytes by which an arena grows
 

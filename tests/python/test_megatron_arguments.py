@@ -9,7 +9,7 @@ import pytest
 
 from megatron_scripts import SCRIPT, Megatron
 from processes import ROOT, Finished
-from stalloc._variables import VARIABLES
+from stalloc._core._variables import VARIABLES
 
 PARSE = """
 import argparse, sys
@@ -86,6 +86,6 @@ def test_a_wrong_argument_names_itself(megatron: Megatron, words: list[str], sai
 
 
 def test_every_variable_of_the_library_is_an_argument() -> None:
-    sources = [ROOT / "allocator" / "runtime" / "config.cc", ROOT / "patches" / "stalloc" / "_config.py"]
+    sources = [ROOT / "allocator" / "runtime" / "config.cc", ROOT / "patches" / "stalloc" / "_core" / "_config.py"]
     read = {name for path in sources for name in re.findall(r'"(STALLOC_[A-Z_]+)"', path.read_text())}
     assert read == set(VARIABLES)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from processes import Training, run_python
-from stalloc._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
-from stalloc._modules import ModuleMarks
-from stalloc._nvtx import Ranges
+from stalloc._marking._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
+from stalloc._marking._modules import ModuleMarks
+from stalloc._marking._nvtx import Ranges
 
 torch = pytest.importorskip("torch")
 

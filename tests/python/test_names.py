@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training, run
-from stalloc import _names
-from stalloc._paths import ModulePaths
+from stalloc._marking import _names
+from stalloc._marking._paths import ModulePaths
 from stalloc.report import wrappers
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stalloc import _report
+from stalloc._core import _report
 
 
 class FakeCuda:

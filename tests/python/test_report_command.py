@@ -12,7 +12,8 @@ import pytest
 
 from exports import trace_of_text
 from processes import Training
-from stalloc import _coordinates, cli
+from stalloc import cli
+from stalloc._core import _coordinates
 from stalloc.report import comparison, figures
 from synthetic_runs import RANKS, planned_pipeline
 

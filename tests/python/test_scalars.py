@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from processes import FakeProcess
-from stalloc import _config, _scalars
+from stalloc._core import _config, _scalars
 
 SCRIPT = "import stalloc\nfor i in range(6): stalloc.iteration(i)\n"
 WRITER = """

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stalloc import _experts, cli
+from stalloc import cli
+from stalloc._marking import _experts
 from stalloc.report import tokens
 from stalloc.report.collect import CollectError
 from synthetic_runs import synthesize

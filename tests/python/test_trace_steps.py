@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from processes import FakeProcess, Training, run
-from stalloc import _config
+from stalloc._core import _config
 
 SCRIPT = "import stalloc\nfor i in range(5): stalloc.iteration(i + 70)\n"
 

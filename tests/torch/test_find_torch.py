@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from adapter_process import ROOT
 
-from stalloc import _interface
+from stalloc._core import _interface
 
 pytestmark = pytest.mark.every_torch
 

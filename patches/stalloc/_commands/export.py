@@ -127,7 +127,7 @@ _FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _
 
 def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
     """The events of a trace, as stalloc-planner dump --json has them. CollectError where it cannot be read."""
-    from stalloc import _library
+    from stalloc._core import _library
     from stalloc.report.collect import CollectError
 
     try:

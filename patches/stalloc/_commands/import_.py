@@ -87,7 +87,7 @@ def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write_trace(text: str, trace: Path) -> dict[str, Any]:
-    from stalloc import _library
+    from stalloc._core import _library
     from stalloc.snapshot.read import SnapshotError
 
     try:

@@ -9,8 +9,8 @@ import platform
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _library
-from stalloc._version import __version__
+from stalloc._core import _library
+from stalloc._core._version import __version__
 
 HELP = "print versions, the libraries found and whether they fit this torch"
 

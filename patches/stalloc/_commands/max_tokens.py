@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Optional
 
-from stalloc import _tokens
 from stalloc._commands import planner
+from stalloc._marking import _tokens
 from stalloc.report import collect
 
 OPTION = "--max-tokens"

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from stalloc import _library
+from stalloc._core import _library
 
 
 class PlannerError(RuntimeError):

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stalloc import _config, _install, _process, _runner
+from stalloc import _install, _runner
+from stalloc._core import _config, _process
+from stalloc._core._variables import read_settings
 from stalloc._fake import unknown
-from stalloc._variables import read_settings
 
 HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
 

@@ -13,15 +13,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 
-from stalloc import _log
+from stalloc._core import _log
+from stalloc._core._library import TorchLibrary
 from stalloc._fake import choices, cuda, ranks
 from stalloc._fake.blocks import Blocks
 from stalloc._fake.patches import Patches
 from stalloc._fake.tensors import DeviceOfFakes
 from stalloc._fake.unknown import Assumptions, FakeTraceError, UnknownValues, as_facts
-from stalloc._library import TorchLibrary
-from stalloc._marks import MarkSink
-from stalloc._tracing import ENDED, Tracing
+from stalloc._marking._marks import MarkSink
+from stalloc._marking._tracing import ENDED, Tracing
 
 
 class FakeRun:

@@ -1,1 +1,1 @@
-"""Marks for training frameworks other than Megatron, one module each; `stalloc/_frameworks.py` applies them."""
+"""Marks for training frameworks other than Megatron, one module each; `_adapters.py` applies them."""

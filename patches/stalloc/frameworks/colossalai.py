@@ -5,7 +5,7 @@ Iterations end with the optimizer's step.
 
 from __future__ import annotations
 
-from stalloc._patching import Patcher, Target
+from stalloc._core._patching import Patcher, Target
 from stalloc.frameworks._around import fenced, passes
 
 _SCHEDULES = "colossalai.pipeline.schedule"

@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Optional
 
 import stalloc
-from stalloc._patching import Function, Patcher, Target
+from stalloc._core._patching import Function, Patcher, Target
 from stalloc.frameworks._around import around, fenced, optimizer, passes
 
 _ENGINE = "deepspeed.runtime.engine"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import stalloc
-from stalloc._patching import Function, Patcher, Target, argument
+from stalloc._core._patching import Function, Patcher, Target, argument
 from stalloc.frameworks._around import fenced, passes
 
 _TRAINER = "transformers.trainer"

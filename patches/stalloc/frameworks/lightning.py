@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import stalloc
-from stalloc._patching import Function, Patcher, Target
+from stalloc._core._patching import Function, Patcher, Target
 from stalloc.frameworks._around import fenced, passes
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import stalloc
-from stalloc._optimizer_state import OPTIMIZER_STATE, parts
-from stalloc._patching import Function, Patcher, Target
+from stalloc._core._patching import Function, Patcher, Target
+from stalloc._marking._optimizer_state import OPTIMIZER_STATE, parts
 from stalloc.frameworks._around import around
 
 TARGETS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stalloc._patching import Patcher, Target
+from stalloc._core._patching import Patcher, Target
 from stalloc.frameworks._around import passes
 
 _STAGE = "torch.distributed.pipelining.stage"

@@ -7,7 +7,7 @@ module that torchtitan's own launcher runs as the main one: then iterations end 
 from __future__ import annotations
 
 import stalloc
-from stalloc._patching import Patcher, Target
+from stalloc._core._patching import Patcher, Target
 from stalloc.frameworks._around import around, fenced, passes
 
 _MOVED = (0, 3)

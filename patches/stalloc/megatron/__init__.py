@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import sys
 
-from stalloc import _install, _process, _session
+from stalloc import _install, _session
+from stalloc._core import _process
 from stalloc.megatron import _arguments
 from stalloc.megatron._adapter import PATCHER as _PATCHER
 from stalloc.megatron._arguments import add_arguments

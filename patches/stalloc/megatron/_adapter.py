@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from stalloc._patching import Patcher
+from stalloc._core._patching import Patcher
 from stalloc.megatron import _configuration, _graphs, _lengths, _loading, _moe, _ranks, _report, _schedule, _step
 from stalloc.megatron._loop import LOOP
 from stalloc.megatron._targets import TARGETS

@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from stalloc import _log, _session
-from stalloc._variables import SWITCH, VARIABLES
+from stalloc import _session
+from stalloc._core import _log
+from stalloc._core._variables import SWITCH, VARIABLES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

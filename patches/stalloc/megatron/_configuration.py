@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stalloc import _config, _log, _session
+from stalloc import _session
+from stalloc._core import _config, _log
 from stalloc.report import files, megatron_arguments
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stalloc._patching import Function
+from stalloc._core._patching import Function
 from stalloc.megatron._loop import Loop
 
 

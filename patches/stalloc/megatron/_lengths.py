@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import stalloc
-from stalloc._patching import Function, argument
+from stalloc._core._patching import Function, argument
 from stalloc.megatron._loop import Loop
 
 

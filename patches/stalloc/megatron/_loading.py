@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import stalloc
-from stalloc._optimizer_state import OPTIMIZER_STATE, parts
-from stalloc._patching import Function, argument
+from stalloc._core._patching import Function, argument
+from stalloc._marking._optimizer_state import OPTIMIZER_STATE, parts
 
 Place = tuple[int, str]  # id of the parameter, name of the tensor
 

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import stalloc
 from stalloc import _session
-from stalloc._patching import Function
+from stalloc._core._patching import Function
 from stalloc.megatron._loop import Loop
 
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _config, _coordinates, _log, _session
-from stalloc._coordinates import Coordinates
+from stalloc import _session
+from stalloc._core import _config, _coordinates, _log
+from stalloc._core._coordinates import Coordinates
 
 
 def note_coordinates() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stalloc import _log, _report, _session
-from stalloc._patching import Function, argument
+from stalloc import _session
+from stalloc._core import _log, _report
+from stalloc._core._patching import Function, argument
 
 _MEGABYTE = 1024.0 * 1024.0
 

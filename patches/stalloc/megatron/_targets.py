@@ -7,7 +7,7 @@ call), PagedStashRunner and the rerun state machine (they run these again), `dum
 
 from __future__ import annotations
 
-from stalloc._patching import Target
+from stalloc._core._patching import Target
 
 _TRAINING = "megatron.training.training"
 _CHECKPOINTING = "megatron.training.checkpointing"

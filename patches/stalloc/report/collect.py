@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _coordinates, _library
-from stalloc._json import read_object
+from stalloc._core import _coordinates, _library
+from stalloc._core._json import read_object
 from stalloc.report import megatron_arguments, wrappers
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")

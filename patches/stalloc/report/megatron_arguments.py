@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
-from stalloc._json import read_object
+from stalloc._core._json import read_object
 from stalloc.report.estimate import Configuration
 
 

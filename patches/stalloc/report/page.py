@@ -10,7 +10,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from stalloc._version import __version__
+from stalloc._core._version import __version__
 from stalloc.report.collect import CollectError
 
 _PAGE = """<!DOCTYPE html>

@@ -1,7 +1,7 @@
 """How many tokens experts got, beside what that made of memory.
 
-Tokens are those that stalloc.megatron notes beside a trace (stalloc/_experts.py), or that Megatron-LM writes with
---save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a line for each iteration and layer,
+Tokens are those that stalloc.megatron notes beside a trace (stalloc/_marking/_experts.py), or that Megatron-LM writes
+with --save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a line for each iteration and layer,
 {"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe has a list for each micro-batch, with a
 number for each expert of the rank, and iterations count from 1; here from 0.
 """

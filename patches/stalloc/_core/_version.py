@@ -10,7 +10,7 @@ def _read_version() -> str:
     try:
         from stalloc import _build_info  # written by the build into an installed package
     except ImportError:
-        return _version_of_source_tree(Path(__file__).resolve().parents[2] / "CMakeLists.txt")
+        return _version_of_source_tree(Path(__file__).resolve().parents[3] / "CMakeLists.txt")
     return str(_build_info.VERSION)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stalloc._config import rank_text
+from stalloc._core._config import rank_text
 
 
 def rank() -> str:

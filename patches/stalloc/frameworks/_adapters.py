@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 
-from stalloc import _log
-from stalloc._imports import before_import
+from stalloc._core import _log
+from stalloc._core._imports import before_import
 
 # The framework's package: our adapter.
 ADAPTERS = {

@@ -20,8 +20,8 @@ import bisect
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
-from stalloc import _log
-from stalloc._paths import ModulePaths
+from stalloc._core import _log
+from stalloc._marking._paths import ModulePaths
 
 PARAMETER, GRADIENT, OPTIMIZER_STATE, BUFFER = 1, 2, 3, 4  # TensorRole in proto/trace.proto
 

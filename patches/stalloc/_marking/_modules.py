@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc._paths import ModulePaths
+from stalloc._marking._paths import ModulePaths
 
 _KEY = "stalloc"  # in a graph node's metadata
 

@@ -10,9 +10,9 @@ import importlib
 import weakref
 from typing import Any, Callable, Optional
 
-from stalloc._marks import Marker
-from stalloc._names import TensorNames
-from stalloc._optimizer_state import FirstSteps
+from stalloc._marking._marks import Marker
+from stalloc._marking._names import TensorNames
+from stalloc._marking._optimizer_state import FirstSteps
 
 Hook = Callable[[Any, Any, Any], None]
 

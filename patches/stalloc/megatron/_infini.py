@@ -10,7 +10,7 @@ import inspect
 import sys
 
 from stalloc import _session
-from stalloc._patching import Patcher, Target
+from stalloc._core._patching import Patcher, Target
 from stalloc.megatron import _schedule
 from stalloc.megatron._adapter import version
 from stalloc.megatron._loop import LOOP

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from stalloc._marks import Marker, OpenMark
+from stalloc._marking._marks import Marker, OpenMark
 
 OPTIMIZER_STATE = "optimizer_state"  # the mark's name
 

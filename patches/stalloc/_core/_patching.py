@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Callable, Optional
 
-from stalloc import _imports, _log
+from stalloc._core import _imports, _log
 
 Function = Callable[..., Any]
 Version = tuple[int, ...]

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional, SupportsIndex
 
-from stalloc import _config, _experts, _log, _tokens
-from stalloc._library import Library
-from stalloc._names import TensorNames
-from stalloc._paths import ModulePaths
+from stalloc._core import _config, _log
+from stalloc._core._library import Library
+from stalloc._marking import _experts, _tokens
+from stalloc._marking._names import TensorNames
+from stalloc._marking._paths import ModulePaths
 
 WAITS, RUNS, ENDED = "waits", "runs", "ended"
 

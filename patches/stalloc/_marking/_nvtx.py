@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Optional
 
-from stalloc._marks import BEGIN, FENCE, INIT, ITERATION, LAYER, MICROBATCH, OPTIMIZER, PASSES, MarkSink
+from stalloc._marking._marks import BEGIN, FENCE, INIT, ITERATION, LAYER, MICROBATCH, OPTIMIZER, PASSES, MarkSink
 
 # What can hold what: a mark that begins ends those on its own level, except layers and fences, which nest.
 _LEVEL = {INIT: 0, ITERATION: 0, MICROBATCH: 1, OPTIMIZER: 1}

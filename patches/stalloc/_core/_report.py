@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from stalloc import _coordinates, _log
+from stalloc._core import _coordinates, _log
 
 _MIB, _GIB = float(1 << 20), float(1 << 30)
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Callable
 
-from stalloc import _log
+from stalloc._core import _log
 from stalloc.report import files
 
 

@@ -13,7 +13,7 @@ import operator
 from pathlib import Path
 from typing import Callable, SupportsIndex
 
-from stalloc import _log
+from stalloc._core import _log
 from stalloc.report import files
 
 

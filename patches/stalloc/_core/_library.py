@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _interface
+from stalloc._core import _interface
 
 ABI_VERSION = 4
 LIBRARY_NAME = "libstalloc.so"
@@ -176,7 +176,7 @@ def directories() -> Iterator[Path]:
         pass
     else:
         yield from _with_siblings(Path(_build_info.__file__).resolve().parent / "lib")
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     yield from _with_siblings(package / "lib")
     if (package.parents[1] / "CMakePresets.json").is_file():
         yield package.parents[1] / "build" / "release"

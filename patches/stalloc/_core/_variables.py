@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc._json import read_object
+from stalloc._core._json import read_object
 
 # Variable: what it takes (None: any text), and its meaning. A switch is 1 where the argument stands alone.
 SWITCH = ("0", "1")
