@@ -34,7 +34,7 @@ constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
     : VirtualFunctions(native),
       force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
-      devices_({session, native, &history_, &pools_, &relay_, std::move(torch_version)}) {
+      devices_({session, native, &history_, &pools_, &mem_pools_, &relay_, std::move(torch_version)}) {
   g_allocator = this;
 }
 
@@ -88,7 +88,7 @@ void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::Stream s
   recordStream(block, c10::cuda::CUDAStream(stream));
 }
 
-// Pools and captures: their blocks are the native allocator's, only the deleter is ours -----------------------------
+// Pools and captures: what is captured is the native allocator's, only the deleter is ours -------------------------
 
 StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolState(
     DeviceIndex device, std::shared_ptr<AllocatorState> state) {
@@ -112,12 +112,31 @@ c10::DataPtr StallocCudaAllocator::Adopt(c10::DataPtr block, std::size_t bytes) 
 void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId pool,
                                                std::function<bool(cudaStream_t)> filter) {
   native_->beginAllocateToPool(device, pool, filter);
+  mem_pools_.Entered(device, pool);
   pools_.Begin(device, pool, std::move(filter));
 }
 
 void StallocCudaAllocator::endAllocateToPool(DeviceIndex device, MempoolId pool) {
   native_->endAllocateToPool(device, pool);
   pools_.End(device, pool);
+}
+
+// Not of ours alone: the native allocator may have blocks of a MemPool that the plan serves.
+void StallocCudaAllocator::releasePool(DeviceIndex device, MempoolId pool) {
+  native_->releasePool(device, pool);
+  for (void* kept : mem_pools_.Left(device, pool)) raw_delete(kept);
+}
+
+bool StallocCudaAllocator::checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,
+                                                    const std::unordered_set<void*>& expected) {
+  std::unordered_set<void*> native = expected;
+  return mem_pools_.TakeLive(device, pool, native) && native_->checkPoolLiveAllocations(device, pool, native);
+}
+
+std::shared_ptr<StallocCudaAllocator::AllocatorState> StallocCudaAllocator::getCheckpointState(DeviceIndex device,
+                                                                                               MempoolId pool) {
+  mem_pools_.LeaveToNative(device, pool);
+  return native_->getCheckpointState(device, pool);
 }
 
 }  // namespace stalloc

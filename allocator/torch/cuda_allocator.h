@@ -21,6 +21,7 @@
 
 #include "allocator/torch/cuda_device_table.h"
 #include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_mem_pools.h"
 #include "allocator/torch/cuda_pools.h"
 #include "allocator/torch/version/virtual_functions.h"
 
@@ -50,6 +51,9 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) override;
   void beginAllocateToPool(DeviceIndex device, MempoolId pool, std::function<bool(cudaStream_t)> filter) override;
   void endAllocateToPool(DeviceIndex device, MempoolId pool) override;
+  void releasePool(DeviceIndex device, MempoolId pool) override;
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId pool, const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId pool) override;
 
   // Figures, recording, peers: cuda_figures.cc
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
@@ -74,12 +78,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   bool isEnabled() const override { return native_->isEnabled(); }
   std::string name() override { return native_->name(); }
   void cacheInfo(DeviceIndex device, std::size_t* largest) override { native_->cacheInfo(device, largest); }
-  void releasePool(DeviceIndex device, MempoolId pool) override { native_->releasePool(device, pool); }
   int getPoolUseCount(DeviceIndex device, MempoolId pool) override { return native_->getPoolUseCount(device, pool); }
-  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,
-                                const std::unordered_set<void*>& expected) override {
-    return native_->checkPoolLiveAllocations(device, pool, expected);
-  }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return native_->getIpcDevPtr(std::move(handle)); }
   bool isHistoryEnabled() override { return native_->isHistoryEnabled(); }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& metadata) override {
@@ -90,9 +89,6 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override {
     relay_.Attach(std::move(observer), [this](auto ours) { native_->attachOutOfMemoryObserver(std::move(ours)); });
   }
-  std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId pool) override {
-    return native_->getCheckpointState(device, pool);
-  }
 
  private:
   // What version/virtual_functions.h asks: cuda_figures.cc
@@ -102,6 +98,10 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   bool AnnotateBlock(AllocationHistory::Entry::Action action, const void* pointer,
                      const std::string& metadata) override;
   void CheckMayAllocateAt(const void* address) override;
+  void OnPoolMade(DeviceIndex device, MempoolId pool, bool has_own_allocator) override {
+    mem_pools_.Made(device, pool, !has_own_allocator);
+  }
+  void OnPoolNotSplit(DeviceIndex device, MempoolId pool) override { mem_pools_.LeaveToNative(device, pool); }
   c10::DataPtr Adopt(c10::DataPtr block, std::size_t bytes) override;
 
   void* Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
@@ -112,6 +112,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   AllocationHistory history_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   PoolFilters pools_;
+  MemPools mem_pools_;
   OomRelay relay_;
   CudaDeviceTable devices_;
 };

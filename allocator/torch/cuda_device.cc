@@ -100,7 +100,8 @@ Fingerprint CudaDevice::DeviceFingerprint() {
 
 // Blocks ------------------------------------------------------------------------------------------------------------
 
-void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) {
+void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::optional<c10::MempoolId_t>& pool) {
+  const bool captured = pool.has_value() && !IsPlanned(*pool, stream);
   void* pointer = nullptr;
   try {
     pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream),
@@ -113,16 +114,27 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, bool captured) 
   if (!serves_) return pointer;
   if (runtime_->Owns(pointer)) {
     OnServed(pointer, requested, stream);
+    if (C10_UNLIKELY(pool.has_value())) {
+      environment_.mem_pools->Add({{pointer, requested, reinterpret_cast<StreamHandle>(stream)}, index_}, *pool);
+    }
   } else {
     OnNative();
   }
   return pointer;
 }
 
+// A graph keeps the addresses of what it has captured: from then on the pool is the native allocator's.
+bool CudaDevice::IsPlanned(const c10::MempoolId_t& pool, cudaStream_t stream) const {
+  if (!environment_.mem_pools->Plans(index_, pool)) return false;
+  if (!environment_.pools->IsCaptured(stream)) return true;
+  environment_.mem_pools->LeaveToNative(index_, pool);
+  return false;
+}
+
 void CudaDevice::Free(void* pointer) {
   if (!Serves(pointer) || g_forked.load(std::memory_order_relaxed)) {
     runtime_->Free(pointer);
-  } else {
+  } else if (!environment_.mem_pools->Keeps(pointer)) {
     BeforeFree(pointer);
     runtime_->Free(pointer, CurrentStream(index_));
   }

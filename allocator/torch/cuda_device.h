@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "allocator/capi/cuda_stream_fence.h"
@@ -19,6 +20,7 @@
 #include "allocator/runtime/session.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_known_blocks.h"
+#include "allocator/torch/cuda_mem_pools.h"
 #include "allocator/torch/cuda_pools.h"
 #include "allocator/torch/cuda_stats.h"
 #include "allocator/torch/cuda_upstream.h"
@@ -35,6 +37,7 @@ class CudaDevice final : private ArenaListener {
     Native* native = nullptr;
     AllocationHistory* history = nullptr;
     PoolFilters* pools = nullptr;
+    MemPools* mem_pools = nullptr;
     OomRelay* relay = nullptr;
     std::string torch_version;
   };
@@ -43,8 +46,9 @@ class CudaDevice final : private ArenaListener {
   // and the native allocator are initialised. Throws c10::Error where STALLOC_STRICT=1 refuses the plan.
   CudaDevice(const Environment& environment, c10::DeviceIndex index, const std::vector<c10::DeviceIndex>& peers);
 
-  // REQUIRES: bytes > 0, this device is current. Throws what the native allocator throws.
-  void* Allocate(Bytes requested, cudaStream_t stream, bool captured);
+  // `pool`: an open one that the request belongs to. REQUIRES: bytes > 0, this device is current. Throws what the
+  // native allocator throws.
+  void* Allocate(Bytes requested, cudaStream_t stream, const std::optional<c10::MempoolId_t>& pool);
   // A block that the native allocator cannot free is an exception, as it is without us.
   void Free(void* pointer);
   void RecordStream(void* pointer, const c10::cuda::CUDAStream& stream);
@@ -105,6 +109,8 @@ class CudaDevice final : private ArenaListener {
   void TellSegments(AllocationHistory::Entry::Action action) noexcept;
   [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
+  // Of a MemPool that the plan serves: then the request is one like any other.
+  [[nodiscard]] bool IsPlanned(const c10::MempoolId_t& pool, cudaStream_t stream) const;
   void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
   void OnNative();
   void BeforeFree(void* pointer);

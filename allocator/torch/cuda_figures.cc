@@ -22,7 +22,12 @@ void StallocCudaAllocator::resetPeakStats(DeviceIndex device) {
 
 StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::TakeSnapshot(MempoolId pool, bool include_traces) {
   SnapshotInfo info = version::Snapshot(*native_, pool, include_traces);
-  if (!IsDefaultPool(pool)) return info;
+  if (!IsDefaultPool(pool)) {
+    for (const MemPools::Block& block : mem_pools_.Show(pool)) {
+      info.segments.push_back(LoneSegment(block.device, block.known, history_, pool));
+    }
+    return info;
+  }
   devices_.ForEach([&](CudaDevice& device) {
     device.CompleteFrees();
     device.AppendSegments(info.segments);

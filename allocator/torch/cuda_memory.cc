@@ -252,7 +252,7 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
       segments.push_back(ArenaSegment(index_, arena->base(), run, live, history));
     }
   }
-  for (const KnownBlock& block : heap_blocks_.All()) segments.push_back(HeapSegment(index_, block, history));
+  for (const KnownBlock& block : heap_blocks_.All()) segments.push_back(LoneSegment(index_, block, history));
 }
 
 }  // namespace stalloc

@@ -41,13 +41,13 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   captures_.CaptureEnds();
 }
 
-bool PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
+std::optional<c10::MempoolId_t> PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
   const std::shared_lock lock(mutex_);
   const auto open = std::find_if(open_.begin(), open_.end(),
                                  [&](const Open& each) { return each.device == device && each.filter(stream); });
-  if (open == open_.end()) return false;
+  if (open == open_.end()) return std::nullopt;
   std::atomic_ref(open->last).store(reinterpret_cast<std::uintptr_t>(stream), std::memory_order_relaxed);
-  return true;
+  return open->pool;
 }
 
 // A pool that is being opened or closed is not among those that are open, or not among those announced.

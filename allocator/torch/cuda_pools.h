@@ -1,8 +1,9 @@
 // PoolFilters: which requests belong to a CUDA graph capture or a MemPool.
 //
 // torch announces a pool by beginAllocateToPool(device, id, filter) and takes every request whose stream the filter
-// accepts from that pool until endAllocateToPool. Such requests are never ours: a graph keeps their addresses after the
-// program has freed them. Thread-safe. Without an open pool the question costs one relaxed load.
+// accepts from that pool until endAllocateToPool. What is captured is never ours: a graph keeps its addresses after the
+// program has freed them. Of MemPools: cuda_mem_pools.h. Thread-safe. Without an open pool the question costs one
+// relaxed load.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <shared_mutex>
 #include <vector>
 
@@ -35,10 +37,14 @@ class PoolFilters {
   // and one whose capture failed for ever.
   [[nodiscard]] CaptureGate& captures() noexcept { return captures_; }
 
-  // True when an open pool of the device accepts the stream. Filters may call CUDA, and throw what it throws.
-  [[nodiscard]] bool Accept(c10::DeviceIndex device, cudaStream_t stream) const {
-    return open_count_.load(std::memory_order_relaxed) != 0 && AcceptSlowly(device, stream);
+  // The open pool of the device that accepts the stream, if there is one. Filters may call CUDA, and throw what it
+  // throws.
+  [[nodiscard]] std::optional<c10::MempoolId_t> Accept(c10::DeviceIndex device, cudaStream_t stream) const {
+    if (open_count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+    return AcceptSlowly(device, stream);
   }
+  // True where it cannot be told.
+  [[nodiscard]] bool IsCaptured(cudaStream_t stream) const { return is_capturing_(stream); }
 
  private:
   struct Open {
@@ -49,7 +55,7 @@ class PoolFilters {
   };
   static constexpr std::uintptr_t kNone = ~std::uintptr_t{0};
 
-  bool AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
+  std::optional<c10::MempoolId_t> AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
   [[nodiscard]] bool NoneCaptures(int announced) const;
 
   std::atomic<std::size_t> open_count_{0};

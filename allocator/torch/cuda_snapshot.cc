@@ -56,8 +56,10 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
   return segment;
 }
 
-SegmentInfo HeapSegment(c10::DeviceIndex device, const KnownBlock& block, const AllocationHistory& history) {
+SegmentInfo LoneSegment(c10::DeviceIndex device, const KnownBlock& block, const AllocationHistory& history,
+                        const c10::MempoolId_t& pool) {
   SegmentInfo segment;
+  segment.owner_private_pool_id = pool;
   segment.device = device;
   segment.address = reinterpret_cast<std::size_t>(block.pointer);
   segment.total_size = BlockBytes(block.requested);

@@ -20,9 +20,11 @@ namespace stalloc {
                                                                         const std::vector<LiveBlock>& live,
                                                                         const AllocationHistory& history);
 
-// A block of the exact trace's heap: a segment of its own, since its neighbours in address space are unrelated.
-[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo HeapSegment(c10::DeviceIndex device, const KnownBlock& block,
-                                                                       const AllocationHistory& history);
+// A block as a segment of its own, since its neighbours in address space are unrelated: of the exact trace's heap, or
+// of a MemPool in the arena.
+[[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo LoneSegment(c10::DeviceIndex device, const KnownBlock& block,
+                                                                       const AllocationHistory& history,
+                                                                       const c10::MempoolId_t& pool = {0, 0});
 
 // Merges `ours` (times in approximate-clock ticks) into `native` (converted, microseconds), by time; each keeps its own
 // order.

@@ -102,5 +102,11 @@ TEST_F(CudaForwardingTest, MemoryAndPoolsOfTheDeviceAreTheNativeAllocators) {
       });
 }
 
+TEST_F(CudaForwardingTest, MemPoolsAreMadeAndLeftByTheNativeAllocator) {
+  static_cast<version::Native&>(ours_).createOrIncrefPool(0, {0, 9}, nullptr);
+  static_cast<version::Native&>(ours_).releasePool(0, {0, 9});
+  EXPECT_THAT(native_.heard, ElementsAre("pool 9 on 0", "pool 9 on 0 is left"));
+}
+
 }  // namespace
 }  // namespace stalloc

@@ -97,9 +97,9 @@ TEST(ArenaSegmentTest, CarriesTheStackOfALiveBlock) {
   EXPECT_EQ(segment.blocks[0].context_when_allocated, nullptr);
 }
 
-TEST(HeapSegmentTest, IsOneBlockOfItsRoundedSize) {
+TEST(LoneSegmentTest, IsOneBlockOfItsRoundedSize) {
   const auto segment =
-      HeapSegment(1, {.pointer = reinterpret_cast<void*>(0x2000), .requested = 700, .stream = 3}, AllocationHistory());
+      LoneSegment(1, {.pointer = reinterpret_cast<void*>(0x2000), .requested = 700, .stream = 3}, AllocationHistory());
   EXPECT_EQ(segment.address, 0x2000u);
   EXPECT_EQ(segment.total_size, 1024u);
   ASSERT_EQ(segment.blocks.size(), 1u);

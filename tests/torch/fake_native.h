@@ -23,6 +23,12 @@ class FakeNative : public version::VirtualFunctions {
   void markCaptureBegin(Device device) { Hear("capture begins on ", int{device}); }
   void markCaptureEnd(Device device) { Hear("capture ends on ", int{device}); }
   void setNoSplit(Device device, version::MempoolId pool) { Hear("no split on ", int{device}, " in ", pool.second); }
+  void createOrIncrefPool(Device device, version::MempoolId pool, std::shared_ptr<version::Native> own) {
+    createOrIncrefPool(device, pool, own.get());
+  }
+  void createOrIncrefPool(Device device, version::MempoolId pool, version::Native* own) {
+    Hear("pool ", pool.second, " on ", int{device}, own == nullptr ? "" : " with an allocator");
+  }
   void setUserMetadata(const std::string& metadata) { Hear("metadata ", metadata); }
   std::string getUserMetadata() { return "of the program"; }
   bool supportsUserMetadata() { return true; }
@@ -49,6 +55,8 @@ class FakeNative : public version::VirtualFunctions {
   bool ContextOfBlock(const void*, AllocationHistory::Context*) override { return false; }
   bool AnnotateBlock(AllocationHistory::Entry::Action, const void*, const std::string&) override { return false; }
   void CheckMayAllocateAt(const void*) override {}
+  void OnPoolMade(Device, version::MempoolId, bool) override {}
+  void OnPoolNotSplit(Device, version::MempoolId) override {}
   c10::DataPtr Adopt(c10::DataPtr block, std::size_t) override { return block; }
   c10::DataPtr allocate(std::size_t) override { return {}; }
   void copy_data(void*, const void*, std::size_t) const override {}
@@ -70,7 +78,9 @@ class FakeNative : public version::VirtualFunctions {
   void* getBaseAllocation(void*, std::size_t*) override { return nullptr; }
   void beginAllocateToPool(Device, version::MempoolId, std::function<bool(cudaStream_t)>) override {}
   void endAllocateToPool(Device, version::MempoolId) override {}
-  void releasePool(Device, version::MempoolId) override {}
+  void releasePool(Device device, version::MempoolId pool) override {
+    Hear("pool ", pool.second, " on ", int{device}, " is left");
+  }
   c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void*) override { return {}; }
   std::shared_ptr<void> getIpcDevPtr(std::string) override { return nullptr; }
   void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver) override {}

@@ -34,6 +34,9 @@ class Neutral : public Native {
                              const std::string& metadata) = 0;
   // Throws where the address is ours.
   virtual void CheckMayAllocateAt(const void* address) = 0;
+  // A MemPool was made, or is used by one more.
+  virtual void OnPoolMade(c10::DeviceIndex device, MempoolId pool, bool has_own_allocator) = 0;
+  virtual void OnPoolNotSplit(c10::DeviceIndex device, MempoolId pool) = 0;
   // A native block as one that came through us.
   virtual c10::DataPtr Adopt(c10::DataPtr block, std::size_t bytes) = 0;
 
@@ -88,13 +91,16 @@ struct BorrowsPoolAllocators : Base {
   using Base::Base;
   void createOrIncrefPool(c10::DeviceIndex device, MempoolId pool, Native* own) override {
     this->native_->createOrIncrefPool(device, pool, own);
+    this->OnPoolMade(device, pool, own != nullptr);
   }
 };
 template <typename Base>
 struct OwnsPoolAllocators : Base {
   using Base::Base;
   void createOrIncrefPool(c10::DeviceIndex device, MempoolId pool, std::shared_ptr<Native> own) override {
+    const bool has_own = own != nullptr;
     this->native_->createOrIncrefPool(device, pool, std::move(own));
+    this->OnPoolMade(device, pool, has_own);
   }
 };
 template <typename Base>
@@ -129,7 +135,10 @@ concept KnowsNoSplit = requires(Allocator& allocator) {
 template <typename Base>
 struct ForwardsNoSplit : Base {
   using Base::Base;
-  void setNoSplit(c10::DeviceIndex device, MempoolId pool) override { this->native_->setNoSplit(device, pool); }
+  void setNoSplit(c10::DeviceIndex device, MempoolId pool) override {
+    this->native_->setNoSplit(device, pool);
+    this->OnPoolNotSplit(device, pool);
+  }
 };
 template <typename Base>
 using NoSplit = std::conditional_t<KnowsNoSplit<Native>, ForwardsNoSplit<Base>, Base>;

@@ -32,6 +32,12 @@ def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) ->
     assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
 
 
+def test_a_mempool_is_planned_and_keeps_what_was_shown_of_it(moded: ModedAdapter) -> None:
+    result = moded.case("mempool_planned")
+    assert result["served"] == (moded.name != "fast")
+    assert result["in_pool"] == result["afterwards"] == (moded.name == "alloc")
+
+
 def test_statistics_count_both_parts_and_have_the_native_keys(moded: ModedAdapter) -> None:
     result = moded.case("statistics")
     assert result["served"] == (moded.name != "fast")

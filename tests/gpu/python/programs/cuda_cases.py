@@ -23,13 +23,14 @@ _iterations = 0
 
 
 @contextlib.contextmanager
-def iteration(loops: int = 3) -> Iterator[list[torch.Tensor]]:
-    """Goes through `loops` iterations, then begins one whose tensors live inside the `with` block."""
+def iteration(loops: int = 3, pool: torch.cuda.MemPool | None = None) -> Iterator[list[torch.Tensor]]:
+    """Goes through `loops` iterations, then begins one whose tensors live inside the `with` block, of a pool or not."""
     global _iterations
     for last in [False] * loops + [True]:
         adapter.begin_iteration(_iterations)
         _iterations += 1
-        tensors = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in SIZES]
+        with torch.cuda.use_mem_pool(pool) if pool is not None else contextlib.nullcontext():
+            tensors = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in SIZES]
         for number, tensor in enumerate(tensors):
             tensor.fill_(number + 1)
         if last:
@@ -268,6 +269,45 @@ def mempool() -> dict[str, Any]:
     del pool
     torch.cuda.empty_cache()
     return {"served": served()}
+
+
+def _apart(tensors: list[torch.Tensor], ranges: list[tuple[int, int]]) -> bool:
+    """No tensor has a byte in one of the ranges."""
+    begins = [(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in tensors]
+    return all(end <= low or high <= begin for begin, end in begins for low, high in ranges)
+
+
+def mempool_planned() -> dict[str, Any]:
+    """A pool's requests are in the plan. What its snapshot has shown stays the pool's; then a graph uses it."""
+    pool = torch.cuda.MemPool()
+    with iteration(3, pool) as tensors:
+        assert intact(tensors)
+        before = adapter.stats()["planned_hits"]
+        segments = pool.snapshot()
+        shown = [(s["address"], s["address"] + s["total_size"]) for s in segments]
+        for tensor in tensors:
+            assert sum(low <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= high for low, high in shown) == 1
+        assert all(tuple(s["segment_pool_id"]) == pool.id for s in segments)
+    with iteration(2) as tensors:
+        assert _apart(tensors, shown), "its bytes are the pool's"
+        assert intact(tensors)
+    graph = torch.cuda.CUDAGraph()
+    x = torch.zeros(MIB, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, pool=pool.id):
+        y = (x + 1) * 2
+    with iteration(2, pool) as tensors:
+        graph.replay()
+        assert bool((y == 2).all())
+        assert intact(tensors)
+        x.fill_(3)
+        graph.replay()
+        assert intact(tensors)
+    assert bool((y == 8).all())
+    del graph, y, pool
+    with iteration(2) as tensors:
+        assert intact(tensors)
+    return {"served": served(), "in_pool": before > 0, "afterwards": adapter.stats()["planned_hits"] > before}
 
 
 def threads() -> dict[str, Any]:

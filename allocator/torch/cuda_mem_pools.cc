@@ -1,0 +1,108 @@
+#include "allocator/torch/cuda_mem_pools.h"
+
+#include <algorithm>
+
+namespace stalloc {
+namespace {
+
+std::uint64_t AddressKey(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
+
+}  // namespace
+
+// Pools ---------------------------------------------------------------------------------------------------------------
+
+MemPools::Pool* MemPools::Find(Device device, const Id& id) noexcept {
+  const auto found = std::find_if(pools_.begin(), pools_.end(),
+                                  [&](const Pool& pool) { return pool.device == device && pool.id == id; });
+  return found == pools_.end() ? nullptr : &*found;
+}
+
+void MemPools::Made(Device device, const Id& id, bool may_plan) {
+  const std::lock_guard lock(mutex_);
+  if (Pool* const pool = Find(device, id); pool != nullptr) {
+    ++pool->uses;
+  } else {
+    pools_.push_back({device, id, 1, may_plan});
+  }
+}
+
+// Of a graph's pool, which nobody made, nothing is kept.
+void MemPools::Entered(Device device, const Id& id) {
+  const std::lock_guard lock(mutex_);
+  if (Pool* const pool = Find(device, id); pool != nullptr) ++pool->uses;
+}
+
+std::vector<void*> MemPools::Left(Device device, const Id& id) {
+  std::vector<void*> kept;
+  std::vector<void*> live;
+  const std::lock_guard lock(mutex_);
+  Pool* const pool = Find(device, id);
+  if (pool == nullptr || --pool->uses > 0) return kept;
+  pools_.erase(pools_.begin() + (pool - pools_.data()));
+  blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
+    if (of.block.device == device && of.Is(id)) (of.freed ? kept : live).push_back(of.block.known.pointer);
+  });
+  for (const std::vector<void*>* const blocks : {&kept, &live}) {
+    for (const void* const pointer : *blocks) Erase(pointer);
+  }
+  return kept;
+}
+
+void MemPools::LeaveToNative(Device device, const Id& id) {
+  const std::lock_guard lock(mutex_);
+  if (Pool* const pool = Find(device, id); pool != nullptr) pool->planned = false;
+}
+
+bool MemPools::Plans(Device device, const Id& id) noexcept {
+  const std::lock_guard lock(mutex_);
+  const Pool* const pool = Find(device, id);
+  return pool != nullptr && pool->planned;
+}
+
+// Blocks --------------------------------------------------------------------------------------------------------------
+
+void MemPools::Add(const Block& block, const Id& id) noexcept {
+  const std::lock_guard lock(mutex_);
+  blocks_.Insert(AddressKey(block.known.pointer), {block, {id.first, id.second}});
+  block_count_.store(blocks_.size(), std::memory_order_relaxed);
+}
+
+void MemPools::Erase(const void* pointer) noexcept {
+  blocks_.Erase(AddressKey(pointer));
+  block_count_.store(blocks_.size(), std::memory_order_relaxed);
+}
+
+bool MemPools::KeepsSlowly(void* pointer) noexcept {
+  const std::lock_guard lock(mutex_);
+  OfPool* const of = blocks_.Find(AddressKey(pointer));
+  if (of == nullptr) return false;
+  of->freed = true;
+  const bool shown = of->shown;
+  if (!shown) Erase(pointer);
+  return shown;
+}
+
+std::vector<MemPools::Block> MemPools::Show(const Id& id) {
+  std::vector<Block> shown;
+  const std::lock_guard lock(mutex_);
+  for (Pool& pool : pools_) pool.planned = pool.planned && pool.id != id;
+  blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
+    if (of.Is(id)) shown.push_back(of.block);
+  });
+  for (const Block& block : shown) blocks_.Find(AddressKey(block.known.pointer))->shown = true;
+  std::sort(shown.begin(), shown.end(),
+            [](const Block& a, const Block& b) { return a.known.pointer < b.known.pointer; });
+  return shown;
+}
+
+bool MemPools::TakeLive(Device device, const Id& id, std::unordered_set<void*>& expected) const {
+  bool all = true;
+  const std::lock_guard lock(mutex_);
+  blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
+    if (of.block.device != device || !of.Is(id) || of.freed) return;
+    all = expected.erase(of.block.known.pointer) == 1 && all;
+  });
+  return all;
+}
+
+}  // namespace stalloc
