@@ -286,7 +286,9 @@ def mempool_planned() -> dict[str, Any]:
         segments = pool.snapshot()
         shown = [(s["address"], s["address"] + s["total_size"]) for s in segments]
         for tensor in tensors:
-            assert sum(low <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= high for low, high in shown) == 1
+            assert (
+                sum(low <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= high for low, high in shown) == 1
+            )
         assert all(tuple(s["segment_pool_id"]) == pool.id for s in segments)
     with iteration(2) as tensors:
         assert _apart(tensors, shown), "its bytes are the pool's"

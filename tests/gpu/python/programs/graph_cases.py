@@ -1,0 +1,165 @@
+"""Cases of test_graphs_cuda.py: graph_cases.py CASE
+
+What people do with CUDA graphs, while the tensors of cuda_cases.iteration lie in the arena.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import adapter
+import torch
+from cuda_cases import MIB, intact, iteration, served
+from torch import nn
+
+
+def _pass(layers: Sequence[nn.Module], x: torch.Tensor) -> torch.Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _results(layers: Sequence[nn.Module], x: torch.Tensor) -> list[torch.Tensor]:
+    """What comes out, and the gradients of all weights; copies, since replays write over their own."""
+    y = _pass(layers, x)
+    weights = [parameter for layer in layers for parameter in layer.parameters()]
+    return [each.clone() for each in (y, *torch.autograd.grad(y.square().sum(), weights))]
+
+
+def graphed_callables() -> dict[str, Any]:
+    """Callables of several shapes in one pool: to the last bit what they are without graphs."""
+    widths = (256, 512, 128, 64)
+    layers = [nn.Sequential(nn.Linear(*pair), nn.GELU()).cuda() for pair in zip(widths, widths[1:])]
+    eager = copy.deepcopy(layers)
+    samples = [(torch.randn(64, width, device="cuda", requires_grad=True),) for width in widths[:-1]]
+    with iteration():
+        graphed = torch.cuda.make_graphed_callables(tuple(layers), tuple(samples))
+    for _ in range(3):
+        x = torch.randn(64, widths[0], device="cuda", requires_grad=True)
+        with iteration(1) as tensors:
+            ours, expected = (_results(each, x) for each in (graphed, eager))
+            assert intact(tensors)
+        assert all(torch.equal(*pair) for pair in zip(ours, expected, strict=True))
+    return {"served": served()}
+
+
+class _SharedPool:
+    """Two graphs of one pool; the second reads what the first writes."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.x = torch.zeros(MIB, device="cuda")
+        self.first, self.first_result = self._captured(lambda: (self.x + 1) * 2)
+        self.capture_second()
+
+    def _captured(self, work: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            result = work()
+        return graph, result
+
+    def capture_second(self) -> None:
+        self.second, self.second_result = self._captured(lambda: self.first_result * 3 + self.x)
+
+    def drop_second(self) -> None:
+        del self.second, self.second_result
+
+    def check(self, value: float) -> None:
+        self.x.fill_(value)
+        self.first.replay()
+        filler = [torch.full((MIB,), -1.0, device="cuda") for _ in range(8)]
+        self.second.replay()
+        assert bool((self.second_result == (value + 1) * 6 + value).all())
+        del filler
+
+
+def shared_pool() -> dict[str, Any]:
+    """Graphs of one pool in their order; one is deleted and captured again; another thread and stream replay them."""
+    with iteration():
+        graphs = _SharedPool()
+    for step in range(3):
+        with iteration(1) as tensors:
+            graphs.check(step)
+            assert intact(tensors)
+    graphs.drop_second()
+    torch.cuda.empty_cache()
+    graphs.capture_second()
+    failures: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                graphs.check(7)
+        except BaseException as failure:
+            failures.append(failure)
+
+    with iteration(1) as tensors:
+        torch.cuda.synchronize()
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        torch.cuda.synchronize()
+        graphs.check(8)
+        assert intact(tensors)
+    assert not failures, failures
+    return {"served": served()}
+
+
+def capture_fails() -> dict[str, Any]:
+    """Errors in the middle of a capture, of the program and of CUDA: the run goes on, and captures again."""
+    source = torch.ones(MIB, device="cuda")
+    for is_of_cuda in (False, True):
+        failed = ""
+        with iteration(1) as tensors:
+            try:
+                with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                    half = source * 2
+                    if is_of_cuda:
+                        torch.cuda.synchronize()  # not permitted in a capture, and ends it
+                    raise KeyError
+            except (KeyError, RuntimeError) as error:
+                failed = type(error).__name__
+            del half
+            assert (failed == "KeyError") != is_of_cuda, failed
+            assert intact(tensors)
+        graph = torch.cuda.CUDAGraph()
+        with iteration(1) as tensors:
+            with torch.cuda.graph(graph):
+                whole = source * 4
+            graph.replay()
+            assert bool((whole == 4).all())
+            assert intact(tensors)
+    return {"served": served()}
+
+
+def out_of_memory_in_capture() -> dict[str, Any]:
+    """More than any device has: torch's own error. What was captured until then is a graph."""
+    source = torch.ones(MIB, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    error = None
+    with iteration() as tensors:
+        try:
+            with torch.cuda.graph(graph):
+                result = source * 2
+                torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as raised:
+            error = raised
+        assert error is not None
+        assert intact(tensors)
+    with iteration(1) as tensors:
+        source.fill_(3)
+        graph.replay()
+        assert bool((result == 6).all())
+        assert intact(tensors)
+    return {"served": served()}
+
+
+if __name__ == "__main__":
+    adapter.install("cuda")
+    case_result = globals()[sys.argv[1]]()
+    torch.cuda.synchronize()
+    adapter.show(case_result)

@@ -1,0 +1,17 @@
+"""CUDA graphs on a GPU, in every mode, while our memory is in use: results are right, errors are torch's.
+
+The cases are functions of programs/graph_cases.py, which assert what each is about.
+"""
+
+from __future__ import annotations
+
+import pytest
+from gpu_process import MODES, ModedAdapter
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("case", ["graphed_callables", "shared_pool", "capture_fails", "out_of_memory_in_capture"])
+def test_graphs_are_right_beside_blocks_of_ours(moded: ModedAdapter, case: str) -> None:
+    result = moded.run("graph_cases.py", case, **MODES[moded.name]).result
+    assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
