@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "bench/plan_quality/baselines/baselines.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/solver_list.h"
 
 namespace stalloc::planner {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/packing/csv.h"
+#include "planner/packing/problem/csv.h"
 #include "planner/synth/generator.h"
 #include "planner/synth/options.h"
 #include "planner/synth/trace_problem.h"

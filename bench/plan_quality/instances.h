@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 
@@ -25,7 +25,7 @@ struct BenchInstance {
 // Each preset of `stalloc-planner synth` at 25 k, 200 k and 1 M blocks: synth/PRESET-25k and so on.
 [[nodiscard]] std::vector<BenchInstance> SyntheticInstances();
 
-// A file in the public CSV format (planner/packing/csv.h), called by its name without folders and ending.
+// A file in the public CSV format (planner/packing/problem/csv.h), called by its name without folders and ending.
 [[nodiscard]] BenchInstance CsvInstanceOf(const std::string& path);
 
 }  // namespace stalloc::planner

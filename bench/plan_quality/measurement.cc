@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "bench/plan_quality/baselines/stop_after.h"
-#include "planner/packing/plan_check.h"
+#include "planner/packing/problem/plan_check.h"
 
 namespace stalloc::planner {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/packing/problem.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/problem/problem.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
@@ -40,7 +40,7 @@ struct Measurement {
 
 struct MeasureOptions {
   double time_limit_s = 0;
-  bool by_clock = false;  // else it is work that is counted (planner/packing/work.h)
+  bool by_clock = false;  // else it is work that is counted (planner/packing/problem/work.h)
   int threads = 1;
   std::uint64_t seed = 1;
   std::optional<Bytes> capacity = std::nullopt;

@@ -12,10 +12,10 @@
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
 #include "planner/analysis/turns.h"
-#include "planner/packing/hand_overs.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/scatter.h"
-#include "planner/packing/state_room.h"
+#include "planner/packing/finish/hand_overs.h"
+#include "planner/packing/finish/scatter.h"
+#include "planner/packing/finish/state_room.h"
+#include "planner/packing/problem/plan_check.h"
 
 namespace stalloc::planner {
 namespace {

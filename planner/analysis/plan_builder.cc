@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "planner/packing/hand_overs.h"
+#include "planner/packing/finish/hand_overs.h"
 
 namespace stalloc::planner {
 namespace {

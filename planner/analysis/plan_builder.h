@@ -5,7 +5,7 @@
 
 #include "planner/analysis/lifetimes.h"
 #include "planner/analysis/timeline.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

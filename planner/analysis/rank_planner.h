@@ -10,7 +10,7 @@
 #include "planner/analysis/problem_key.h"
 #include "planner/analysis/rank_report.h"
 #include "planner/analysis/traced_rank.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 #include "proto/model/observed.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"

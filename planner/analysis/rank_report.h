@@ -13,7 +13,7 @@
 #include "planner/analysis/segments.h"
 #include "planner/analysis/slot_judge.h"
 #include "planner/analysis/steady.h"
-#include "planner/packing/hand_overs.h"
+#include "planner/packing/finish/hand_overs.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 

@@ -8,8 +8,8 @@
 
 #include "planner/analysis/held_bytes.h"
 #include "planner/analysis/turns.h"
-#include "planner/packing/apart.h"
-#include "planner/packing/sink.h"
+#include "planner/packing/finish/apart.h"
+#include "planner/packing/finish/sink.h"
 
 namespace stalloc::planner {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "planner/analysis/timeline.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/packing/state_room.h"
+#include "planner/packing/finish/state_room.h"
 
 namespace stalloc::planner {
 namespace {
@@ -66,7 +66,7 @@ class TimelineBuilder {
     timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
     if (HasVarying(model_)) {
       // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
-      // lie at the bottom (planner/packing/sink.h).
+      // lie at the bottom (planner/packing/finish/sink.h).
       BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);
     }
     return std::move(timeline_);

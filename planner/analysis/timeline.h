@@ -19,8 +19,8 @@
 
 #include "planner/analysis/slot_choice.h"
 #include "planner/analysis/steady.h"
-#include "planner/packing/hand_overs.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/finish/hand_overs.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "planner/analysis/timeline.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

@@ -9,7 +9,7 @@
 
 #include "planner/cli/progress.h"
 #include "planner/cli/run_directory.h"
-#include "planner/packing/work.h"
+#include "planner/packing/problem/work.h"
 #include "planner/report/run_summary.h"
 
 namespace stalloc::planner {

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "planner/packing/csv.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/problem.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/problem/csv.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/problem/problem.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 namespace {

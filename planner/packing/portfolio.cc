@@ -6,17 +6,17 @@
 #include <functional>
 #include <utility>
 
-#include "planner/packing/core.h"
-#include "planner/packing/exact_search.h"
-#include "planner/packing/interleaved.h"
-#include "planner/packing/layer_clusters.h"
-#include "planner/packing/lower_bound.h"
-#include "planner/packing/random.h"
-#include "planner/packing/revolutions.h"
-#include "planner/packing/sampled_classes.h"
-#include "planner/packing/size_classes.h"
-#include "planner/packing/size_first_fit.h"
-#include "planner/packing/tidy.h"
+#include "planner/packing/finish/tidy.h"
+#include "planner/packing/pipeline/interleaved.h"
+#include "planner/packing/pipeline/revolutions.h"
+#include "planner/packing/problem/random.h"
+#include "planner/packing/search/core.h"
+#include "planner/packing/search/exact_search.h"
+#include "planner/packing/search/layer_clusters.h"
+#include "planner/packing/search/lower_bound.h"
+#include "planner/packing/search/sampled_classes.h"
+#include "planner/packing/search/size_classes.h"
+#include "planner/packing/search/size_first_fit.h"
 
 namespace stalloc::planner {
 namespace {
@@ -184,5 +184,18 @@ class Portfolio final : public Solver {
 }  // namespace
 
 std::unique_ptr<Solver> MakePortfolio() { return std::make_unique<Portfolio>(); }
+
+std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
+  std::vector<std::unique_ptr<Solver>> solvers;
+  solvers.push_back(MakeSizeFirstFit());
+  solvers.push_back(MakeSizeClasses());
+  solvers.push_back(MakeSampledClasses());
+  solvers.push_back(MakeLayerClusters());
+  solvers.push_back(MakeRing());
+  solvers.push_back(MakeInterleaved());
+  solvers.push_back(MakeExactSearch());
+  solvers.push_back(MakePortfolio());
+  return solvers;
+}
 
 }  // namespace stalloc::planner

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
@@ -13,5 +14,8 @@ inline constexpr double kDefaultPackingSeconds = 5;
 inline constexpr Work kDefaultPackingWork = WorkOfSeconds(kDefaultPackingSeconds);
 
 [[nodiscard]] std::unique_ptr<Solver> MakePortfolio();
+
+// All solvers, for benchmarks and for tests that must hold for each of them.
+[[nodiscard]] std::vector<std::unique_ptr<Solver>> MakeAllSolvers();
 
 }  // namespace stalloc::planner

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/packing/random.h"
+#include "planner/packing/problem/random.h"
 #include "planner/synth/options.h"
 #include "proto/model/units.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/packing/random.h"
+#include "planner/packing/problem/random.h"
 #include "planner/synth/layer_run.h"
 #include "planner/synth/options.h"
 #include "planner/synth/schedule.h"

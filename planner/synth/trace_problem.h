@@ -1,7 +1,7 @@
 // A trace's allocations as a packing problem, all of them, as they were: no classes, no cycle. Pure function.
 #pragma once
 
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 #include "proto/model/trace.h"
 
 namespace stalloc::planner {

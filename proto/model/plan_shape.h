@@ -2,7 +2,7 @@
 //
 // Offsets and capacities aligned and inside the arena, slot indices valid, phases ascending, columns consistent, at
 // least one cycle script, idle rectangles inside arena and cycle. Says nothing about lifetimes: those are for the
-// planner to check (planner/packing/plan_check.h, planner/analysis/replay.h).
+// planner to check (planner/packing/problem/plan_check.h, planner/analysis/replay.h).
 #pragma once
 
 #include "proto/model/plan.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/solve_timeline.h"
-#include "planner/packing/plan_check.h"
+#include "planner/packing/problem/plan_check.h"
 #include "tests/analysis/plan_fixture.h"
 #include "tests/packing/naive.h"
 

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
-#include "planner/packing/csv.h"
+#include "planner/packing/problem/csv.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace stalloc::fuzz {

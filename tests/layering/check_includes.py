@@ -27,6 +27,10 @@ ORDERS = {
         "allocator/torch",
     ],
     "planner": [
+        "planner/packing/problem",
+        "planner/packing/search",
+        "planner/packing/pipeline",
+        "planner/packing/finish",
         "planner/packing",
         "planner/synth",
         "planner/analysis",

@@ -20,7 +20,13 @@ def test_include_of_a_later_layer_is_found() -> None:
 
 def test_planner_and_allocator_do_not_know_each_other() -> None:
     assert violations_of("planner/cli/main.cc", '#include "allocator/base/log.h"\n')
-    assert violations_of("allocator/engine/x.cc", '#include "planner/packing/problem.h"\n')
+    assert violations_of("allocator/engine/x.cc", '#include "planner/packing/problem/problem.h"\n')
+
+
+def test_a_search_of_packings_knows_the_problem_and_not_what_is_built_on_it() -> None:
+    assert violations_of("planner/packing/search/x.cc", '#include "planner/packing/problem/problem.h"\n') == []
+    assert violations_of("planner/packing/search/x.cc", '#include "planner/packing/finish/tidy.h"\n')
+    assert violations_of("planner/packing/finish/x.cc", '#include "planner/packing/portfolio.h"\n')
 
 
 def test_only_the_trial_knows_the_engine_and_only_that() -> None:

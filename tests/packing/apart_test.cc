@@ -1,4 +1,4 @@
-#include "planner/packing/apart.h"
+#include "planner/packing/finish/apart.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <optional>
 #include <random>
 
-#include "planner/packing/plan_check.h"
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/size_first_fit.h"
 
 namespace stalloc::planner {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

@@ -5,12 +5,12 @@
 
 #include <string>
 
-#include "planner/packing/csv.h"
-#include "planner/packing/plan_check.h"
+#include "planner/packing/finish/tidy.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/size_first_fit.h"
-#include "planner/packing/solver.h"
-#include "planner/packing/tidy.h"
+#include "planner/packing/problem/csv.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/size_first_fit.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 namespace {

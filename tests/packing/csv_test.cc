@@ -1,4 +1,4 @@
-#include "planner/packing/csv.h"
+#include "planner/packing/problem/csv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

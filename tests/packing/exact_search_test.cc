@@ -1,4 +1,4 @@
-#include "planner/packing/exact_search.h"
+#include "planner/packing/search/exact_search.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include <random>
 #include <vector>
 
-#include "planner/packing/capacity_race.h"
-#include "planner/packing/capacity_search.h"
-#include "planner/packing/plan_check.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/capacity_race.h"
+#include "planner/packing/search/capacity_search.h"
+#include "planner/packing/search/solver.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

@@ -1,4 +1,4 @@
-#include "planner/packing/fit_tree.h"
+#include "planner/packing/search/fit_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "planner/packing/instance.h"
-#include "planner/packing/interval_list.h"
+#include "planner/packing/problem/instance.h"
+#include "planner/packing/search/interval_list.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

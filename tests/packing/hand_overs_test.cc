@@ -1,4 +1,4 @@
-#include "planner/packing/hand_overs.h"
+#include "planner/packing/finish/hand_overs.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

@@ -1,14 +1,14 @@
-#include "planner/packing/interleaved.h"
+#include "planner/packing/pipeline/interleaved.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <set>
 
-#include "planner/packing/pass_rounds.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/ring_blocks.h"
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/pipeline/pass_rounds.h"
+#include "planner/packing/pipeline/ring_blocks.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "planner/synth/generator.h"
 #include "planner/synth/trace_problem.h"
 

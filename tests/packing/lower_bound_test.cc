@@ -1,4 +1,4 @@
-#include "planner/packing/lower_bound.h"
+#include "planner/packing/search/lower_bound.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
-#include "planner/packing/aligned_load.h"
 #include "planner/packing/portfolio.h"
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/search/aligned_load.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

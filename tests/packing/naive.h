@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "planner/packing/csv.h"
-#include "planner/packing/plan_check.h"
+#include "planner/packing/problem/csv.h"
+#include "planner/packing/problem/plan_check.h"
 
 namespace stalloc::planner {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/packing/peak_check.h"
+#include "planner/packing/pipeline/peak_check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // A pipeline in small: what rings are made for.
 #pragma once
 
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 

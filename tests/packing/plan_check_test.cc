@@ -1,4 +1,4 @@
-#include "planner/packing/plan_check.h"
+#include "planner/packing/problem/plan_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

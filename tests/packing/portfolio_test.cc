@@ -4,11 +4,11 @@
 
 #include <random>
 
-#include "planner/packing/core.h"
-#include "planner/packing/layer_clusters.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/size_classes.h"
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/core.h"
+#include "planner/packing/search/layer_clusters.h"
+#include "planner/packing/search/size_classes.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

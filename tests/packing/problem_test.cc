@@ -1,10 +1,10 @@
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "planner/packing/instance.h"
+#include "planner/packing/problem/instance.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

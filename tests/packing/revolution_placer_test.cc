@@ -1,4 +1,4 @@
-#include "planner/packing/revolution_placer.h"
+#include "planner/packing/pipeline/revolution_placer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
-#include "planner/packing/revolutions.h"
+#include "planner/packing/pipeline/revolutions.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "planner/packing/core.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/ring_blocks.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/pipeline/ring_blocks.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/core.h"
+#include "planner/packing/search/solver.h"
 #include "planner/synth/generator.h"
 #include "planner/synth/options.h"
 #include "planner/synth/trace_problem.h"

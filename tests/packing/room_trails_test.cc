@@ -1,4 +1,4 @@
-#include "planner/packing/room_trails.h"
+#include "planner/packing/pipeline/room_trails.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "planner/packing/sink.h"
+#include "planner/packing/finish/sink.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

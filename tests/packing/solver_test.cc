@@ -1,5 +1,5 @@
 // What must hold for every solver.
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "planner/packing/plan_check.h"
-#include "planner/packing/solver_list.h"
+#include "planner/packing/portfolio.h"
+#include "planner/packing/problem/plan_check.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

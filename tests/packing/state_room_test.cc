@@ -1,11 +1,11 @@
-#include "planner/packing/state_room.h"
+#include "planner/packing/finish/state_room.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

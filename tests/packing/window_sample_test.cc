@@ -1,4 +1,4 @@
-#include "planner/packing/window_sample.h"
+#include "planner/packing/search/window_sample.h"
 
 #include <gtest/gtest.h>
 

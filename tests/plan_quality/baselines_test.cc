@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bench/plan_quality/baselines/stop_after.h"
-#include "planner/packing/plan_check.h"
-#include "planner/packing/size_first_fit.h"
+#include "planner/packing/problem/plan_check.h"
+#include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
 namespace stalloc::planner {

@@ -6,8 +6,8 @@
 #include <map>
 #include <string>
 
-#include "planner/packing/plan_check.h"
 #include "planner/packing/portfolio.h"
+#include "planner/packing/problem/plan_check.h"
 #include "planner/synth/trace_problem.h"
 
 namespace stalloc::planner {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "planner/packing/solver.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 

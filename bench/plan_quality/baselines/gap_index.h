@@ -10,8 +10,8 @@
 #include <limits>
 #include <vector>
 
-#include "planner/packing/interval_list.h"
-#include "planner/packing/problem.h"
+#include "planner/packing/problem/problem.h"
+#include "planner/packing/search/interval_list.h"
 
 namespace stalloc::planner {
 

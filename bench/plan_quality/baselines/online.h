@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "absl/container/btree_map.h"
-#include "planner/packing/problem.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/problem/problem.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 

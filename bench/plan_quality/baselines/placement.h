@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bench/plan_quality/baselines/gap_index.h"
-#include "planner/packing/problem.h"
-#include "planner/packing/solver.h"
+#include "planner/packing/problem/problem.h"
+#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 

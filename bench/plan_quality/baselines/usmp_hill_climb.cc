@@ -7,7 +7,7 @@
 
 #include "bench/plan_quality/baselines/baselines.h"
 #include "bench/plan_quality/baselines/placement.h"
-#include "planner/packing/random.h"
+#include "planner/packing/problem/random.h"
 
 namespace stalloc::planner {
 namespace {

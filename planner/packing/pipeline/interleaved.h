@@ -1,0 +1,21 @@
+// Interleaved: pipelines whose chunks are freed in another order than they came, packed at the load bound.
+//
+// First in, first out, a ring (revolutions.h) keeps the room of every peak beside what is freed next. Interleaved
+// chunks are not, so where each round's room is to lie is planned for all rounds at once (room_trails.h), every pass is
+// laid out to meet it (trail_layout.h), and what is left, temporaries above all, follows by size, first fit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "planner/packing/search/evaluator.h"
+#include "planner/packing/search/solver.h"
+
+namespace stalloc::planner {
+
+// Nothing where the instance is no interleaved pipeline.
+void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed);
+
+[[nodiscard]] std::unique_ptr<Solver> MakeInterleaved();
+
+}  // namespace stalloc::planner
