@@ -121,7 +121,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   SearchState& state = evaluator.state();
   {
     // Where layers come again as they were, stacks of them soon gain most of what there is.
-    const bool stacks_first = !SizesVary(evaluator.instance());
+    const bool stacks_first = !HasManySizes(evaluator.instance());
     if (stacks_first) TryLayerClusters(evaluator);
     CoreSearch peak(evaluator, options, 0.95);
     if (!state.Done() && !stacks_first) TryLayerClusters(evaluator);
@@ -148,7 +148,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
 void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const std::size_t blocks = evaluator.instance().size();
   const bool is_long = blocks >= kMinSampledBlocks;
-  const bool varies = SizesVary(evaluator.instance());
+  const bool varies = HasManySizes(evaluator.instance());
   if (blocks > kMaxExactBlocks && !varies) SearchInterleaved(evaluator, options.seed);
   if ((!is_long || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
   if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator);

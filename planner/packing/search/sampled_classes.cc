@@ -85,7 +85,7 @@ class SampledSearch {
 
 }  // namespace
 
-bool SizesVary(const Instance& instance) {
+bool HasManySizes(const Instance& instance) {
   std::vector<Bytes> sizes;
   for (const Item& item : instance.items()) {
     if (item.bytes >= LightBytes(instance)) sizes.push_back(item.bytes);
@@ -108,7 +108,7 @@ void SearchSampledClasses(Evaluator& evaluator, const SolveOptions& options, int
 std::unique_ptr<Solver> MakeSampledClasses() {
   return MakeSearchSolver("sampled_classes", [](Evaluator& evaluator, const SolveOptions& options) {
     constexpr int kRounds = 4;
-    if (!SizesVary(evaluator.instance())) SolveBySize(evaluator);
+    if (!HasManySizes(evaluator.instance())) SolveBySize(evaluator);
     SearchSampledClasses(evaluator, options, kRounds);
   });
 }

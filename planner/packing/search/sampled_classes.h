@@ -15,7 +15,7 @@ namespace stalloc::planner {
 inline constexpr std::size_t kMinSampledBlocks = 60'000;
 
 // Whether there are so many sizes that orders by exact size are of little use.
-[[nodiscard]] bool SizesVary(const Instance& instance);
+[[nodiscard]] bool HasManySizes(const Instance& instance);
 
 // Stops after `patience` samples in a row that lowered nothing, or when the state is done. Offers at least one packing
 // where there is none yet.
