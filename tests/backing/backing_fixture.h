@@ -1,0 +1,117 @@
+// BackingTest: four slots side by side over the host driver and real bytes, and the memory behind them; no runtime.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "allocator/arena/arena.h"
+#include "allocator/backing/chunk_bytes.h"
+#include "allocator/backing/idle_chunks.h"
+#include "allocator/driver/forwarding_driver.h"
+#include "allocator/driver/host_driver.h"
+#include "allocator/engine/plan_engine.h"
+#include "tests/driver/faulty_driver.h"
+#include "tests/runtime/pattern.h"
+#include "tests/runtime/plan_builder.h"
+
+namespace stalloc {
+
+// Counts waits for the device, which can be refused as while a stream is captured.
+class WaitingDriver final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  DriverStatus Synchronize() noexcept override {
+    if (capturing) return {DriverCode::kFailed, 900, "Synchronize"};
+    ++waits;
+    return ForwardingDriver::Synchronize();
+  }
+  bool capturing = false;
+  int waits = 0;
+};
+
+class BackingTest : public ::testing::Test {
+ protected:
+  static constexpr Bytes kPage = Bytes{64} << 10;  // a chunk
+  static constexpr Bytes kSlot = 4 * kPage;
+  static constexpr std::size_t kSlots = 4;
+  static constexpr Bytes kHeight = kSlots * kSlot;
+
+  // `capacity`: of the device.
+  void Start(StreamFence* fence = nullptr, Bytes capacity = 64 * kHeight) {
+    chunks_ = nullptr;
+    engine_ = nullptr;
+    arena_ = nullptr;
+    blocks_ = {};
+    host_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
+    ASSERT_NE(host_, nullptr);
+    faulty_ = std::make_unique<FaultyDriver>(*host_);
+    driver_ = std::make_unique<WaitingDriver>(*faulty_);
+    PlanBuilder builder;
+    for (std::size_t i = 0; i < kSlots; ++i) builder.Each(kSlot);
+    const DevicePlan plan = builder.Build();
+    DriverStatus status;
+    arena_ = Arena::Create(*driver_, 16 * kHeight, &status, ChunkSizesOf(plan));
+    ASSERT_NE(arena_, nullptr);
+    ASSERT_TRUE(MapPlan(*arena_, plan).ok());
+    engine_ = std::make_unique<PlanEngine>(
+        plan, reinterpret_cast<void*>(arena_->base()), fence,
+        DynamicSpaceOptions{.limit_bytes = arena_->reserved_bytes(), .mapped_bytes = kHeight});
+    chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan);
+    Iteration();
+  }
+  void Iteration() {
+    engine_->OnMark(IterationMark(iteration_++));
+    chunks_->OnMark();
+    next_ = 0;
+  }
+  // Slots that no block was asked for in this iteration have one up to this one; false where it is elsewhere.
+  bool FillTo(std::size_t slot) {
+    for (; next_ <= slot; ++next_) {
+      void* const block = engine_->Allocate(kSlot, 0).pointer;
+      if (block != reinterpret_cast<void*>(arena_->base() + next_ * kSlot)) return false;
+      FillPattern(block, kSlot, static_cast<std::uint8_t>(next_ + 1));
+      blocks_[next_] = block;
+    }
+    return true;
+  }
+  void Drop(std::size_t slot) {
+    EXPECT_TRUE(HasPattern(blocks_[slot], kSlot, static_cast<std::uint8_t>(slot + 1))) << slot;
+    EXPECT_EQ(engine_->Free(blocks_[slot]), kSlot);
+    blocks_[slot] = nullptr;
+  }
+  void DropAll() {
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      if (blocks_[slot] != nullptr) Drop(slot);
+    }
+  }
+  // Blocks in slots 0 and 2; 1 and 3 are idle.
+  void EverySecond() {
+    ASSERT_TRUE(FillTo(3));
+    Drop(1);
+    Drop(3);
+  }
+  // No block's bytes are lost, and no more chunks than that are held of which the arena does not know.
+  void ExpectWhole(std::uint64_t lost = 0) {
+    EXPECT_EQ(engine_->CheckInvariants(), "");
+    EXPECT_LE((host_->GetCounts().handle_bytes - arena_->mapped_bytes()) / kPage, lost);
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      if (blocks_[slot] == nullptr) continue;
+      EXPECT_TRUE(HasPattern(blocks_[slot], kSlot, static_cast<std::uint8_t>(slot + 1))) << slot;
+    }
+  }
+
+  std::unique_ptr<HostDriver> host_;
+  std::unique_ptr<FaultyDriver> faulty_;   // over host_
+  std::unique_ptr<WaitingDriver> driver_;  // over faulty_
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<PlanEngine> engine_;
+  std::unique_ptr<IdleChunks> chunks_;
+  std::array<void*, kSlots> blocks_{};  // by slot
+  std::size_t next_ = 0;
+  int iteration_ = 0;
+};
+
+}  // namespace stalloc

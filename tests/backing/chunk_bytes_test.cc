@@ -1,0 +1,71 @@
+#include "allocator/backing/chunk_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "allocator/driver/host_driver.h"
+#include "tests/runtime/plan_builder.h"
+
+namespace stalloc {
+namespace {
+
+constexpr Bytes kKiB = 1024;
+constexpr Bytes kMiB = kKiB * kKiB;
+constexpr Bytes kGiB = kKiB * kMiB;
+
+DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
+  DevicePlan plan;
+  plan.arena_bytes = height;
+  plan.cycle.emplace_back();
+  plan.cycle[0].entries.emplace_back();
+  plan.cycle[0].entries[0].entry_class = entry_class;
+  return plan;
+}
+
+TEST(ChunkSizesOfTest, WhatMovesIsNoSmallerThanSixteenMiBWhereSizesVaryAndWhatNeverMovedIsAsFineAsElsewhere) {
+  const auto sizes = [](Bytes height, EntryClass entry_class) {
+    return ChunkSizesOf(PlanOfHeight(height, entry_class));
+  };
+  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).grown, 2 * kMiB);
+  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).moved, 8 * kMiB);
+  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).grown, 2 * kMiB);
+  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).moved, 16 * kMiB);
+  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).grown, 8 * kMiB);
+  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).moved, 32 * kMiB);
+  EXPECT_EQ(sizes(5 * kGiB, EntryClass::kDynamic).moved, 4 * kMiB) << "a 1024th at most";
+}
+
+// Weights in the lower half; in the upper one what comes and goes.
+class MapPlanTest : public testing::Test {
+ protected:
+  static constexpr Bytes kHeight = 32 * kMiB;
+  static constexpr Bytes kSmall = 4 * kKiB;
+  static constexpr Bytes kResting = 32 * kKiB;
+
+  DriverStatus MapOn(Bytes capacity) {
+    driver_ = HostDriver::Create({.capacity = capacity, .granularity = kSmall});
+    const DevicePlan plan = PlanBuilder().Persistent(kHeight / 2).Each(kHeight / 4).Each(kHeight / 4).Build();
+    DriverStatus status;
+    arena_ = Arena::Create(*driver_, kHeight, &status, ChunkSizesOf(plan));
+    return MapPlan(*arena_, plan);
+  }
+
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_F(MapPlanTest, WhatStaysLiesInLargeChunksAndWhatComesAndGoesInSmallOnes) {
+  ASSERT_TRUE(MapOn(kHeight).ok());
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  for (const Arena::Range& chunk : arena_->Chunks()) {
+    ASSERT_EQ(chunk.bytes, chunk.offset < kHeight / 2 ? kResting : kSmall) << chunk.offset;
+  }
+}
+
+TEST_F(MapPlanTest, OnADeviceThatIsTooSmallAPartIsMapped) {
+  EXPECT_EQ(MapOn(kHeight - kSmall).code, DriverCode::kOutOfMemory);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight / 2) << "what stays; a step that fails is undone";
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, kHeight / 2);
+}
+
+}  // namespace
+}  // namespace stalloc

@@ -1,0 +1,231 @@
+// IdleChunks by itself: what it gives back, brings back and moves, for each MayTake, and when the driver refuses.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "allocator/engine/instant_fence.h"
+#include "tests/backing/backing_fixture.h"
+
+namespace stalloc {
+namespace {
+
+using enum ArenaBacking::MayTake;
+
+class IdleChunksTest : public BackingTest {
+ protected:
+  static constexpr Bytes kLarge = 6 * kPage;  // of two idle slots, and a part of each stays
+
+  void SetUp() override { Start(); }
+  bool Above(Bytes bytes, ArenaBacking::MayTake may_take) { return chunks_->Back(kHeight, bytes, /*now=*/0, may_take); }
+};
+
+TEST_F(IdleChunksTest, WhatNoBlockLivesInGoesBackAndComesAgainWhenItsSlotIsDue) {
+  EverySecond();
+  EXPECT_EQ(chunks_->GiveBack(), 2 * kSlot);
+  EXPECT_EQ(arena_->mapped_bytes(), 2 * kSlot);
+  EXPECT_EQ(chunks_->Spare(), 2 * kSlot);
+  EXPECT_EQ(chunks_->GetCounts().lent_bytes, 2 * kSlot);
+  EXPECT_EQ(chunks_->GiveBack(), 0u) << "once";
+  EXPECT_EQ(chunks_->GetCounts().times_given_back, 1u);
+  ExpectWhole();
+  DropAll();
+  Iteration();
+  EXPECT_TRUE(FillTo(3));
+  EXPECT_EQ(chunks_->GetCounts().times_mapped_again, 2u) << "slots 1 and 3";
+  EXPECT_EQ(chunks_->GetCounts().lent_bytes, 0u);
+  EXPECT_EQ(chunks_->Spare(), 0u);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, NothingGoesBackWhileTheDeviceCannotBeWaitedFor) {
+  EverySecond();
+  driver_->capturing = true;
+  EXPECT_EQ(chunks_->GiveBack(), 0u);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  DropAll();
+  Iteration();
+  EXPECT_TRUE(FillTo(3)) << "nothing stays withdrawn";
+  EXPECT_EQ(chunks_->GetCounts().times_mapped_again, 0u);
+}
+
+TEST_F(IdleChunksTest, WithinSpareWhatIsAskedForIsMappedAndNothingMoves) {
+  EverySecond();
+  ASSERT_EQ(chunks_->GiveBack(), 2 * kSlot);
+  EXPECT_TRUE(chunks_->Back(kSlot, kPage + 512, 0, kSpare));
+  EXPECT_EQ(arena_->mapped_bytes(), 2 * kSlot + 2 * kPage) << "whole chunks";
+  EXPECT_TRUE(chunks_->Back(kSlot, 2 * kPage, 0, kSpare)) << "it is there";
+  EXPECT_FALSE(Above(2 * kSlot, kSpare)) << "more than was held";
+  EXPECT_EQ(arena_->mapped_bytes(), 2 * kSlot + 2 * kPage);
+  EXPECT_TRUE(Above(kSlot, kSpare));
+  EXPECT_EQ(arena_->mapped_bytes(), 3 * kSlot + 2 * kPage);
+  EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhatMayTakeNoMoreMovesIdleChunks) {
+  EverySecond();
+  EXPECT_FALSE(Above(kLarge, kSpare));
+  EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
+  EXPECT_TRUE(Above(kLarge, kNoMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  EXPECT_EQ(arena_->HolesIn(kHeight, kLarge).size(), 0u);
+  EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
+  EXPECT_EQ(chunks_->GetCounts().moved_bytes, kLarge);
+  EXPECT_EQ(driver_->waits, 1) << "one for all chunks";
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhereTooLittleIsIdleOnlyWhatMayTakeMoreIsBacked) {
+  EverySecond();
+  EXPECT_FALSE(Above(3 * kSlot, kNoMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  EXPECT_TRUE(Above(3 * kSlot, kMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + kSlot);
+  EXPECT_EQ(chunks_->GetCounts().times_grown, 1u);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhatIsNeededLastMovesFirst) {
+  EXPECT_TRUE(chunks_->Back(kHeight, kSlot, /*now=*/2, kNoMore));
+  Bytes lent = 0;
+  for (const Arena::Range& hole : arena_->HolesIn(kSlot, kSlot)) lent += hole.bytes;
+  EXPECT_EQ(lent, kSlot) << "slot 1 is due behind those of 2, 3 and 0";
+}
+
+TEST_F(IdleChunksTest, AFullDeviceIsAskedOnceAnIterationAndThenIdleChunksMove) {
+  Start(nullptr, kHeight);
+  ASSERT_TRUE(FillTo(3));
+  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_EQ(chunks_->GetCounts().times_not_mapped, 1u);
+  faulty_->FailNothing();
+  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_EQ(faulty_->calls(), 0u) << "it would refuse again";
+  chunks_->TryAgain();
+  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_GT(faulty_->calls(), 0u);
+  Drop(1);
+  EXPECT_TRUE(Above(kSlot, kMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, NobodyWaitsForLittleUnlessTheDeviceIsFull) {
+  EverySecond();
+  EXPECT_FALSE(Above(512, kNoMore));
+  EXPECT_TRUE(Above(512, kMore));
+  EXPECT_EQ(driver_->waits, 0);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + kPage);
+  Start(nullptr, kHeight);
+  EverySecond();
+  EXPECT_TRUE(Above(512, kMore));
+  EXPECT_EQ(driver_->waits, 1);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
+  InstantFence fence;
+  Start(&fence);
+  EverySecond();
+  ASSERT_TRUE(Above(kSlot, kNoMore));
+  EXPECT_EQ(driver_->waits, 1) << "before the first move marks record no events";
+  chunks_->OnMark();
+  ASSERT_TRUE(chunks_->Back(kHeight + kSlot, kSlot, 0, kNoMore));
+  EXPECT_EQ(driver_->waits, 1);
+  Drop(0);  // behind that event
+  EXPECT_TRUE(chunks_->Back(kHeight + 2 * kSlot, 3 * kSlot, 0, kNoMore));
+  EXPECT_EQ(driver_->waits, 2) << "for slot 0; the other two are idle above the plan";
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhileTheDeviceCannotBeWaitedForNothingMoves) {
+  EverySecond();
+  driver_->capturing = true;
+  EXPECT_FALSE(Above(kLarge, kNoMore));
+  EXPECT_TRUE(Above(kLarge, kMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + kLarge);
+  DropAll();
+  Iteration();
+  EXPECT_TRUE(FillTo(3)) << "nothing stays withdrawn";
+  ExpectWhole();
+}
+
+TEST_F(IdleChunksTest, WhatMovesAtMarksTakesNoBlocksBytes) {
+  chunks_->MoveAtMarks();
+  for (int round = 0; round < 8; ++round) {
+    Iteration();
+    EXPECT_TRUE(FillTo(3));
+    Drop(static_cast<std::size_t>(round) % kSlots);
+    for (int mark = 0; mark < 4; ++mark) {
+      chunks_->OnMark();
+      ExpectWhole();
+    }
+    DropAll();
+  }
+  EXPECT_GT(chunks_->GetCounts().times_moved, 8u);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+}
+
+// Holds no more than it is told.
+class Limit final : public ArenaListener {
+ public:
+  explicit Limit(Bytes most) : most_(most) {}
+  void BeforeArenaChange() noexcept override { ++begun; }
+  void AfterArenaChange() noexcept override { ++ended; }
+  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override { return arena_bytes <= most_; }
+  int begun = 0;
+  int ended = 0;
+
+ private:
+  const Bytes most_;
+};
+
+TEST_F(IdleChunksTest, ALimitIsForWhatIsMappedAndNotForWhatMoves) {
+  Limit limit(kHeight);
+  chunks_->SetListener(&limit);
+  ASSERT_TRUE(FillTo(3));
+  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_EQ(limit.begun, 0) << "refused before anything changes";
+  chunks_->TryAgain();
+  Drop(3);
+  EXPECT_TRUE(Above(kSlot, kMore));
+  EXPECT_EQ(limit.begun, 1);
+  EXPECT_EQ(limit.ended, 1);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  chunks_->SetListener(nullptr);
+}
+
+// Whichever call of the driver fails, alone or with all that follow, no block's bytes are lost and nothing is handed
+// out that is not backed: all slots are written to afterwards.
+TEST_F(IdleChunksTest, ADriverThatRefusesCallsCostsMemoryAndNeverData) {
+  const std::vector<bool (*)(IdleChunks&)> changes = {
+      [](IdleChunks& chunks) { return chunks.GiveBack() > 0; },
+      [](IdleChunks& chunks) { return chunks.Back(kHeight, kLarge, 0, kNoMore); },
+      [](IdleChunks& chunks) { return chunks.Back(kHeight, kHeight, 0, kMore); },
+  };
+  for (const std::uint64_t count : {std::uint64_t{1}, FaultyDriver::kNever}) {
+    for (const auto change : changes) {
+      bool failed = true;
+      for (std::uint64_t call = 0; failed; ++call) {
+        ASSERT_LT(call, 1000u);
+        Start();
+        EverySecond();
+        faulty_->FailCall(call, DriverCode::kFailed, count);
+        change(*chunks_);
+        failed = faulty_->fired();
+        faulty_->FailNothing();
+        ExpectWhole(count);  // a handle that the driver does not release is nobody's
+        chunks_->TryAgain();
+        DropAll();
+        Iteration();
+        EXPECT_TRUE(FillTo(3)) << "call " << call;
+        DropAll();
+        EXPECT_EQ(engine_->CheckInvariants(), "");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stalloc
