@@ -5,7 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "allocator/backing/chunk_bytes.h"
 #include "allocator/engine/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 
@@ -51,33 +50,6 @@ class ChunkSizesTest : public AllocTest {
 
   void* weights_ = nullptr;
 };
-
-TEST_F(ChunkSizesTest, WhatStaysLiesInLargeChunksAndWhatComesAndGoesInSmallOnes) {
-  EXPECT_EQ(ChunksFrom(0, kHeight / 2, 512 * kKiB), kHeight / 2 / (512 * kKiB));
-  EXPECT_EQ(ChunksFrom(kHeight / 2, kHeight, kPage), kHeight / 2 / kPage);
-}
-
-DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
-  DevicePlan plan;
-  plan.arena_bytes = height;
-  plan.cycle.emplace_back();
-  plan.cycle[0].entries.emplace_back();
-  plan.cycle[0].entries[0].entry_class = entry_class;
-  return plan;
-}
-
-TEST(ChunkSizesOfTest, WhatMovesIsNoSmallerThanSixteenMiBWhereSizesVaryAndWhatNeverMovedIsAsFineAsElsewhere) {
-  const auto sizes = [](Bytes height, EntryClass entry_class) {
-    return ChunkSizesOf(PlanOfHeight(height, entry_class));
-  };
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).grown, 2 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).moved, 8 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).grown, 2 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).moved, 16 * kMiB);
-  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).grown, 8 * kMiB);
-  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).moved, 32 * kMiB);
-  EXPECT_EQ(sizes(5 * kGiB, EntryClass::kDynamic).moved, 4 * kMiB) << "a 1024th at most";
-}
 
 TEST_F(ChunkSizesTest, WhatMovesAndComesBackIsInFewerChunks) {
   constexpr Bytes kLarge = kSlot + kSlot / 2;
