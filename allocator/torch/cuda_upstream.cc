@@ -67,8 +67,8 @@ void CudaUpstream::ReleaseCached() noexcept {
 }
 
 Upstream::Held CudaUpstream::HeldBytes() const {
-  constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const c10::CachingAllocator::Stat reserved = native_->getDeviceStats(device_).reserved_bytes[kAggregate];
+  constexpr auto kOfAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const c10::CachingAllocator::Stat reserved = native_->getDeviceStats(device_).reserved_bytes[kOfAllPools];
   return {static_cast<Bytes>(reserved.current), static_cast<Bytes>(reserved.peak)};
 }
 

@@ -20,6 +20,10 @@ class FakeNative : public version::VirtualFunctions {
   AllocationHistory::Context context;
 
   // Without `override`: where torch has no such function nobody calls it.
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Winconsistent-missing-override"
+#endif
   void markCaptureBegin(Device device) { Hear("capture begins on ", int{device}); }
   void markCaptureEnd(Device device) { Hear("capture ends on ", int{device}); }
   void setNoSplit(Device device, version::MempoolId pool) { Hear("no split on ", int{device}, " in ", pool.second); }
@@ -42,6 +46,9 @@ class FakeNative : public version::VirtualFunctions {
   void attachOomRejectionObserver(std::function<void(std::int64_t, std::size_t, std::size_t, std::size_t)> observer) {
     observer(1, 2, 3, 4);
   }
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
   // The rest has no answers.
   version::SnapshotInfo TakeSnapshot(version::MempoolId pool, bool include_traces) override {
