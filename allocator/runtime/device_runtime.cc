@@ -9,12 +9,12 @@
 namespace stalloc {
 namespace {
 
-std::uint32_t FlagsOf(Origin origin) noexcept {
+std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) noexcept {
   switch (origin) {
     case Origin::kProgram:
       break;
     case Origin::kCaptured:
-      return kAllocCaptured;
+      return kAllocCaptured | pool << kAllocPoolShift;
     case Origin::kParallel:
       return kAllocParallel;
   }
@@ -93,7 +93,7 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
 
 // Allocate ------------------------------------------------------------------------------------------------------------
 
-void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origin) {
+void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origin, std::uint32_t pool) {
   Impl& self = *impl_;
   if (requested == 0 || self.inert.load(std::memory_order_relaxed))
     return self.parts.upstream->Allocate(requested, stream);
@@ -107,7 +107,7 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   }
   if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, origin);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
-  self.Record(pointer, requested, stream, origin);
+  self.Record(pointer, requested, stream, FlagsOf(origin, pool));
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
   if (self.watch != nullptr) self.Watch(pointer, requested, stream, origin);
   return pointer;
@@ -179,8 +179,9 @@ Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   return bytes;
 }
 
-void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
-  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, FlagsOf(origin));
+void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream,
+                                 std::uint32_t flags) noexcept {
+  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, flags);
 }
 
 // What is captured is neither filled nor asked about: that would become a part of the graph.
@@ -221,11 +222,11 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
   self.parts.upstream->Free(pointer);
 }
 
-void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept {
+void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream, std::uint32_t pool) noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
   self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
-  self.Record(pointer, requested, stream, Origin::kCaptured);
+  self.Record(pointer, requested, stream, FlagsOf(Origin::kCaptured, pool));
 }
 
 void DeviceRuntime::Forget(void* pointer) noexcept {

@@ -143,10 +143,11 @@ class DeviceRuntime {
   explicit DeviceRuntime(const Parts& parts);
   ~DeviceRuntime();
 
-  // Captured requests go to upstream, never to arena or heap; those of parallel regions never to the arena.
+  // Captured requests go to upstream, never to arena or heap; those of parallel regions never to the arena. Of
+  // captured ones `pool` is 1 + the ordinal of theirs, for the trace; 0: not known.
   // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is
   // then. A request of 0 bytes is upstream's, uncounted.
-  void* Allocate(Bytes requested, StreamHandle stream, Origin origin);
+  void* Allocate(Bytes requested, StreamHandle stream, Origin origin, std::uint32_t pool = 0);
   // Call once when Allocate has thrown for lack of memory and the error is about to leave the adapter: writes the
   // report that STALLOC_OOM_REPORT asks for, and returns what to add to the error, a line each. Takes heap memory for
   // the lines alone, after the report; may throw std::bad_alloc.
@@ -159,7 +160,7 @@ class DeviceRuntime {
   // Upstream gave a block out, or took one back, on its own (a graph pool set back to an earlier state): ledger and
   // trace follow. REQUIRES: upstream's own block; Forget is told of a block before upstream can give its address out
   // again.
-  void Adopt(void* pointer, Bytes requested, StreamHandle stream) noexcept;
+  void Adopt(void* pointer, Bytes requested, StreamHandle stream, std::uint32_t pool = 0) noexcept;
   void Forget(void* pointer) noexcept;
   void OnMark(const Mark& mark);
 

@@ -61,7 +61,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
   Bytes Reclaim(Origin origin) noexcept;
-  void Record(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  void Record(const void* pointer, Bytes requested, StreamHandle stream, std::uint32_t flags) noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();

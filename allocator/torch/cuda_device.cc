@@ -100,22 +100,23 @@ Fingerprint CudaDevice::DeviceFingerprint() {
 
 // Blocks ------------------------------------------------------------------------------------------------------------
 
-void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::optional<c10::MempoolId_t>& pool) {
-  const bool captured = pool.has_value() && !IsPlanned(*pool, stream);
+void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::optional<PoolFilters::OpenPool>& pool) {
+  const bool captured = pool.has_value() && !IsPlanned(pool->id, stream);
+  const std::uint32_t number = captured ? pool->number : 0;
   void* pointer = nullptr;
   try {
     pointer = runtime_->Allocate(requested, reinterpret_cast<StreamHandle>(stream),
-                                 captured ? Origin::kCaptured : Origin::kProgram);
+                                 captured ? Origin::kCaptured : Origin::kProgram, number);
   } catch (c10::OutOfMemoryError& error) {
     OnOutOfMemory(error, requested, stream);
     throw;
   }
-  if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
+  if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream), number});
   if (!serves_) return pointer;
   if (runtime_->Owns(pointer)) {
     OnServed(pointer, requested, stream);
     if (C10_UNLIKELY(pool.has_value())) {
-      environment_.mem_pools->Add({{pointer, requested, reinterpret_cast<StreamHandle>(stream)}, index_}, *pool);
+      environment_.mem_pools->Add({{pointer, requested, reinterpret_cast<StreamHandle>(stream)}, index_}, pool->id);
     }
   } else {
     OnNative();
@@ -157,7 +158,7 @@ void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<
   for (void* pointer : ended) runtime_->Forget(pointer);
   for (const c10::DataPtr& block : begun) {
     const KnownBlock last = captured_blocks_.Find(block.get()).value_or(KnownBlock{});
-    runtime_->Adopt(block.get(), last.requested, last.stream);
+    runtime_->Adopt(block.get(), last.requested, last.stream, last.pool);
   }
 }
 

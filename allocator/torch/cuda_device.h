@@ -48,7 +48,7 @@ class CudaDevice final : private ArenaListener {
 
   // `pool`: an open one that the request belongs to. REQUIRES: bytes > 0, this device is current. Throws what the
   // native allocator throws.
-  void* Allocate(Bytes requested, cudaStream_t stream, const std::optional<c10::MempoolId_t>& pool);
+  void* Allocate(Bytes requested, cudaStream_t stream, const std::optional<PoolFilters::OpenPool>& pool);
   // A block that the native allocator cannot free is an exception, as it is without us.
   void Free(void* pointer);
   void RecordStream(void* pointer, const c10::cuda::CUDAStream& stream);

@@ -4,6 +4,7 @@
 // what it needs to serve) and for addresses in graph pools. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -18,6 +19,7 @@ struct KnownBlock {
   void* pointer = nullptr;
   Bytes requested = 0;
   StreamHandle stream = 0;
+  std::uint32_t pool = 0;  // of what was captured: 1 + the ordinal of its pool
 };
 
 class KnownBlocks {

@@ -26,14 +26,16 @@ PoolFilters::PoolFilters(IsCapturing is_capturing) : is_capturing_(std::move(is_
 void PoolFilters::Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter) {
   captures_.CaptureBegins();
   const std::unique_lock lock(mutex_);
-  open_.push_back({device, pool, std::move(filter)});
+  const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
+  const std::uint32_t number = numbers_.try_emplace({device, pool}, next).first->second;
+  open_.push_back({device, {pool, number}, std::move(filter)});
   open_count_.store(open_.size(), std::memory_order_relaxed);
 }
 
 void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   std::unique_lock lock(mutex_);
   const auto newest = std::find_if(open_.rbegin(), open_.rend(),
-                                   [&](const Open& open) { return open.device == device && open.pool == pool; });
+                                   [&](const Open& open) { return open.device == device && open.pool.id == pool; });
   if (newest == open_.rend()) return;
   open_.erase(std::next(newest).base());
   open_count_.store(open_.size(), std::memory_order_relaxed);
@@ -41,7 +43,7 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   captures_.CaptureEnds();
 }
 
-std::optional<c10::MempoolId_t> PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
+std::optional<PoolFilters::OpenPool> PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
   const std::shared_lock lock(mutex_);
   const auto open = std::find_if(open_.begin(), open_.end(),
                                  [&](const Open& each) { return each.device == device && each.filter(stream); });

@@ -12,8 +12,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "allocator/driver/capture_gate.h"
@@ -37,9 +39,13 @@ class PoolFilters {
   // and one whose capture failed for ever.
   [[nodiscard]] CaptureGate& captures() noexcept { return captures_; }
 
+  struct OpenPool {
+    c10::MempoolId_t id;
+    std::uint32_t number = 0;  // 1 + its ordinal among the pools that were opened on any device
+  };
   // The open pool of the device that accepts the stream, if there is one. Filters may call CUDA, and throw what it
   // throws.
-  [[nodiscard]] std::optional<c10::MempoolId_t> Accept(c10::DeviceIndex device, cudaStream_t stream) const {
+  [[nodiscard]] std::optional<OpenPool> Accept(c10::DeviceIndex device, cudaStream_t stream) const {
     if (open_count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
     return AcceptSlowly(device, stream);
   }
@@ -49,18 +55,19 @@ class PoolFilters {
  private:
   struct Open {
     c10::DeviceIndex device;
-    c10::MempoolId_t pool;
+    OpenPool pool;
     Filter filter;
     mutable std::uintptr_t last = kNone;  // stream that the filter accepted; by atomic_ref
   };
   static constexpr std::uintptr_t kNone = ~std::uintptr_t{0};
 
-  std::optional<c10::MempoolId_t> AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
+  std::optional<OpenPool> AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
   [[nodiscard]] bool NoneCaptures(int announced) const;
 
   std::atomic<std::size_t> open_count_{0};
   mutable std::shared_mutex mutex_;
   std::vector<Open> open_;
+  std::map<std::pair<c10::DeviceIndex, c10::MempoolId_t>, std::uint32_t> numbers_;
   const IsCapturing is_capturing_;
   CaptureGate captures_{[this](int announced) { return NoneCaptures(announced); }};
 };

@@ -114,6 +114,10 @@ absl::Status LifetimeBuilder::TakeAllocation(const TraceEvent& event, const std:
     device.trace.stacks.resize(position + std::size_t{1});
     device.trace.stacks.back() = event.stack_plus_one;
   }
+  if (PoolPlusOne(event.flags) != 0) {
+    device.trace.pools.resize(position + std::size_t{1});
+    device.trace.pools.back() = PoolPlusOne(event.flags);
+  }
   homes_.push_back({event.device, position});
   device.trace.allocations.push_back(allocation);
   return absl::OkStatus();

@@ -61,6 +61,7 @@ struct DeviceTrace {
   std::vector<SegmentRequests> segments;  // parallel to Segmentation::segments
   std::vector<StreamInfo> streams;        // of this device
   std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
+  std::vector<std::uint32_t> pools;       // likewise: PoolPlusOne of its flags
   std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
   Bytes held_peak_bytes = 0;              // what upstream held when traced; 0: not recorded
 

@@ -110,6 +110,7 @@ std::string TraceTextWriter::JsonLine(const TraceEvent& event, const std::vector
     json.Key("stream").Value(is_record ? event.stream : block.stream);
     if (event.kind == EventKind::kAlloc) {
       json.Key("captured").Value((event.flags & kAllocCaptured) != 0);
+      if (PoolPlusOne(event.flags) != 0) json.Key("pool").Value(PoolPlusOne(event.flags));
       if (event.stack_plus_one != 0) json.Key("stack").Value(event.stack_plus_one);
     }
   }

@@ -7,6 +7,7 @@
 
 #include "planner/report/alternatives.h"
 #include "planner/report/block_tables.h"
+#include "planner/report/graph_pools.h"
 #include "planner/report/growth.h"
 #include "planner/report/iteration_table.h"
 #include "planner/report/json_writer.h"
@@ -64,6 +65,7 @@ class ViewWriter {
     WriteScaling(fit);
     WriteGrowth(traced.segmentation);
     WriteIterations(traced.segmentation);
+    WriteGraphPools();
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
     json_.Key("blocks");
@@ -317,6 +319,25 @@ class ViewWriter {
     Column("peak_live", rows, [](const IterationRow& row) { return row.peak_live; });
     Column("dynamic_peak", rows, [](const IterationRow& row) { return row.dynamic_peak; });
     Column("dynamic_requested", rows, [](const IterationRow& row) { return row.dynamic_requested; });
+    json_.EndObject();
+  }
+
+  // Null where nothing is captured.
+  void WriteGraphPools() {
+    const GraphPools found = FindGraphPools(facts_);
+    json_.Key("graph_pools");
+    if (found.pools.empty()) {
+      json_.Null();
+      return;
+    }
+    json_.BeginObject().Key("held").Value(found.held).Key("live_then").Value(found.live_then);
+    json_.Key("event").Value(found.event);
+    Column("pool", found.pools, [](const GraphPool& pool) { return pool.pool_plus_one; });
+    Column("role", found.pools, [](const GraphPool& pool) { return pool.role; });
+    Column("requests", found.pools, [](const GraphPool& pool) { return pool.requests; });
+    Column("most", found.pools, [](const GraphPool& pool) { return pool.most; });
+    Column("end", found.pools, [](const GraphPool& pool) { return pool.end; });
+    Column("idle_then", found.pools, [](const GraphPool& pool) { return pool.idle_then; });
     json_.EndObject();
   }
 

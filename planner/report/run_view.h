@@ -32,7 +32,7 @@ struct RunViewOptions {
 
 // {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
 // "peak_timeline", "near_peak", "held", "peak", "top_blocks", "unused", "layer_table", "alternatives", "scaling",
-// "fit", "growth", "iterations", "plan", "blocks"}]}.
+// "fit", "growth", "iterations", "graph_pools", "plan", "blocks"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                                       const RunViewOptions& options);
 

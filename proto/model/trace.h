@@ -76,6 +76,9 @@ struct Mark {
 // Bits of TraceEvent::flags: what is never planned, nor part of a script (AllocFlags in trace.proto).
 inline constexpr std::uint32_t kAllocCaptured = 1;
 inline constexpr std::uint32_t kAllocParallel = 2;
+// Above them, of what is captured: 1 + the ordinal of its pool; 0: not known.
+inline constexpr std::uint32_t kAllocPoolShift = 8;
+[[nodiscard]] constexpr std::uint32_t PoolPlusOne(std::uint32_t flags) noexcept { return flags >> kAllocPoolShift; }
 
 // What a tensor is to the model that trains: TensorRole in trace.proto.
 enum class TensorRole : std::uint8_t { kNone = 0, kParameter = 1, kGradient = 2, kOptimizerState = 3, kBuffer = 4 };

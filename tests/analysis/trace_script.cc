@@ -74,7 +74,11 @@ class ScriptReader {
     TraceEvent event{.kind = EventKind::kAlloc, .device = device_, .allocation = trace_.allocations++};
     event.bytes = std::stoull(word.substr(equals + 1));
     event.stream = at == std::string::npos ? 0 : static_cast<std::uint32_t>(std::stoul(word.substr(at + 1)));
-    event.flags = word.back() == '!' ? kAllocCaptured : 0;
+    if (const std::size_t mark = word.find('!'); mark != std::string::npos) {
+      const std::string pool = word.substr(mark + 1);
+      event.flags =
+          kAllocCaptured | (pool.empty() ? 0u : static_cast<std::uint32_t>(std::stoul(pool)) << kAllocPoolShift);
+    }
     NoteStream(event.stream);
     live_[word.substr(1, equals - 1)] = event.allocation;
     AddEvent(event);

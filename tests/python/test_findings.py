@@ -15,6 +15,7 @@ from event_runs import KIB, MIB, Writer, answer, run, text
 from exports import STACKED, trace_of_text
 from processes import PACKAGE
 from stalloc import cli
+from stalloc.report import advice, collect, figures, markdown
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +215,16 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) 
 def test_what_cannot_be_read_is_named(command: list[str], tmp_path: Path, capsys: Any) -> None:
     assert cli.main([*command, str(tmp_path / "no")]) == 1
     assert str(tmp_path / "no") in capsys.readouterr().err
+
+
+def test_graphs_that_hold_idle_memory_are_told(tmp_path: Path, build: Path) -> None:
+    view = collect.view(collect.find_ranks(run(build, tmp_path / "a.trace"))[0])
+    device = figures.device_figures(view, 0)
+    assert view["devices"][0]["graph_pools"] is None
+    columns = {"pool": [1], "role": [0], "requests": [9], "most": [6 * MIB], "end": [MIB], "idle_then": [5 * MIB]}
+    view["devices"][0]["graph_pools"] = {"held": 27 * MIB, "live_then": 22 * MIB, "event": 3, **columns}
+    (row,) = (row for row in advice.advise(view, 0, device) if "graphs' pools" in row["what"])
+    assert (row["saves_bytes"], row["peak_bytes"], row["of_live"]) == (5 * MIB, 22 * MIB, False)
+    told = "\n".join(markdown._graph_pools(view["devices"][0]))
+    assert "| 1 | set-up | 6.00 MiB | 1.00 MiB | 5.00 MiB | 9 |" in told
+    assert "At least 27.00 MiB are held" in told

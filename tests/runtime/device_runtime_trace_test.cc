@@ -59,7 +59,7 @@ class TraceTest : public ::testing::Test {
 TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   Start(/*exact=*/false);
   void* const first = runtime_->Allocate(1000, 5, Origin::kProgram);
-  void* const second = runtime_->Allocate(3 * kMiB, 5, Origin::kCaptured);
+  void* const second = runtime_->Allocate(3 * kMiB, 5, Origin::kCaptured, /*pool=*/7);
   runtime_->RecordStream(first, 9);
   runtime_->OnMark(IterationMark(0));
   runtime_->Free(first);
@@ -74,7 +74,8 @@ TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   EXPECT_EQ(trace.events[0].device, kCpuDevice);
   EXPECT_EQ(trace.events[0].flags, 0u);
   EXPECT_EQ(trace.events[1].bytes, 3 * kMiB);
-  EXPECT_EQ(trace.events[1].flags, kAllocCaptured);
+  EXPECT_EQ(trace.events[1].flags, kAllocCaptured | 7 << kAllocPoolShift);
+  EXPECT_EQ(PoolPlusOne(trace.events[1].flags), 7u);
   EXPECT_EQ(trace.events[2].kind, EventKind::kRecordStream);
   EXPECT_EQ(trace.events[2].allocation, 0u);
   EXPECT_EQ(trace.events[3].kind, EventKind::kHeld);

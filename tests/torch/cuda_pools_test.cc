@@ -30,6 +30,22 @@ TEST(PoolFiltersTest, AcceptsOnlyTheFiltersStreamsOnTheFiltersDevice) {
   EXPECT_FALSE(filters.Accept(0, Stream(7)));
 }
 
+TEST(PoolFiltersTest, NumbersPoolsInTheOrderOfTheirFirstOpening) {
+  PoolFilters filters;
+  const auto number = [&](c10::DeviceIndex device) { return filters.Accept(device, Stream(1)).value().number; };
+  filters.Begin(0, {4, 0}, Only(Stream(1)));
+  EXPECT_EQ(number(0), 1u);
+  filters.Begin(1, {4, 0}, Only(Stream(1)));
+  EXPECT_EQ(number(1), 2u) << "another device's is another pool";
+  filters.End(0, {4, 0});
+  filters.Begin(0, {0, 9}, Only(Stream(1)));
+  EXPECT_EQ(number(0), 3u);
+  filters.End(0, {0, 9});
+  filters.Begin(0, {4, 0}, Only(Stream(1)));
+  EXPECT_EQ(number(0), 1u);
+  EXPECT_EQ(filters.Accept(0, Stream(1))->id, (c10::MempoolId_t{4, 0}));
+}
+
 TEST(PoolFiltersTest, ClosesThePoolThatIsNamed) {
   PoolFilters filters;
   filters.Begin(0, {0, 1}, Only(Stream(1)));

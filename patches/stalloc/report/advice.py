@@ -58,6 +58,7 @@ def advise(
     if view["devices"][index]["unused"] is not None:
         rows += played.unused(unused.rows(view, index))
     rows += _from_allocators(of_device)
+    rows += _from_graphs(view["devices"][index]["graph_pools"])
     rows += _from_splits(configuration, peak, gpus) if configuration else []
     rows += _from_leaks(findings.leaks(view, index), peak)
     rows = [row for row in _merged(rows) if row.saves_bytes >= _LEAST_SAVING * peak]
@@ -212,6 +213,19 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
         for name, what, how in changes
         if name in held
     ]
+
+
+# What is live outside beside all that pools have had is held whoever allocates, and is more than is ever live.
+def _from_graphs(pools: Optional[dict[str, Any]]) -> list[Advice]:
+    if pools is None:
+        return []
+    idle = pools["held"] - pools["live_then"]
+    what = (
+        f"let graphs' pools serve more: {size(idle)} of them lie idle when most is held. Capture what runs eagerly "
+        "then into one of them (pool=), or free it before"
+    )
+    how = "live outside and the most of each pool, from the trace, as if graphs lived to its end"
+    return [Advice(what, idle, pools["live_then"], "graphs of one pool keep their order", how, of_live=False)]
 
 
 # What a split saves is taken off the measured peak, estimate against estimate.

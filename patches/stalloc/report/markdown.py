@@ -70,7 +70,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     )
     lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
     lines += _phases(drawn, report["peak"]["segment"])
-    lines += _layers(drawn) + _costly(view, drawn)
+    lines += _layers(drawn) + _costly(view, drawn) + _graph_pools(drawn)
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
@@ -191,3 +191,21 @@ def _costly(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
     )
     header = ["size x lifetime", "share", "block", "blocks", "class", "layer", "phase"]
     return ["### What costs most", "", *_table(header, rows)]
+
+
+def _graph_pools(drawn: dict[str, Any]) -> list[str]:
+    pools = drawn["graph_pools"]
+    if pools is None:
+        return []
+    rows = (
+        (
+            pools["pool"][i] or "not told apart",
+            drawn["roles"][pools["role"][i]],
+            *(size(pools[key][i]) for key in ("most", "end", "idle_then")),
+            pools["requests"][i],
+        )
+        for i in range(len(pools["pool"]))
+    )
+    header = ["pool", "first request in", "live in it, at most", "at the end", "idle when most is held", "requests"]
+    held = f"At least {size(pools['held'])} are held, whoever allocates, when {size(pools['live_then'])} are live."
+    return ["### Pools of captured graphs", "", *_table(header, rows), held, ""]

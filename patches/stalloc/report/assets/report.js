@@ -403,6 +403,15 @@
         { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" }));
   };
 
+  const poolSection = (device) => {
+    const pools = device.graph_pools;
+    const rows = pools.pool.map((_, i) => Object.fromEntries(["pool", "role", "most", "end", "idle_then", "requests"].map((key) => [key, pools[key][i]])));
+    return section("graphs", "Pools of captured graphs", `What a pool has held at most stays its own: graphs have recorded the addresses. So at least ${size(pools.held)} are held, whoever allocates, when ${size(pools.live_then)} are live.`,
+      table([{ name: "pool", value: (row) => row.pool, show: (row) => row.pool ? String(row.pool) : "not told apart" }, { name: "first request in", text: true, value: (row) => device.roles[row.role] },
+        bytesColumn("live in it, at most", (row) => row.most), bytesColumn("at the end", (row) => row.end), bytesColumn("idle when most is held", (row) => row.idle_then),
+        { name: "requests", value: (row) => row.requests, show: (row) => count(row.requests) }], rows, { sort: 2 }));
+  };
+
   const mix = (from, to, part) => {
     const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
     const [a, b] = [parts(from), parts(to)];
@@ -593,7 +602,7 @@
       print.trace_mode === "fake" ? "of fake tensors: times are those of making the trace" : null,
       view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
     const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-      ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(view, device), planSection(view, device), dynamicSection(view, state.device), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
+      ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(view, device), planSection(view, device), dynamicSection(view, state.device), ...(device.graph_pools ? [poolSection(device)] : []), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
     document.getElementById("report").replaceChildren(
       element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
       element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
