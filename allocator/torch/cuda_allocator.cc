@@ -111,6 +111,10 @@ c10::DataPtr StallocCudaAllocator::Adopt(c10::DataPtr block, std::size_t bytes) 
 
 void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId pool,
                                                std::function<bool(cudaStream_t)> filter) {
+  // The last moment at which the device may be waited for: a capture is about to begin.
+  if (CudaDevice* found = devices_.Find(device); found != nullptr && !mem_pools_.Knows(device, pool)) {
+    found->MakeRoom();
+  }
   native_->beginAllocateToPool(device, pool, filter);
   mem_pools_.Entered(device, pool);
   pools_.Begin(device, pool, std::move(filter));

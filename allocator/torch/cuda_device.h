@@ -69,6 +69,8 @@ class CudaDevice final : private ArenaListener {
   void WaitForAll() noexcept;
   // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture may run.
   void EmptyCache();
+  // The idle chunks alone, for a graph's pool that is about to be filled.
+  void MakeRoom();
 
   void SetMemoryFraction(double fraction);
   [[nodiscard]] double MemoryFraction() const;

@@ -59,6 +59,11 @@ bool MemPools::Plans(Device device, const Id& id) noexcept {
   return pool != nullptr && pool->planned;
 }
 
+bool MemPools::Knows(Device device, const Id& id) noexcept {
+  const std::lock_guard lock(mutex_);
+  return Find(device, id) != nullptr;
+}
+
 // Blocks --------------------------------------------------------------------------------------------------------------
 
 void MemPools::Add(const Block& block, const Id& id) noexcept {

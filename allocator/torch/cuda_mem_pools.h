@@ -45,6 +45,8 @@ class MemPools {
   // Further requests are the native allocator's.
   void LeaveToNative(Device device, const Id& id);
   [[nodiscard]] bool Plans(Device device, const Id& id) noexcept;
+  // The pool was made, and is used: else it is a graph's.
+  [[nodiscard]] bool Knows(Device device, const Id& id) noexcept;
 
   // A block of the arena was given out for a pool.
   void Add(const Block& block, const Id& id) noexcept;

@@ -106,6 +106,10 @@ void CudaDevice::EmptyCache() {
   UpdateReserved();
 }
 
+void CudaDevice::MakeRoom() {
+  if (serves_ && runtime_->arena() != nullptr) EmptyCache();
+}
+
 Bytes CudaDevice::OwnBytes() const noexcept {
   if (const Arena* arena = runtime_->arena(); arena != nullptr) return arena->mapped_bytes();
   return runtime_->heap() != nullptr ? runtime_->heap()->GetStats().physical_bytes : 0;

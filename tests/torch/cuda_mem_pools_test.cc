@@ -30,11 +30,13 @@ std::vector<void*> AddressesOf(const std::vector<MemPools::Block>& blocks) {
 TEST(MemPoolsTest, PlansThePoolsOfPrograms) {
   MemPools pools;
   EXPECT_FALSE(pools.Plans(0, kPool)) << "nobody made it: a graph's";
+  EXPECT_FALSE(pools.Knows(0, kPool));
   pools.Made(0, kPool, true);
   pools.Made(0, kOther, false);
   EXPECT_TRUE(pools.Plans(0, kPool));
   EXPECT_FALSE(pools.Plans(1, kPool)) << "made on another device";
   EXPECT_FALSE(pools.Plans(0, kOther)) << "it has an allocator of its own";
+  EXPECT_TRUE(pools.Knows(0, kOther));
 }
 
 TEST(MemPoolsTest, WhatWasLeftToTheNativeAllocatorStaysThere) {

@@ -15,3 +15,7 @@ pytestmark = pytest.mark.gpu
 def test_graphs_are_right_beside_blocks_of_ours(moded: ModedAdapter, case: str) -> None:
     result = moded.run("graph_cases.py", case, **MODES[moded.name]).result
     assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
+
+
+def test_the_arena_makes_room_before_a_capture(moded: ModedAdapter) -> None:
+    assert moded.run("graph_cases.py", "makes_room", **MODES[moded.name]).result["made_room"] == (moded.name == "alloc")
