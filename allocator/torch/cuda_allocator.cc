@@ -128,7 +128,13 @@ void StallocCudaAllocator::endAllocateToPool(DeviceIndex device, MempoolId pool)
 // Not of ours alone: the native allocator may have blocks of a MemPool that the plan serves.
 void StallocCudaAllocator::releasePool(DeviceIndex device, MempoolId pool) {
   native_->releasePool(device, pool);
-  for (void* kept : mem_pools_.Left(device, pool)) raw_delete(kept);
+  const std::vector<void*> kept = mem_pools_.Left(device, pool);
+  if (kept.empty()) return;
+  // Replays may still read them, on any stream; natively, too, their memory goes behind the whole device. While another
+  // capture runs nobody can wait: then they are lost.
+  CudaDevice* const found = devices_.Find(device);
+  if (found == nullptr || !found->AwaitAll()) return;
+  for (void* const pointer : kept) raw_delete(pointer);
 }
 
 bool StallocCudaAllocator::checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,

@@ -67,6 +67,8 @@ class CudaDevice final : private ArenaListener {
   // that they belong to alone, where cudaFree would wait for the device: a graph that is replayed on another stream and
   // gone by now may still write there. So that emptied caches wait as they did without us; not while a capture is open.
   void WaitForAll() noexcept;
+  // The whole device is done with all that it was given; false where it cannot be waited for.
+  [[nodiscard]] bool AwaitAll() noexcept { return driver_ != nullptr && driver_->Synchronize().ok(); }
   // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture may run.
   void EmptyCache();
   // The idle chunks alone, for a graph's pool that is about to be filled.

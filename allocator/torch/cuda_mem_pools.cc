@@ -1,6 +1,7 @@
 #include "allocator/torch/cuda_mem_pools.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stalloc {
 namespace {
@@ -50,7 +51,13 @@ std::vector<void*> MemPools::Left(Device device, const Id& id) {
 
 void MemPools::LeaveToNative(Device device, const Id& id) {
   const std::lock_guard lock(mutex_);
-  if (Pool* const pool = Find(device, id); pool != nullptr) pool->planned = false;
+  Pool* const pool = Find(device, id);
+  if (pool == nullptr || !std::exchange(pool->planned, false)) return;
+  std::vector<Block> live;
+  blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
+    if (of.block.device == device && of.Is(id)) live.push_back(of.block);
+  });
+  Keep(live);
 }
 
 bool MemPools::Plans(Device device, const Id& id) noexcept {
@@ -77,14 +84,18 @@ void MemPools::Erase(const void* pointer) noexcept {
   block_count_.store(blocks_.size(), std::memory_order_relaxed);
 }
 
+void MemPools::Keep(const std::vector<Block>& blocks) noexcept {
+  for (const Block& block : blocks) blocks_.Find(AddressKey(block.known.pointer))->kept = true;
+}
+
 bool MemPools::KeepsSlowly(void* pointer) noexcept {
   const std::lock_guard lock(mutex_);
   OfPool* const of = blocks_.Find(AddressKey(pointer));
   if (of == nullptr) return false;
   of->freed = true;
-  const bool shown = of->shown;
-  if (!shown) Erase(pointer);
-  return shown;
+  const bool kept = of->kept;
+  if (!kept) Erase(pointer);
+  return kept;
 }
 
 std::vector<MemPools::Block> MemPools::Show(const Id& id) {
@@ -94,7 +105,7 @@ std::vector<MemPools::Block> MemPools::Show(const Id& id) {
   blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
     if (of.Is(id)) shown.push_back(of.block);
   });
-  for (const Block& block : shown) blocks_.Find(AddressKey(block.known.pointer))->shown = true;
+  Keep(shown);
   std::sort(shown.begin(), shown.end(),
             [](const Block& a, const Block& b) { return a.known.pointer < b.known.pointer; });
   return shown;

@@ -5,8 +5,8 @@
 // pool keeps addresses, a snapshot of it lists memory that may be registered with NCCL, a checkpoint sets it back.
 // Until the first of these its requests lie in the arena like all others, and what they leave idle serves others; from
 // then on they are the native allocator's, as are those of pools with an allocator of their own, of pools that are not
-// to be split and of graphs' pools. What a snapshot has shown is the pool's as long as that lives: its bytes stay where
-// they are, freed or not.
+// to be split and of graphs' pools. What a snapshot has shown, and what was live when a graph was captured, which may
+// read it, is the pool's as long as that lives: its bytes stay where they are, freed or not.
 //
 //   Made -> planned --captured, shown, checkpointed--> native        used by nobody any more: forgotten
 //
@@ -42,7 +42,7 @@ class MemPools {
   void Entered(Device device, const Id& id);
   // One less uses it. Of the last one: the blocks that were freed, but kept. They are the caller's to free.
   [[nodiscard]] std::vector<void*> Left(Device device, const Id& id);
-  // Further requests are the native allocator's.
+  // Further requests are the native allocator's, and what lives now is kept until the pool is left.
   void LeaveToNative(Device device, const Id& id);
   [[nodiscard]] bool Plans(Device device, const Id& id) noexcept;
   // The pool was made, and is used: else it is a graph's.
@@ -50,11 +50,11 @@ class MemPools {
 
   // A block of the arena was given out for a pool.
   void Add(const Block& block, const Id& id) noexcept;
-  // The block is about to be freed. True: it has been shown, and stays as it is until its pool is left.
+  // The block is about to be freed. True: it is kept, and stays as it is until its pool is left.
   [[nodiscard]] bool Keeps(void* pointer) noexcept {
     return block_count_.load(std::memory_order_relaxed) != 0 && KeepsSlowly(pointer);
   }
-  // The pool's blocks in the arena, on all devices, by address. They have been shown now.
+  // The pool's blocks in the arena, on all devices, by address. From now on they are kept.
   [[nodiscard]] std::vector<Block> Show(const Id& id);
   // Takes the pool's live blocks in the arena out of `expected`; false if one is not there.
   [[nodiscard]] bool TakeLive(Device device, const Id& id, std::unordered_set<void*>& expected) const;
@@ -69,16 +69,17 @@ class MemPools {
   struct OfPool {
     Block block;
     std::uint64_t id[2] = {};  // of the pool
-    bool shown = false;
+    bool kept = false;
     bool freed = false;
 
     [[nodiscard]] bool Is(const Id& other) const noexcept { return id[0] == other.first && id[1] == other.second; }
   };
 
   [[nodiscard]] bool KeepsSlowly(void* pointer) noexcept;
-  // Both REQUIRE: mutex_ is held.
+  // All REQUIRE: mutex_ is held.
   [[nodiscard]] Pool* Find(Device device, const Id& id) noexcept;
   void Erase(const void* pointer) noexcept;
+  void Keep(const std::vector<Block>& blocks) noexcept;
 
   mutable std::mutex mutex_;  // guards all below it
   std::vector<Pool> pools_;   // that were made and are used

@@ -94,6 +94,18 @@ TEST(MemPoolsTest, WhatASnapshotHasShownIsKeptUntilThePoolIsLeft) {
   EXPECT_THAT(pools.Left(1, kPool), ElementsAre(At(0x4000)));
 }
 
+// Its graphs may read it at every replay.
+TEST(MemPoolsTest, WhatLivesWhenAGraphIsCapturedIsKeptUntilThePoolIsLeft) {
+  MemPools pools;
+  pools.Made(0, kPool, true);
+  pools.Add(BlockAt(0x1000), kPool);
+  pools.Add(BlockAt(0x2000), kPool);
+  EXPECT_FALSE(pools.Keeps(At(0x1000)));
+  pools.LeaveToNative(0, kPool);
+  EXPECT_TRUE(pools.Keeps(At(0x2000)));
+  EXPECT_THAT(pools.Left(0, kPool), ElementsAre(At(0x2000)));
+}
+
 TEST(MemPoolsTest, TakesLiveBlocksOutOfThoseThatAreExpected) {
   MemPools pools;
   pools.Made(0, kPool, true);

@@ -11,7 +11,10 @@ from gpu_process import MODES, ModedAdapter
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("case", ["graphed_callables", "shared_pool", "capture_fails", "out_of_memory_in_capture"])
+CASES = ["graphed_callables", "shared_pool", "input_of_a_mempool", "capture_fails", "out_of_memory_in_capture"]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_graphs_are_right_beside_blocks_of_ours(moded: ModedAdapter, case: str) -> None:
     result = moded.run("graph_cases.py", case, **MODES[moded.name]).result
     assert result["served"] == (moded.name != "fast"), "the case must have met our memory"

@@ -127,6 +127,26 @@ def makes_room() -> dict[str, Any]:
     return {"made_room": lent > 0}
 
 
+def input_of_a_mempool() -> dict[str, Any]:
+    """A graph reads what its MemPool had before the capture, and the program drops it: its bytes stay there."""
+    pool = torch.cuda.MemPool()
+    with iteration(3, pool) as tensors:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool.id):
+            result = tensors[0][: 64 * 1024].to(torch.int32).sum()
+    del tensors
+    for _ in range(3):
+        with iteration(2) as others:
+            torch.cuda.empty_cache()
+            graph.replay()
+            assert result.item() == 64 * 1024, "the first tensor was filled with ones"
+            assert intact(others)
+    del graph, result, pool
+    with iteration(2) as others:
+        assert intact(others)
+    return {"served": served()}
+
+
 def capture_fails() -> dict[str, Any]:
     """Errors in the middle of a capture, of the program and of CUDA: the run goes on, and captures again."""
     source = torch.ones(MIB, device="cuda")
