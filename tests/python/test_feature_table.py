@@ -40,7 +40,7 @@ def test_what_a_row_names_exists(row: str) -> None:
     assert named
     for word in named:
         if word.startswith("STALLOC_"):
-            sources = (ROOT / "allocator" / "runtime" / "config.cc", *(ROOT / "patches" / "stalloc").glob("*.py"))
+            sources = (ROOT / "allocator" / "runtime" / "config.cc", *(ROOT / "patches" / "stalloc").rglob("*.py"))
             assert any(word in path.read_text() for path in sources), word
         else:
             assert word.split()[0] == "stalloc", word
