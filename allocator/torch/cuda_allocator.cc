@@ -111,10 +111,10 @@ c10::DataPtr StallocCudaAllocator::Adopt(c10::DataPtr block, std::size_t bytes) 
 
 void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId pool,
                                                std::function<bool(cudaStream_t)> filter) {
-  // The last moment at which the device may be waited for: a capture is about to begin.
-  if (CudaDevice* found = devices_.Find(device); found != nullptr && !mem_pools_.Knows(device, pool)) {
-    found->MakeRoom();
-  }
+  // A graph's pool is about to be filled, and this is the last moment at which the device may be waited for. Once: who
+  // opens one again and again must not pay for it each time.
+  const bool is_new_graphs = !mem_pools_.Knows(device, pool) && !pools_.HasOpened(device, pool);
+  if (CudaDevice* const found = devices_.Find(device); found != nullptr && is_new_graphs) found->MakeRoom();
   native_->beginAllocateToPool(device, pool, filter);
   mem_pools_.Entered(device, pool);
   pools_.Begin(device, pool, std::move(filter));

@@ -43,6 +43,11 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   captures_.CaptureEnds();
 }
 
+bool PoolFilters::HasOpened(c10::DeviceIndex device, c10::MempoolId_t pool) const {
+  const std::shared_lock lock(mutex_);
+  return numbers_.contains({device, pool});
+}
+
 std::optional<PoolFilters::OpenPool> PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {
   const std::shared_lock lock(mutex_);
   const auto open = std::find_if(open_.begin(), open_.end(),

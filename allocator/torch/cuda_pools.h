@@ -34,6 +34,9 @@ class PoolFilters {
   // Closes the pool's newest opening on that device; unknown pools are ignored.
   void End(c10::DeviceIndex device, c10::MempoolId_t pool);
 
+  // The pool was opened before, and may have been closed since.
+  [[nodiscard]] bool HasOpened(c10::DeviceIndex device, c10::MempoolId_t pool) const;
+
   // Closed while a capture may run, on whichever device: from a pool's opening until it has served a stream that is not
   // captured. torch opens a capture's pool before the capture, and closes it after; a MemPool's may stay open for long,
   // and one whose capture failed for ever.

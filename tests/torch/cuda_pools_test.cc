@@ -44,6 +44,8 @@ TEST(PoolFiltersTest, NumbersPoolsInTheOrderOfTheirFirstOpening) {
   filters.Begin(0, {4, 0}, Only(Stream(1)));
   EXPECT_EQ(number(0), 1u);
   EXPECT_EQ(filters.Accept(0, Stream(1))->id, (c10::MempoolId_t{4, 0}));
+  EXPECT_TRUE(filters.HasOpened(0, {0, 9})) << "and closed";
+  EXPECT_FALSE(filters.HasOpened(1, {0, 9}));
 }
 
 TEST(PoolFiltersTest, ClosesThePoolThatIsNamed) {
