@@ -10,6 +10,7 @@ namespace stalloc {
 namespace {
 
 constexpr Bytes kFine = 8192;
+constexpr Bytes kFinest = 65536;
 constexpr Bytes kResting = 1024;
 constexpr Bytes kMovedBytes = Bytes{16} << 20;  // at least, where sizes vary
 
@@ -25,6 +26,11 @@ ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
     sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kResting)));
   }
   return sizes;
+}
+
+ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes) {
+  const Bytes part = Part(device_bytes, kFinest);
+  return {.grown = part, .moved = part};
 }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {

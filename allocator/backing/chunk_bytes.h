@@ -10,6 +10,10 @@ namespace stalloc {
 
 [[nodiscard]] ChunkSizes ChunkSizesOf(const DevicePlan& plan);
 
+// Of an arena whose height nobody knows: all of one size, so that other processes can map any block of it, and small,
+// since what lies idle between blocks that stay is given back by the chunk.
+[[nodiscard]] ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes);
+
 // Of the arena: so small a part is a chunk that moves, where nothing asks for larger ones.
 inline constexpr Bytes kMovedParts = 2048;
 

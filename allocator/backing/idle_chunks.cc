@@ -49,12 +49,12 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       engine_(engine),
       rules_(rules),
       clock_(fence, engine),
-      step_(std::max(driver.Granularity(), std::bit_floor(arena.mapped_end() / kSteps))),
+      plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
+      step_(plan_end_ > 0 ? std::max(driver.Granularity(), std::bit_floor(plan_end_ / kSteps)) : arena.chunk_bytes()),
       moves_(engine.VariesMostly()),
-      plan_end_(arena.mapped_end()),
       uses_(plan, arena.chunk_bytes()),
-      end_(arena.mapped_end()),
-      most_(arena.mapped_bytes()),
+      end_(plan_end_),
+      most_(plan_end_),
       pace_(plan.cycle.empty() ? 0 : uses_.cycle_length() / plan.cycle.size()) {
   engine_.SetBacking(this);
 }
@@ -92,7 +92,8 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   // Lent chunks come back in any case: mapping them would cost memory.
   const bool is_worth_waiting =
       first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / kLeastWorth, Bytes{1});
-  if (pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
+  // Without a plan there is no peak yet that idle parts would add to.
+  if (plan_end_ > 0 && pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
   if (may_take == MayTake::kNoMore) return Missing(range).bytes == 0;
   if (BackByMapping(range)) return true;
   MoveInto(range, now, true);  // the device is full
@@ -306,7 +307,7 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.reserved_bytes()) return false;
-  if (listener != nullptr && !listener->MayHold(before + Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
+  if (listener != nullptr && !listener->MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
   if (!ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); })) return false;
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
@@ -314,6 +315,20 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   most_.store(std::max(most_.load(std::memory_order_relaxed), before + mapped), std::memory_order_relaxed);
   RestoreBacked({&range, 1});
   return true;
+}
+
+void IdleChunks::Counts::Add(const Counts& other) noexcept {
+  lent_bytes += other.lent_bytes;
+  times_given_back += other.times_given_back;
+  times_mapped_again += other.times_mapped_again;
+  times_not_mapped += other.times_not_mapped;
+  times_grown += other.times_grown;
+  times_moved += other.times_moved;
+  times_waited += other.times_waited;
+  moved_bytes += other.moved_bytes;
+  map_nanoseconds += other.map_nanoseconds;
+  wait_nanoseconds += other.wait_nanoseconds;
+  move_nanoseconds += other.move_nanoseconds;
 }
 
 IdleChunks::Counts IdleChunks::GetCounts() const noexcept {

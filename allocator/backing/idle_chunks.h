@@ -30,8 +30,8 @@ class ArenaListener {
   virtual ~ArenaListener() = default;
   virtual void BeforeArenaChange() noexcept = 0;
   virtual void AfterArenaChange() noexcept = 0;
-  // The arena may hold so much: asked before more of it is mapped.
-  [[nodiscard]] virtual bool MayHold(Bytes /*arena_bytes*/) noexcept { return true; }
+  // The arena may hold so much more: asked before it is mapped.
+  [[nodiscard]] virtual bool MayHold(Bytes /*more*/) noexcept { return true; }
 };
 
 // Tells a run that moves chunks in every iteration from one that finds its places and is done, and bounds the time that
@@ -76,9 +76,12 @@ class IdleChunks final : public ArenaBacking {
     std::int64_t map_nanoseconds = 0;   // of the host, for what is counted as grown or mapped again
     std::int64_t wait_nanoseconds = 0;  // of the host, for the device
     std::int64_t move_nanoseconds = 0;  // of the host, in moves; waiting counts
+
+    void Add(const Counts& other) noexcept;
   };
 
-  // All of them outlive this. `fence` may be null: then chunks never move without a wait.
+  // All of them outlive this. `fence` may be null: then chunks never move without a wait. What is not mapped of the
+  // plan's height is withdrawn already, and counts as given back.
   IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
              const Rules& rules = {});
 
@@ -134,12 +137,12 @@ class IdleChunks final : public ArenaBacking {
   PlanEngine& engine_;
   const Rules rules_;
   DeviceClock clock_;
-  const Bytes step_;  // of growth
+  const Offset plan_end_;  // above it there are no slots
+  const Bytes step_;       // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   static constexpr Bytes kLeastWorth = 512;      // a part of the arena
   std::atomic<bool> moves_;                      // a chunk has moved, or will
-  const Offset plan_end_;                        // above it there are no slots
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;

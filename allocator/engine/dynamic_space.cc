@@ -17,6 +17,7 @@ DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& op
       withdrawn_(withdrawn),
       limit_(WholeGranules(options.limit_bytes)),
       least_(std::max<Granules>(WholeGranules(options.least_bytes), 1)),
+      begins_empty_(IsEmpty(plan)),
       mapped_(WholeGranules(options.mapped_bytes)),
       gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_),
       late_rooms_(LateRooms(limit_ > 0 ? plan : DevicePlan{}, limit_)) {}

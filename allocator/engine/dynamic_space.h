@@ -39,7 +39,7 @@ class DynamicSpace {
                const FreedBlocks& freed, const GranuleRanges& withdrawn);
 
   [[nodiscard]] bool Takes(Granules granules) const noexcept {
-    return limit_ > 0 && granules >= least_ && mapped_ > 0 && beside_.CanChange();
+    return limit_ > 0 && granules >= least_ && (mapped_ > 0 || begins_empty_) && beside_.CanChange();
   }
   // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
   [[nodiscard]] bool IsSmall(Granules granules) const noexcept { return granules < least_; }
@@ -90,6 +90,7 @@ class DynamicSpace {
   const GranuleRanges& withdrawn_;
   const Granules limit_;
   const Granules least_;
+  const bool begins_empty_;  // there is no plan: the first request is the first to be mapped for
   Granules mapped_;
   GranuleRanges beside_{kMostBeside};  // what blocks beside the slots occupy
   const IdleGaps gaps_;

@@ -7,10 +7,12 @@ namespace stalloc {
 namespace {
 
 constexpr Bytes kMaxArenaBytes = Bytes{0xfffffffe} * kBlockAlignment;
+constexpr std::size_t kBlocksWithoutPlan = 65536;
 
 // Two blocks never start at the same byte, so this is how many there can be. What is left of a freed block may start
 // where a slot ends.
 std::size_t MaxBlocks(const DevicePlan& plan) {
+  if (IsEmpty(plan)) return kBlocksWithoutPlan;
   std::unordered_set<Offset> starts;
   for (const Slot& slot : plan.slots) {
     starts.insert(slot.offset);
@@ -44,6 +46,7 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       kept_(KeptPlacesOf(plan, FlagsOfSlots(plan))),
       turns_(plan),
       rules_(options.rules),
+      has_plan_(!IsEmpty(plan)),
       active_(arena_granules_ > 0) {
   Follow();
 }

@@ -122,7 +122,8 @@ class PlanEngine {
   };
 
   // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
-  // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed.
+  // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed,
+  // or the plan is empty: then requests find room by best fit, from the base upward.
   PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {},
              const PlanStart& start = {});
   PlanEngine(const PlanEngine&) = delete;
@@ -281,6 +282,7 @@ class PlanEngine {
   const KeptPlaces kept_;
   const Turns turns_;
   const Rules rules_;
+  const bool has_plan_;
   EngineStats stats_;
   mutable std::uint64_t checks_ = 0;
   bool active_;  // serves

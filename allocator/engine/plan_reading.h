@@ -47,6 +47,11 @@ struct GranuleRange {  // [lo, hi)
   return beside;
 }
 
+// Of an arena that is served before there is a plan.
+[[nodiscard]] inline bool IsEmpty(const DevicePlan& plan) noexcept {
+  return plan.arena_bytes == 0 && plan.prologue.empty() && plan.cycle.empty();
+}
+
 // Iterations do not agree on it: its size varies, or it is not always there.
 [[nodiscard]] inline bool IsVaryingEntry(const Entry& entry) noexcept {
   return entry.entry_class == EntryClass::kDynamic || entry.entry_class == EntryClass::kOptional;

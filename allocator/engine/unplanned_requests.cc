@@ -19,9 +19,9 @@ DynamicSpace::Request Anywhere(DynamicSpace::Request room) noexcept {
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   request.entry = StillThere(request.entry);
   Granules granule = reason == MissReason::kFenced ? TakeKeptPlace(request, lock) : kNone;
-  // Before the loop (and with no plan) nothing is known of the time to come.
+  // Before a plan's loop nothing is known of the time to come.
   if (granule == kNone && request.granules != 0 && space_.Takes(request.granules) && reason != MissReason::kInactive &&
-      cursor_.script() != nullptr) {
+      (cursor_.script() != nullptr || !has_plan_)) {
     granule = TakeRoom(request, stream, reason, lock);
   }
   if (granule != kNone) return {AddressOf(granule), reason};
@@ -77,6 +77,7 @@ bool PlanEngine::Disordered() const noexcept {
 
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
 IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
+  if (!has_plan_) return space_.gaps().Above();
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = space_.gaps();
   const std::uint32_t script = cursor_.script_number();

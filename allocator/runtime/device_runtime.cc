@@ -1,5 +1,6 @@
 #include "allocator/runtime/device_runtime.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -26,20 +27,34 @@ std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) noexcept {
 // Set-up --------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Impl::SetUpPlan() {
-  space.Publish(MapSpace(*parts.plan, {}, &degraded));
+  std::unique_ptr<PlannedSpace> made = MapSpace(*parts.plan, {.dynamic = parts.dynamic}, &degraded);
+  if (made != nullptr) spaces.Add(std::move(made));
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
   }
 }
 
-std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::MapSpace(const DevicePlan& plan, const PlanStart& start,
+// Of weights and state, until a plan is taken up. Without it upstream serves them, too.
+void DeviceRuntime::Impl::SetUpWithoutPlan() {
+  if (parts.driver == nullptr || watch != nullptr || !parts.dynamic) return;
+  std::string why;
+  VmmDriver& driver = *parts.driver;
+  std::unique_ptr<PlannedSpace> made =
+      PlannedSpace::Create(driver, parts.fence, {}, {.dynamic = true, .moves_at_marks = parts.moves_at_marks}, &why);
+  if (made == nullptr) return Log(LogSeverity::kInfo, "device %d: %s", parts.device, why.c_str());
+  made->SetListener(this);
+  spaces.Add(std::move(made));
+}
+
+std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::MapSpace(const DevicePlan& plan, PlannedSpace::Options options,
                                                             std::string* why) {
   if (plan.arena_bytes == 0) *why = "the plan has no arena: it serves no request";
   if (why->empty() && parts.driver == nullptr) *why = "this device has no driver for an arena";
   if (!why->empty()) return nullptr;
   VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
-  std::unique_ptr<PlannedSpace> made =
-      PlannedSpace::Create(driver, parts.fence, plan, {parts.dynamic, parts.moves_at_marks, parts.rules, start}, why);
+  options.moves_at_marks = parts.moves_at_marks;
+  options.rules = parts.rules;
+  std::unique_ptr<PlannedSpace> made = PlannedSpace::Create(driver, parts.fence, plan, options, why);
   if (made == nullptr) return made;
   made->SetListener(this);
   if (parts.reports != nullptr) entries.Publish(std::make_unique<PlanEntries>(plan));
@@ -59,6 +74,8 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
     impl_->SetUpPlan();
   } else if (parts.recorder != nullptr && parts.exact) {
     impl_->SetUpHeap();
+  } else if (parts.awaits_plan) {
+    impl_->SetUpWithoutPlan();
   }
   impl_->Sample();
 }
@@ -68,18 +85,27 @@ DeviceRuntime::~DeviceRuntime() = default;
 std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
-  if (self.space != nullptr || self.heap != nullptr) return "this device is served from an arena already";
+  PlannedSpace* const before = self.spaces.Serving();
+  if ((before != nullptr && before->has_plan()) || self.heap != nullptr) {
+    return "this device is served from an arena already";
+  }
   if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
     return "the device cannot be waited for: a graph is being captured";
   }
-  self.parts.upstream->ReleaseCached();
   std::string why;
-  const PlanStart start{self.counts.iterations(), explicit_kinds};
-  std::unique_ptr<PlannedSpace> made = self.MapSpace(plan, start, &why);
+  PlannedSpace::Options options{.dynamic = self.parts.dynamic, .maps_late = true};
+  options.start = {self.counts.iterations(), explicit_kinds};
+  std::unique_ptr<PlannedSpace> made = self.MapSpace(plan, options, &why);
   if (made == nullptr) return why;
+  // What is mapped comes as requests need it, so that nothing is held twice: not even what lives in the first iteration
+  // only (gradients that it frees).
+  if (before != nullptr) before->Retire();
+  self.spaces.GiveBackIdle();
+  self.parts.upstream->ReleaseCached();
+  self.settled_at.store(options.start.iterations + 2, std::memory_order_relaxed);
   // Whoever listens counts what is ours from the first block on.
   self.BeforeArenaChange();
-  self.space.Publish(std::move(made));
+  self.spaces.Add(std::move(made));
   self.AfterArenaChange();
   const Upstream::Held held = self.Sample();
   const Bytes own = self.OwnBytes();
@@ -87,7 +113,7 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   self.counts.BeginSteady();
   const std::lock_guard lock(self.cold);
   self.meter.BeginPlan(own, held.current);
-  self.taken_up_at = start.iterations;
+  self.taken_up_at = options.start.iterations;
   return {};
 }
 
@@ -100,8 +126,9 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   self.counts.Request(requested);
   void* pointer = nullptr;
   MissReason reason = MissReason::kNone;
-  if (self.space != nullptr) {
-    pointer = self.ServeFromPlan(requested, stream, origin, &reason);
+  if (PlannedSpace* const space = self.spaces.Serving(); space != nullptr) {
+    pointer = space->has_plan() ? self.ServeFromPlan(*space, requested, stream, origin, &reason)
+                                : self.ServeInSetUp(*space, requested, stream, origin);
   } else if (self.heap != nullptr && origin != Origin::kCaptured) {
     pointer = self.ServeFromHeap(requested, stream);
   }
@@ -113,7 +140,7 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   return pointer;
 }
 
-void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin,
+void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
                                          MissReason* reason) noexcept {
   if (origin == Origin::kCaptured) {
     *reason = MissReason::kCapturing;
@@ -122,16 +149,24 @@ void* DeviceRuntime::Impl::ServeFromPlan(Bytes requested, StreamHandle stream, O
   }
   PlanEngine::Allocation allocation;
   if (origin == Origin::kParallel) {
-    allocation = space->engine().AllocateUnexpected(requested, stream, MissReason::kParallel);
+    allocation = space.engine().AllocateUnexpected(requested, stream, MissReason::kParallel);
     counts.Withheld(requested, allocation.reason);
   } else {
-    allocation = space->engine().Allocate(requested, stream);
-    counts.Planned(requested, allocation.reason, space->IsPlaced(requested, allocation),
-                   space->IsKnownSize(requested, allocation));
+    allocation = space.engine().Allocate(requested, stream);
+    counts.Planned(requested, allocation.reason, space.IsPlaced(requested, allocation),
+                   space.IsKnownSize(requested, allocation));
   }
   *reason = allocation.reason;
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
   return allocation.pointer;
+}
+
+void* DeviceRuntime::Impl::ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream,
+                                        Origin origin) noexcept {
+  if (!set_up.open() || origin != Origin::kProgram) return nullptr;
+  void* const pointer = space.engine().AllocateUnexpected(requested, stream, MissReason::kUnplanned).pointer;
+  if (pointer != nullptr) ledger.Add(BlockBytes(requested));
+  return pointer;
 }
 
 void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) noexcept {
@@ -174,7 +209,7 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids to wait for the device.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   if (origin == Origin::kCaptured) return 0;
-  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : space != nullptr ? space->GiveBackIdle() : 0;
+  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : spaces.GiveBackIdle();
   if (bytes > 0) ++reclaims;
   return bytes;
 }
@@ -188,7 +223,7 @@ void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHan
 void DeviceRuntime::Impl::Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
   if (pointer == nullptr || origin == Origin::kCaptured) return;
   BlockWatch::Place place = parts.upstream->PadsBlocks() ? BlockWatch::Place::kPadded : BlockWatch::Place::kExact;
-  if (Owns(pointer)) place = space != nullptr ? BlockWatch::Place::kArena : BlockWatch::Place::kPadded;
+  if (Owns(pointer)) place = heap == nullptr ? BlockWatch::Place::kArena : BlockWatch::Place::kPadded;
   watch->Allocated(pointer, requested, stream, place);
 }
 
@@ -206,7 +241,8 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
   if (owned) {
     // The trace has to have the free before the address can be given out again.
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
-    const Bytes bytes = self.space != nullptr ? self.space->engine().Free(pointer, current) : self.heap->Free(pointer);
+    PlannedSpace* const space = self.spaces.Of(pointer);
+    const Bytes bytes = space != nullptr ? space->engine().Free(pointer, current) : self.heap->Free(pointer);
     self.ledger.Remove(bytes);
     if (self.events != nullptr) self.NoteFreed(pointer, bytes);
     if (bytes == 0) self.UnknownFree(pointer);
@@ -257,8 +293,8 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
   }
   if (!owned) {
     self.parts.upstream->RecordStream(pointer, stream);
-  } else if (self.space != nullptr) {
-    self.space->engine().RecordStream(pointer, stream);
+  } else if (PlannedSpace* const space = self.spaces.Of(pointer); space != nullptr) {
+    space->engine().RecordStream(pointer, stream);
   } else {
     self.heap->RecordStream(pointer, stream);
   }
@@ -274,9 +310,11 @@ void DeviceRuntime::OnMark(const Mark& mark) {
                .detail = static_cast<std::uint32_t>(mark.kind) << 8 | static_cast<std::uint32_t>(mark.edge)});
   }
   if (self.watch != nullptr) self.watch->OnMark(mark);
-  if (self.space != nullptr) self.space->engine().OnMark(mark);
+  PlannedSpace* const space = self.spaces.Serving();
+  if (space != nullptr) space->engine().OnMark(mark);
+  if (space != nullptr && !space->has_plan() && self.set_up.See(mark)) space->GiveBackEnded();
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
-    if (self.space != nullptr) self.space->OnMark();
+    if (space != nullptr) space->OnMark();
     const Upstream::Held held = self.Sample();
     if (self.recorder != nullptr) self.recorder->Held(self.parts.device, held.current);
   }
@@ -286,14 +324,17 @@ void DeviceRuntime::OnMark(const Mark& mark) {
 
 void DeviceRuntime::Impl::OnIteration() {
   // The engine decides what an iteration is: one inside a fence is none.
+  PlannedSpace* const space = spaces.Serving();
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
   if (space == nullptr) return;
   space->Judge(counts.Expected(), FillsWhatIsHeld());
   if (space->gave_up()) space->GiveBackIdle();
+  spaces.GiveBackRetired();
 }
 
 void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
+  change.lock();
   Sample();
   if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->BeforeArenaChange();
 }
@@ -301,12 +342,32 @@ void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
 void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   Sample();
   if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->AfterArenaChange();
+  change.unlock();
 }
 
-// A limit counts what the native allocator has as well.
-bool DeviceRuntime::Impl::MayHold(Bytes arena_bytes) noexcept {
+// A limit counts what the native allocator has as well. Before a plan has its memory what that one caches goes first.
+bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
+  const bool settles =
+      !spaces.Serving()->has_plan() || counts.iterations() < settled_at.load(std::memory_order_relaxed);
+  if (settles) EmptyUpstream();
   const Bytes limit = held_limit.load(std::memory_order_relaxed);
-  return limit == 0 || arena_bytes + parts.upstream->HeldBytes().current <= limit;
+  return limit == 0 || spaces.MappedBytes() + more + parts.upstream->HeldBytes().current <= limit;
+}
+
+// Where upstream caches much: its blocks that went are why the arena is about to hold more.
+void DeviceRuntime::Impl::EmptyUpstream() noexcept {
+  constexpr Bytes kMuch = Bytes{32} << 20;
+  const auto cached = [this] {
+    const Bytes own = spaces.Sum([](const PlannedSpace& space) { return space.engine().Stats().live_bytes; });
+    const Bytes live = ledger.live_bytes();
+    const Bytes needed = live - std::min(live, own);
+    const Bytes held = parts.upstream->HeldBytes().current;
+    return held - std::min(held, needed);
+  };
+  if (cached() < kept_by_upstream.load(std::memory_order_relaxed) + kMuch) return;
+  if (!parts.driver->Synchronize().ok()) return;  // a graph is being captured
+  parts.upstream->ReleaseCached();
+  kept_by_upstream.store(cached(), std::memory_order_relaxed);
 }
 
 // The rest ------------------------------------------------------------------------------------------------------------
@@ -315,31 +376,39 @@ bool DeviceRuntime::Owns(const void* pointer) const noexcept { return impl_->Own
 Bytes DeviceRuntime::UpstreamBlockBytes(const void* pointer) const noexcept {
   return impl_->ledger.FindUpstream(pointer);
 }
+std::span<PlannedSpace* const> DeviceRuntime::spaces() const noexcept { return impl_->spaces.All(); }
+const PlannedSpace* DeviceRuntime::SpaceOf(const void* pointer) const noexcept { return impl_->spaces.Of(pointer); }
 const Arena* DeviceRuntime::arena() const noexcept {
-  return impl_->space != nullptr ? &impl_->space->arena() : nullptr;
+  const PlannedSpace* const space = impl_->spaces.Serving();
+  return space != nullptr && space->has_plan() ? &space->arena() : nullptr;
 }
 const PlanEngine* DeviceRuntime::engine() const noexcept {
-  return impl_->space != nullptr ? &impl_->space->engine() : nullptr;
+  const PlannedSpace* const space = impl_->spaces.Serving();
+  return space != nullptr && space->has_plan() ? &space->engine() : nullptr;
 }
 PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
 const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
 DriverStatus DeviceRuntime::RefreshAccess() noexcept {
-  if (impl_->space != nullptr) return impl_->space->RefreshAccess();
-  return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : DriverStatus{};
+  DriverStatus first_failure;
+  for (PlannedSpace* const space : impl_->spaces.All()) {
+    const DriverStatus status = space->RefreshAccess();
+    if (first_failure.ok()) first_failure = status;
+  }
+  return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : first_failure;
 }
 
 Bytes DeviceRuntime::EmptyCache() noexcept {
   if (impl_->inert.load(std::memory_order_relaxed)) return 0;
-  if (impl_->space != nullptr) impl_->space->TryAgain();
+  for (PlannedSpace* const space : impl_->spaces.All()) space->TryAgain();
   return impl_->Reclaim(Origin::kProgram);
 }
 
 void DeviceRuntime::SetHeldLimit(Bytes limit) noexcept {
   Impl& self = *impl_;
   self.held_limit.store(limit, std::memory_order_relaxed);
-  if (self.space == nullptr || self.inert.load(std::memory_order_relaxed)) return;
-  self.space->TryAgain();
-  if (!self.MayHold(self.space->arena().mapped_bytes())) self.Reclaim(Origin::kProgram);
+  if (self.spaces.Serving() == nullptr || self.inert.load(std::memory_order_relaxed)) return;
+  self.spaces.Serving()->TryAgain();
+  if (!self.MayHold(0)) self.Reclaim(Origin::kProgram);
 }
 
 void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
@@ -349,10 +418,11 @@ void DeviceRuntime::SetArenaListener(ArenaListener* listener) noexcept {
 Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
   if (impl_->inert.load(std::memory_order_relaxed)) return Error{"this process was forked, the memory is its parent's"};
   if (impl_->heap != nullptr) return Error{"a block there is put together from pages"};
-  const LiveBlock live = impl_->Owns(pointer) ? impl_->space->engine().FindLive(pointer) : LiveBlock{};
+  PlannedSpace* const space = impl_->spaces.Of(pointer);
+  const LiveBlock live = space != nullptr ? space->engine().FindLive(pointer) : LiveBlock{};
   if (live.bytes == 0 || live.freed_pending) return Error{"no block of the arena is in use there"};
-  const Offset begin = reinterpret_cast<Address>(pointer) - impl_->space->arena().base();
-  Result<Arena::Exported> chunks = impl_->space->Export(begin, live.offset + live.bytes - begin);
+  const Offset begin = reinterpret_cast<Address>(pointer) - space->arena().base();
+  Result<Arena::Exported> chunks = space->Export(begin, live.offset + live.bytes - begin);
   if (!chunks.ok()) return Error{chunks.error()};
   const Offset first = chunks.value().offset;
   return ExportedBlock{std::move(chunks).value(), begin - first};
@@ -360,7 +430,7 @@ Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
 
 void DeviceRuntime::BecomeInert() noexcept {
   impl_->inert.store(true, std::memory_order_relaxed);
-  if (impl_->space != nullptr) impl_->space->DropDescriptors();
+  for (PlannedSpace* const space : impl_->spaces.All()) space->DropDescriptors();
 }
 
 }  // namespace stalloc

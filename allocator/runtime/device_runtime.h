@@ -20,6 +20,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,7 @@ struct ExportedBlock {
 };
 
 class OomReports;
+class PlannedSpace;
 
 class DeviceRuntime {
  public:
@@ -131,6 +133,7 @@ class DeviceRuntime {
     StreamFence* fence = nullptr;      // not owned; may be null
     Recorder* recorder = nullptr;      // Trace; not owned; outlives the runtime
     const DevicePlan* plan = nullptr;  // Alloc; copied
+    bool awaits_plan = false;          // there is none, and one will be taken up: what stays is served from an arena
     bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
     bool moves_at_marks = false;       // Alloc, for tests: memory that may move does so at every mark
     Rules rules = {};                  // Alloc: of the engine
@@ -164,11 +167,15 @@ class DeviceRuntime {
   void Forget(void* pointer) noexcept;
   void OnMark(const Mark& mark);
 
-  // A run that was served by upstream alone takes a plan up, between two iterations and on the thread of the loop: what
-  // upstream caches goes back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty, or
-  // why not: then nothing has changed.
+  // A run without a plan takes one up, between two iterations and on the thread of the loop: what upstream caches goes
+  // back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty, or why not: then nothing
+  // has changed.
   [[nodiscard]] std::string TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds);
 
+  // Arenas with their engines, the oldest first; the last one serves, what lives in the others stays there.
+  [[nodiscard]] std::span<PlannedSpace* const> spaces() const noexcept;
+  // Whose addresses these are; null: no arena's.
+  [[nodiscard]] const PlannedSpace* SpaceOf(const void* pointer) const noexcept;
   // Arena or heap owns the address (as opposed to upstream).
   [[nodiscard]] bool Owns(const void* pointer) const noexcept;
   // Rounded bytes of a live block of upstream's that was given out here; 0: none starts there.
@@ -177,8 +184,8 @@ class DeviceRuntime {
   // Starts new peaks in Stats(); RunPeaks go on. Call it BEFORE upstream's own peaks are reset, whose run peak it
   // keeps.
   void ResetPeaks() noexcept;
-  [[nodiscard]] const Arena* arena() const noexcept;        // null: no plan is served
-  [[nodiscard]] const PlanEngine* engine() const noexcept;  // null: no plan is served
+  [[nodiscard]] const Arena* arena() const noexcept;        // of the plan; null: none is served
+  [[nodiscard]] const PlanEngine* engine() const noexcept;  // the same
   [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
   // Why a plan or heap that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;

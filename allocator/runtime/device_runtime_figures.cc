@@ -7,8 +7,7 @@
 namespace stalloc {
 
 Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
-  return (space != nullptr ? space->arena().mapped_bytes() : 0) +
-         (heap != nullptr ? heap->GetStats().physical_bytes : 0);
+  return spaces.MappedBytes() + (heap != nullptr ? heap->GetStats().physical_bytes : 0);
 }
 
 Upstream::Held DeviceRuntime::Impl::Sample() const {
@@ -16,7 +15,7 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
   const Bytes own = OwnBytes();
   const std::lock_guard lock(cold);
   meter.Sample(own, held.current, held.peak);
-  if (space != nullptr) run_arena_bytes = std::max(run_arena_bytes, space->arena().mapped_bytes());
+  run_arena_bytes = std::max(run_arena_bytes, spaces.MappedBytes());
   return held;
 }
 
@@ -29,15 +28,19 @@ bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
 RuntimeStats DeviceRuntime::Stats() const {
   const Impl& self = *impl_;
   RuntimeStats stats;
-  if (self.space != nullptr) stats.engine = self.space->engine().Stats();
+  const PlannedSpace* const serving = self.spaces.Serving();
+  if (serving != nullptr) stats.engine = serving->engine().Stats();
   self.counts.AddTo(&stats);
   stats.planned_hits = stats.engine.planned_hits;
-  stats.dynamic_hits = stats.engine.dynamic_hits;
+  for (const PlannedSpace* const space : self.spaces.All()) {
+    const EngineStats engine = space->engine().Stats();
+    stats.dynamic_hits += engine.dynamic_hits;
+    stats.arena_live_bytes += engine.live_bytes;
+    stats.lent.Add(space->chunks().GetCounts());
+  }
   stats.unknown_frees = self.unknown_frees.count();
-  stats.gave_up = self.space != nullptr && self.space->gave_up();
-  stats.arena_bytes = self.space != nullptr ? self.space->arena().mapped_bytes() : 0;
-  stats.arena_live_bytes = stats.engine.live_bytes;
-  if (self.space != nullptr) stats.lent = self.space->chunks().GetCounts();
+  stats.gave_up = serving != nullptr && serving->gave_up();
+  stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;
   if (self.watch != nullptr) stats.watch = self.watch->Counts();
@@ -71,7 +74,7 @@ void DeviceRuntime::ResetPeaks() noexcept {
   if (self.inert.load(std::memory_order_relaxed)) return;
   const Upstream::Held held = self.Sample();
   self.ledger.ResetPeak();
-  if (self.space != nullptr) self.space->engine().ResetPeak();
+  for (PlannedSpace* const space : self.spaces.All()) space->engine().ResetPeak();
   const Bytes own = self.OwnBytes();
   const std::lock_guard lock(self.cold);
   self.meter.ResetPeak(own, held.current);

@@ -16,9 +16,10 @@
 #include "allocator/runtime/ledger.h"
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/plan_entries.h"
-#include "allocator/runtime/planned_space.h"
 #include "allocator/runtime/recent_events.h"
 #include "allocator/runtime/request_counts.h"
+#include "allocator/runtime/set_up_window.h"
+#include "allocator/runtime/spaces.h"
 
 namespace stalloc {
 
@@ -33,12 +34,17 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::string degraded;
   std::unique_ptr<BlockWatch> watch;     // null: blocks are not watched
   std::unique_ptr<UnmapNotice> noticed;  // the arena's driver then
-  Published<PlannedSpace> space;         // from the beginning, or since a plan was taken up
+  Spaces spaces;                         // none: there is no plan, and none will be taken up
+  SetUpWindow set_up;                    // what the space without a plan serves
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
   std::atomic<Bytes> held_limit{0};
   std::atomic<std::uint64_t> reclaims{0};  // that gave something back
+  std::atomic<std::uint64_t> settled_at{
+      0};  // in this iteration (that has begun) the plan that was taken up has its memory
+  std::atomic<Bytes> kept_by_upstream{0};  // so much more than its blocks need it does not give back
+  std::mutex change;                       // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   Recorder* const recorder;                // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;    // null: none are kept
   Published<PlanEntries> entries;          // where reports are written
@@ -54,10 +60,13 @@ struct DeviceRuntime::Impl : ArenaListener {
 
   // device_runtime.cc
   void SetUpPlan();
+  void SetUpWithoutPlan();
   // Null, and why, if there is none. Not served yet.
-  std::unique_ptr<PlannedSpace> MapSpace(const DevicePlan& plan, const PlanStart& start, std::string* why);
+  std::unique_ptr<PlannedSpace> MapSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
   void SetUpHeap();
-  void* ServeFromPlan(Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
+  void* ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
+                      MissReason* reason) noexcept;
+  void* ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
   Bytes Reclaim(Origin origin) noexcept;
@@ -65,12 +74,13 @@ struct DeviceRuntime::Impl : ArenaListener {
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();
+  void EmptyUpstream() noexcept;
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
-  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override;
+  [[nodiscard]] bool MayHold(Bytes more) noexcept override;
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
-    return (space != nullptr && space->arena().Contains(pointer)) || (heap != nullptr && heap->Contains(pointer));
+    return spaces.Of(pointer) != nullptr || (heap != nullptr && heap->Contains(pointer));
   }
 
   // device_runtime_oom.cc

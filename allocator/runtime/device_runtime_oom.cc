@@ -15,7 +15,7 @@ void DeviceRuntime::Impl::Note(const RecentEvent& event) noexcept {
 void DeviceRuntime::Impl::NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream,
                                         MissReason reason) noexcept {
   BlockSource source = BlockSource::kUpstream;
-  if (Owns(pointer)) source = space != nullptr ? BlockSource::kArena : BlockSource::kHeap;
+  if (Owns(pointer)) source = spaces.Of(pointer) != nullptr ? BlockSource::kArena : BlockSource::kHeap;
   Note({.address = reinterpret_cast<Address>(pointer),
         .bytes = requested,
         .stream = stream,
@@ -48,7 +48,8 @@ OutOfMemoryFacts DeviceRuntime::Impl::FactsOf(Bytes requested, StreamHandle stre
   if (parts.driver == nullptr || !parts.driver->GetMemoryInfo(&facts.memory).ok()) facts.memory = {};
   facts.ledger = &ledger;
   facts.events = events.get();
-  if (space == nullptr) return facts;
+  const PlannedSpace* const space = spaces.Serving();
+  if (space == nullptr || !space->has_plan()) return facts;
   facts.plan = &space->plan();
   facts.engine = &space->engine();
   facts.arena = &space->arena();

@@ -28,17 +28,17 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
       .append(free);
 }
 
-DynamicSpaceOptions OptionsOf(const Arena& arena, const Rules& rules) {
+// Without a plan small blocks lie in the arena, too: most of what it is for is weights and state.
+DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, const Rules& rules) {
   return {.limit_bytes = arena.reserved_bytes(),
-          .mapped_bytes = arena.mapped_end(),
-          .least_bytes = SmallBlockBytes(arena.mapped_end()),
+          .mapped_bytes = height,
+          .least_bytes = has_plan ? SmallBlockBytes(height) : 0,
           .rules = rules};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
-Bytes ReserveBytes(VmmDriver& driver, Bytes arena_bytes, bool dynamic) {
-  MemoryInfo info;
-  return dynamic && driver.GetMemoryInfo(&info).ok() ? arena_bytes + info.total : arena_bytes;
+Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, bool dynamic) {
+  return dynamic ? arena_bytes + device_bytes : arena_bytes;
 }
 
 // Requests over 512 B that have a slot, in the iteration that has fewest.
@@ -55,32 +55,51 @@ std::uint64_t LeastPlanned(const DevicePlan& plan) {
 
 }  // namespace
 
-PlannedSpace::PlannedSpace(const DevicePlan& plan) : plan_(plan), varying_(plan), resemblance_(LeastPlanned(plan)) {}
+PlannedSpace::PlannedSpace(const DevicePlan& plan)
+    : plan_(plan), has_plan_(!IsEmpty(plan)), varying_(plan), resemblance_(LeastPlanned(plan)) {}
 
 std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                                    Options chosen, std::string* why) {
   std::unique_ptr<PlannedSpace> space(new PlannedSpace(plan));
-  DriverStatus status;
-  const Bytes reserve = ReserveBytes(driver, plan.arena_bytes, chosen.dynamic);
-  space->arena_ = Arena::Create(driver, reserve, &status, ChunkSizesOf(plan));
-  if (space->arena_ != nullptr) status = MapPlan(*space->arena_, plan);
-  if (space->arena_ == nullptr || !status.ok()) {
-    *why = DescribeFailure(driver, status, plan.arena_bytes);
-    return nullptr;
-  }
-  void* const base = reinterpret_cast<void*>(space->arena_->base());
-  const DynamicSpaceOptions options = chosen.dynamic ? OptionsOf(*space->arena_, chosen.rules) : DynamicSpaceOptions{};
-  space->engine_ = std::make_unique<PlanEngine>(space->plan_, base, fence, options, chosen.start);
-  if (chosen.dynamic) space->least_dynamic_ = options.least_bytes;
-  space->chunks_ =
-      std::make_unique<IdleChunks>(driver, fence, *space->arena_, *space->engine_, space->plan_, chosen.rules);
-  if (chosen.moves_at_marks) space->chunks_->MoveAtMarks();
+  if (!space->MapArena(driver, chosen, why)) return nullptr;
+  space->Serve(driver, fence, chosen);
   return space;
+}
+
+bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::string* why) {
+  MemoryInfo info;
+  if (!driver.GetMemoryInfo(&info).ok()) info.total = 0;
+  const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen.dynamic);
+  const ChunkSizes sizes = has_plan_ ? ChunkSizesOf(plan_) : ChunkSizesWithoutPlan(info.total);
+  DriverStatus status;
+  arena_ = Arena::Create(driver, reserve, &status, sizes);
+  if (arena_ != nullptr && has_plan_ && !chosen.maps_late) status = MapPlan(*arena_, plan_);
+  if (arena_ != nullptr && status.ok()) return true;
+  *why = DescribeFailure(driver, status, plan_.arena_bytes);
+  return false;
+}
+
+void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& chosen) {
+  void* const base = reinterpret_cast<void*>(arena_->base());
+  const Bytes height = RoundUp(plan_.arena_bytes, driver.Granularity());
+  const DynamicSpaceOptions options =
+      chosen.dynamic ? OptionsOf(*arena_, height, has_plan_, chosen.rules) : DynamicSpaceOptions{};
+  engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options, chosen.start);
+  if (chosen.dynamic) least_dynamic_ = options.least_bytes;
+  if (chosen.maps_late) engine_->Withdraw(0, height);
+  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules);
+  if (chosen.moves_at_marks) chunks_->MoveAtMarks();
+}
+
+Bytes PlannedSpace::GiveBackEnded() noexcept {
+  const std::uint64_t live = engine_->Stats().live_blocks;
+  return live_blocks_.exchange(live, std::memory_order_relaxed) == live ? 0 : GiveBackIdle();
 }
 
 bool PlannedSpace::Judge(const Resemblance::Totals& totals, bool fills) noexcept {
   if (gave_up()) return false;
   chunks_->TryAgain();
+  if (!has_plan_) return false;
   const std::lock_guard lock(mutex_);
   const Resemblance::Verdict verdict = resemblance_.OnIteration(totals, fills);
   if (verdict == Resemblance::Verdict::kServedAnyway && !std::exchange(kept_anyway_, true)) {

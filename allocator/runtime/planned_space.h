@@ -1,6 +1,6 @@
-// PlannedSpace: the arena of a plan and the engine that serves it, from mapping to giving up.
+// PlannedSpace: an arena and the engine that serves it, from mapping to giving up; with a plan, or before there is one.
 //
-//   mapped, serving  --give up-->  idle chunks go back at each iteration  -->  nothing mapped
+//   serving  --give up, or retire-->  idle chunks go back at each iteration  -->  nothing mapped
 //
 // Thread-safe. Sizes are bytes.
 #pragma once
@@ -23,10 +23,12 @@ class PlannedSpace {
   struct Options {
     bool dynamic = false;         // what has no slot is served, too, and the arena grows for it
     bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
+    bool maps_late = false;       // memory comes as requests need it, not all of it at first
     Rules rules = {};
     PlanStart start = {};
   };
-  // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied.
+  // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
+  // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.
   static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                               Options options, std::string* why);
 
@@ -49,9 +51,14 @@ class PlannedSpace {
   // warning; one, too, where it keeps it). `fills`: the run needs about what it holds. True when it gave up now.
   bool Judge(const Resemblance::Totals& totals, bool fills) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool has_plan() const noexcept { return has_plan_; }
+  // Another space serves from now on. What lives here stays where it is.
+  void Retire() noexcept { engine_->Deactivate(); }
 
   // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes.
   Bytes GiveBackIdle() noexcept { return chunks_->GiveBack(); }
+  // The same; nothing where as many blocks live as the last time.
+  Bytes GiveBackEnded() noexcept;
   void TryAgain() noexcept { chunks_->TryAgain(); }
   void OnMark() noexcept { chunks_->OnMark(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
@@ -61,13 +68,18 @@ class PlannedSpace {
  private:
   explicit PlannedSpace(const DevicePlan& plan);
 
+  bool MapArena(VmmDriver& driver, const Options& chosen, std::string* why);
+  void Serve(VmmDriver& driver, StreamFence* fence, const Options& chosen);
+
   const DevicePlan plan_;
+  const bool has_plan_;
   const VaryingSizes varying_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
   std::unique_ptr<IdleChunks> chunks_;
   Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
+  std::atomic<std::uint64_t> live_blocks_{0};  // when what is idle was last given back
   std::mutex mutex_;
   Resemblance resemblance_;   // guarded by mutex_
   bool kept_anyway_ = false;  // likewise

@@ -223,6 +223,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .watch = config.watch ? watch : nullptr};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
+  parts.awaits_plan = config.mode == Mode::kAuto && recorder != nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);
   if (!failure.empty()) return nullptr;

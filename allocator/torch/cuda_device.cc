@@ -11,6 +11,7 @@
 
 #include "allocator/base/log.h"
 #include "allocator/driver/cuda_description.h"
+#include "allocator/runtime/planned_space.h"
 #include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
 #include "allocator/torch/version/native_calls.h"
@@ -52,11 +53,12 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
                                              watch_.get());
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
-  serves_ = runtime_->arena() != nullptr || runtime_->heap() != nullptr;
+  serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
   const bool takes_plan_up = environment_.session->config().mode == Mode::kAuto;
   // What the plan does not serve is best in expandable segments.
-  if (runtime_->arena() != nullptr || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
+  if (!runtime_->spaces().empty() || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
+  upstream_.SetCaptureGate(&environment_.pools->captures());
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (!serves_ && takes_plan_up) runtime_->SetArenaListener(this);
   if (!serves_) return;
@@ -146,7 +148,7 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
   const CudaUpstream::StreamScope scope(stream);
   const auto handle = reinterpret_cast<StreamHandle>(stream.stream());
   const bool foreign = stream.device_index() != index_ && Serves(pointer);
-  if (C10_UNLIKELY(environment_.history->active()) && runtime_->engine() != nullptr && Serves(pointer) &&
+  if (C10_UNLIKELY(environment_.history->active()) && runtime_->SpaceOf(pointer) != nullptr &&
       (foreign || FindServed(pointer).stream != handle)) {
     environment_.history->OnForeignUse(pointer);
   }
@@ -205,9 +207,9 @@ void CudaDevice::BeforeFree(void* pointer) {
 }
 
 CudaDevice::Block CudaDevice::FindServed(const void* pointer) const noexcept {
-  if (const PlanEngine* engine = runtime_->engine(); engine != nullptr) {
-    const LiveBlock live = engine->FindLive(pointer);
-    const bool starts = runtime_->arena()->base() + live.offset == reinterpret_cast<Address>(pointer);
+  if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
+    const LiveBlock live = space->engine().FindLive(pointer);
+    const bool starts = space->arena().base() + live.offset == reinterpret_cast<Address>(pointer);
     return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
   }
   const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);

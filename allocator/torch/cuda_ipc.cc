@@ -63,7 +63,7 @@ Result<ExportedBlock> Export(const DeviceRuntime& runtime, const void* pointer) 
 }
 
 [[noreturn]] void Refuse(const DeviceRuntime& runtime, c10::DeviceIndex device, std::string_view why) {
-  const bool planned = runtime.arena() != nullptr;
+  const bool planned = !runtime.spaces().empty();
   TORCH_CHECK(false, "stalloc: a tensor in ", planned ? "the planned arena" : "the heap of an exact trace",
               " of cuda:", static_cast<int>(device), " cannot be shared with another process (CUDA IPC): ", why,
               ". Allocate what is to be shared inside `with torch.cuda.use_mem_pool(torch.cuda.MemPool()):`, which "

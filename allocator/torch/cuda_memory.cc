@@ -3,6 +3,7 @@
 
 #include "allocator/base/log.h"
 #include "allocator/runtime/human_bytes.h"
+#include "allocator/runtime/planned_space.h"
 #include "allocator/torch/cuda_device.h"
 #include "allocator/torch/cuda_ipc.h"
 #include "allocator/torch/cuda_snapshot.h"
@@ -50,13 +51,15 @@ void CudaDevice::AfterArenaChange() noexcept {
 // Trackers are other people's code (NCCL's registration is one), and a change of the arena cannot fail on their
 // account.
 void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept {
-  const Arena* const arena = runtime_->arena();
-  if (arena == nullptr || !environment_.history->active()) return;
+  if (!environment_.history->active()) return;
   try {
-    for (const Arena::Range& run : Runs(arena->Chunks())) {
-      environment_.history->OnSegment(
-          action, {index_, reinterpret_cast<const void*>(arena->base() + run.offset), run.bytes, nullptr},
-          t_emptied_by != nullptr ? *t_emptied_by : nullptr);
+    for (const PlannedSpace* const space : runtime_->spaces()) {
+      const Arena& arena = space->arena();
+      for (const Arena::Range& run : Runs(arena.Chunks())) {
+        environment_.history->OnSegment(
+            action, {index_, reinterpret_cast<const void*>(arena.base() + run.offset), run.bytes, nullptr},
+            t_emptied_by != nullptr ? *t_emptied_by : nullptr);
+      }
     }
   } catch (const std::exception& error) {
     Log(LogSeverity::kWarning, "device %d: a tracker of memory segments failed: %s", index_, error.what());
@@ -94,7 +97,7 @@ void CudaDevice::ResetAccumulatedStats() {
 }
 
 void CudaDevice::WaitForAll() noexcept {
-  if (serves_ && runtime_->arena() != nullptr) (void)driver_->Synchronize();
+  if (serves_ && !runtime_->spaces().empty()) (void)driver_->Synchronize();
 }
 
 void CudaDevice::EmptyCache() {
@@ -111,8 +114,9 @@ void CudaDevice::MakeRoom() {
 }
 
 Bytes CudaDevice::OwnBytes() const noexcept {
-  if (const Arena* arena = runtime_->arena(); arena != nullptr) return arena->mapped_bytes();
-  return runtime_->heap() != nullptr ? runtime_->heap()->GetStats().physical_bytes : 0;
+  Bytes bytes = runtime_->heap() != nullptr ? runtime_->heap()->GetStats().physical_bytes : 0;
+  for (const PlannedSpace* const space : runtime_->spaces()) bytes += space->arena().mapped_bytes();
+  return bytes;
 }
 
 // True where the sum of what is reserved may be a new peak.
@@ -122,14 +126,15 @@ bool CudaDevice::UpdateReserved() {
 }
 
 void CudaDevice::UpdateSample() {
-  const PlanEngine* engine = runtime_->engine();
-  if (engine == nullptr) return;
+  if (runtime_->spaces().empty()) return;
   CombinedStats::Sample sample;
-  for (const LiveBlock& block : engine->LiveBlocks()) {
-    if (!block.freed_pending) continue;
-    ++sample.pending;
-    sample.pending_bytes += static_cast<std::int64_t>(block.bytes);
-    sample.pending_requested += static_cast<std::int64_t>(block.requested);
+  for (const PlannedSpace* const space : runtime_->spaces()) {
+    for (const LiveBlock& block : space->engine().LiveBlocks()) {
+      if (!block.freed_pending) continue;
+      ++sample.pending;
+      sample.pending_bytes += static_cast<std::int64_t>(block.bytes);
+      sample.pending_requested += static_cast<std::int64_t>(block.requested);
+    }
   }
   stats_.SetSample(sample);
 }
@@ -167,11 +172,11 @@ void CudaDevice::ApplyFraction() {
 
 // Its idle chunks go back; what the plan needs of them is mapped again as far as the share allows.
 void CudaDevice::WarnOfArenaAbove(Bytes share) const {
-  if (runtime_->arena() == nullptr || runtime_->arena()->mapped_bytes() <= share) return;
+  if (runtime_->spaces().empty() || OwnBytes() <= share) return;
   Log(LogSeverity::kWarning,
       "device %d: the plan's arena holds %s, the memory fraction allows %s: requests above it will find no memory; "
       "plan for this share, or set STALLOC_MODE=Torch",
-      index_, HumanBytes(runtime_->arena()->mapped_bytes()).text, HumanBytes(share).text);
+      index_, HumanBytes(OwnBytes()).text, HumanBytes(share).text);
 }
 
 // The native allocator checks only what it holds itself, so its share is the user's less what we hold.
@@ -203,9 +208,9 @@ c10::cuda::CUDACachingAllocator::ShareableHandle CudaDevice::Share(const void* p
 }
 
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
-  if (const Arena* arena = runtime_->arena(); arena != nullptr) {
-    if (bytes != nullptr) *bytes = arena->mapped_end();
-    return reinterpret_cast<void*>(arena->base());
+  if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
+    if (bytes != nullptr) *bytes = space->arena().mapped_end();
+    return reinterpret_cast<void*>(space->arena().base());
   }
   const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);
   TORCH_CHECK(block.has_value(), "invalid device pointer: ", pointer);
@@ -216,8 +221,8 @@ void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
 // History -----------------------------------------------------------------------------------------------------------
 
 AllocationHistory::Context CudaDevice::ContextOf(const void* pointer) const {
-  if (const PlanEngine* engine = runtime_->engine(); engine != nullptr) {
-    pointer = reinterpret_cast<const void*>(runtime_->arena()->base() + engine->FindLive(pointer).offset);
+  if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
+    pointer = reinterpret_cast<const void*>(space->arena().base() + space->engine().FindLive(pointer).offset);
   }
   return environment_.history->BlockContext(pointer);
 }
@@ -236,24 +241,26 @@ void CudaDevice::Annotate(AllocationHistory::Entry::Action action, const void* p
 // complete. Cheap enough for every request while history is recorded.
 bool CudaDevice::MayCompleteFrees() const {
   const std::size_t incomplete = environment_.history->Incomplete(index_);
-  const PlanEngine* const engine = runtime_->engine();
-  return incomplete > 0 && (engine == nullptr || engine->Stats().pending_blocks < incomplete);
+  if (incomplete == 0) return false;
+  std::uint64_t pending = 0;
+  for (const PlannedSpace* const space : runtime_->spaces()) pending += space->engine().Stats().pending_blocks;
+  return pending < incomplete;
 }
 
 void CudaDevice::CompleteFrees() {
   std::vector<std::size_t> held;
-  if (const PlanEngine* const engine = runtime_->engine(); engine != nullptr) {
-    for (const LiveBlock& block : engine->LiveBlocks()) held.push_back(runtime_->arena()->base() + block.offset);
+  for (const PlannedSpace* const space : runtime_->spaces()) {
+    for (const LiveBlock& block : space->engine().LiveBlocks()) held.push_back(space->arena().base() + block.offset);
   }
   environment_.history->CompleteUnlessHeld(index_, held);
 }
 
 void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const {
   const AllocationHistory& history = *environment_.history;
-  if (const Arena* arena = runtime_->arena(); arena != nullptr) {
-    const std::vector<LiveBlock> live = runtime_->engine()->LiveBlocks();
-    for (const Arena::Range& run : Runs(arena->Chunks())) {
-      segments.push_back(ArenaSegment(index_, arena->base(), run, live, history));
+  for (const PlannedSpace* const space : runtime_->spaces()) {
+    const std::vector<LiveBlock> live = space->engine().LiveBlocks();
+    for (const Arena::Range& run : Runs(space->arena().Chunks())) {
+      segments.push_back(ArenaSegment(index_, space->arena().base(), run, live, history));
     }
   }
   for (const KnownBlock& block : heap_blocks_.All()) segments.push_back(LoneSegment(index_, block, history));

@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "allocator/driver/capture_gate.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/torch/cuda_oom.h"
 
@@ -35,10 +36,13 @@ class CudaUpstream final : public Upstream {
   void RecordStream(void* pointer, StreamHandle stream) override;
   [[nodiscard]] bool IsOutOfMemory(const std::exception_ptr& thrown) const override;
   [[nodiscard]] bool PadsBlocks() const noexcept override { return pads_blocks_; }
+  // Nothing while a stream is captured, whose capture it would break.
   void ReleaseCached() noexcept override;
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 
+  // Before the first request; null (at first): nothing is ever captured.
+  void SetCaptureGate(CaptureGate* gate) noexcept { captures_ = gate; }
   // Called before each request while the device's memory is limited: the native allocator's share depends on what we
   // hold.
   void SetLimitHook(std::function<void()> hook) { limit_hook_ = std::move(hook); }
@@ -73,6 +77,7 @@ class CudaUpstream final : public Upstream {
   const bool pads_blocks_;  // PyTorch's own engine rounds to 512 bytes; CUDA's pools do not say
   const c10::DeviceIndex device_;
   OomRelay& relay_;
+  CaptureGate* captures_ = nullptr;
   std::function<void()> limit_hook_;  // set before the first request
   std::atomic<bool> limited_{false};
 };

@@ -1,5 +1,8 @@
 """STALLOC_MODE=Auto: a run traces its first iterations, has a plan made beside it, and takes it up between two others.
 
+Until then weights and the optimizers' state lie together in an arena without a plan, and stay there; everything else is
+PyTorch's own allocator's (allocator/runtime/set_up_window.h).
+
     tracing --N iterations--> planning --the planner ends--> planned
                                                    or else   unplanned: PyTorch's allocator stays, which is said once
 
@@ -19,6 +22,8 @@ from typing import Any, Optional
 
 from stalloc._core import _library, _log, _report
 from stalloc._core._library import Library
+from stalloc._marking._first_forward import FirstForward
+from stalloc._marking._marks import Marker
 from stalloc.report.files import write_whole
 
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
@@ -41,6 +46,11 @@ class Paths:
     @property
     def running_plan(self) -> Path:
         return self.directory / "output" / "plan" / f"rank{self.rank:05d}.running.plan"
+
+    @property
+    def report(self) -> Path:
+        """Of the plan that was made last."""
+        return self.directory / "output" / "trace_analysis" / f"rank{self.rank:05d}.json"
 
     @property
     def status(self) -> Path:
@@ -92,6 +102,21 @@ def _lowest_priority() -> list[str]:
     return [nice, "-n", "19"] if nice is not None else []
 
 
+def _forecast(report: Path) -> tuple[int, float]:
+    """Height of the arena and predicted E, as the planner's report has them; of the device that holds most.
+
+    Raises:
+        RuntimeError: it is no such report.
+    """
+    try:
+        devices = json.loads(report.read_text(encoding="utf-8"))["devices"]
+        plans = [device["plan"] for device in devices if device["plan"] is not None]
+        plan = max(plans, key=lambda plan: int(plan["arena_bytes"]))
+        return int(plan["arena_bytes"]), float(plan["predicted"]["efficiency"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"{report}: expected the planner's report: {error!r}") from error
+
+
 class Auto:
     """One process's way from its trace to its plan. Called on the thread that runs the loop."""
 
@@ -103,6 +128,7 @@ class Auto:
         self._finished = 0
         self._planner: Optional[Planner] = None
         self._next_start: Optional[Planner] = None
+        self._first_forward: Optional[FirstForward] = None
         self._stages: list[dict[str, Any]] = []
         self._began = time.monotonic()
         self.stage = TRACING
@@ -113,11 +139,18 @@ class Auto:
             self._enter(PLANNED, plan=str(paths.plan), iteration=0)
             _log.line(f"is served from the plan of an earlier start of this run: {paths.plan}")
         else:
-            self._enter(TRACING, iterations=self._traced_iterations)
+            self._enter(TRACING, to_trace=self._traced_iterations)
+
+    def watch_set_up(self, torch: Any, marker: Marker) -> None:
+        """What is made before the first forward pass is weights and buffers, wherever the loop begins."""
+        self._first_forward = FirstForward(torch, marker.init_ends)
 
     def iteration_finished(self, iteration: int) -> None:
         """Before the next one begins."""
         self._finished += 1
+        if self._first_forward is not None:
+            self._first_forward.remove()
+            self._first_forward = None
         try:
             if self.stage == TRACING and self._finished >= self._traced_iterations:
                 self._end_trace()
@@ -133,8 +166,8 @@ class Auto:
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         _log.line(
-            f"has traced {self._finished} iterations: peak live {_report.size(peak)}, for which PyTorch's allocator "
-            f"holds {_report.size(held)}; a plan is made meanwhile"
+            f"has traced {self._finished} iterations: peak live {_report.size(peak)}, held {_report.size(held)}; "
+            "a plan is made meanwhile"
         )
 
     def _look_for_plan(self, iteration: int) -> None:
@@ -146,14 +179,21 @@ class Auto:
         if code != 0:
             self._give_up(f"the planner ended with {code}: {self._planner.words()}")
             return
+        arena, efficiency = _forecast(self._paths.report)
         began = time.monotonic()
         self._library.take_plan(self._paths.running_plan)
         pause = time.monotonic() - began
-        arena = self._library.stats().get("arena_bytes", 0)
-        self._enter(PLANNED, iteration=iteration + 1, planning_seconds=seconds, pause_seconds=pause, arena_bytes=arena)
+        self._enter(
+            PLANNED,
+            iteration=iteration + 1,
+            planning_seconds=seconds,
+            pause_seconds=pause,
+            arena_bytes=arena,
+            predicted_efficiency=efficiency,
+        )
         _log.line(
-            f"is served from its plan from iteration {iteration + 1} on: arena {_report.size(arena)}, planned in "
-            f"{seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
+            f"is served from its plan from iteration {iteration + 1} on: arena {_report.size(arena)}, predicted "
+            f"E {100 * efficiency:.1f} %, planned in {seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
         )
         self._next_start = Planner(self._paths)
 

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from stalloc import _auto, _run_cache, _session
 from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars
@@ -29,6 +29,8 @@ TOO_LATE = (
     "CUDA is initialised already, so its allocator cannot be replaced any more. `import stalloc`, or run under "
     "`stalloc run`, before anything that initialises CUDA; importing megatron.training does that."
 )
+
+_MODE = "STALLOC_MODE"
 
 _activating = False
 _unfit = False  # no adapter is for this torch, which was said
@@ -85,13 +87,35 @@ def activate(to_the_end: bool = True) -> None:
             marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, finished)
             _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
-            if config.trace_modules and tracing is not None:
-                ModuleMarks(marker.module, tracing.paths).install(torch)
+            _watch_modules(config, torch, marker, tracing, auto)
             if fake is not None:
                 fake.begin(to_the_end)
         _adapters.watch()
     finally:
         _activating = False
+
+
+def _watch_modules(
+    config: _config.Config, torch: Any, marker: Marker, tracing: Optional[Tracing], auto: Optional[_auto.Auto]
+) -> None:
+    if auto is not None:
+        auto.watch_set_up(torch, marker)
+    if config.trace_modules and tracing is not None:
+        ModuleMarks(marker.module, tracing.paths).install(torch)
+
+
+def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:
+    """Mode Auto for a program that asks for it itself. RuntimeError: the allocator could not be put in place."""
+    if os.environ.get(_MODE):
+        return
+    os.environ[_MODE] = _config.AUTO
+    if directory is not None:
+        os.environ["STALLOC_MODEL_INFO_PATH"] = os.fspath(directory)
+    try:
+        activate()
+    except (RuntimeError, ValueError):
+        del os.environ[_MODE]  # what this process starts would ask for it again
+        raise
 
 
 def _ignore(*_: object) -> None:

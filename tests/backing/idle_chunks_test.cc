@@ -170,19 +170,20 @@ TEST_F(IdleChunksTest, WhatMovesAtMarksTakesNoBlocksBytes) {
 // Holds no more than it is told.
 class Limit final : public ArenaListener {
  public:
-  explicit Limit(Bytes most) : most_(most) {}
+  Limit(const Arena& arena, Bytes most) : arena_(arena), most_(most) {}
   void BeforeArenaChange() noexcept override { ++begun; }
   void AfterArenaChange() noexcept override { ++ended; }
-  [[nodiscard]] bool MayHold(Bytes arena_bytes) noexcept override { return arena_bytes <= most_; }
+  [[nodiscard]] bool MayHold(Bytes more) noexcept override { return arena_.mapped_bytes() + more <= most_; }
   int begun = 0;
   int ended = 0;
 
  private:
+  const Arena& arena_;
   const Bytes most_;
 };
 
 TEST_F(IdleChunksTest, ALimitIsForWhatIsMappedAndNotForWhatMoves) {
-  Limit limit(kHeight);
+  Limit limit(*arena_, kHeight);
   chunks_->SetListener(&limit);
   ASSERT_TRUE(FillTo(3));
   EXPECT_FALSE(Above(kSlot, kMore));

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from processes import Training
+from processes import Training, run_python
 from stalloc import _run_cache
 
 MARKED = ("--iterations", "12")
@@ -45,6 +45,7 @@ def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Tr
     assert since["iterations"] in (6, 7)
     assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"] > 100
     assert since["held_peak_bytes"] <= since["peak_live_bytes"] + (2 << 20)
+    assert 140 <= summary["dynamic_hits"] <= 160, "weights and state, and little else"
     assert summary["gave_up"] is False
 
     second = training.run("Auto", "--marks", marks, *MARKED)
@@ -127,6 +128,41 @@ def test_a_plan_of_another_model_is_given_up_and_the_next_start_traces_anew(trai
     assert not plan.exists()
     waiting(training, *MARKED)
     assert reached(training) == ["tracing", "planning", "planned"]
+
+
+AUTO_IN_CODE = """
+import sys
+import stalloc
+import torch
+stalloc.auto(sys.argv[1])
+assert stalloc.mode() == "Auto"
+"""
+
+
+def test_a_program_starts_it_in_code_and_status_tells_how_far_it_came(training: Training, tmp_path: Path) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(AUTO_IN_CODE + OTHER_MODEL)
+    info = tmp_path / "elsewhere"
+    assert training.start_plain(None, str(program), str(info), STALLOC_AUTO_WAIT="1").code == 0
+    told = run_python("-m", "stalloc", "status", str(info))
+    assert told.code == 0, told.err
+    lines = told.out.splitlines()
+    assert lines[0] == str(info)
+    assert [line.split()[6] for line in lines[1:]] == ["tracing", "planning", "planned"]
+    assert "6 iterations to trace" in lines[1]
+    assert "predicted E" in lines[3]
+    ranks = json.loads(run_python("-m", "stalloc", "status", str(info), "--json").out)["ranks"]
+    assert [stage["stage"] for stage in ranks[0]["stages"]] == ["tracing", "planning", "planned"]
+
+
+def test_status_of_what_is_no_run_is_an_error(tmp_path: Path) -> None:
+    told = run_python("-m", "stalloc", "status", str(tmp_path))
+    assert told.code == 1
+    assert str(tmp_path) in told.err
+    broken = tmp_path / "log_output" / "rank00000.auto.json"
+    broken.parent.mkdir()
+    broken.write_text("[]")
+    assert str(broken) in run_python("-m", "stalloc", "status", str(tmp_path)).err
 
 
 def test_a_second_job_in_the_same_directory_goes_on_without_a_plan(training: Training) -> None:

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "allocator/runtime/planned_space.h"
+
 namespace stalloc {
 namespace {
 
@@ -50,6 +52,7 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
   plan_ = MakePlan(programs);
   if (Happens(random_, 0.5)) AddTurns();
   full_ = Happens(random_, 0.5);
+  switches_ = Happens(random_, 0.3);
   const Bytes arena = RoundUp(plan_.arena_bytes, kPage);
   host_ = HostDriver::Create({.capacity = full_ ? arena : 2 * arena, .granularity = kPage});
   device_ = std::make_unique<QueuedDevice>(*host_, random_(), habits);
@@ -57,7 +60,8 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
                                                                   .upstream = &upstream_,
                                                                   .driver = device_.get(),
                                                                   .fence = device_.get(),
-                                                                  .plan = &plan_,
+                                                                  .plan = switches_ ? nullptr : &plan_,
+                                                                  .awaits_plan = switches_,
                                                                   .dynamic = Happens(random_, 0.9),
                                                                   .moves_at_marks = Happens(random_, 0.5)});
 }
@@ -135,7 +139,9 @@ ThreadedRun::Result ThreadedRun::Run() {
   for (const Block& block : std::exchange(handed_over_, {})) Free(block, block.stream);
   (void)device_->Synchronize();
   result.findings = device_->GetFindings();
-  if (std::string broken = runtime_->engine()->CheckInvariants(); !broken.empty()) {
+  for (const PlannedSpace* const space : runtime_->spaces()) {
+    std::string broken = space->engine().CheckInvariants();
+    if (broken.empty()) continue;
     result.findings.first = std::move(broken);
     ++result.findings.damaged;
   }
@@ -144,6 +150,7 @@ ThreadedRun::Result ThreadedRun::Run() {
   result.threads = static_cast<int>(workers_.size());
   result.streams = stream_count_;
   result.full = full_;
+  result.switched = result.stats.since_plan.has_value();
   return result;
 }
 
@@ -154,6 +161,7 @@ void ThreadedRun::Work(Worker& worker) {
 }
 
 void ThreadedRun::Iterate(Worker& worker, const Divergence& divergence) {
+  if (worker.marks) TakePlan();
   if (worker.marks) Mark(MarkKind::kIteration, MarkEdge::kBegin);
   const StressIteration iteration = Diverge(worker.program, divergence, worker.random);
   std::vector<Block> blocks(iteration.requests.size());
@@ -239,10 +247,17 @@ void ThreadedRun::FreeOfOthers(Worker& worker) {
   for (const Block& block : blocks) Free(block, worker.stream);
 }
 
-void ThreadedRun::Mark(MarkKind kind, MarkEdge edge) {
+void ThreadedRun::Mark(MarkKind kind, MarkEdge edge, Pass pass) {
   ++operations_;
+  const std::lock_guard lock(marks_mutex_);
   const int index = kind == MarkKind::kIteration ? iterations_++ : 0;
-  runtime_->OnMark({.kind = kind, .edge = edge, .index = index, .name = {}});
+  runtime_->OnMark({.kind = kind, .edge = edge, .pass = pass, .index = index, .name = {}});
+}
+
+// Once, if it is to be: not while somebody captures. Other threads are in the middle of theirs.
+void ThreadedRun::TakePlan() {
+  const std::lock_guard lock(marks_mutex_);
+  if (switches_ && iterations_ > 3) switches_ = !runtime_->TakePlan(plan_, 0).empty();
 }
 
 // What else goes on in the process.
@@ -269,7 +284,7 @@ void ThreadedRun::Meddle(std::uint64_t seed, const std::atomic<bool>& stop) {
         Mark(MarkKind::kFence, MarkEdge::kEnd);
         break;
       case 5:
-        Mark(MarkKind::kLayer, MarkEdge::kBegin);
+        Mark(MarkKind::kLayer, random() % 2 == 0 ? MarkEdge::kBegin : MarkEdge::kEnd, Pass::kOther);
         break;
       default:
         (void)runtime_->Stats();

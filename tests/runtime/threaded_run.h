@@ -3,7 +3,8 @@
 // Each thread is a training loop of its own, as two models trained at once are: it asks for memory on its stream, gives
 // kernels to it, frees, marks its iterations; some blocks are used on another stream, recorded or not, or freed by
 // another thread. Beside them somebody empties caches, sets limits, marks, captures. The plan was made for these loops
-// in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena grows.
+// in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena grows. Some
+// runs take it up in the middle.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ class ThreadedRun {
     std::uint64_t operations = 0;  // requests, frees, marks, and what the device ran
     int threads = 0;
     int streams = 0;
-    bool full = false;  // the device had no more than the plan's arena
+    bool full = false;      // the device had no more than the plan's arena
+    bool switched = false;  // the plan was taken up in the middle
   };
   // All of it. The seed decides everything but the order in which threads come to run.
   static Result Of(std::uint64_t seed, QueuedDevice::Habits habits = {});
@@ -70,7 +72,8 @@ class ThreadedRun {
   void Free(const Block& block, StreamHandle current);
   void FreeOfOthers(Worker& worker);
   void Launch(Worker& worker, Block& block);
-  void Mark(MarkKind kind, MarkEdge edge);
+  void Mark(MarkKind kind, MarkEdge edge, Pass pass = Pass::kNone);
+  void TakePlan();
   void Meddle(std::uint64_t seed, const std::atomic<bool>& stop);
   void Capture(std::mt19937_64& random);
 
@@ -81,6 +84,8 @@ class ThreadedRun {
   std::vector<StreamHandle> streams_;  // of the plan's ordinals
   DevicePlan plan_;
   bool full_ = false;
+  bool switches_ = false;   // there is no plan at first
+  std::mutex marks_mutex_;  // as the session's
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<QueuedDevice> device_;

@@ -33,6 +33,7 @@ struct Totals {
   std::uint64_t given_back = 0;
   std::uint64_t grown = 0;
   std::uint64_t gave_up = 0;
+  std::uint64_t switched = 0;
 
   void Add(const ThreadedRun::Result& result) {
     ++programs;
@@ -44,16 +45,17 @@ struct Totals {
     given_back += result.stats.lent.times_given_back;
     grown += result.stats.lent.times_grown;
     gave_up += result.stats.gave_up ? 1 : 0;
+    switched += result.switched ? 1 : 0;
   }
   void Print() const {
     std::printf(
         "%llu operations in %llu programs: %llu requests in slots, %llu beside them, %llu moves (%llu waited for the "
-        "device), %llu times given back, %llu times grown, %llu plans given up\n",
+        "device), %llu times given back, %llu times grown, %llu plans given up, %llu taken up in the middle\n",
         static_cast<unsigned long long>(operations), static_cast<unsigned long long>(programs),
         static_cast<unsigned long long>(planned), static_cast<unsigned long long>(beside),
         static_cast<unsigned long long>(moved), static_cast<unsigned long long>(waited),
         static_cast<unsigned long long>(given_back), static_cast<unsigned long long>(grown),
-        static_cast<unsigned long long>(gave_up));
+        static_cast<unsigned long long>(gave_up), static_cast<unsigned long long>(switched));
   }
 };
 
@@ -85,6 +87,7 @@ TEST(ThreadsAndStreamsTest, NoKernelFindsItsMemoryTakenOrAnothers) {
   EXPECT_GT(totals.given_back, 0u);
   EXPECT_GT(totals.grown, 0u);
   EXPECT_GT(totals.gave_up, 0u);
+  EXPECT_GT(totals.switched, 0u);
 }
 
 // The simulation itself: a device that does not do what it says is found out.

@@ -94,6 +94,11 @@ class Marker:
         self._running = number
         return OpenMark(lambda: self._end_iteration(number))
 
+    def init_ends(self) -> None:
+        """A forward pass begins. Nothing where the loop has begun already."""
+        if self._running is None and self._next_iteration == 0:
+            self._sink(INIT, END, 0, 0, 0, None, 1)
+
     def _begin(self, number: int, automatic: int) -> None:
         self._next_iteration = number + 1
         self._microbatches.clear()

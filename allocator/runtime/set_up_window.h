@@ -1,0 +1,59 @@
+// SetUpWindow: when a run that has no plan yet asks for what probably stays: before its loop, and where optimizers make
+// their state.
+//
+//   open --the loop begins--> closed --a layer mark of no pass begins--> open --it ends--> closed
+//
+// The loop begins with an iteration, a pass, or the end of init. Inside a fence the window is closed. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "proto/model/trace.h"
+
+namespace stalloc {
+
+class SetUpWindow {
+ public:
+  [[nodiscard]] bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
+
+  // True when it has just closed.
+  bool See(const Mark& mark) noexcept {
+    const std::lock_guard lock(mutex_);
+    const bool begins = mark.edge == MarkEdge::kBegin;
+    switch (mark.kind) {
+      case MarkKind::kInit:
+        if (!begins) in_set_up_ = false;
+        break;
+      case MarkKind::kIteration:
+      case MarkKind::kMicrobatch:
+        in_set_up_ = false;
+        making_state_ = 0;
+        break;
+      case MarkKind::kFence:
+        Count(begins, &fences_);
+        break;
+      case MarkKind::kLayer:
+        if (mark.pass == Pass::kOther) Count(begins, &making_state_);
+        break;
+      case MarkKind::kOptimizer:
+        break;
+    }
+    const bool open = (in_set_up_ || making_state_ > 0) && fences_ == 0;
+    return open_.exchange(open, std::memory_order_relaxed) && !open;
+  }
+
+ private:
+  static void Count(bool begins, int* depth) noexcept {
+    if (begins) ++*depth;
+    if (!begins && *depth > 0) --*depth;  // else an end without a begin
+  }
+
+  std::atomic<bool> open_{true};
+  std::mutex mutex_;  // guards the rest
+  bool in_set_up_ = true;
+  int making_state_ = 0;
+  int fences_ = 0;
+};
+
+}  // namespace stalloc
