@@ -28,6 +28,7 @@ from stalloc._marking._marks import NO_MARK, NoMark, check_pass
 
 __all__ = [
     "__version__",
+    "auto",
     "fake_trace",
     "fence",
     "flush",
@@ -41,6 +42,19 @@ __all__ = [
     "stop",
     "tokens",
 ]
+
+
+def auto(directory: Union[str, os.PathLike[str], None] = None) -> None:
+    """Does in code what STALLOC_MODE=Auto does: the run traces its first iterations and takes a plan up by itself.
+
+    Call it before anything is on the GPU. A mode that the environment sets stands, and this does nothing then.
+
+    Args:
+        directory: where the plan is kept for the next start, as STALLOC_MODEL_INFO_PATH; default: the user's cache.
+    Raises:
+        RuntimeError: CUDA is initialised already, or the allocator could not be put in place.
+    """
+    _install.activate_auto(directory)
 
 
 def iteration(index: Optional[int] = None) -> NoMark:

@@ -46,6 +46,13 @@ def directory_of_run(
     return directory
 
 
+def last_run(environ: Mapping[str, str]) -> Optional[Path]:
+    """The job in the user's cache that was started last; None where there is none."""
+    cache = _cache_directory(environ)
+    runs = [entry for entry in cache.iterdir() if entry.is_dir()] if cache.is_dir() else []
+    return max(runs, key=lambda entry: entry.stat().st_mtime, default=None)
+
+
 def key_of_run(
     environ: Mapping[str, str], argv: Sequence[str], torch_version: str, module: Optional[str] = None
 ) -> str:

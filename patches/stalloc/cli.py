@@ -26,6 +26,7 @@ from stalloc._commands import (
     plan,
     report,
     run,
+    status,
     synth,
     whatif,
 )
@@ -44,6 +45,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, Command] = {
     "run": run,
+    "status": status,
     "plan": plan,
     "report": report,
     "diff": diff,

@@ -25,7 +25,7 @@ _FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stalloc run [--mode MODE] [--dir DIR] [--device DEVICE] [--config FILE] [--fake [--assume VALUES]] "
+        "stalloc run [--auto | --mode MODE] [--dir DIR] [--device DEVICE] [--config FILE] [--fake [--assume VALUES]] "
         "(SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = _EPILOG
@@ -34,6 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         type=_mode,
         help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
     )
+    parser.add_argument("--auto", dest="mode", action="store_const", const=_config.AUTO, help="the same as --mode Auto")
     parser.add_argument("--dir", help="directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
     parser.add_argument(
         "--device",
