@@ -118,6 +118,8 @@ class Comparison:
     def run(self, mode: str) -> None:
         if mode == "alloc":
             self.make_plan()
+        if mode == "auto":
+            shutil.rmtree(self.run_directory(mode), ignore_errors=True)  # else it is the next start
         output = self.directory / f"{mode}.json"
         begin = time.perf_counter()
         completed = subprocess.run(self.command(mode, output), env=self.environment(mode), check=False)

@@ -52,12 +52,14 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.run.live_bytes = self.ledger.run_peak_bytes();
   {
     const std::lock_guard lock(self.cold);
-    stats.held_peak_bytes = self.meter.peak();
-    stats.run.held_bytes = std::max(self.meter.run_peak(), heap.peak_physical_bytes);
+    // What lives is held: where the arena grew after upstream had its peak, the meter may have seen less.
+    stats.held_peak_bytes = std::max(self.meter.peak(), stats.peak_live_bytes);
+    stats.run.held_bytes = std::max({self.meter.run_peak(), heap.peak_physical_bytes, stats.run.live_bytes});
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
     if (self.taken_up_at.has_value()) {
-      stats.since_plan = {*self.taken_up_at, self.ledger.plan_peak_bytes(), self.meter.plan_peak(), 0};
+      const Bytes live = self.ledger.plan_peak_bytes();
+      stats.since_plan = {*self.taken_up_at, live, std::max(self.meter.plan_peak(), live), 0};
     }
   }
   const auto ratio = [](Bytes live, Bytes all) {

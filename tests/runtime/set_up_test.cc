@@ -145,6 +145,19 @@ TEST_F(SetUpTest, ThePlanHasAnArenaOfItsOwnAndWeightsStayInTheirs) {
   EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
 }
 
+TEST_F(SetUpTest, WhatLivesIsHeldWheneverUpstreamHadItsPeak) {
+  Iteration();
+  runtime_->Free(Allocate(8 * kMiB));
+  MakeState(MarkEdge::kBegin);
+  void* const state = Allocate(4 * kMiB);
+  MakeState(MarkEdge::kEnd);
+  runtime_->Free(Allocate(8 * kMiB));
+  EXPECT_EQ(runtime_->Stats().peak_live_bytes, 12 * kMiB);
+  EXPECT_GE(runtime_->Stats().held_peak_bytes, 12 * kMiB);
+  EXPECT_LE(runtime_->Stats().efficiency, 1.0);
+  runtime_->Free(state);
+}
+
 TEST_F(SetUpTest, AFullDeviceIsUpstreamsBusiness) {
   StartWaiting(4 * kPage);
   void* const weights = Allocate(64 * kMiB);
