@@ -27,7 +27,9 @@ from stalloc._marking._marks import Marker
 from stalloc.report.files import write_whole
 
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
-_SEARCH_SECONDS = 10
+_MOST_REFUSALS = 5  # iterations in a row in which the plan cannot be taken up: somebody captures a graph
+_SEARCH_SECONDS = 10  # for the next start
+_SHORT_SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an early one
 
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 
@@ -64,9 +66,9 @@ class Paths:
 class Planner:
     """`stalloc-planner plan` for one rank, beside the run. What it prints goes to a file."""
 
-    def __init__(self, paths: Paths, *options: str) -> None:
+    def __init__(self, paths: Paths, search_seconds: int, *options: str) -> None:
         command = [str(_library.find_or_raise(_library.PLANNER_NAME)), "plan", str(paths.directory)]
-        command += [f"--device={paths.rank}", "--threads=1", f"--time-limit={_SEARCH_SECONDS}", "--json", *options]
+        command += [f"--device={paths.rank}", "--threads=1", f"--time-limit={search_seconds}", "--json", *options]
         paths.planner_log.parent.mkdir(parents=True, exist_ok=True)
         self._log = paths.planner_log
         self.began = time.monotonic()
@@ -128,6 +130,8 @@ class Auto:
         self._finished = 0
         self._planner: Optional[Planner] = None
         self._next_start: Optional[Planner] = None
+        self._planning_seconds: Optional[float] = None  # once the planner has ended
+        self._refusals = 0
         self._first_forward: Optional[FirstForward] = None
         self._stages: list[dict[str, Any]] = []
         self._began = time.monotonic()
@@ -161,7 +165,7 @@ class Auto:
 
     def _end_trace(self) -> None:
         self._library.stop_trace()
-        self._planner = Planner(self._paths, "--running")
+        self._planner = Planner(self._paths, _SHORT_SEARCH_SECONDS, "--running")
         stats = self._library.stats()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
@@ -175,13 +179,14 @@ class Auto:
         code = self._planner.wait() if self._waits else self._planner.poll()
         if code is None:
             return
-        seconds = time.monotonic() - self._planner.began
         if code != 0:
             self._give_up(f"the planner ended with {code}: {self._planner.words()}")
             return
+        seconds = self._planning_seconds = self._planning_seconds or time.monotonic() - self._planner.began
         arena, efficiency = _forecast(self._paths.report)
         began = time.monotonic()
-        self._library.take_plan(self._paths.running_plan)
+        if not self._takes_plan():
+            return
         pause = time.monotonic() - began
         self._enter(
             PLANNED,
@@ -195,7 +200,18 @@ class Auto:
             f"is served from its plan from iteration {iteration + 1} on: arena {_report.size(arena)}, predicted "
             f"E {100 * efficiency:.1f} %, planned in {seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
         )
-        self._next_start = Planner(self._paths)
+        self._next_start = Planner(self._paths, _SEARCH_SECONDS)
+
+    def _takes_plan(self) -> bool:
+        """False: not before this iteration, perhaps before the next one."""
+        try:
+            self._library.take_plan(self._paths.running_plan)
+        except RuntimeError:
+            self._refusals += 1
+            if self._refusals == _MOST_REFUSALS:
+                raise
+            return False
+        return True
 
     def _give_up(self, why: str) -> None:
         self._enter(UNPLANNED, why=why)

@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from processes import Training, run_python
-from stalloc import _run_cache
+from stalloc import _auto, _run_cache
+from stalloc._core._library import Library
 
 MARKED = ("--iterations", "12")
 
@@ -128,6 +129,51 @@ def test_a_plan_of_another_model_is_given_up_and_the_next_start_traces_anew(trai
     assert not plan.exists()
     waiting(training, *MARKED)
     assert reached(training) == ["tracing", "planning", "planned"]
+
+
+class RefusingLibrary:
+    """As while somebody captures a graph: plans are taken up from the `willing`-th try on."""
+
+    def __init__(self, willing: int) -> None:
+        self.willing = willing
+        self.tries = 0
+
+    def stats(self) -> dict[str, Any]:
+        return {"peak_live_bytes": 1, "held_peak_bytes": 1}
+
+    def stop_trace(self) -> None:
+        pass
+
+    def take_plan(self, path: Path) -> None:
+        self.tries += 1
+        if self.tries < self.willing:
+            raise RuntimeError("a graph is being captured")
+
+
+class EndedPlanner:
+    began = 0.0
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def poll(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("willing", "stage"), [(3, _auto.PLANNED), (100, _auto.UNPLANNED)])
+def test_a_plan_that_is_refused_is_tried_again(
+    willing: int, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_auto, "Planner", EndedPlanner)
+    paths = _auto.Paths(tmp_path, 0)
+    paths.report.parent.mkdir(parents=True)
+    paths.report.write_text(json.dumps({"devices": [{"plan": {"arena_bytes": 1, "predicted": {"efficiency": 1.0}}}]}))
+    library = RefusingLibrary(willing)
+    auto = _auto.Auto(cast(Library, library), paths, steps=1)
+    for iteration in range(20):
+        auto.iteration_finished(iteration)
+    assert auto.stage == stage
+    assert library.tries == min(willing, 5)
 
 
 AUTO_IN_CODE = """
