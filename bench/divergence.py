@@ -10,6 +10,8 @@ guarded tensor must keep its bytes. Hits are shares of the requests that the pla
 to upstream, nor those in a fence) and that got a slot, and in brackets of those that got a slot or idle room of the
 arena: of the rest of the disturbed iteration, of the next one, and of the last two.
 The outputs model keeps the outputs of its blocks in variables until the next iteration replaces them.
+With --auto each case is one run under STALLOC_MODE=Auto, which takes its plan up before it is disturbed: losses and
+weights are compared, and nothing else.
 With --check the exit code is 1 where losses differ or a floor is not reached.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +30,7 @@ from typing import Any
 
 from compare_modes import machine
 from divergence_cases import CASES
-from divergence_report import Row, failures, markdown, row_of
+from divergence_report import Row, failures, is_equal, markdown, row_of
 
 HERE = Path(__file__).resolve().parent
 # By model: how divergence_train.py trains it.
@@ -38,6 +41,7 @@ FLAGS_OF = {
     "outputs": ["--preset", "toy", "--keep-outputs"],
 }
 TRACED_ITERATIONS = 4
+AUTO_TRACED_ITERATIONS = 3  # so that the plan is there before the disturbance
 TIMEOUT_SECONDS = 600
 
 
@@ -47,6 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
     parser.add_argument("--build", type=Path, help="build directory with the libraries (default: what is installed)")
+    parser.add_argument("--auto", action="store_true", help="losses and weights of runs that plan for themselves")
     parser.add_argument("--json", type=Path, help="write all rows here")
     parser.add_argument("--markdown", type=Path, help="write the table here, too")
     parser.add_argument("--check", action="store_true", help="exit 1 unless losses are equal and floors are reached")
@@ -72,6 +77,9 @@ class Runner:
             chosen["STALLOC_LIB_PATH"] = str(self.arguments.build.resolve())
         if mode is not None:
             chosen |= {"STALLOC_MODE": mode, "STALLOC_DEVICE": "cpu"}
+        if mode == "Auto":
+            chosen |= {"STALLOC_AUTO_WAIT": "1", "STALLOC_TRACE_STEPS": str(AUTO_TRACED_ITERATIONS)}
+            chosen["STALLOC_MODEL_INFO_PATH"] = str(self.directory / "auto")
         return chosen
 
     def start(self, mode: str | None, *command: str) -> None:
@@ -113,6 +121,18 @@ class Runner:
             progress(f"{self.model}: {number}/{len(self.arguments.cases)} {rows[-1].line()}")
         return rows
 
+    def auto_rows(self) -> list[dict[str, Any]]:
+        plain = self.train(None, self.arguments.cases)
+        rows: list[dict[str, Any]] = []
+        for case in self.arguments.cases:
+            shutil.rmtree(self.directory / "auto", ignore_errors=True)  # each traces for itself
+            result = self.train("Auto", [case])[case]
+            status = json.loads((self.directory / "auto" / "log_output" / "rank00000.auto.json").read_text())
+            stages = [stage["stage"] for stage in status["stages"]]
+            rows.append({"model": self.model, "case": case, "equal": is_equal(result, plain[case]), "stages": stages})
+            progress(f"{self.model}: {case} {'equal' if rows[-1]['equal'] else 'DIFFERENT'}, {' '.join(stages)}")
+        return rows
+
 
 def progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
@@ -124,12 +144,31 @@ def write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def auto(arguments: argparse.Namespace) -> int:
+    """The matrix of runs that plan for themselves."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="stalloc-divergence-") as temporary:
+        for model in arguments.models:
+            rows += Runner(arguments, model, Path(temporary) / model).auto_rows()
+    if arguments.json:
+        document = {"machine": machine(), "marks": arguments.marks, "auto": True, "rows": rows}
+        write(arguments.json, json.dumps(document, indent=1) + "\n")
+    wrong = [f"{row['model']}, {row['case']}" for row in rows if not row["equal"]]
+    planned = sum(row["stages"][-1] == "planned" for row in rows)
+    print(f"{len(rows) - len(wrong)} of {len(rows)} runs equal, {planned} with a plan")
+    for name in wrong:
+        print(f"divergence: {name}: losses or weights are not those of a run without stalloc", file=sys.stderr)
+    return 1 if wrong and arguments.check else 0
+
+
 def main() -> int:
     arguments = parse_arguments()
     if arguments.list:
         for name, make in CASES.items():
             print(f"{name:26} {make().text}")
         return 0
+    if arguments.auto:
+        return auto(arguments)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="stalloc-divergence-") as temporary:
         for model in arguments.models:

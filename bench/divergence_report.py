@@ -82,6 +82,11 @@ def _between(first: dict[str, Any], last: dict[str, Any]) -> Share:
     return Share(counted("requests") - left_out, counted("planned_hits"), counted("dynamic_hits"))
 
 
+def is_equal(run: dict[str, Any], plain: dict[str, Any]) -> bool:
+    """Losses and weights to the last bit, and what the program caught."""
+    return all(run[key] == plain[key] for key in ("losses_hex", "weights_sha256", "caught"))
+
+
 def row_of(model: str, case: str, run: dict[str, Any], plain: dict[str, Any]) -> Row:
     """`run` is the case's result under the plan, `plain` without stalloc."""
     points = run["points"]
@@ -92,7 +97,7 @@ def row_of(model: str, case: str, run: dict[str, Any], plain: dict[str, Any]) ->
     return Row(
         model=model,
         case=case,
-        equal=all(run[key] == plain[key] for key in ("losses_hex", "weights_sha256", "caught")),
+        equal=is_equal(run, plain),
         before=_between(begins[AT - 1], begins[AT]),
         rest=_between(start, begins[AT + 1]),
         following=_between(begins[AT + 1], begins[AT + 2]),
