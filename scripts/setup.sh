@@ -31,6 +31,19 @@ ensure_packages() {
     || die "apt-get could not install: ${missing[*]}"
 }
 
+# The newest clang of the system's packages, from 16 on (C++20), in $clang and $clangxx; else the compiler that is there.
+ensure_clang() {
+  local version
+  clang=${CC:-cc} clangxx=${CXX:-c++}
+  for version in 19 18 17 16; do
+    command -v "clang++-$version" >/dev/null || apt-cache show "clang-$version" >/dev/null 2>&1 || continue
+    ensure_packages "clang-$version" "libclang-rt-$version-dev"
+    clang=clang-$version clangxx=clang++-$version
+    return
+  done
+  say "no clang from 16 on: $clangxx compiles for the sanitizers, too"
+}
+
 ensure_build_packages() {
   ensure_packages build-essential cmake ninja-build ccache libabsl-dev libprotobuf-dev protobuf-compiler libprotozero-dev \
     libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
