@@ -143,6 +143,7 @@ def test_time_that_runs_out_keeps_what_is_there_and_ends_the_comparison(moe_suit
 # Real runs on the CPU -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # the demo with experts, a step of the gate, asks for as much
 def test_a_toy_comparison_whose_routing_drifts_trains_the_same(build: Path, tmp_path: Path) -> None:
     command = ["--output", str(tmp_path), "--toy", "--workloads", "moe-drift", "--iterations", "4"]
     command += ["--modes", "native", "trace-fast", "alloc", "--", "--trace-iterations", "3", "--device", "cpu"]

@@ -55,7 +55,8 @@ def test_a_plan_made_from_four_marked_iterations_serves_twenty(planned: Training
     assert 0 < summary["efficiency"] <= 1
 
 
-@pytest.mark.parametrize("marks", [pytest.param("none", marks=pytest.mark.slow), "iteration"])
+@pytest.mark.slow  # a script that knows nothing has none, below
+@pytest.mark.parametrize("marks", ["none", "iteration"])
 def test_fewer_marks_or_none_serve_as_well(training: Training, plain: dict[str, Any], marks: str) -> None:
     training.run("Trace", "--iterations", "4", "--marks", marks)
     training.plan()
@@ -84,6 +85,7 @@ def test_the_fast_trace_gives_as_good_a_plan(training: Training, plain: dict[str
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
 
 
+@pytest.mark.slow  # the entry point below imports it, too, and tests/python/test_install.py has every order
 def test_importing_stalloc_first_is_as_good_as_stalloc_run(planned: Training, plain: dict[str, Any]) -> None:
     script = planned.directory / "first.py"
     script.write_text(
@@ -145,7 +147,9 @@ def plainly_changed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 ITERATIONS = ("--iterations", "10")
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "longer throughout" else ()) for name in CHANGES]
+)
 def test_a_diverging_run_trains_the_same(
     planned: Training, plainly_changed: dict[str, dict[str, Any]], name: str
 ) -> None:
