@@ -1,0 +1,35 @@
+"""STALLOC_MODE=Auto on a GPU: a run that takes its plan up computes what it computes without stalloc."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from gpu_process import PROGRAMS
+
+from processes import Training
+
+pytestmark = pytest.mark.gpu
+
+
+def train(training: Training, mode: Optional[str]) -> dict[str, Any]:
+    done = training.start_plain(mode, str(PROGRAMS / "auto_training.py"), STALLOC_DEVICE="cuda", STALLOC_AUTO_WAIT="1")
+    assert done.code == 0, done.err
+    result: dict[str, Any] = json.loads(done.out.splitlines()[-1])
+    return result
+
+
+def test_a_run_that_takes_its_plan_up_computes_the_same(library: Path, tmp_path: Path) -> None:
+    training = Training(library.parent, tmp_path)
+    plain, first = train(training, None), train(training, "Auto")
+    assert first == plain
+    assert first["snapshots_that_differ"] == 0
+    summary = training.summary()
+    status = json.loads((training.info / "log_output" / "rank00000.auto.json").read_text())
+    assert [stage["stage"] for stage in status["stages"]] == ["tracing", "planning", "planned"]
+    assert summary["unknown_frees"] == 0
+    assert summary["gave_up"] is False
+    assert summary["since_plan"]["efficiency"] > 0.9
+    assert train(training, "Auto") == plain, "the next start, from its plan"
