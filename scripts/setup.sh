@@ -37,7 +37,7 @@ ensure_clang() {
   clang=${CC:-cc} clangxx=${CXX:-c++}
   for version in 19 18 17 16; do
     command -v "clang++-$version" >/dev/null || apt-cache show "clang-$version" >/dev/null 2>&1 || continue
-    ensure_packages "clang-$version" "libclang-rt-$version-dev"
+    ensure_packages "clang-$version" "libclang-rt-$version-dev" "clang-tidy-$version"
     clang=clang-$version clangxx=clang++-$version
     return
   done
