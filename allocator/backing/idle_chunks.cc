@@ -26,8 +26,6 @@ class Stopwatch {
 // For what the device need not be known to be done with, since it is waited for.
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 
-constexpr Bytes kSteps = 8192;  // of growth, to the plan's height
-
 // Of the cycle's length: who needs a chunk within it needs it soon.
 constexpr std::uint64_t kSoon = 8;
 
@@ -50,7 +48,6 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       rules_(rules),
       clock_(fence, engine),
       plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
-      step_(plan_end_ > 0 ? std::max(driver.Granularity(), std::bit_floor(plan_end_ / kSteps)) : arena.chunk_bytes()),
       moves_(engine.VariesMostly()),
       uses_(plan, arena.chunk_bytes()),
       end_(plan_end_),
@@ -106,8 +103,7 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
   const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = EndOf(range) > end_;
-  const Arena::Range step{missing.offset, RoundUp(EndOf(range), step_) - missing.offset};
-  if (!(grows && Map(step)) && !Map(missing)) {
+  if (!Map(missing)) {
     ++counts_.times_not_mapped;
     too_much_.store(missing.bytes, std::memory_order_relaxed);
     return false;
@@ -302,19 +298,19 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
   }
 }
 
-// All of the range, or nothing.
+// What could be mapped where not all could is there for others.
 bool IdleChunks::Map(const Arena::Range& range) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.reserved_bytes()) return false;
   if (listener != nullptr && !listener->MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  if (!ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); })) return false;
+  const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
   counts_.lent_bytes -= std::min(counts_.lent_bytes, mapped - std::min(mapped, grown));
   most_.store(std::max(most_.load(std::memory_order_relaxed), before + mapped), std::memory_order_relaxed);
   RestoreBacked({&range, 1});
-  return true;
+  return all;
 }
 
 void IdleChunks::Counts::Add(const Counts& other) noexcept {

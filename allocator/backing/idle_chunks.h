@@ -138,7 +138,6 @@ class IdleChunks final : public ArenaBacking {
   const Rules rules_;
   DeviceClock clock_;
   const Offset plan_end_;  // above it there are no slots
-  const Bytes step_;       // of growth
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   static constexpr Bytes kLeastWorth = 512;      // a part of the arena

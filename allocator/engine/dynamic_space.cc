@@ -58,7 +58,11 @@ Granules DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, C
     return rooms < kMostRooms;
   });
   if (rooms == 0) return kNone;
-  const auto lo = static_cast<Granules>(tightest);
+  const auto room = static_cast<Granules>(tightest);
+  const Granules end = room + request.granules + static_cast<Granules>(tightest >> 32);
+  // Next to another block beside the slots, where there is one: what is left is one room, not two.
+  const bool at_top = !IsBeside(room - 1) && IsBeside(end);
+  const Granules lo = at_top ? end - request.granules : room;
   occupancy_.Prefetch(lo);
   const bool vacant = LastObstacle({lo, lo + request.granules}, request, cost).hi == 0;
   return vacant ? lo : FindAmongBlocks(window, request, cost);

@@ -11,16 +11,24 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/dynamic_space_options.h"
 #include "allocator/engine/fence_rooms.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/granule_ranges.h"
 #include "allocator/engine/idle_gaps.h"
 #include "allocator/engine/occupancy.h"
+#include "allocator/engine/rules.h"
 #include "allocator/engine/stream_clocks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
+
+// Sizes in bytes, multiples of kBlockAlignment.
+struct DynamicSpaceOptions {
+  Bytes limit_bytes = 0;   // where the arena's addresses end; 0: nothing but slots is served
+  Bytes mapped_bytes = 0;  // of them, mapped at first: the plan's height or more
+  Bytes least_bytes = 0;   // smaller requests are left to upstream, whose pool for small blocks takes a few MiB
+  Rules rules = {};
+};
 
 class DynamicSpace {
  public:
@@ -72,6 +80,7 @@ class DynamicSpace {
  private:
   static constexpr std::size_t kMostBeside = 32768;  // ranges
 
+  [[nodiscard]] bool IsBeside(Granules granule) const noexcept { return beside_.Touches(granule, granule + 1); }
   // A place in the tightest room in the gaps that has one.
   [[nodiscard]] Granules FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
   // Calls visit(lo, hi), ascending, for what blocks beside the slots leave of the mapped gaps, as long as it says true.

@@ -1,4 +1,7 @@
 // What the engine tells of itself.
+#include <algorithm>
+#include <cstddef>
+
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
@@ -21,7 +24,7 @@ std::string PlanEngine::CheckLocked() const {
   Bytes live = 0;
   Bytes pending = 0;
   std::uint64_t blocks = 0;
-  occupancy_.ForEachInOrder([&](const LiveRecord& record) {
+  occupancy_.ForEachDownwards([&](const LiveRecord& record) {
     const bool is_freed = record.Is(LiveRecord::kFreed);
     blocks += is_freed ? 0 : 1;
     live += is_freed ? 0 : record.bytes();
@@ -76,11 +79,12 @@ std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
 std::size_t PlanEngine::CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept {
   const Lock lock(mutex_);
   std::size_t count = 0;
-  occupancy_.ForEachInOrder([&](const LiveRecord& record) {
+  occupancy_.ForEachDownwards([&](const LiveRecord& record) {
     if (!IsInUse(record)) return;
     if (count < blocks.size()) blocks[count] = Describe(record);
     ++count;
   });
+  std::reverse(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(std::min(count, blocks.size())));
   return count;
 }
 

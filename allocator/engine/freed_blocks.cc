@@ -6,7 +6,7 @@
 namespace stalloc {
 
 FreedBlocks::FreedBlocks(Occupancy& occupancy, StreamClocks& clocks, std::size_t max_listed)
-    : occupancy_(occupancy), clocks_(clocks), uses_(ForeignUses::kMostCells), listed_(max_listed) {}
+    : occupancy_(occupancy), clocks_(clocks), uses_(ForeignUses::kMostSets), listed_(max_listed) {}
 
 void FreedBlocks::Retain(LiveRecord& block) noexcept {
   if (block.Is(LiveRecord::kRetained)) return;
@@ -31,7 +31,7 @@ void FreedBlocks::Free(LiveRecord& block, Lock& lock) noexcept {
   block.flags |= LiveRecord::kFreed;
   block.stamp = clocks_.NewStamp();
   if (block.Is(LiveRecord::kRetained)) return;
-  std::array<StreamIndex, ForeignUses::kMaxStreams + 2> streams;
+  std::array<StreamIndex, StreamClocks::kMaxStreams + 2> streams;
   std::size_t count = 0;
   if (block.Is(LiveRecord::kHandedOver)) {
     streams[count++] = block.stream;

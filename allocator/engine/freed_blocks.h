@@ -9,9 +9,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "allocator/base/mapped_array.h"
 #include "allocator/engine/occupancy.h"
@@ -19,84 +21,72 @@
 
 namespace stalloc {
 
-// For each block that other streams use, too, the list of those streams: named by the index of its first cell in a pool
-// of fixed size; 0 is the empty list.
+// For each block that other streams use, too, the set of those streams: its index in a pool of fixed size; 0 is the
+// empty set.
 class ForeignUses {
  public:
-  using List = std::uint16_t;
-  static constexpr std::size_t kMaxStreams = 64;  // of one block: lists are walked under the engine's lock
-  static constexpr std::size_t kMostCells = 0xffff;
+  using Set = std::uint16_t;
+  static constexpr std::size_t kMostSets = 0xffff;
 
-  explicit ForeignUses(std::size_t capacity) : cells_(capacity + 1) {}
+  explicit ForeignUses(std::size_t most) : sets_(most + 1) {}
 
-  // Adds `stream` to the list unless it is there. False if the list is as long as it may be or the pool is full; then
-  // nothing changed.
-  [[nodiscard]] bool Add(List& list, StreamIndex stream) noexcept {
-    std::size_t length = 0;
-    for (List cell = list; cell != 0; cell = cells_[cell].next, ++length) {
-      if (cells_[cell].stream == stream) return true;
-    }
-    if (length >= kMaxStreams) return false;
-    List cell = free_;
-    if (cell != 0) {
-      free_ = cells_[cell].next;
-    } else if (used_ + 1 < cells_.size()) {
-      cell = static_cast<List>(++used_);
-    } else {
-      return false;
-    }
-    cells_[cell] = {stream, list};
-    list = cell;
+  // False if the pool is full; then nothing changed.
+  [[nodiscard]] bool Add(Set& set, StreamIndex stream) noexcept {
+    if (set == 0 && !Make(set)) return false;
+    sets_[set].words[stream / 64] |= std::uint64_t{1} << (stream % 64);
     return true;
   }
-
-  // Another list of the same streams. False if the pool is too full; then there is none.
-  [[nodiscard]] bool Copy(List list, List& copy) noexcept {
+  // Another set of the same streams. False if the pool is full; then it is empty.
+  [[nodiscard]] bool Copy(Set set, Set& copy) noexcept {
     copy = 0;
-    for (List cell = list; cell != 0; cell = cells_[cell].next) {
-      if (Add(copy, cells_[cell].stream)) continue;
-      Clear(copy);
-      return false;
-    }
+    if (set == 0) return true;
+    if (!Make(copy)) return false;
+    sets_[copy].words = sets_[set].words;
     return true;
   }
-
   // Removes the streams for which remove(stream) holds.
   template <typename Remove>
-  void RemoveIf(List& list, Remove&& remove) noexcept {
-    for (List* link = &list; *link != 0;) {
-      const List cell = *link;
-      if (!remove(cells_[cell].stream)) {
-        link = &cells_[cell].next;
-        continue;
-      }
-      *link = cells_[cell].next;
-      cells_[cell].next = free_;
-      free_ = cell;
-    }
+  void RemoveIf(Set& set, Remove&& remove) noexcept {
+    All(set, [&](StreamIndex stream) {
+      if (remove(stream)) sets_[set].words[stream / 64] &= ~(std::uint64_t{1} << (stream % 64));
+      return true;
+    });
+    if (sets_[set].words == Words{}) Clear(set);
   }
-
-  void Clear(List& list) noexcept {
-    RemoveIf(list, [](StreamIndex) { return true; });
+  void Clear(Set& set) noexcept {
+    if (set == 0) return;
+    sets_[set] = {{}, free_};
+    free_ = std::exchange(set, Set{0});
   }
 
   // True if visit(stream) is for each of them; stops at the first for which it is not.
   template <typename Visit>
-  bool All(List list, Visit&& visit) const {
-    for (List cell = list; cell != 0; cell = cells_[cell].next) {
-      if (!visit(cells_[cell].stream)) return false;
+  bool All(Set set, Visit&& visit) const {
+    for (std::size_t word = 0; set != 0 && word < kWords; ++word) {
+      for (std::uint64_t left = sets_[set].words[word]; left != 0; left &= left - 1) {
+        if (!visit(static_cast<StreamIndex>(word * 64 + static_cast<std::size_t>(std::countr_zero(left)))))
+          return false;
+      }
     }
     return true;
   }
 
  private:
-  struct Cell {
-    StreamIndex stream = kNoStream;
-    List next = 0;
+  static constexpr std::size_t kWords = StreamClocks::kMaxStreams / 64;
+  using Words = std::array<std::uint64_t, kWords>;
+  struct Streams {
+    Words words{};
+    Set next = 0;  // of the free ones
   };
-  MappedArray<Cell> cells_;  // cell 0 is nobody's
-  std::size_t used_ = 0;     // cells that were ever given out
-  List free_ = 0;
+  bool Make(Set& set) noexcept {
+    if (free_ == 0 && used_ + 1 >= sets_.size()) return false;
+    set = free_ != 0 ? std::exchange(free_, sets_[free_].next) : static_cast<Set>(++used_);
+    return true;
+  }
+
+  MappedArray<Streams> sets_;  // 0 is nobody's
+  std::size_t used_ = 0;       // that were ever given out
+  Set free_ = 0;
 };
 
 // When something was last freed in each part of the arena, so that nobody has to wait for a device that is done with

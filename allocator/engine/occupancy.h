@@ -1,55 +1,20 @@
 // Occupancy: which bytes of the arena are in use, exactly, whatever the plan says (README, What is in use).
 //
 // Blocks never overlap; hence the last block that starts before hi decides alone whether [lo, hi) is free. Freed blocks
-// stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for. StartBits
-// finds that block in a few cache lines: a 64-ary tree over one bit a granule, in which bit i of level k+1 says that
-// word i of level k is not zero (140 GiB take five levels). Source: a van Emde Boas layout flattened to machine words.
+// stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for.
 //
 // Granules; up to 2 TiB. Not thread-safe; no errors; memory from mmap, of which untouched parts cost nothing.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "allocator/base/mapped_array.h"
+#include "allocator/base/bit_tree.h"
 #include "allocator/base/open_table.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
-
-class StartBits {
- public:
-  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-
-  // Members are in [0, limit). `limit` 0 is an empty set that stays empty.
-  explicit StartBits(std::uint64_t limit);
-
-  // REQUIRES: granule < limit, and not a member (Insert) or a member (Erase).
-  void Insert(std::uint64_t granule) noexcept;
-  void Erase(std::uint64_t granule) noexcept;
-
-  [[nodiscard]] bool Contains(std::uint64_t granule) const noexcept {
-    return granule < limit_ && (levels_[0][granule >> 6] >> (granule & 63) & 1) != 0;
-  }
-  // Its word is fetched into the cache. REQUIRES: below the limit.
-  void Prefetch(std::uint64_t granule) const noexcept { __builtin_prefetch(&levels_[0][granule >> 6]); }
-  // Greatest member < `bound`; kNone if there is none. Any bound is fine.
-  [[nodiscard]] std::uint64_t LastBefore(std::uint64_t bound) const noexcept;
-  // Smallest member >= `from`; kNone if there is none.
-  [[nodiscard]] std::uint64_t FirstFrom(std::uint64_t from) const noexcept;
-
-  // True when every summary bit says the truth about its word. O(limit / 64): tests and invariant walks.
-  [[nodiscard]] bool Consistent() const noexcept;
-
- private:
-  static constexpr std::size_t kMaxLevels = 7;  // 64^7 granules: more than 64 bits of bytes address
-
-  std::uint64_t limit_;
-  std::size_t depth_ = 0;
-  std::array<MappedArray<std::uint64_t>, kMaxLevels> levels_;
-};
 
 // What is known of one block that is in use, or was and must be remembered. 24 bytes: with its key two to a cache line.
 struct LiveRecord {
@@ -67,7 +32,7 @@ struct LiveRecord {
   std::uint16_t flags = 0;
   std::uint8_t stream = 0;    // index in StreamClocks
   std::uint8_t freed_on = 0;  // kFreedElsewhere: likewise, of the thread that freed it
-  std::uint16_t uses = 0;     // its list in ForeignUses; 0: no other stream
+  std::uint16_t uses = 0;     // its set in ForeignUses; 0: no other stream
   std::uint64_t stamp = 0;    // while it lives, of its entry (Observations); then of its free (StreamClocks)
 
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
@@ -108,10 +73,11 @@ class Occupancy {
 
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
 
-  // Calls visit(const LiveRecord&) in ascending order of offset; blocks must not come or go meanwhile.
+  // Calls visit(const LiveRecord&) in descending order of offset; blocks must not come or go meanwhile.
   template <typename Visitor>
-  void ForEachInOrder(Visitor&& visit) const {
-    for (std::uint64_t start = starts_.FirstFrom(0); start != StartBits::kNone; start = starts_.FirstFrom(start + 1)) {
+  void ForEachDownwards(Visitor&& visit) const {
+    for (std::uint64_t start = starts_.LastBefore(arena_granules_); start != BitTree::kNone;
+         start = starts_.LastBefore(start)) {
       visit(*table_.Find(start));
     }
   }
@@ -122,7 +88,7 @@ class Occupancy {
 
  private:
   std::uint32_t arena_granules_;
-  StartBits starts_;
+  BitTree starts_;  // of blocks
   OpenTable<LiveRecord> table_;
 };
 

@@ -203,7 +203,7 @@ bool PlanEngine::AskBacking(Granules granule, Granules granules, MayTake may_tak
 
 // From now on the blocks of this stream leave a trace at their frees.
 void PlanEngine::ForgetPrivacyOf(StreamIndex home) noexcept {
-  occupancy_.ForEachInOrder([&](const LiveRecord& record) {
+  occupancy_.ForEachDownwards([&](const LiveRecord& record) {
     if (record.stream != home) return;
     occupancy_.Find(record.granule)->flags &= static_cast<std::uint16_t>(~LiveRecord::kPrivate);
   });

@@ -185,7 +185,7 @@ class PlanEngine {
   // Size of the live block that starts at or contains `pointer`; nullopt-like: bytes == 0 if none.
   [[nodiscard]] LiveBlock FindLive(const void* pointer) const noexcept;
   [[nodiscard]] std::vector<LiveBlock> LiveBlocks() const;  // ascending by offset; allocates, cold
-  // The same without heap memory: copies what fits of them into `blocks`, returns how many there are.
+  // The same without heap memory: copies the uppermost that fit into `blocks`, returns how many there are.
   [[nodiscard]] std::size_t CopyLiveBlocks(std::span<LiveBlock> blocks) const noexcept;
   [[nodiscard]] PlanPosition Position() const noexcept;
   // What the run has shown of entries that varied or were not served as planned (observations.h), up to the blocks that

@@ -211,11 +211,6 @@ Turns::Turns(const DevicePlan& plan)
     : turns_(plan.turns), period_(static_cast<std::uint32_t>(plan.cycle.size()) / plan.turns) {
   if (empty()) return;
   crossing_.resize(plan.cycle.size());
-  FindCrossing(plan);
-  KeepWhatDiffers();
-}
-
-void Turns::FindCrossing(const DevicePlan& plan) {
   for (std::size_t script = 0; script < plan.cycle.size(); ++script) {
     const std::vector<Entry>& entries = plan.cycle[script].entries;
     for (std::size_t e = 0; e < entries.size(); ++e) {
@@ -229,25 +224,6 @@ void Turns::FindCrossing(const DevicePlan& plan) {
       }
     }
   }
-}
-
-// What lies in the same place in every turn tells nothing.
-void Turns::KeepWhatDiffers() {
-  for (std::vector<GranuleRange>& places : crossing_) std::ranges::sort(places);
-  std::vector<std::vector<GranuleRange>> kept(crossing_.size());
-  for (std::size_t script = 0; script < crossing_.size(); ++script) {
-    const auto in_all = [&](const GranuleRange& place) {
-      for (std::size_t other = script % period_; other < crossing_.size(); other += period_) {
-        if (!std::ranges::binary_search(crossing_[other], place)) return false;
-      }
-      return true;
-    };
-    std::ranges::copy_if(crossing_[script], std::back_inserter(kept[script]), std::not_fn(in_all));
-    std::ranges::stable_sort(kept[script], std::greater(),
-                             [](const GranuleRange& place) { return place.hi - place.lo; });
-    kept[script].resize(std::min(kept[script].size(), kMostPlaces));
-  }
-  crossing_ = std::move(kept);
 }
 
 }  // namespace stalloc

@@ -110,11 +110,6 @@ class Turns {
   }
 
  private:
-  static constexpr std::size_t kMostPlaces = 64;  // of a script: the largest tell
-
-  void FindCrossing(const DevicePlan& plan);
-  void KeepWhatDiffers();
-
   std::uint32_t turns_;
   std::uint32_t period_;
   std::vector<std::vector<GranuleRange>> crossing_;  // by script of the cycle: what is alive where it begins

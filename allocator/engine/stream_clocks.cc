@@ -23,9 +23,7 @@ bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need
   if (IsOrdered(waiter, need.stream, need.stamp)) return true;
   if (fence_ == nullptr) return false;
   Stream& stream = streams_[need.stream];
-  FenceEvents::Entry* entry = stream.events.FirstFrom(need.stamp);
-  if (entry != nullptr && TurnsOutDone(stream, *entry, lock)) return true;
-  if (entry != nullptr) entry = stream.events.FirstFrom(need.stamp);  // the lock was open: the ring may have moved
+  FenceEvents::Entry* const entry = stream.events.FirstFrom(need.stamp);
   if (entry == nullptr) return Record(need.stream, waiter, lock);
   const std::uint64_t stamp = entry->stamp;
   const auto wait = [&](StreamFence::Event event) { return fence_->Wait(HandleOf(waiter), event); };
@@ -43,19 +41,6 @@ bool StreamClocks::AskPinned(Stream& stream, FenceEvents::Entry& entry, Lock& lo
   lock.lock();
   --stream.events.Find(event).pins;
   return yes;
-}
-
-// Since the last mark the stream may have gone on: then nobody needs to wait, neither for this event nor for earlier
-// ones. A stream that is asked in vain again and again is asked less and less often.
-bool StreamClocks::TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept {
-  if (stream.unasked > 0) {
-    --stream.unasked;
-    return false;
-  }
-  const bool done = Query(stream, entry, lock);
-  stream.in_vain = done ? 0 : std::min(2 * stream.in_vain + 1, kMostUnasked);
-  stream.unasked = stream.in_vain;
-  return done;
 }
 
 bool StreamClocks::Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept {

@@ -190,15 +190,12 @@ class StreamClocks {
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
  private:
-  static constexpr std::uint32_t kQueries = 8;       // of one stream in one Poll, besides the newest event
-  static constexpr std::uint32_t kMostUnasked = 31;  // waits in a row without a query
+  static constexpr std::uint32_t kQueries = 8;  // of one stream in one Poll, besides the newest event
 
   struct Stream {
     StreamHandle handle = 0;
     std::uint64_t done = 0;  // stamp
     bool owes = false;
-    std::uint32_t in_vain = 0;  // grows with each query before a wait that found work
-    std::uint32_t unasked = 0;  // so many waits go without a query
     FenceEvents events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
     std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: README, Debts
@@ -208,7 +205,6 @@ class StreamClocks {
   // Behind the stream's work up to now; a `waiter`, if there is one, is made to wait for it.
   bool Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept;
   void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
-  [[nodiscard]] bool TurnsOutDone(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
   [[nodiscard]] bool Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
   // ask(event) without the lock.
   template <typename Ask>

@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "allocator/backing/chunk_bytes.h"
-#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/plan_engine.h"
 #include "bench/replay/experiment.h"
 #include "bench/replay/recording.h"
 #include "bench/replay/runs.h"
+#include "planner/trial/instant_fence.h"
 
 namespace stalloc::bench {
 namespace {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/matcher.h"
 #include "allocator/engine/plan_engine.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/engine/corpus.h"
 #include "tests/engine/first_fit_plan.h"
 

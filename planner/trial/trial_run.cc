@@ -7,10 +7,10 @@
 #include "allocator/arena/arena.h"
 #include "allocator/backing/chunk_bytes.h"
 #include "allocator/backing/idle_chunks.h"
-#include "allocator/engine/dynamic_space_options.h"
-#include "allocator/engine/instant_fence.h"
+#include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/plan_engine.h"
 #include "planner/analysis/sweep.h"
+#include "planner/trial/instant_fence.h"
 #include "planner/trial/no_memory.h"
 
 namespace stalloc::planner {

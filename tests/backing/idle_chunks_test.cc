@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "allocator/engine/instant_fence.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace stalloc {

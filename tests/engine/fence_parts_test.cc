@@ -10,42 +10,46 @@
 namespace stalloc {
 namespace fence_parts_test {
 
-std::vector<StreamIndex> Streams(const ForeignUses& uses, ForeignUses::List list) {
+std::vector<StreamIndex> Streams(const ForeignUses& uses, ForeignUses::Set set) {
   std::vector<StreamIndex> streams;
-  uses.All(list, [&](StreamIndex stream) {
+  uses.All(set, [&](StreamIndex stream) {
     streams.push_back(stream);
     return true;
   });
   return streams;
 }
 
-TEST(ForeignUsesTest, KeepsListsApartAndReusesCells) {
-  ForeignUses uses(3);
-  ForeignUses::List first = 0;
-  ForeignUses::List second = 0;
-  EXPECT_TRUE(uses.Add(first, 10));
-  EXPECT_TRUE(uses.Add(first, 11));
-  EXPECT_TRUE(uses.Add(first, 10));  // known already
-  EXPECT_TRUE(uses.Add(second, 10));
-  EXPECT_FALSE(uses.Add(second, 12));  // full
-  EXPECT_EQ(Streams(uses, second), (std::vector<StreamIndex>{10}));
-  uses.RemoveIf(first, [](StreamIndex stream) { return stream == 10; });
-  EXPECT_EQ(Streams(uses, first), (std::vector<StreamIndex>{11}));
-  EXPECT_TRUE(uses.Add(second, 12));
+TEST(ForeignUsesTest, KeepsSetsApartAndReusesThem) {
+  ForeignUses uses(2);
+  ForeignUses::Set first = 0;
+  ForeignUses::Set second = 0;
+  ForeignUses::Set third = 0;
+  for (const StreamIndex stream : {10, 127, 10, 64}) EXPECT_TRUE(uses.Add(first, stream));
+  EXPECT_TRUE(uses.Add(second, 11));
+  EXPECT_FALSE(uses.Add(third, 12)) << "full";
+  EXPECT_EQ(third, 0u);
+  EXPECT_EQ(Streams(uses, first), (std::vector<StreamIndex>{10, 64, 127}));
+  uses.RemoveIf(first, [](StreamIndex stream) { return stream == 64; });
+  EXPECT_EQ(Streams(uses, first), (std::vector<StreamIndex>{10, 127}));
   uses.RemoveIf(first, [](StreamIndex) { return true; });
   EXPECT_EQ(first, 0u);
+  EXPECT_TRUE(uses.Add(third, 12));
+  EXPECT_EQ(Streams(uses, third), (std::vector<StreamIndex>{12})) << "nothing of whose it was";
+  EXPECT_EQ(Streams(uses, second), (std::vector<StreamIndex>{11}));
 }
 
-TEST(ForeignUsesTest, ACopyThatDoesNotFitLeavesNothingBehind) {
-  ForeignUses uses(5);
-  ForeignUses::List list = 0;
-  for (const StreamIndex stream : {1, 2, 3}) ASSERT_TRUE(uses.Add(list, stream));
-  ForeignUses::List copy = 0;
-  EXPECT_FALSE(uses.Copy(list, copy));
-  EXPECT_EQ(copy, 0u);
-  uses.RemoveIf(list, [](StreamIndex stream) { return stream == 2; });
-  EXPECT_TRUE(uses.Copy(list, copy));
-  EXPECT_EQ(Streams(uses, copy).size(), 2u);
+TEST(ForeignUsesTest, ACopyIsItsOwn) {
+  ForeignUses uses(2);
+  ForeignUses::Set set = 0;
+  for (const StreamIndex stream : {1, 2, 3}) ASSERT_TRUE(uses.Add(set, stream));
+  ForeignUses::Set copy = 0;
+  ASSERT_TRUE(uses.Copy(set, copy));
+  uses.RemoveIf(set, [](StreamIndex stream) { return stream == 2; });
+  EXPECT_EQ(Streams(uses, copy), (std::vector<StreamIndex>{1, 2, 3}));
+  ForeignUses::Set another = 7;
+  EXPECT_FALSE(uses.Copy(set, another)) << "full";
+  EXPECT_EQ(another, 0u);
+  EXPECT_TRUE(uses.Copy(0, another)) << "an empty one takes nothing";
 }
 
 TEST(FenceEventsTest, FindsTheFirstThatIsLateEnough) {

@@ -98,7 +98,7 @@ TEST(ManyPendingTest, MoreUsesThanCanBeNotedLoseMemoryButNeverData) {
   PlanEngine engine(TurnsPlan(1, 4), kBase, &fence);
   engine.OnMark(MarkOf(MarkKind::kIteration));
   void* block = engine.Allocate(kBlock, 0).pointer;
-  for (StreamHandle stream = 3; stream < 3 + ForeignUses::kMaxStreams; ++stream) engine.RecordStream(block, stream);
+  for (StreamHandle stream = 3; stream < 2 + StreamClocks::kMaxStreams; ++stream) engine.RecordStream(block, stream);
   EXPECT_EQ(engine.Stats().retained_blocks, 0u);
   engine.RecordStream(block, 3);  // known already
   EXPECT_EQ(engine.Stats().retained_blocks, 0u);

@@ -95,12 +95,12 @@ TEST(OccupancyTest, TheInvariantWalkSeesABlockThatLeavesTheArena) {
   EXPECT_NE(occupancy.CheckInvariants().find("leaves the arena"), std::string::npos);
 }
 
-TEST(OccupancyTest, VisitsBlocksInOrderOfOffset) {
+TEST(OccupancyTest, VisitsBlocksFromTheTop) {
   Occupancy occupancy(1000, 10);
   for (const std::uint32_t granule : {500u, 3u, 999u, 64u}) occupancy.Insert(Block(granule, 1));
   std::vector<std::uint32_t> seen;
-  occupancy.ForEachInOrder([&](const LiveRecord& record) { seen.push_back(record.granule); });
-  EXPECT_EQ(seen, (std::vector<std::uint32_t>{3, 64, 500, 999}));
+  occupancy.ForEachDownwards([&](const LiveRecord& record) { seen.push_back(record.granule); });
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{999, 500, 64, 3}));
 }
 
 TEST(LiveRecordTest, KnowsWhatWasAskedFor) {

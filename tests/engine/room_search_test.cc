@@ -85,9 +85,16 @@ class RoomSearchTest : public testing::Test {
     }
     return DynamicSpace::kNone;
   }
-  // In the tightest room that has a place, the lowest of equal ones: at its bottom.
+  // In the tightest room: at its bottom, or at its top where only there another block beside the slots lies. If that is
+  // taken, at the bottom of the tightest one that has a place. Of equal rooms the lowest.
   [[nodiscard]] std::uint32_t Expected(const std::vector<Gap>& window, std::uint32_t granules) const {
-    const std::vector<Gap> rooms = RoomsOf(window);
+    std::vector<Gap> rooms = RoomsOf(window);
+    std::erase_if(rooms, [&](const Gap& room) { return room.hi - room.lo < granules; });
+    if (rooms.empty()) return DynamicSpace::kNone;
+    const Gap tightest = *std::ranges::min_element(rooms, {}, [](const Gap& room) { return room.hi - room.lo; });
+    const bool at_top = !IsTaken(tightest.lo - 1, /*slots_too=*/false) && IsTaken(tightest.hi, /*slots_too=*/false);
+    const std::uint32_t side = at_top ? tightest.hi - granules : tightest.lo;
+    if (PlaceIn({side, side + granules}, granules) != DynamicSpace::kNone) return side;
     std::uint32_t best = DynamicSpace::kNone;
     std::uint32_t best_room = ~std::uint32_t{0};
     for (const Gap& room : rooms) {

@@ -71,38 +71,6 @@ TEST_F(StreamFenceTest, AMarkLetsGoOfWhatIsDone) {
   EXPECT_TRUE(fence_.TakeWaits().empty()) << "nobody waits for what is done";
 }
 
-TEST_F(StreamFenceTest, WhatIsDoneWithoutAMarkIsNotWaitedForEither) {
-  void* block = Allocate();
-  engine_.RecordStream(block, 11);
-  engine_.Free(block);
-  fence_.Finish(11);
-  EXPECT_EQ(Allocate(), block);
-  EXPECT_TRUE(fence_.TakeWaits().empty());
-  EXPECT_EQ(fence_.queries(), 1);
-}
-
-TEST_F(StreamFenceTest, AStreamThatWorksOnIsAskedLessAndLess) {
-  int round = 0;
-  const auto go_round = [&](int times) {
-    for (int i = 0; i < times; ++i, ++round) {
-      if (round % 10 == 0) engine_.OnMark(MarkOf(MarkKind::kIteration));
-      void* block = Allocate();
-      ASSERT_NE(block, nullptr);
-      engine_.RecordStream(block, 11);
-      engine_.Free(block);
-    }
-  };
-  go_round(200);
-  EXPECT_EQ(fence_.TakeWaits().size(), 199u);
-  const int of_marks = 2 * 200 / 10;
-  EXPECT_LE(fence_.queries(), of_marks + 12);
-  fence_.Finish(11);
-  go_round(40);
-  EXPECT_LE(fence_.TakeWaits().size(), 32u);
-  go_round(40);
-  EXPECT_TRUE(fence_.TakeWaits().empty()) << "it is asked each time again";
-}
-
 TEST_F(StreamFenceTest, ABlockFreedOnAnotherStreamIsKeptFromThirdOnesUntilThen) {
   void* block = Allocate();
   engine_.RecordStream(block, 11);

@@ -17,7 +17,7 @@ constexpr Bytes kTemporary = 2 * kMiB;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
 Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
-Mark Fence(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }
+Mark Evaluation(MarkEdge edge) { return {MarkKind::kFence, edge, Pass::kNone, 0, 0, "eval", false}; }
 
 // In each turn a new output and, when the old one is gone, a temporary in its place.
 DevicePlan TwoTurns() {
@@ -123,9 +123,9 @@ TEST(TurnsTest, AnIterationThatOnlyItsPassesMarkTakesThePlacesOfTheOtherTurn) {
 TEST(TurnsTest, AnIterationInsideAFenceIsNone) {
   Loop loop(TwoTurns());
   loop.MarkedIteration();
-  loop.engine().OnMark(Fence(MarkEdge::kBegin));
+  loop.engine().OnMark(Evaluation(MarkEdge::kBegin));
   loop.Begin();
-  loop.engine().OnMark(Fence(MarkEdge::kEnd));
+  loop.engine().OnMark(Evaluation(MarkEdge::kEnd));
   EXPECT_EQ(loop.MarkedIteration(), 2u);
 }
 

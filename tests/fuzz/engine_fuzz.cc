@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/instant_fence.h"
 #include "allocator/engine/plan_engine.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace stalloc::fuzz {

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "allocator/engine/instant_fence.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 
 namespace stalloc {

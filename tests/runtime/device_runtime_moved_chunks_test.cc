@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "allocator/driver/forwarding_driver.h"
-#include "allocator/engine/instant_fence.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
 
