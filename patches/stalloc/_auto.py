@@ -241,6 +241,8 @@ class Auto:
             return
         since = stats.get("since_plan") or stats
         held, live = since["held_peak_bytes"], since["peak_live_bytes"]
+        if live == 0:  # the run ended where its plan began
+            return
         _log.line(
             f"held {_report.size(held)} at most under its plan, for {_report.size(live)} live: "
             f"E {100 * since['efficiency']:.2f} %"
