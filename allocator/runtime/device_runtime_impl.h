@@ -40,14 +40,13 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
   std::atomic<Bytes> held_limit{0};
-  std::atomic<std::uint64_t> reclaims{0};  // that gave something back
-  std::atomic<std::uint64_t> settled_at{
-      0};  // in this iteration (that has begun) the plan that was taken up has its memory
-  std::atomic<Bytes> kept_by_upstream{0};  // so much more than its blocks need it does not give back
-  std::mutex change;                       // of one arena at a time: from BeforeArenaChange to AfterArenaChange
-  Recorder* const recorder;                // null: nothing is recorded
-  std::unique_ptr<RecentEvents> events;    // null: none are kept
-  Published<PlanEntries> entries;          // where reports are written
+  std::atomic<std::uint64_t> reclaims{0};    // that gave something back
+  std::atomic<std::uint64_t> settled_at{0};  // iterations begun when a plan that was taken up has its memory
+  std::atomic<Bytes> kept_by_upstream{0};    // so much more than its blocks need it does not give back
+  std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
+  Recorder* const recorder;                  // null: nothing is recorded
+  std::unique_ptr<RecentEvents> events;      // null: none are kept
+  Published<PlanEntries> entries;            // where reports are written
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};

@@ -17,10 +17,9 @@ namespace stalloc {
 
 class Spaces {
  public:
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMost = 2;  // without a plan, and with one
 
-  [[nodiscard]] bool full() const noexcept { return size() == kMost; }
-  // REQUIRES: not full().
+  // REQUIRES: there are fewer than kMost.
   void Add(std::unique_ptr<PlannedSpace> space) noexcept {
     const std::size_t count = size();
     owners_[count] = std::move(space);

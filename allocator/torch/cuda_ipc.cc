@@ -64,11 +64,12 @@ Result<ExportedBlock> Export(const DeviceRuntime& runtime, const void* pointer) 
 
 [[noreturn]] void Refuse(const DeviceRuntime& runtime, c10::DeviceIndex device, std::string_view why) {
   const bool planned = !runtime.spaces().empty();
-  TORCH_CHECK(false, "stalloc: a tensor in ", planned ? "the planned arena" : "the heap of an exact trace",
-              " of cuda:", static_cast<int>(device), " cannot be shared with another process (CUDA IPC): ", why,
-              ". Allocate what is to be shared inside `with torch.cuda.use_mem_pool(torch.cuda.MemPool()):`, which "
-              "PyTorch's own allocator serves, or ",
-              planned ? "run with STALLOC_MODE=Torch." : "trace with STALLOC_TRACE_FAST_MODE=1.");
+  TORCH_CHECK(
+      false, "stalloc: a tensor in ", planned ? "the planned arena" : "the heap of an exact trace",
+      " of cuda:", static_cast<int>(device), " cannot be shared with another process (CUDA IPC): ", why,
+      ". Allocate what is to be shared inside `with torch.cuda.use_mem_pool(pool):`, where `pool = "
+      "torch.cuda.MemPool()` and `pool.snapshot()` came before: from then on PyTorch's own allocator serves it; or ",
+      planned ? "run with STALLOC_MODE=Torch." : "trace with STALLOC_TRACE_FAST_MODE=1.");
 }
 
 }  // namespace

@@ -218,9 +218,11 @@ TEST_F(CudaIpcTest, AnotherProcessReadsABlockAndWritesIt) {
 
 // Errors --------------------------------------------------------------------------------------------------------------
 
-const auto kWaysOutOfAPlan = AllOf(HasSubstr("planned arena of cuda:3"), HasSubstr("CUDA IPC"),
-                                   HasSubstr("with torch.cuda.use_mem_pool(torch.cuda.MemPool()):"),
-                                   HasSubstr("STALLOC_MODE=Torch"), Not(HasSubstr("FAST_MODE")));
+const auto kWaysOutOfAPlan = AllOf(
+    HasSubstr("planned arena of cuda:3"), HasSubstr("CUDA IPC"),
+    HasSubstr(
+        "`with torch.cuda.use_mem_pool(pool):`, where `pool = torch.cuda.MemPool()` and `pool.snapshot()` came before"),
+    HasSubstr("STALLOC_MODE=Torch"), Not(HasSubstr("FAST_MODE")));
 
 class NotExportable final : public ForwardingDriver {
  public:
@@ -255,7 +257,7 @@ TEST_F(CudaIpcTest, ABlockInChunksOfSeveralSizesIsRefused) {
 TEST_F(CudaIpcTest, WhereNoBlockIsInUseNothingIsShared) {
   const auto runtime = Serve({kMiB});
   void* const planned = runtime->Allocate(kMiB, 0, Origin::kProgram);
-  void* const pooled = runtime->Allocate(kMiB, 0, Origin::kCaptured);  // as inside use_mem_pool
+  void* const pooled = runtime->Allocate(kMiB, 0, Origin::kCaptured);  // as of a MemPool whose snapshot was taken
   EXPECT_FALSE(runtime->Owns(pooled)) << "the native allocator is asked";
   runtime->Free(planned);
   ASSERT_TRUE(runtime->Owns(planned));

@@ -138,6 +138,7 @@ def native() -> dict[str, Any]:
     """What the native allocator gave out, beside an arena, it shares as ever."""
     with started() as receiver, iteration() as tensors:
         pool = torch.cuda.MemPool()
+        pool.snapshot()  # from now on it is the native allocator's
         with torch.cuda.use_mem_pool(pool):
             pooled = torch.empty(MIB, dtype=torch.uint8, device="cuda")
         pooled.copy_(pattern(MIB, 30))
