@@ -33,7 +33,8 @@ RuntimeStats DeviceRuntime::Stats() const {
   self.counts.AddTo(&stats);
   stats.planned_hits = stats.engine.planned_hits;
   for (const PlannedSpace* const space : self.spaces.All()) {
-    const EngineStats engine = space->engine().Stats();
+    // The serving one is read once: its live bytes and their peak belong together.
+    const EngineStats engine = space == serving ? stats.engine : space->engine().Stats();
     stats.dynamic_hits += engine.dynamic_hits;
     stats.arena_live_bytes += engine.live_bytes;
     stats.lent.Add(space->chunks().GetCounts());
