@@ -6,11 +6,18 @@
 namespace stalloc::planner {
 namespace {
 
-// Of torch, or of what stalloc puts around calls of a framework: not where a reader would look.
-bool IsLibrary(const std::string& file) {
-  return absl::StrContains(file, "/torch/") || absl::StrContains(file, "/stalloc/_") ||
-         absl::StrContains(file, "/stalloc/frameworks/") || absl::StrContains(file, "/stalloc/megatron/");
+// What stalloc puts around calls of a framework, and what starts the program. As own_calls.py of the Python package.
+bool IsOwn(const std::string& file) {
+  return absl::StrContains(file, "/stalloc/_") || absl::StrContains(file, "/stalloc/frameworks/") ||
+         absl::StrContains(file, "/stalloc/megatron/") || absl::EndsWith(file, "/stalloc/cli.py") ||
+         absl::EndsWith(file, "/stalloc/compat.py") || absl::EndsWith(file, "/stalloc/trace.py");
 }
+
+// It calls the program: what is outside of it starts python and stalloc.
+bool IsLauncher(const std::string& file) { return absl::EndsWith(file, "/stalloc/_runner.py"); }
+
+// Not where a reader would look.
+bool IsLibrary(const std::string& file) { return absl::StrContains(file, "/torch/") || IsOwn(file); }
 
 }  // namespace
 
@@ -31,6 +38,8 @@ std::string CallSites::Stack(std::uint32_t stack_plus_one) const {
   std::string text;
   for (std::uint32_t at = stack_plus_one; at != 0; at = head_.calls[at - 1].parent_plus_one) {
     const StackCall& call = head_.calls[at - 1];
+    if (IsLauncher(head_.texts[call.file])) break;
+    if (IsOwn(head_.texts[call.file])) continue;
     absl::StrAppend(&text, text.empty() ? "" : "\n", head_.texts[call.file], ":", call.line, " ",
                     head_.texts[call.function]);
   }

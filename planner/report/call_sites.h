@@ -18,7 +18,7 @@ class CallSites {
 
   // "model.py:120 Block.forward": the innermost call outside of torch's and stalloc's own files, else the innermost.
   [[nodiscard]] std::string Site(std::uint32_t stack_plus_one) const;
-  // All calls, innermost first, a line each, with whole paths.
+  // All calls but stalloc's own, innermost first, a line each, with whole paths.
   [[nodiscard]] std::string Stack(std::uint32_t stack_plus_one) const;
 
  private:

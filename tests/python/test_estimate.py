@@ -259,7 +259,9 @@ def test_stands_beside_the_trace(build: Path, tmp_path: Path, capsys: Any, monke
     assert cli.main(["estimate", str(trace), "--", *PLAIN]) == 0
     assert "measured at the peak" in capsys.readouterr().out
     assert cli.main(["estimate", str(trace)]) == 1
-    assert "the command line has no --num-layers" in capsys.readouterr().err
+    assert "it is for Megatron-LM's configurations, and the command line has no --num-layers" in capsys.readouterr().err
+    assert cli.main(["estimate", str(trace), "--", *PLAIN[2:]]) == 1
+    assert "estimate: the command line has no --num-layers" in capsys.readouterr().err
 
 
 def test_a_trace_of_a_cpu_has_no_workspaces_of_cublas(

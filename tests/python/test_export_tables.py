@@ -58,6 +58,15 @@ def test_a_database_has_stacks(build: Path, tmp_path: Path) -> None:
     assert sorted(asked(exported(stacked, "sqlite", tmp_path), query)) == [(4096, 125, 30), (8192, 30, 7)]
 
 
+def test_a_database_has_no_calls_of_stalloc(build: Path, tmp_path: Path) -> None:
+    own = STACKED.replace("/site/torch/nn/modules/linear.py", "/site/stalloc/_hooks.py")
+    assert own != STACKED
+    file = exported(trace_of_text(build, own, tmp_path / "own.trace"), "sqlite", tmp_path)
+    assert asked(file, "SELECT count(*) FROM calls WHERE file LIKE '%stalloc%'") == [(0,)]
+    query = "SELECT b.bytes, c.line FROM blocks b JOIN calls c ON c.id = b.call"
+    assert sorted(asked(file, query)) == [(4096, 30), (8192, 30)]
+
+
 def test_csv_is_of_one_device_that_the_trace_has(build: Path, tmp_path: Path, capsys: Any) -> None:
     def export(events: str, *options: str) -> tuple[int, list[str]]:
         file = trace_of_text(build, f"stalloc-events 1\n{events}", tmp_path / "a.trace")

@@ -197,7 +197,26 @@ def test_two_runs_differ_by_call_site(build: Path, tmp_path: Path, capsys: Any) 
     without = "\n".join(line for line in STACKED.splitlines() if line[0] not in "tc").replace(" 3\n", "\n")
     bare = trace_of_text(build, without.replace("3000000 2", "3000000"), tmp_path / "bare.trace")
     assert cli.main(["diff", traces[0], str(bare), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["by_call_site"] == [], "one of them has no stacks"
+    told = json.loads(capsys.readouterr().out)
+    assert told["by_call_site"] == [], "one of them has no stacks"
+    assert told["not_compared"] == ["call sites: only A has them; trace B with STALLOC_TRACE_STACKS=1"]
+
+
+def test_what_one_of_two_runs_has_no_data_of_is_no_change(build: Path, tmp_path: Path, capsys: Any) -> None:
+    """The same run with and without layer marks; one is planned."""
+    begin, end = "m layer begin F 0 0 2 net.0", "m layer end F 0 0 5 net.0"
+    lines = ["stalloc-events 1", "a 0 4096 0 0 1", begin, "a 1 8192 0 0 3", "a 2 1024 0 0 4", end, "f 1 6"]
+    marked = trace_of_text(build, "\n".join(lines) + "\n", tmp_path / "marked.trace")
+    bare = [line for line in lines if line[0] != "m"]
+    unmarked = trace_of_text(build, "\n".join(bare) + "\n", tmp_path / "unmarked.trace")
+    found = answer(capsys, "diff", str(marked), str(unmarked))
+    assert found["by_layer"] == []
+    assert found["blocks"] == []
+    assert found["not_compared"] == ["layers of activations: only A has them; trace B with STALLOC_TRACE_MODULES=1"]
+    assert found["not_compared"][0] in text(capsys, "diff", str(marked), str(unmarked))
+    same = answer(capsys, "diff", str(marked), str(marked))
+    assert {row["name"]: row["change"] for row in same["by_layer"]} == {"net.0": 0, "in no known layer": 0}
+    assert same["not_compared"] == []
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) -> None:

@@ -91,6 +91,23 @@ def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> 
     assert report(tmp_path / "again" / "trace" / "rank00000.trace") == told
 
 
+def test_exported_stacks_have_no_calls_of_stalloc(build: Path, tmp_path: Path) -> None:
+    """Neither those around a framework's calls nor those that started the program, and not what started these."""
+    files = ("<frozen runpy>", "/site/stalloc/cli.py", "/site/stalloc/_runner.py", "/home/me/stalloc/train.py")
+    files = (*files, "/site/stalloc/frameworks/_around.py", "/site/stalloc/_core/_patching.py", "/site/torch/linear.py")
+    texts = [f"t {name}" for name in ("call", *files)]
+    calls = [f"c {at} {10 + at} {at + 1} 0" for at in range(len(files))]
+    lines = ["stalloc-events 1", *texts, *calls, "a 0 4096 0 0 1 7", "a 1 512 0 0 2 3", "f 1 3"]
+    trace = trace_of_text(build, "\n".join(lines) + "\n", tmp_path / "own.trace")
+    snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
+    stacks = {entry["size"]: entry["frames"] for entry in snapshot["device_traces"][0] if entry["action"] == "alloc"}
+    assert [(call["filename"], call["line"]) for call in stacks[4096]] == [
+        ("/site/torch/linear.py", 16),
+        ("/home/me/stalloc/train.py", 13),
+    ]
+    assert stacks[512] == []
+
+
 def test_pytorch_s_page_can_read_what_is_exported(trace: Path, build: Path, tmp_path: Path) -> None:
     assert memory_snapshot_format.check(exported(trace, "snapshot", tmp_path).read_bytes())["segments"]
     stacked = trace_of_text(build, STACKED, tmp_path / "stacked.trace")

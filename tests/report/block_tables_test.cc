@@ -110,7 +110,19 @@ TEST(CallSitesTest, FramesOfTorchAndStallocAreNoSite) {
   EXPECT_EQ(sites.Site(4), "train.py:7 step");
   EXPECT_EQ(sites.Site(5), "adam.py:33 step") << "nothing else is there";
   EXPECT_EQ(sites.Site(0), "");
-  EXPECT_EQ(sites.Stack(2), "/x/site-packages/stalloc/frameworks/_around.py:19 step\n/home/me/stalloc/train.py:7 step");
+  EXPECT_EQ(sites.Stack(2), "/home/me/stalloc/train.py:7 step");
+}
+
+TEST(CallSitesTest, StacksEndWhereTheProgramBegins) {
+  Trace trace;
+  trace.texts = {"main",
+                 "/x/site-packages/stalloc/cli.py",
+                 "/x/site-packages/stalloc/_runner.py",
+                 "/home/me/train.py",
+                 "/x/site-packages/stalloc/_core/_patching.py",
+                 "/home/me/model.py"};
+  trace.calls = {{0, 0, 1, 104}, {1, 0, 2, 57}, {2, 0, 3, 7}, {3, 0, 4, 141}, {4, 0, 5, 30}};
+  EXPECT_EQ(CallSites(trace).Stack(5), "/home/me/model.py:30 main\n/home/me/train.py:7 main");
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ from typing import Any
 HELP = "what a second run has more or less of at its peak, by class, layer, block and phase"
 
 _EPILOG = """
-A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too.
+A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too. What only one
+of them has data of (layers, call sites, a plan) is not compared, and said at the end.
 """
 _MOST = 15
 
@@ -103,3 +104,5 @@ def _show(found: dict[str, Any]) -> None:
     for row in found["plan"]:
         if row["change"]:
             print(f"plan {row['name']}: {row['before']} -> {row['after']}")
+    if found["not_compared"]:
+        print("\nnot compared:\n" + "\n".join(f"  {line}" for line in found["not_compared"]))

@@ -19,6 +19,7 @@ snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours;
 perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
 csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
 sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
+Stacks are the program's: calls of stalloc itself are left out.
 Of a directory with several traces it is rank 0's, unless --rank says otherwise.
 """
 
@@ -62,12 +63,13 @@ def _trace_of(path: Path, rank: Optional[int]) -> Path:
 
 def _snapshot(trace: Path, _device: object) -> bytes:
     from stalloc.report.collect import run_planner
+    from stalloc.report.own_calls import without_own_calls
     from stalloc.snapshot.write import write_snapshot
 
     view = run_planner(["report", str(trace), "--json", "--every_block"])
     blocks = [device["blocks"] for device in view["devices"]]
     categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
-    return write_snapshot(dump_lines(trace), categories)
+    return write_snapshot(without_own_calls(dump_lines(trace)), categories)
 
 
 def _perfetto(trace: Path, device: object) -> bytes:
@@ -84,8 +86,10 @@ def _perfetto(trace: Path, device: object) -> bytes:
 def _sqlite(trace: Path, _device: object) -> bytes:
     from stalloc.report.collect import run_planner
     from stalloc.report.database import database
+    from stalloc.report.own_calls import without_own_calls
 
-    return database(run_planner(["report", str(trace), "--json", "--every_block"]), dump_lines(trace))
+    view = run_planner(["report", str(trace), "--json", "--every_block"])
+    return database(view, without_own_calls(dump_lines(trace)))
 
 
 def _csv(trace: Path, device: object) -> bytes:

@@ -9,23 +9,60 @@ from stalloc.report import figures
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Of the first devices of two views. Every change is `after` minus `before`."""
+    """Of the first devices of two views. Every change is `after` minus `before`.
+
+    What one of them has no data of is no change: `not_compared` says what is left out for that, a sentence each.
+    """
     devices = [figures.device_figures(view, 0) for view in (before, after)]
     peaks = [device["peak_live_bytes"] for device in devices]
     sites = [_by_call_site(view) for view in (before, after)]
+    layers = _Layers(before, after)
+    held = [{row["name"]: row["held_bytes"] for row in device["allocators"]} for device in devices]
     return {
         "peak_live_bytes": {"before": peaks[0], "after": peaks[1], "change": peaks[1] - peaks[0]},
         "peak_phase": {"before": devices[0]["peak_phase"], "after": devices[1]["peak_phase"]},
         "by_class": _changes(devices[0]["by_class"], devices[1]["by_class"]),
-        "by_layer": _changes(*(_by_layer(view) for view in (before, after))),
+        "by_layer": _changes(*(_by_layer(view, layers) for view in (before, after))),
         "by_call_site": _changes(*sites) if all(sites) else [],
-        "blocks": _block_changes(before, after),
+        "blocks": _block_changes(before, after, layers),
         "phases": _changes(*(_phase_peaks(view) for view in (before, after))),
-        "allocators": _changes(
-            *({row["name"]: row["held_bytes"] for row in device["allocators"]} for device in devices)
-        ),
+        "allocators": _changes(*({name: held[i][name] for name in held[i] if name in held[1 - i]} for i in (0, 1))),
         "plan": _plan_changes(before, after),
+        "not_compared": [*layers.not_compared, *_only_one(sites, held)],
     }
+
+
+class _Layers:
+    """Which blocks' layers both traces know: those of named tensors, those of module marks, or none."""
+
+    def __init__(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        self.not_compared: list[str] = []
+        known = [figures.detail(view, 0) for view in (before, after)]
+        self._named = self._both(known, "names", "tensors", "STALLOC_TRACE_NAMES")
+        self._marked = self._both(known, "modules", "layers of activations", "STALLOC_TRACE_MODULES")
+
+    def of(self, drawn: dict[str, Any], row: int) -> str:
+        """The layer of a row of the peak; empty where one of the two traces could not know it."""
+        peak = drawn["peak"]
+        known = self._named if peak["tensors"][row] else self._marked
+        return str(drawn["layers"][peak["layer"][row]]) if known else ""
+
+    def _both(self, known: list[dict[str, Any]], key: str, what: str, variable: str) -> bool:
+        has = [bool(entry[key]) for entry in known]
+        if has[0] != has[1]:
+            which, other = ("A", "B") if has[0] else ("B", "A")
+            self.not_compared.append(f"{what}: only {which} has them; trace {other} with {variable}=1")
+        return all(has)
+
+
+def _only_one(sites: list[dict[str, int]], held: list[dict[str, int]]) -> list[str]:
+    told = []
+    if bool(sites[0]) != bool(sites[1]):
+        which, other = ("A", "B") if sites[0] else ("B", "A")
+        told.append(f"call sites: only {which} has them; trace {other} with STALLOC_TRACE_STACKS=1")
+    for at, run in enumerate("AB"):
+        told += [f"allocator {name}: only {run} has its figure" for name in held[at] if name not in held[1 - at]]
+    return told
 
 
 def curve(view: dict[str, Any], name: str) -> dict[str, Any]:
@@ -59,12 +96,12 @@ def _changes(before: dict[str, int], after: dict[str, int]) -> list[dict[str, An
     return sorted(rows, key=lambda row: -abs(int(row["change"] or 0)))
 
 
-def _by_layer(view: dict[str, Any]) -> dict[str, int]:
+def _by_layer(view: dict[str, Any], layers: _Layers) -> dict[str, int]:
     drawn = view["devices"][0]
     peak, total = drawn["peak"], Counter[str]()
-    for layer, count, block in zip(peak["layer"], peak["count"], peak["bytes"]):
-        total[drawn["layers"][layer] or "in no layer"] += count * block
-    return dict(total)
+    for row, (count, block) in enumerate(zip(peak["count"], peak["bytes"])):
+        total[layers.of(drawn, row) or "in no known layer"] += count * block
+    return dict(total) if len(total) > 1 else {}
 
 
 def _by_call_site(view: dict[str, Any]) -> dict[str, int]:
@@ -88,13 +125,13 @@ def _phase_peaks(view: dict[str, Any]) -> dict[str, int]:
     return peaks
 
 
-def _groups(view: dict[str, Any]) -> Counter[tuple[str, str, str, int]]:
+def _groups(view: dict[str, Any], layers: _Layers) -> Counter[tuple[str, str, str, int]]:
     drawn = view["devices"][0]
     peak, counts = drawn["peak"], Counter[tuple[str, str, str, int]]()
     for i, block in enumerate(peak["bytes"]):
         key = (
             view["classes"][peak["class"][i]],
-            drawn["layers"][peak["layer"][i]],
+            layers.of(drawn, i),
             drawn["roles"][peak["role"][i]],
             block,
         )
@@ -102,8 +139,8 @@ def _groups(view: dict[str, Any]) -> Counter[tuple[str, str, str, int]]:
     return counts
 
 
-def _block_changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
-    one, other = _groups(before), _groups(after)
+def _block_changes(before: dict[str, Any], after: dict[str, Any], layers: _Layers) -> list[dict[str, Any]]:
+    one, other = _groups(before, layers), _groups(after, layers)
     rows = [
         {
             "class": key[0],

@@ -41,6 +41,19 @@ def device_figures(view: dict[str, Any], index: int) -> dict[str, Any]:
     }
 
 
+def detail(view: dict[str, Any], index: int) -> dict[str, Any]:
+    """What a trace tells of the blocks at a device's peak: bytes that have a tensor's name (`names`), a layer by marks
+    alone (`modules`), a stack (`stacks`), or neither name nor layer (`neither`)."""
+    drawn = view["devices"][index]
+    peak, layers = drawn["peak"], drawn["layers"]
+    found = {"names": 0, "modules": 0, "stacks": 0, "neither": peak["omitted_bytes"]}
+    for row, (block, count) in enumerate(zip(peak["bytes"], peak["count"])):
+        named, layered = peak["tensors"][row] > 0, bool(layers[peak["layer"][row]])
+        found["names" if named else "modules" if layered else "neither"] += block * count
+        found["stacks"] += block * count if peak["stack"][row] else 0
+    return found
+
+
 def _allocators(
     report: dict[str, Any], drawn: dict[str, Any], live: int, measured: Optional[dict[str, Any]]
 ) -> list[dict[str, Any]]:

@@ -73,6 +73,11 @@ def parse(
     missing = [name for name in needed if getattr(known, name) is None]
     if missing:
         options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        if len(missing) == len(needed):
+            raise EstimateError(
+                f"it is for Megatron-LM's configurations, and the command line has no {options}: give them behind --. "
+                "For any other run, stalloc whatif tells from its trace what would fit"
+            )
         raise EstimateError(f"the command line has no {options}")
     values = {
         field.name: getattr(known, field.name) for field in dataclasses.fields(Configuration) if field.name in known

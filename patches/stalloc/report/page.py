@@ -13,6 +13,9 @@ from typing import Any
 from stalloc._core._version import __version__
 from stalloc.report.collect import CollectError
 
+# In this order in one function: each may use what stands before it.
+_SCRIPTS = ("values", "table", "plots", "tree", "report", "difference", "start")
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -39,8 +42,12 @@ def render(payload: dict[str, Any], title: str) -> str:
         style=_asset("report.css"),
         data=_embedded(payload | {"title": title, "version": __version__}),
         plotly=_plotly(),
-        script=_asset("report.js"),
+        script=_script(),
     )
+
+
+def _script() -> str:
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
 
 
 def _asset(name: str) -> str:

@@ -1,0 +1,4 @@
+// Behind all others.
+
+document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+(data.difference ? buildDifference : build)();
