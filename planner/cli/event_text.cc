@@ -31,6 +31,12 @@ const std::array<std::pair<absl::string_view, Pass>, 6> kPasses{{{"-", Pass::kNo
                                                                  {"FB", Pass::kForwardBackward},
                                                                  {"O", Pass::kOther}}};
 
+const std::array<std::pair<absl::string_view, TensorRole>, 5> kRoles{{{"-", TensorRole::kNone},
+                                                                      {"parameter", TensorRole::kParameter},
+                                                                      {"gradient", TensorRole::kGradient},
+                                                                      {"optimizer_state", TensorRole::kOptimizerState},
+                                                                      {"buffer", TensorRole::kBuffer}}};
+
 class EventTextReader {
  public:
   absl::StatusOr<Trace> Read(std::istream& in) {
@@ -55,6 +61,7 @@ class EventTextReader {
     if (kind == "=") return TakeFingerprint();
     if (kind == "t") return TakeText();
     if (kind == "c") return TakeCall();
+    if (kind == "n") return TakeTensor();
     TraceEvent event;
     absl::Status status;
     if (kind == "a") {
@@ -69,7 +76,7 @@ class EventTextReader {
       event.kind = EventKind::kMark;
       status = TakeMark(&event);
     } else {
-      return Expected("=, a, c, f, r, h, m or t", kind);
+      return Expected("=, a, c, f, r, h, m, n or t", kind);
     }
     if (kind != "m") status.Update(Number("a time", &event.time_ns));
     if (status.ok() && kind == "a" && next_ < words_.size()) {
@@ -158,6 +165,26 @@ class EventTextReader {
     if (std::max(call.file, call.function) >= trace_.texts.size()) return Expected("numbers of texts", words_.back());
     trace_.calls.push_back(call);
     return absl::OkStatus();
+  }
+
+  absl::Status TakeTensor() {
+    std::uint64_t id = 0;
+    NamedTensor tensor;
+    absl::Status status = Number("an id", &id);
+    status.Update(Number("an offset", &tensor.offset));
+    if (!status.ok()) return status;
+    const auto block = live_.find(id);
+    if (block == live_.end()) return Expected("the id of a live block", words_[1]);
+    tensor.allocation = block->second.allocation;
+    const absl::string_view role = Word();
+    const auto found = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == role; });
+    if (found == kRoles.end()) return Expected("parameter, gradient, optimizer_state, buffer or -", role);
+    tensor.role = found->second;
+    status = Number("a text", &tensor.name);
+    if (status.ok() && tensor.name >= trace_.texts.size()) status = Expected("the number of a text", words_.back());
+    if (status.ok() && next_ < words_.size()) status = Expected("the end of the line", words_[next_]);
+    if (status.ok()) trace_.tensors.push_back(tensor);
+    return status;
   }
 
   absl::Status TakeFingerprint() {

@@ -13,6 +13,8 @@
 //   t TEXT                                      a text: they count from 0
 //   c PARENT LINE FILE FUNCTION                 a call of a stack, by the numbers of its texts: calls count from 1;
 //                                               PARENT: the call outside of it, 0: none
+//   n ID OFFSET ROLE TEXT                       a tensor in a live block, by the number of its name: parameter,
+//                                               gradient, optimizer_state, buffer or -
 //
 // Streams are any numbers; with a device each is one stream.
 #pragma once

@@ -348,7 +348,12 @@ class ViewWriter {
     Column("class", facts_.blocks, [](const BlockFact& block) { return static_cast<int>(block.memory_class); });
     Column("layer", facts_.blocks, [](const BlockFact& block) { return block.layer; });
     Column("name", facts_.blocks, [&](const BlockFact& block) { return facts_.names.Text(block.names); });
-    json_.EndObject();
+    Column("tensor", facts_.blocks, [](const BlockFact& block) { return TensorRoleName(block.role); });
+    json_.Key("names").BeginArray();
+    for (std::uint32_t block = 0; block < facts_.blocks.size(); ++block) {
+      json_.Value(facts_.blocks[block].names.count > 1 ? facts_.names.Lines(block, kNamesOfBlock) : std::string());
+    }
+    json_.EndArray().EndObject();
   }
 
   void WritePlan(const DevicePlan& plan) {

@@ -54,7 +54,7 @@ TEST(EventTextTest, AStreamIsOneOfItsDevice) {
 
 TEST(EventTextTest, NamesLineExpectationAndValue) {
   const std::vector<std::pair<std::string, std::string>> wrong{
-      {"x 1\n", "line 2: expected =, a, c, f, r, h, m or t, found 'x'"},
+      {"x 1\n", "line 2: expected =, a, c, f, r, h, m, n or t, found 'x'"},
       {"a 1 1 0 0 0\na 1 1 0 0 0\n", "line 3: expected an id that no live block has, found '1'"},
       {"f 1 0\n", "line 2: expected the id of a live block, found '1'"},
       {"a 1 many 0 0 0\n", "line 2: expected bytes, found 'many'"},
@@ -64,6 +64,10 @@ TEST(EventTextTest, NamesLineExpectationAndValue) {
       {"m layer middle - 0 0 0\n", "line 2: expected begin or end, found 'middle'"},
       {"m layer begin X 0 0 0\n", "line 2: expected a pass, found 'X'"},
       {"= colour red\n", "line 2: expected a key of the fingerprint, found 'colour'"},
+      {"a 1 1 0 0 0\nn 2 0 - 0\n", "line 3: expected the id of a live block, found '2'"},
+      {"a 1 1 0 0 0\nn 1 0 weight 0\n", "line 3: expected parameter, gradient, optimizer_state, buffer or -, found"},
+      {"a 1 1 0 0 0\nn 1 0 - 0\n", "line 3: expected the number of a text, found '0'"},
+      {"t x\na 1 1 0 0 0\nn 1 0 - 0 0\n", "line 4: expected the end of the line, found '0'"},
       {"= rank many\n", "line 2: expected a number, found 'many'"},
   };
   for (const auto& [lines, told] : wrong) {
@@ -74,6 +78,16 @@ TEST(EventTextTest, NamesLineExpectationAndValue) {
   std::istringstream other("something else\n");
   EXPECT_THAT(std::string(ReadEventText(other).status().message()),
               HasSubstr("line 1: expected 'stalloc-events 1', found 'something else'"));
+}
+
+TEST(EventTextTest, TensorsLieInTheBlockThatIsLive) {
+  const Trace trace = Read(
+                          "t a weight\nt its moment\na 70 1000 0 0 1\nn 70 0 parameter 0\nf 70 2\na 70 2000 0 0 3\n"
+                          "n 70 512 optimizer_state 1\n")
+                          .value();
+  const NamedTensor weight{.allocation = 0, .offset = 0, .bytes = 0, .name = 0, .role = TensorRole::kParameter};
+  const NamedTensor moment{.allocation = 1, .offset = 512, .bytes = 0, .name = 1, .role = TensorRole::kOptimizerState};
+  EXPECT_THAT(trace.tensors, testing::ElementsAre(weight, moment));
 }
 
 }  // namespace

@@ -69,7 +69,13 @@ def _snapshot(trace: Path, _device: object) -> bytes:
     view = run_planner(["report", str(trace), "--json", "--every_block"])
     blocks = [device["blocks"] for device in view["devices"]]
     categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
-    return write_snapshot(without_own_calls(dump_lines(trace)), categories)
+    tensors = {
+        event: (role, tuple((names or name).split("\n")))
+        for known in blocks
+        for event, role, name, names in zip(*(known[column] for column in ("event", "tensor", "name", "names")))
+        if name
+    }
+    return write_snapshot(without_own_calls(dump_lines(trace)), categories, tensors)
 
 
 def _perfetto(trace: Path, device: object) -> bytes:

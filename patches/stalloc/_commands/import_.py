@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from stalloc.snapshot.phases import Marks
+    from stalloc.snapshot.read import Snapshot
 
 HELP = "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)"
 
 _EPILOG = """
 Record some iterations in the training script, without stalloc:
     torch.cuda.memory._record_memory_history(max_entries=1000000)
-    ...                                                              # set-up and at least three iterations
+    ...                                                              # set-up and three iterations, or one
     torch.cuda.memory._dump_snapshot("run.pickle")
 then:  stalloc import run.pickle --output run1 && stalloc plan run1 && stalloc report run1
 
 Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#, else from the period
-with which requests repeat. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk) and "optimizer" tell passes; without
-them Python stacks do, where the history has them.
+with which requests repeat, else from the optimizer's calls in Python stacks. One is enough to tell what a plan would
+hold; three tell which sizes vary. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk) and "optimizer" tell passes;
+without them Python stacks do, where the history has them. Other ranges are layers; without any, the calls of forward()
+in stacks are.
 """
 
 
@@ -31,7 +38,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--output", "-o", type=Path, metavar="DIR", help="of the run (default: SNAPSHOT without .pickle)"
     )
     parser.add_argument("--rank", type=int, default=0, help="whose trace it becomes (default 0)")
-    parser.add_argument("--iterations", metavar="NAME", help="ranges of record_function whose names begin so")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--iterations", metavar="NAME", help="ranges of record_function whose names begin so")
+    which.add_argument("--whole", action="store_true", help="the history is one iteration, whatever is in it")
     parser.add_argument("--json", action="store_true", help="what was found, as JSON")
 
 
@@ -57,10 +66,40 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"iterations from {found['source']}\nnext: stalloc plan {directory}; stalloc report {directory}")
     else:
         print(
-            "no iterations found: nothing repeats twice at least, and no range is named as --iterations says; "
-            f"without them there is no plan\nnext: stalloc report {directory}"
+            f"no iterations found: {_why_none(found['pile'])}; without them there is no plan "
+            f"(--whole: the history is one)\nnext: stalloc report {directory}"
         )
     return 0
+
+
+def _why_none(pile: Optional[dict[str, int]]) -> str:
+    if pile is None:
+        return "nothing repeats twice at least, no optimizer's step is seen, and no range is named as --iterations says"
+    return f"{_piled(pile)}, as layers of one pass do"
+
+
+def _piled(pile: dict[str, int]) -> str:
+    from stalloc.report.figures import size
+
+    grow = "grow" if pile["bytes"] > 0 else "shrink"
+    return (
+        f"{pile['repeats']} repeats of {pile['requests']} requests pile up: live bytes {grow} by "
+        f"{size(abs(pile['bytes']))} in each"
+    )
+
+
+def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
+    notes = list(snapshot.notes)
+    if snapshot.earlier_blocks:
+        notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
+    if marks.pile is not None and marks.source:
+        notes.append(f"{_piled(dataclasses.asdict(marks.pile))}; what piles up has no place in a plan")
+    if marks.iterations == 1:
+        notes.append(
+            "it is one iteration: enough to tell what a plan would hold, if what it leaves behind stays, but not which "
+            "sizes vary (record three for that)"
+        )
+    return notes
 
 
 def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -69,20 +108,18 @@ def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
     from stalloc.snapshot.read import read_snapshot
 
     snapshot = read_snapshot(arguments.snapshot)
-    marks = find_marks(snapshot, arguments.iterations)
+    marks = find_marks(snapshot, arguments.iterations, arguments.whole)
     directory: Path = arguments.output or arguments.snapshot.with_suffix("")
     trace = directory / "trace" / f"rank{arguments.rank:05d}.trace"
     written = _write_trace("".join(event_lines(snapshot, marks.marks, arguments.rank)), trace)
-    notes = list(snapshot.notes)
-    if snapshot.earlier_blocks:
-        notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
     return {
         **written,
         "trace": str(trace),
-        "iterations": sum(mark.kind == "iteration" for mark in marks.marks),
+        "iterations": marks.iterations,
         "source": marks.source,
+        "pile": None if marks.pile is None else dataclasses.asdict(marks.pile),
         "earlier_blocks": snapshot.earlier_blocks,
-        "notes": notes,
+        "notes": _notes(snapshot, marks),
     }
 
 

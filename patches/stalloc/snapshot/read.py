@@ -31,15 +31,17 @@ class Event:
     size: int = 0  # bytes: as requested; of "held": reserved from here on
     stream: int = 0
     frames: tuple[tuple[str, str, int], ...] = ()  # file, function and line, innermost first
+    earlier: bool = False  # was there before the history begins
+    words: str = ""  # user_metadata: the program's own, or of stalloc export (metadata.py)
 
 
 @dataclasses.dataclass(frozen=True)
 class Annotation:
-    """A range that record_function marked."""
+    """A range that record_function marked. One that was open already begins with the history."""
 
     name: str
     begin_us: int
-    end_us: int
+    end_us: Optional[int]  # None: it was open in the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,8 @@ class _Reader:
         earlier = self._earlier_blocks(device, history)
         self.earlier += len(earlier)
         events = [
-            Event("alloc", device, begin, address, size, stream) for address, (size, stream) in sorted(earlier.items())
+            Event("alloc", device, begin, address, size, stream, earlier=True)
+            for address, (size, stream) in sorted(earlier.items())
         ]
         held = self._held_before(device, history)
         events.append(Event("held", device, begin, size=held))
@@ -112,9 +115,9 @@ class _Reader:
                     raise ValueError(f"address {entry['addr']:#x} is allocated twice")
                 live.add(entry["addr"])
                 frames = tuple((frame["filename"], frame["name"], frame["line"]) for frame in entry.get("frames", ()))
-                events.append(
-                    Event("alloc", device, time_us, entry["addr"], entry["size"], entry.get("stream", 0), frames)
-                )
+                at, size, stream = entry["addr"], entry["size"], entry.get("stream", 0)
+                words = str(entry.get("user_metadata") or "")
+                events.append(Event("alloc", device, time_us, at, size, stream, frames, words=words))
             elif action == "free_requested":
                 live.discard(entry["addr"])
                 events.append(Event("free", device, time_us, entry["addr"]))
@@ -169,12 +172,15 @@ def _time(entry: dict[str, Any]) -> int:
 
 def _annotations(content: dict[str, Any]) -> list[Annotation]:
     found: list[Annotation] = []
-    open_ranges: dict[str, list[int]] = {}
-    last: Optional[int] = None
-    for entry in content.get("external_annotations", ()):
-        name, last = entry["name"], _time(entry)
+    open_ranges: dict[tuple[str, object], list[int]] = {}
+    entries = content.get("external_annotations", ())
+    first = min((_time(history[0]) for history in content["device_traces"] if history), default=0)
+    for entry in entries:
+        name, time_us = entry["name"], _time(entry)
+        begun = open_ranges.setdefault((name, entry.get("device")), [])
         if entry["stage"] == "START":
-            open_ranges.setdefault(name, []).append(last)
-        elif open_ranges.get(name):
-            found.append(Annotation(name, open_ranges[name].pop(), last))
+            begun.append(time_us)
+        else:
+            found.append(Annotation(name, begun.pop() if begun else min(first, time_us), time_us))
+    found += [Annotation(name, begin, None) for (name, _), begun in open_ranges.items() for begin in begun]
     return sorted(found, key=lambda annotation: annotation.begin_us)

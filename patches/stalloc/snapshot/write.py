@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
+from stalloc.snapshot import metadata
+
+Tensors = tuple[str, tuple[str, ...]]  # role and names
 Frames = list[dict[str, Any]]
 
 _BASE = 0x7F00_0000_0000
@@ -25,11 +28,13 @@ _NO_CATEGORY = "unknown"
 class SnapshotWriter:
     """Takes the lines of `stalloc-planner dump --json`, parsed, in order; `finish` gives what to pickle.
 
-    `categories`: the class of each block, by the event of its allocation.
+    `categories`: the class of each block, by the event of its allocation; `tensors`: what lies in it, as parameter,
+    gradient, optimizer state, buffer or nothing, with the names.
     """
 
-    def __init__(self, categories: Mapping[int, str]) -> None:
+    def __init__(self, categories: Mapping[int, str], tensors: Optional[Mapping[int, Tensors]] = None) -> None:
         self._categories = categories
+        self._tensors = tensors or {}
         self._events = 0
         self._devices: dict[int, _Device] = {}
         self._homes: dict[int, _Device] = {}
@@ -58,7 +63,8 @@ class SnapshotWriter:
             self._homes[line["id"]] = device
             frames = self._frames(line.get("stack", 0))
             category = self._categories.get(self._events - 1, _NO_CATEGORY)
-            device.allocate(line, self._time_us, frames, category)
+            words = metadata.written(*self._tensors.get(self._events - 1, ("", ())))
+            device.allocate(line, self._time_us, frames, category, words)
         elif kind == "free":
             self._homes.pop(line["id"]).free(line["id"], self._time_us)
         elif kind == "mark":
@@ -75,6 +81,7 @@ class SnapshotWriter:
         return self._stacks[stack]
 
     def finish(self) -> dict[str, Any]:
+        self._time_us += 1  # the last event lies inside what is open
         self._close(0)
         count = max(self._devices, default=-1) + 1
         return {
@@ -90,8 +97,10 @@ class SnapshotWriter:
             name = f"iteration {line['index']}"
         elif line["kind"] == "microbatch":
             name = f"{line['pass']} {line['index']} chunk {line['chunk']}"
+        elif line["kind"] == "layer":
+            name = line["name"] if line["pass"] == "-" else f"{line['name']} ({line['pass']})"
         else:
-            name = line["name"] or line["kind"]
+            name = " ".join(filter(None, (line["kind"], line["name"])))
         if line["edge"] == "end":
             if name in self._open:
                 self._close(self._open.index(name))
@@ -117,7 +126,7 @@ class _Device:
         self._next = _BASE
         self._blocks: dict[int, int] = {}  # rounded size, by address
 
-    def allocate(self, line: dict[str, Any], time_us: int, frames: Frames, category: str) -> None:
+    def allocate(self, line: dict[str, Any], time_us: int, frames: Frames, category: str, words: str) -> None:
         size, stream = line["bytes"], line["stream"]
         rounded = max(_UNIT, -(-size // _UNIT) * _UNIT)
         places = self._free.get(rounded)
@@ -128,7 +137,7 @@ class _Device:
             self._blocks[address] = rounded
         self._live[line["id"]] = (address, size, stream, frames)
         entry = _entry("alloc", address, size, stream, time_us, frames=frames)
-        self._entries.append(entry | {"category": category})
+        self._entries.append(entry | {"category": category, "user_metadata": words})
 
     def free(self, block: int, time_us: int) -> None:
         address, size, stream, _ = self._live.pop(block)
@@ -181,9 +190,11 @@ def _entry(
     }
 
 
-def write_snapshot(lines: Iterable[dict[str, Any]], categories: Mapping[int, str]) -> bytes:
+def write_snapshot(
+    lines: Iterable[dict[str, Any]], categories: Mapping[int, str], tensors: Optional[Mapping[int, Tensors]] = None
+) -> bytes:
     """The file's content; arguments as SnapshotWriter has them."""
-    writer = SnapshotWriter(categories)
+    writer = SnapshotWriter(categories, tensors)
     for line in lines:
         writer.take(line)
     return pickle.dumps(writer.finish(), protocol=_PROTOCOL)
