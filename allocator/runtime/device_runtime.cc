@@ -132,7 +132,9 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   } else if (self.heap != nullptr && origin != Origin::kCaptured) {
     pointer = self.ServeFromHeap(requested, stream);
   }
-  if (pointer == nullptr) pointer = self.ServeFromUpstream(requested, stream, origin);
+  const bool of_upstream = pointer == nullptr;
+  if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin);
+  if (self.recorder != nullptr) self.RecordGrowth(of_upstream);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
   self.Record(pointer, requested, stream, FlagsOf(origin, pool));
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
@@ -262,6 +264,7 @@ void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream, s
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
   self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
+  if (self.recorder != nullptr) self.RecordGrowth(true);
   self.Record(pointer, requested, stream, FlagsOf(Origin::kCaptured, pool));
 }
 
@@ -316,7 +319,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     if (space != nullptr) space->OnMark();
     const Upstream::Held held = self.Sample();
-    if (self.recorder != nullptr) self.recorder->Held(self.parts.device, held.current);
+    if (self.recorder != nullptr) self.RecordHeld(held.current);
   }
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) self.OnIteration();
   if (mark.kind == MarkKind::kFence) self.counts.Fence(mark.edge);

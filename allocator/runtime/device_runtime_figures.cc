@@ -19,6 +19,27 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
   return held;
 }
 
+// What lives is held: a heap's small blocks share pages, and count rounded up. A fake device holds nothing.
+Bytes DeviceRuntime::Impl::HeldWith(Bytes upstream) const noexcept {
+  const Bytes held = OwnBytes() + upstream;
+  return held == 0 ? 0 : std::max(held, ledger.live_bytes());
+}
+
+void DeviceRuntime::Impl::RecordHeld(Bytes upstream) noexcept {
+  const Bytes held = HeldWith(upstream);
+  recorded_upstream.store(upstream, std::memory_order_relaxed);
+  recorded_held.store(held, std::memory_order_relaxed);
+  recorder->Held(parts.device, held);
+}
+
+// Upstream is asked only where it has served, or own memory has grown: its figures cost a lock.
+void DeviceRuntime::Impl::RecordGrowth(bool of_upstream) {
+  const Bytes known = recorded_held.load(std::memory_order_relaxed);
+  if (!of_upstream && HeldWith(recorded_upstream.load(std::memory_order_relaxed)) <= known) return;
+  const Bytes upstream = parts.upstream->HeldBytes().current;
+  if (HeldWith(upstream) > known) RecordHeld(upstream);
+}
+
 bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
   const Bytes live = ledger.run_peak_bytes();
   const std::lock_guard lock(cold);

@@ -49,6 +49,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   Published<PlanEntries> entries;            // where reports are written
   RequestCounts counts;
   Ledger ledger;
+  std::atomic<Bytes> recorded_held{0};  // the trace's last, and what upstream had of it
+  std::atomic<Bytes> recorded_upstream{0};
   LogThrottle unknown_frees{1};
   LogThrottle heap_full{1};
 
@@ -90,6 +92,11 @@ struct DeviceRuntime::Impl : ArenaListener {
 
   // device_runtime_figures.cc
   Upstream::Held Sample() const;
+  // For the trace: what is held on the device, at marks and whenever it has grown, before the block that it grew for.
+  // REQUIRES: a recorder.
+  [[nodiscard]] Bytes HeldWith(Bytes upstream) const noexcept;
+  void RecordHeld(Bytes upstream) noexcept;
+  void RecordGrowth(bool of_upstream);
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   // At the peaks of the run so far.
   [[nodiscard]] bool FillsWhatIsHeld() const noexcept;

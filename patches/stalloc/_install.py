@@ -47,6 +47,7 @@ def activate(to_the_end: bool = True) -> None:
         RuntimeError: the allocator could not be put in place.
     """
     global _activating
+    os.environ.update(_config.detail_of(os.environ))  # the library reads them there
     config = _config.read_config()
     if config.mode is None or _activating or _unfit or _session.current is not None:
         return
@@ -101,7 +102,7 @@ def _watch_modules(
     if auto is not None:
         auto.watch_set_up(torch, marker)
     if config.trace_modules and tracing is not None:
-        ModuleMarks(marker.module, tracing.paths).install(torch)
+        ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling).install(torch)
 
 
 def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:

@@ -42,7 +42,11 @@ LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const Trace& head) {
         device.trace.streams.push_back(stream);
       }
     }
-    device.trace.held_peak_bytes = held_peaks_[ordinal];
+    // An exact trace's heap is no allocator that a run would have, and that of a CPU keeps nothing: they compare with
+    // nothing.
+    const std::string& mode = head.fingerprint.trace_mode;
+    const bool compares = mode != "exact" && (mode != "fast" || ordinal != kCpuDevice);
+    device.trace.held_peak_bytes = compares ? held_peaks_[ordinal] : 0;
     result.devices.push_back(std::move(device.trace));
   }
   homes_ = {};

@@ -63,7 +63,7 @@ struct DeviceTrace {
   std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
   std::vector<std::uint32_t> pools;       // likewise: PoolPlusOne of its flags
   std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
-  Bytes held_peak_bytes = 0;              // what upstream held when traced; 0: not recorded
+  Bytes held_peak_bytes = 0;              // what was held when traced; 0: not recorded, or exact
 
   [[nodiscard]] const Allocation& Request(std::uint32_t segment, std::uint32_t ordinal) const {
     return allocations[segments[segment].allocations[ordinal]];

@@ -86,8 +86,8 @@ std::vector<HeldPoint> SampleHeld(const DeviceFacts& facts, std::size_t most) {
   for (std::size_t i = 0; i < points.size(); i += width) {
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
     const auto last = points.begin() + static_cast<std::ptrdiff_t>(std::min(points.size(), i + width));
-    sampled.push_back(
-        *std::max_element(first, last, [](const HeldPoint& a, const HeldPoint& b) { return a.held < b.held; }));
+    const auto highest = std::max_element(first, last, [](auto& a, auto& b) { return a.held < b.held; });
+    sampled.push_back({first->event, highest->held});  // from the stretch's beginning: never below what was held
   }
   return sampled;
 }

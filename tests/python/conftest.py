@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from megatron_scripts import Megatron
 from processes import HERE, ROOT, FakeProcess, Training
+from shown_page import chromium
 from synthetic_runs import synthesize
 
 # A process under the fakes ------------------------------------------------------------------------------------------
@@ -79,3 +82,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
     """A synthetic one: three iterations of three micro-batches, four layers."""
     shape = ("--layers=4", "--stages=1", "--micro-batches=3", "--iterations=3", "--state=full")
     return synthesize(tmp_path_factory.mktemp("synthetic"), build, *shape)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from chromium()

@@ -39,6 +39,27 @@ def test_every_variable_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variables", "added"),
+    [
+        ({}, {"MODULES": "1", "STACKS": "1", "USES": "1"}),
+        ({"STALLOC_TRACE_STACKS": "64K", "STALLOC_TRACE_USES": "0"}, {"MODULES": "1"}),
+        ({"STALLOC_TRACE_FAKE": "1"}, {"MODULES": "1", "STACKS": "1"}),
+        ({"STALLOC_TRACE_DETAIL": "0"}, {}),
+        ({"STALLOC_MODE": "Alloc"}, {}),
+        ({"STALLOC_MODE": ""}, {}),
+    ],
+)
+def test_one_switch_is_for_all_detail_that_is_not_set_itself(variables: dict[str, str], added: dict[str, str]) -> None:
+    environment = {"STALLOC_MODE": "trace", "STALLOC_TRACE_DETAIL": "1", **variables}
+    assert _config.detail_of(environment) == {f"STALLOC_TRACE_{name}": value for name, value in added.items()}
+
+
+def test_a_switch_for_detail_is_0_or_1() -> None:
+    with pytest.raises(ValueError, match="STALLOC_TRACE_DETAIL must be 0 or 1: 'all'"):
+        _config.detail_of({"STALLOC_MODE": "Trace", "STALLOC_TRACE_DETAIL": "all"})
+
+
+@pytest.mark.parametrize(
     ("environment", "rank"),
     [
         ({}, ""),

@@ -45,6 +45,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_trace_fake": None,
         "stalloc_fake_assume": None,
         "stalloc_trace_names": None,
+        "stalloc_trace_detail": None,
         "stalloc_trace_stacks": None,
         "stalloc_trace_uses": None,
         "stalloc_log_steps": None,

@@ -61,6 +61,22 @@ def test_the_backward_pass_goes_the_other_way() -> None:
     assert marks.of("B") == [*once, "-Pair.one", "-Pair", *once]
 
 
+def test_a_compiled_graph_has_no_hooks_and_is_whole() -> None:
+    """Where a hook would break the graph, fullgraph=True is an error."""
+    told: list[str] = []
+    marks = ModuleMarks(lambda path, *_: told.append(path), None, torch.compiler.is_compiling)
+    marks.install(torch)
+    try:
+        compiled = torch.compile(Pair(), fullgraph=True, backend="eager")
+        for _ in range(2):
+            compiled(torch.ones(2, 4))["y"].sum().backward()
+        assert set(told) <= {"OptimizedModule", "OptimizedModule._orig_mod"}, "nothing inside of the graph"
+        Pair()(torch.ones(2, 4))
+        assert "Pair.one" in told
+    finally:
+        marks.remove()
+
+
 def test_two_roots_of_a_kind_are_told_apart() -> None:
     first, second = Pair(), Pair()
     with Marks() as marks:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,61 +12,21 @@ import pytest
 
 from exports import trace_of_text
 from processes import SCRIPTS, Training
+from shown_page import NARROW, WIDE, Shown, report_of
 from stalloc import cli
 from stalloc._commands.export import dump_lines
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (
-    *("timeline", "allocators", "peak", "tree", "top", "phases", "layers"),
-    *("plan", "dynamic", "advice", "estimate", "ranks", "notes"),
+    *("timeline", "advice", "tree", "peak", "layers", "top", "phases", "dynamic"),
+    *("allocators", "plan", "estimate", "ranks", "notes"),
 )
-PLOTS = ("timeline", "allocators", "tree", "plan", "ranks")
-WIDE, NARROW = 1320, 420
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.skip("no chromium")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-def report_of(directory: Path, build: Path) -> Path:
-    pytest.importorskip("plotly")
-    os.environ["STALLOC_LIB_PATH"] = str(build)
-    assert cli.main(["report", str(directory), "--all"]) == 0
-    return directory / "output" / "report" / "report.html"
+PLOTS = ("timeline", "allocators", "plan", "ranks")
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
     return report_of(planned_pipeline(tmp_path_factory.mktemp("run"), build), build)
-
-
-class Shown:
-    """The page, drawn; what the console said and what was asked of a network."""
-
-    def __init__(self, browser: Any, file: Path, theme: str = "light", width: int = WIDE) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-        self.said: list[str] = []
-        self.requested: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.requested.append(request.url))
-        self.page.goto(file.as_uri())
-        self.settle()
-
-    def settle(self) -> None:
-        self.page.wait_for_selector('html[data-drawn="all"]', timeout=120_000)
-
-    def boxes(self, selector: str) -> list[dict[str, float]]:
-        found = (element.bounding_box() for element in self.page.query_selector_all(selector))
-        return [box for box in found if box is not None]
 
 
 @pytest.fixture(
@@ -213,6 +171,9 @@ def test_its_controls_work(shown: Shown) -> None:
     assert all("weights" in text for text in rows.all_inner_texts())
     page.locator("#top th").nth(2).click()
     assert page.locator("#top th").nth(2).get_attribute("aria-sort") == "descending"
+    page.locator("#top th button").nth(2).press("Enter")
+    assert page.locator("#top th").nth(2).get_attribute("aria-sort") == "ascending"
+    assert page.locator("#top th[aria-sort='none']").count() == page.locator("#top th").count() - 1
     first = page.locator("h2").first.inner_text()
     page.get_by_label("rank").select_option("0")
     shown.settle()
@@ -228,8 +189,7 @@ def named(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a traced training whose script, tensors and modules it knows."""
     training = Training(build, tmp_path_factory.mktemp("named"))
     script = [str(SCRIPTS / "named_training.py"), "flat", str(training.directory / "expected.json"), "3"]
-    variables = {"STALLOC_TRACE_STACKS": "1", "STALLOC_TRACE_MODULES": "1", "STALLOC_TRACE_USES": "1"}
-    done = training.start_plain("Trace", "-m", "stalloc", "run", *script, **variables)
+    done = training.start_plain("Trace", "-m", "stalloc", "run", *script, STALLOC_TRACE_DETAIL="1")
     assert done.code == 0, done.err
     return report_of(training.info, build)
 

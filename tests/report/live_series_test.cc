@@ -54,6 +54,7 @@ TEST(LiveSeriesTest, HeldKeepsItsGreatest) {
   const auto few = SampleHeld(*facts, 2);
   ASSERT_EQ(few.size(), 2u);
   EXPECT_EQ(few[0].held, 16384u);
+  EXPECT_EQ(few[0].event, SampleHeld(*facts, 100)[0].event) << "where the stretch begins";
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ using ::testing::HasSubstr;
 constexpr Bytes kKiB = 1024;
 constexpr Bytes kMiB = kKiB * kKiB;
 
+bool IsHeld(const TraceEvent& event) { return event.kind == EventKind::kHeld; }
+
 class TraceTest : public ::testing::Test {
  protected:
   void Start(bool exact, Bytes limit = 0) {
@@ -68,22 +70,65 @@ TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   EXPECT_EQ(runtime_->heap(), nullptr);
   const Trace trace = Finish();
   EXPECT_TRUE(trace.complete);
-  ASSERT_EQ(trace.events.size(), 6u);
-  EXPECT_EQ(trace.events[0].kind, EventKind::kAlloc);
-  EXPECT_EQ(trace.events[0].bytes, 1000u);  // as requested
-  EXPECT_EQ(trace.events[0].device, kCpuDevice);
-  EXPECT_EQ(trace.events[0].flags, 0u);
-  EXPECT_EQ(trace.events[1].bytes, 3 * kMiB);
-  EXPECT_EQ(trace.events[1].flags, kAllocCaptured | 7 << kAllocPoolShift);
-  EXPECT_EQ(PoolPlusOne(trace.events[1].flags), 7u);
-  EXPECT_EQ(trace.events[2].kind, EventKind::kRecordStream);
-  EXPECT_EQ(trace.events[2].allocation, 0u);
-  EXPECT_EQ(trace.events[3].kind, EventKind::kHeld);
-  EXPECT_EQ(trace.events[3].bytes, 1024 + 3 * kMiB);
-  EXPECT_EQ(trace.events[4].kind, EventKind::kFree);
+  ASSERT_EQ(trace.events.size(), 8u);
+  EXPECT_EQ(trace.events[0].kind, EventKind::kHeld);
+  EXPECT_EQ(trace.events[0].bytes, 1024u);  // before the block that it grew for
+  EXPECT_EQ(trace.events[1].kind, EventKind::kAlloc);
+  EXPECT_EQ(trace.events[1].bytes, 1000u);  // as requested
+  EXPECT_EQ(trace.events[1].device, kCpuDevice);
+  EXPECT_EQ(trace.events[1].flags, 0u);
+  EXPECT_EQ(trace.events[2].kind, EventKind::kHeld);
+  EXPECT_EQ(trace.events[3].bytes, 3 * kMiB);
+  EXPECT_EQ(trace.events[3].flags, kAllocCaptured | 7 << kAllocPoolShift);
+  EXPECT_EQ(PoolPlusOne(trace.events[3].flags), 7u);
+  EXPECT_EQ(trace.events[4].kind, EventKind::kRecordStream);
   EXPECT_EQ(trace.events[4].allocation, 0u);
-  EXPECT_EQ(trace.events[5].allocation, 1u);
+  EXPECT_EQ(trace.events[5].kind, EventKind::kHeld);
+  EXPECT_EQ(trace.events[5].bytes, 1024 + 3 * kMiB);
+  EXPECT_EQ(trace.events[6].kind, EventKind::kFree);
+  EXPECT_EQ(trace.events[6].allocation, 0u);
+  EXPECT_EQ(trace.events[7].allocation, 1u);
   EXPECT_EQ(trace.streams.size(), 2u);
+}
+
+// What a trace tells of one moment after the other: live bytes of the device, and what is held.
+void ExpectHeldAboveLive(const Trace& trace) {
+  Bytes live = 0, held = 0;
+  std::vector<Bytes> blocks;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == EventKind::kAlloc) {
+      blocks.push_back(BlockBytes(event.bytes));
+      live += blocks.back();
+    } else if (event.kind == EventKind::kFree) {
+      live -= blocks[event.allocation];
+    } else if (event.kind == EventKind::kHeld) {
+      held = event.bytes;
+    }
+    EXPECT_GE(held, live);
+  }
+}
+
+// Up, down and up again between two marks, of the heap and of upstream.
+TEST_F(TraceTest, WhatIsHeldIsRecordedWhereItGrows) {
+  for (const bool exact : {false, true}) {
+    Start(exact);
+    runtime_->OnMark(IterationMark(0));
+    std::vector<void*> blocks;
+    for (Bytes bytes = 3 * kKiB; bytes < kMiB; bytes *= 3) blocks.push_back(Allocate(bytes));
+    blocks.push_back(runtime_->Allocate(kMiB, 0, Origin::kCaptured));
+    for (void* const block : blocks) runtime_->Free(block);
+    void* const largest = Allocate(4 * kMiB);
+    const Bytes held = runtime_->Stats().heap_bytes + upstream_.HeldBytes().current;
+    runtime_->Free(largest);
+    const Trace trace = Finish();
+    ExpectHeldAboveLive(trace);
+    const auto most = std::max_element(trace.events.begin(), trace.events.end(), [](const auto& a, const auto& b) {
+      return (a.kind == EventKind::kHeld ? a.bytes : 0) < (b.kind == EventKind::kHeld ? b.bytes : 0);
+    });
+    EXPECT_EQ(most->bytes, held);
+    runtime_.reset();
+    recorder_.reset();
+  }
 }
 
 TEST_F(TraceTest, BlocksThatUpstreamTakesBackAndGivesOutOnItsOwnAreFollowed) {
@@ -98,7 +143,8 @@ TEST_F(TraceTest, BlocksThatUpstreamTakesBackAndGivesOutOnItsOwnAreFollowed) {
   runtime_->Free(block);
   EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
   EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
-  const Trace trace = Finish();
+  Trace trace = Finish();
+  std::erase_if(trace.events, IsHeld);
   ASSERT_EQ(trace.events.size(), 4u);
   EXPECT_EQ(trace.events[1].kind, EventKind::kFree);
   EXPECT_EQ(trace.events[2].kind, EventKind::kAlloc);
@@ -228,8 +274,9 @@ TEST_F(TraceTest, ARunWhoseLiveBytesFitTheCapIsTracedToItsEndThoughAFragmentingA
   EXPECT_EQ(runtime_->heap()->CheckInvariants(), "");
   EXPECT_EQ(runtime_->Stats().run.live_bytes, kCap);
   EXPECT_EQ(log_.text(), "");
-  const Trace trace = Finish();
+  Trace trace = Finish();
   EXPECT_TRUE(trace.complete);
+  EXPECT_GT(std::erase_if(trace.events, IsHeld), 0u);
   EXPECT_EQ(trace.events.size(), 2 * trace.allocations);
 }
 
@@ -294,8 +341,9 @@ TEST_F(TraceTest, AddressesThatComeBackKeepTheirOrderInTheFile) {
     }
   }
   for (void* pointer : live) runtime_->Free(pointer);
-  const Trace trace = Finish();  // the reader refuses a double free
+  Trace trace = Finish();  // the reader refuses a double free
   EXPECT_TRUE(trace.complete);
+  std::erase_if(trace.events, IsHeld);
   EXPECT_EQ(trace.events.size(), 2 * trace.allocations);
   EXPECT_EQ(recorder_->GetCounters().unpaired, 0u);
 }

@@ -57,7 +57,7 @@ TEST_F(SessionTest, ATraceHasEventsMarksAndTheDevicesFingerprint) {
   EXPECT_THAT(directory_.Names(), ElementsAre("log_output/rank00000.summary.json", "trace/rank00000.trace"));
   const std::string summary = ReadFile(config.SummaryPath());
   EXPECT_THAT(summary, AllOf(HasSubstr("\"mode\": \"Trace\""), HasSubstr("\"degraded\": null"),
-                             HasSubstr("\"iterations\": 1"), HasSubstr("\"events\": 4")));
+                             HasSubstr("\"iterations\": 1"), HasSubstr("\"events\": 5")));
 }
 
 TEST_F(SessionTest, ADeviceThatComesInAnIterationIsToldWhereTheRunIs) {

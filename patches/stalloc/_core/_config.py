@@ -122,6 +122,20 @@ def _log_level(value: str) -> int:
     return int(value)
 
 
+# What STALLOC_TRACE_DETAIL=1 stands for, where a variable does not say otherwise itself.
+_DETAIL = {"STALLOC_TRACE_MODULES": "1", "STALLOC_TRACE_STACKS": "1", "STALLOC_TRACE_USES": "1"}
+
+
+def detail_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """What STALLOC_TRACE_DETAIL=1 adds to a traced run: modules, stacks and uses. ValueError: it is no switch."""
+    wanted = _switch("STALLOC_TRACE_DETAIL", environ.get("STALLOC_TRACE_DETAIL", ""))
+    if not wanted or not environ.get("STALLOC_MODE") or parse_mode(environ["STALLOC_MODE"]) != TRACE:
+        return {}
+    fake = environ.get("STALLOC_TRACE_FAKE") == "1"  # operations on fake tensors use no block
+    left_out = ("STALLOC_TRACE_USES",) if fake else ()
+    return {name: value for name, value in _DETAIL.items() if not environ.get(name) and name not in left_out}
+
+
 def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
     """Reads the environment. Without a mode nothing else is looked at.
 

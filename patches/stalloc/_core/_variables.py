@@ -19,6 +19,7 @@ VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_TRACE_STEPS": (None, "iterations after which the trace ends, or a window: 2:5"),
     "STALLOC_TRACE_RANKS": (None, "ranks that are traced: 0,3"),
     "STALLOC_TRACE_MAX_EVENTS": (None, "events after which the trace ends"),
+    "STALLOC_TRACE_DETAIL": (SWITCH, "traces have modules, stacks and uses: all that reports can show"),
     "STALLOC_TRACE_FAKE": (SWITCH, "the trace is of fake tensors: no device is touched"),
     "STALLOC_FAKE_ASSUME": (None, "values that fake tensors lack: int=4096,bool=0,nonzero=1/16"),
     "STALLOC_TRACE_NAMES": (SWITCH, "traces name parameters, gradients and optimizer state"),

@@ -12,6 +12,7 @@ seen. Marks do not change what is allocated; a run from the plan needs none of t
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
@@ -26,14 +27,22 @@ LayerSink = Callable[[str, str, bool], object]
 class ModuleMarks:
     """Tells `sink` where modules begin and end. Threads have stacks of their own; the sink must be thread-safe."""
 
-    def __init__(self, sink: LayerSink, paths: Optional[ModulePaths] = None) -> None:
+    def __init__(
+        self,
+        sink: LayerSink,
+        paths: Optional[ModulePaths] = None,
+        is_compiling: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._sink = sink
+        self._is_compiling = is_compiling  # then hooks are taken into a graph, where they must do nothing
         self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
         self._handles: list[Any] = []
 
     def install(self, torch: Any) -> None:
         module = torch.nn.modules.module
+        # The graph has no hooks: they do nothing while it is made.
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
@@ -53,12 +62,16 @@ class ModuleMarks:
         return stack
 
     def _enter(self, module: Any, inputs: Any) -> None:
+        if self._is_compiling():
+            return
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
         stack.append(path)
         self._sink(path, "F", True)
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._is_compiling():
+            return
         stack = self._forward_stack()
         path = self._paths[module]
         if path is None or path not in stack:

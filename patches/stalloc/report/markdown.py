@@ -57,6 +57,8 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     place = f" ({view['place']})" if view.get("place") else ""
     lines = [f"## Rank {view['rank']['rank']}{place}, {name}", ""]
     lines += [f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}.", ""]
+    lines += [f"- {size(row['saves_bytes'])} less: {row['what']}" for row in view["best_changes"][index]]
+    lines += ["", *([" ".join(view["hints"][index]), ""] if view["hints"][index] else [])]
     lines += _table(
         ["class", "live at the peak", "share"],
         ((key, size(count), share(count / live)) for key, count in of_device["by_class"].items() if count),

@@ -14,7 +14,7 @@ from stalloc._core._version import __version__
 from stalloc.report.collect import CollectError
 
 # In this order in one function: each may use what stands before it.
-_SCRIPTS = ("values", "table", "plots", "tree", "report", "difference", "start")
+_SCRIPTS = ("values", "table", "plots", "icicle", "tree", "first", "report", "difference", "start")
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

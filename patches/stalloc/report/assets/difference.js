@@ -28,7 +28,7 @@ const buildDifference = () => {
     ? section(id, title, "", table(changeColumns(name), rows.filter((row) => row.change), { sort: null, search: `search ${name}` }))
     : section(id, title, "Nothing differs."));
   const blocks = table([changeColumn, { name: "blocks", value: (row) => row.after - row.before, show: (row) => `${row.before} → ${row.after}` }, bytesColumn("block", (row) => row.bytes), classColumn,
-    { name: "layer", text: true, value: (row) => row.layer || "–" }, { name: "phase", text: true, value: (row) => row.phase }], found.blocks, { sort: null, search: "search class, layer, phase" });
+    { name: "layer", text: true, long: true, path: true, value: (row) => row.layer || "–", title: (row) => row.layer }, { name: "phase", text: true, value: (row) => row.phase }], found.blocks, { sort: null, search: "search class, layer, phase" });
   const sections = [curveSection(found), part("classes", "Classes at the peak", "class", found.by_class), section("blocks", "Blocks at the peak", "Alike in class, layer, phase and size.", blocks),
     part("layers", "Layers at the peak", "layer", found.by_layer),
     ...(found.by_call_site.length ? [part("sites", "Call sites at the peak", "call site", found.by_call_site)] : []), part("phases", "Peaks of phases", "phase", found.phases), part("allocators", "What allocators hold", "allocator", found.allocators)];

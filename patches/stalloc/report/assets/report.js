@@ -46,6 +46,21 @@ const bands = (phases, x, from, to, key) => {
   return { shapes, labels };
 };
 
+// What was held from the first to the last event that is drawn; no line where the trace has nothing of it.
+const heldLine = (held, [from, to], x, key, unit) => {
+  if (!held.bytes.some((bytes) => bytes > 0)) return [];
+  const inside = held.event.map((event, i) => i).filter((i) => held.event[i] >= from && held.event[i] <= to);
+  const before = lastAt(held.event, from);
+  const points = held.event[before] < from ? [before, ...inside] : inside;
+  const end = x[x.length - 1];
+  const place = (i) => Math.min(end, Math.max(x[0], key === "event" ? held.event[i] : held.ns[i] / 1e9));
+  const levels = points.map((i) => held.bytes[i] / unit.bytes);
+  return [{
+    x: [...points.map(place), end], y: [...levels, levels[levels.length - 1]], name: "held on the device while tracing", mode: "lines",
+    line: { shape: "hv", width: 2, color: css("--text"), dash: "dash" }, hoverinfo: "none",
+  }];
+};
+
 const timelineSection = (view, device) => {
   const box = plotBox(460), readout = element("div", { class: "readout" }, "Point at the curve: phase and classes appear here.");
   const render = () => {
@@ -60,14 +75,7 @@ const timelineSection = (view, device) => {
         fillcolor: COLOURS[name], hoverinfo: "none",
       }));
     const from = series.event[0], to = series.event[series.event.length - 1];
-    const held = device.held.event.map((event, i) => i).filter((i) => device.held.event[i] >= from && device.held.event[i] <= to);
-    if (held.some((i) => device.held.bytes[i] > 0)) {
-      traces.push({
-        x: held.map((i) => (key === "event" ? device.held.event[i] : device.held.ns[i] / 1e9)),
-        y: held.map((i) => device.held.bytes[i] / unit.bytes), name: "held by the allocator while tracing", mode: "lines",
-        line: { shape: "hv", width: 2, color: css("--text"), dash: "dash" }, hoverinfo: "none",
-      });
-    }
+    traces.push(...heldLine(device.held, [from, to], x, key, unit));
     const lines = state.span === "timeline" ? boundaries(device.phases, from, to, key) : bands(device.phases, x, from, to, key);
     lines.labels.push({
       x: key === "event" ? device.peak.event : device.peak.ns / 1e9, y: device.peak.live_bytes / unit.bytes, ay: narrow() ? -12 : -32, ax: 46,
@@ -111,10 +119,10 @@ const called = (device, stack) => ({ site: device.stacks.call_site[stack], calls
 const ownName = (row) => (!row.names && row.layer && row.tensor.startsWith(`${row.layer}.`) ? row.tensor.slice(row.layer.length + 1) : row.tensor);
 // Where the trace knows names or stacks. A block can hold many tensors: all are in the tip, and are searched.
 const tensorColumn = (rows) => (rows.some((row) => row.tensor)
-  ? [{ name: "tensor", text: true, long: true, value: (row) => ownName(row) || "–", title: (row) => tipped(row.names || row.tensor), searched: (row) => `${row.kind ?? ""} ${row.names || row.tensor}` }] : []);
+  ? [{ name: "tensor", text: true, long: true, path: true, value: (row) => ownName(row) || "–", title: (row) => tipped(row.names || row.tensor), searched: (row) => `${row.kind ?? ""} ${row.names || row.tensor}` }] : []);
 const siteColumn = (rows) => (rows.some((row) => row.site)
   ? [{ name: "call site", text: true, long: true, value: (row) => row.site || "–", title: (row) => tipped(row.calls), searched: (row) => row.calls }] : []);
-const layerColumn = (device) => (device.layers.length > 1 ? [{ name: "layer", text: true, long: true, value: (row) => row.layer || "–", title: (row) => row.layer }] : []);
+const layerColumn = (device) => (device.layers.length > 1 ? [{ name: "layer", text: true, long: true, path: true, value: (row) => row.layer || "–", title: (row) => row.layer }] : []);
 const searchable = (columns) => `search ${columns.filter((column) => column.text).map((column) => column.name).join(", ")}`;
 const classColumn = { name: "class", text: true, value: (row) => row.class, show: (row) => [dot(row.class), row.class] };
 
@@ -125,7 +133,7 @@ const peakSection = (view, device) => {
     { name: "blocks", value: (row) => row.count, show: (row) => count(row.count) }, classColumn,
     { name: "allocated in", text: true, value: (row) => row.phase }, { name: "freed in", text: true, value: (row) => row.freed },
     ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows),
-    { name: "stream", value: (row) => row.stream }, { name: "first request", value: (row) => row.request, show: (row) => count(row.request) },
+    ...(rows.some((row) => row.stream !== rows[0].stream) ? [{ name: "stream", value: (row) => row.stream }] : []), { name: "first request", value: (row) => row.request, show: (row) => count(row.request) },
   ];
   const omitted = device.peak.omitted_bytes ? ` ${count(device.peak.omitted_blocks)} small blocks (${size(device.peak.omitted_bytes)}) are left out.` : "";
   return section("peak", `The peak: ${size(device.peak.live_bytes)} in ${device.peak.at_phase}`,
@@ -166,8 +174,8 @@ const unusedSection = (view, device) => {
   const columns = [
     bytesColumn("lowers the peak by", (row) => row.saves), { name: "how", text: true, value: (row) => row.kind },
     bytesColumn("block", (row) => row.bytes), { name: "times", value: (row) => row.count, show: (row) => count(row.count) },
-    { name: "longest", value: (row) => row.ns, show: (row) => time(row.ns) }, { name: "used before by", text: true, value: (row) => row.before },
-    { name: "used next by", text: true, value: (row) => row.after }, classColumn, { name: "phase", text: true, value: (row) => row.role },
+    { name: "longest", value: (row) => row.ns, show: (row) => time(row.ns) }, { name: "used before by", text: true, long: true, value: (row) => row.before, title: (row) => row.before },
+    { name: "used next by", text: true, long: true, value: (row) => row.after, title: (row) => row.after }, classColumn, { name: "phase", text: true, value: (row) => row.role },
     ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows), bytesColumn("of the peak", (row) => row.atPeak),
   ];
   const peaks = [["every block allocated at its first use", held.early_peak], ["freed behind its last", held.late_peak],
@@ -217,7 +225,7 @@ const layerSection = (view, device) => {
   }
   return section("layers", "Layers", "Greatest of all visits. Rise: above what was live on entering. Spike: above both ends, gone when the layer ends. Net: what it leaves behind. By class: what the device had live; pointing at a bar tells how much.",
     table([
-      bytesColumn("rise", (row) => row.most_rise), { name: "layer", text: true, value: (row) => device.layers[row.layer] },
+      bytesColumn("rise", (row) => row.most_rise), { name: "layer", text: true, long: true, path: true, value: (row) => device.layers[row.layer], title: (row) => device.layers[row.layer] },
       { name: "pass", text: true, value: (row) => row.pass || "–" }, bytesColumn("spike", (row) => row.most_spike),
       { name: "net", value: (row) => row.most_net, show: (row) => (row.most_net < 0 ? "−" : "+") + size(Math.abs(row.most_net)) },
       bytesColumn("device live inside", (row) => row.peak_live), sharesColumn("by class", (row) => STACK.map((name) => [name, row.peak_by_class[view.classes.indexOf(name)]])),
@@ -403,19 +411,6 @@ const notesSection = (view, device, index) => {
     element("details", {}, element("summary", {}, "streams and segments"), element("pre", {}, JSON.stringify({ streams: report.streams, segments: report.segments }, null, 1))));
 };
 
-const cards = (device, figures) => {
-  const held = (name) => figures.allocators.find((row) => row.name === name);
-  const card = (label, row) => (row ? element("div", { class: "card" }, element("span", {}, label), element("b", {}, size(row.held_bytes)),
-    element("span", {}, `E ${share(row.efficiency)}`)) : null);
-  const native = held("PyTorch native"), ran = held("stalloc, last run (Alloc)"), plan = ran ?? held("stalloc, planned");
-  return element("div", { class: "cards" },
-    element("div", { class: "card" }, element("span", {}, "peak of live bytes"), element("b", {}, size(figures.peak_live_bytes)), element("span", {}, figures.peak_phase)),
-    card("native holds (simulated)", native), card("expandable_segments (simulated)", held("expandable_segments")), card("held when traced", held("as traced")),
-    card(ran ? "stalloc held (last run)" : "plan holds (predicted)", plan),
-    plan ? element("div", { class: "card" }, element("span", {}, ran ? "last run against native" : "plan against native"), element("b", {}, `${plan.held_bytes <= native.held_bytes ? "−" : "+"}${size(Math.abs(native.held_bytes - plan.held_bytes))}`),
-      element("span", {}, `${(100 * (plan.held_bytes / native.held_bytes - 1)).toFixed(1)} %`)) : null);
-};
-
 // -- The page
 
 const build = () => {
@@ -434,12 +429,14 @@ const build = () => {
     print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
     print.trace_mode === "fake" ? "of fake tensors: times are those of making the trace" : null,
     view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
-  const sections = [timelineSection(view, device), allocatorSection(view, device, figures), peakSection(view, device), treeSection(view, device), topSection(view, device),
-    ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), layerSection(view, device), planSection(view, device), dynamicSection(view, state.device), ...(device.graph_pools ? [poolSection(device)] : []), adviceSection(view, state.device), estimateSection(view), rankSection(), notesSection(view, device, state.device)];
+  const sections = [timelineSection(view, device), adviceSection(view, state.device), treeSection(view, device), peakSection(view, device), layerSection(view, device),
+    topSection(view, device), ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), dynamicSection(view, state.device),
+    allocatorSection(view, device, figures), planSection(view, device), ...(device.graph_pools ? [poolSection(device)] : []), estimateSection(view), rankSection(),
+    notesSection(view, device, state.device)].filter(Boolean);
   document.getElementById("report").replaceChildren(
     element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
     element("nav", {}, ...sections.map((made) => element("a", { href: `#${made.id}` }, made.querySelector("h2").textContent.split(":")[0]))),
-    cards(device, figures), ...sections);
+    firstLook(view, device, state.device), ...sections);
   drawAll(later);
 };
 

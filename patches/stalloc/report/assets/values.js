@@ -9,7 +9,7 @@ const COLOURS = {
 const STACK = ["weights", "optimizer state", "gradients", "activations", "dynamic", "temporaries", "other"];
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const ROWS_SHOWN = 60;
-const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "sunburst", segment: null, round: 0 };
+const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "icicle", treeBy: "modules", segment: null, round: 0 };
 
 // -- Values as text
 
