@@ -8,6 +8,8 @@ base_python=${STALLOC_PYTHON:-python3}
 venv=${STALLOC_VENV:-$root/.venv}
 # What one checkout compiled is found again from another.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
+# Torch's modules are compiled at their first import, not at each.
+unset PYTHONDONTWRITEBYTECODE
 # The newest release of every minor version that the adapter is built and tested for, oldest first.
 supported_torches='2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0'
 torch_requirement="torch==${supported_torches##* }"  # where the interpreter has none
@@ -59,20 +61,25 @@ package_of() {
   esac
 }
 
+# With uv, which unpacks torch's gigabytes in half of pip's work; where uv cannot be had or does not reach them, with pip.
+install_packages() {  # install_packages REQUIREMENT...
+  "$PYTHON" -m uv --version >/dev/null 2>&1 || "$PYTHON" -m pip install -q uv >/dev/null 2>&1 || true
+  "$PYTHON" -m uv pip install -q --python "$PYTHON" "$@" 2>/dev/null || "$PYTHON" -m pip install -q --no-compile "$@"
+}
+
 # An environment of its own; a torch that the base interpreter has already is used as it is.
 ensure_python() {
   local site=()
   if "$base_python" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
   [ -x "$venv/bin/python" ] || { say "creating $venv"; "$base_python" -m venv "${site[@]}" "$venv"; }
   PYTHON=$venv/bin/python
-  # Of torch's thousands of modules a run imports some, and those are compiled then.
   "$PYTHON" -c 'import torch' 2>/dev/null \
-    || { say "installing $torch_requirement"; "$PYTHON" -m pip install -q --no-compile "$torch_requirement"; }
+    || { say "installing $torch_requirement"; install_packages "$torch_requirement"; }
   local missing=() name
   for name in numpy rich plotly pytest scikit_build_core "$@"; do
     "$PYTHON" -c "import $name" 2>/dev/null || missing+=("$(package_of "$name")")
   done
-  [ ${#missing[@]} -eq 0 ] || { say "installing ${missing[*]}"; "$PYTHON" -m pip install -q "${missing[@]}"; }
+  [ ${#missing[@]} -eq 0 ] || { say "installing ${missing[*]}"; install_packages "${missing[@]}"; }
   export PYTHON
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
+
+import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -52,6 +55,15 @@ def run_python(
     *arguments: str, environment: Optional[Mapping[str, str]] = None, cwd: Optional[Path] = None
 ) -> Finished:
     return run([sys.executable, *arguments], environment, cwd)
+
+
+def run_with_torch(
+    *arguments: str, environment: Optional[Mapping[str, str]] = None, cwd: Optional[Path] = None
+) -> Finished:
+    """The same for a program that imports torch, which is there already."""
+    if not warm_python.wanted():
+        return run_python(*arguments, environment=environment, cwd=cwd)
+    return Finished(*warm_python.run(list(arguments), clean_environment(environment or {}), cwd))
 
 
 def write_dist_info(directory: Path) -> Path:
@@ -98,6 +110,13 @@ class Training:
         self.directory = directory
         self.info = directory / "info"
         self._number = 0
+        self._start = run_with_torch
+
+    def cold(self) -> Training:
+        """The same in fresh interpreters, whose torch comes after stalloc: that is how most errors reach a user."""
+        cold = copy.copy(self)
+        cold._start = run_python
+        return cold
 
     def environment(self, mode: Optional[str], **extra: str) -> dict[str, str]:
         variables = {
@@ -122,7 +141,7 @@ class Training:
 
     def try_run(self, mode: Optional[str], *arguments: str, **extra: str) -> Finished:
         start = ["-m", "stalloc", "run"] if mode is not None else []
-        return run_python(
+        return self._start(
             *start,
             str(SCRIPTS / "train.py"),
             *arguments,

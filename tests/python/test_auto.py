@@ -240,7 +240,7 @@ def test_workers_and_an_exception_at_the_end(training: Training) -> None:
 def test_without_a_directory_plans_are_in_the_cache(training: Training, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     extra = {"STALLOC_MODEL_INFO_PATH": "", "XDG_CACHE_HOME": str(cache)}
-    waiting(training, *MARKED, **extra)
+    waiting(training.cold(), *MARKED, **extra)
     (run,) = (cache / "stalloc" / "runs").iterdir()
     assert run.name.startswith("train-")
     assert (run / "output" / "plan" / "rank00000.plan").is_file()

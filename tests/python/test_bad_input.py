@@ -31,13 +31,13 @@ def expect_error(done: Finished, *words: str) -> None:
 
 @pytest.mark.parametrize("mode", ["Trace", "Alloc"])
 def test_a_directory_must_be_named(training: Training, mode: str) -> None:
-    done = training.try_run(mode, *QUICK, STALLOC_MODEL_INFO_PATH="")
+    done = training.cold().try_run(mode, *QUICK, STALLOC_MODEL_INFO_PATH="")
     expect_error(done, "STALLOC_MODEL_INFO_PATH")
 
 
 def test_alloc_without_a_plan_runs_unplanned_with_a_warning(training: Training) -> None:
     expect_unplanned(training.try_run("Alloc", *QUICK), "plan", str(training.info), "unplanned")
-    expect_error(training.try_run("Alloc", *QUICK, STALLOC_STRICT="1"), "plan", str(training.info))
+    expect_error(training.cold().try_run("Alloc", *QUICK, STALLOC_STRICT="1"), "plan", str(training.info))
     assert training.summary()["degraded"]
 
 
@@ -46,14 +46,14 @@ def test_a_directory_that_cannot_be_written_is_a_warning_and_an_untraced_run(tra
     blocking.write_text("not a directory")
     below = {"STALLOC_MODEL_INFO_PATH": str(blocking / "info")}
     expect_unplanned(training.try_run("Trace", *QUICK, **below), str(blocking), "untraced")
-    expect_error(training.try_run("Trace", *QUICK, **below, STALLOC_STRICT="1"), str(blocking))
+    expect_error(training.cold().try_run("Trace", *QUICK, **below, STALLOC_STRICT="1"), str(blocking))
     assert blocking.read_text() == "not a directory"
 
 
 def test_a_plan_of_another_world_size_is_refused(planned: Training) -> None:
     world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}
     expect_unplanned(planned.try_run("Alloc", *QUICK, **world), "world size", "1", "4", "unplanned")
-    expect_error(planned.try_run("Alloc", *QUICK, **world, STALLOC_STRICT="1"), "world size")
+    expect_error(planned.cold().try_run("Alloc", *QUICK, **world, STALLOC_STRICT="1"), "world size")
 
 
 def test_a_corrupt_plan_is_refused(planned: Training, training: Training) -> None:
@@ -120,7 +120,7 @@ def test_two_processes_cannot_trace_into_one_file(training: Training) -> None:
     ["STALLOC_LOG_LEVEL", "STALLOC_MEMORY_LIMIT", pytest.param("STALLOC_TRACE_FAST_MODE", marks=pytest.mark.slow)],
 )
 def test_a_variable_that_makes_no_sense_is_named(training: Training, variable: str) -> None:
-    done = training.try_run("Trace", *QUICK, **{variable: "sometimes"})
+    done = training.cold().try_run("Trace", *QUICK, **{variable: "sometimes"})
     assert done.code in (1, 2)
     assert variable in done.err
     assert "Traceback" not in done.err

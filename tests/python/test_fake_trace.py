@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import pytest
 
-from processes import SCRIPTS, Finished, Training, run_python
+from processes import SCRIPTS, Finished, Training, run_python, run_with_torch
 from stalloc import cli
 from stalloc._fake.blocks import Blocks
 from stalloc._fake.unknown import parse_assumptions
@@ -20,7 +20,7 @@ GIB = 1 << 30
 def fake_run(training: Training, *arguments: str) -> Finished:
     environment = training.environment(None)
     del environment["STALLOC_DEVICE"]
-    return run_python("-m", "stalloc", "run", "--fake", *arguments, environment=environment, cwd=training.directory)
+    return run_with_torch("-m", "stalloc", "run", "--fake", *arguments, environment=environment, cwd=training.directory)
 
 
 def peak(training: Training) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 import pytest
 
-from processes import HERE, PACKAGE, run
+from processes import HERE, PACKAGE, Finished, run, run_with_torch
 
 pytestmark = pytest.mark.timeout(900)
 SCRIPTS = HERE / "framework_scripts"
@@ -73,17 +73,20 @@ class Framework:
         if mode is not None:
             variables["STALLOC_MODE"] = mode
         program = ["-m", "stalloc", "run"] if mode is not None else []
-        program = [self.python, *program, str(SCRIPTS / self.script)]
+        program = [*program, str(SCRIPTS / self.script)]
         with ThreadPoolExecutor(self.ranks) as pool:
-            ended = pool.map(
-                lambda rank: run(program, variables | self._place(rank), cwd=self.directory), range(self.ranks)
-            )
+            ended = pool.map(lambda rank: self._run(program, variables | self._place(rank)), range(self.ranks))
         for done in list(ended):
             assert done.code == 0, done.err[-3000:]
             assert "warning" not in "".join(line for line in done.err.splitlines() if "[stalloc]" in line), done.err
         paths = sorted(self.directory.glob(f"{mode}.json*"))
         assert len(paths) == self.ranks
         return [json.loads(path.read_text()) for path in paths]
+
+    def _run(self, program: list[str], variables: dict[str, str]) -> Finished:
+        if self.python == sys.executable and self.device == "cpu" and not EXTRA:
+            return run_with_torch(*program, environment=variables, cwd=self.directory)
+        return run([self.python, *program], variables, cwd=self.directory)
 
     def _place(self, rank: int) -> dict[str, str]:
         """What a launcher tells a rank; test_training.py has the launcher itself."""

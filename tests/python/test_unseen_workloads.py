@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from processes import ROOT, Finished, run, run_python
+from processes import ROOT, Finished, run, run_python, run_with_torch
 
 BENCH = ROOT / "bench" / "unseen"
 TRAIN = str(BENCH / "train.py")
@@ -81,7 +81,7 @@ def traces(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("moe16-empty-acc1", "gan"):
         environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
         environment |= {"STALLOC_MODEL_INFO_PATH": str(directory / name), "OMP_NUM_THREADS": "1"}
-        done = run_python("-m", "stalloc", "run", TRAIN, name, "--iterations", "3", environment=environment)
+        done = run_with_torch("-m", "stalloc", "run", TRAIN, name, "--iterations", "3", environment=environment)
         assert done.code == 0, done.err
         assert f"{name}: 3 iterations, last loss " in done.out
     return directory
@@ -100,10 +100,10 @@ def test_workloads_train_with_all_marks(traces: Path, build: Path, name: str, pa
 
 def test_they_are_listed_and_an_unknown_one_is_refused() -> None:
     pytest.importorskip("torch")
-    done = run_python(TRAIN, "--list")
+    done = run_with_torch(TRAIN, "--list")
     assert done.code == 0, done.err
     assert "var-packed " in done.out
-    done = run_python(TRAIN, "nothing")
+    done = run_with_torch(TRAIN, "nothing")
     assert done.code == 2
     assert "'nothing'" in done.err
 
@@ -119,7 +119,7 @@ def losses_of(done: Finished) -> list[float]:
 @pytest.mark.parametrize("name", ["supernet", pytest.param("meta-acc1-lbfgs", marks=pytest.mark.slow)])
 def test_families_train_and_the_same_seed_gives_the_same_losses(build: Path, name: str) -> None:
     first, again, other = (
-        losses_of(run_python(FAMILIES, name, "--iterations", "1", "--seed", seed)) for seed in ("1", "1", "2")
+        losses_of(run_with_torch(FAMILIES, name, "--iterations", "1", "--seed", seed)) for seed in ("1", "1", "2")
     )
     assert len(first) == 1
     assert first == again != other
@@ -128,7 +128,7 @@ def test_families_train_and_the_same_seed_gives_the_same_losses(build: Path, nam
 def test_an_unknown_family_and_an_unknown_option_are_refused() -> None:
     pytest.importorskip("torch")
     for name in ("nothing", "trees-acc3"):
-        done = run_python(FAMILIES, name)
+        done = run_with_torch(FAMILIES, name)
         assert done.code == 2
         assert f"{name}: expected one of maskrcnn, " in done.err
 
@@ -222,7 +222,7 @@ def test_what_lives_into_the_next_iteration_costs_nothing(build: Path, tmp_path:
     for name in names:
         environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
         environment |= {"STALLOC_MODEL_INFO_PATH": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
-        done = run_python("-m", "stalloc", "run", LOOPS, name, "--iterations", "9", environment=environment)
+        done = run_with_torch("-m", "stalloc", "run", LOOPS, name, "--iterations", "9", environment=environment)
         assert done.code == 0, done.err
         assert done.out.count("loss ") == 9
     output = tmp_path / "loops.json"
@@ -238,7 +238,7 @@ def test_what_lives_into_the_next_iteration_costs_nothing(build: Path, tmp_path:
 
 def test_the_loops_are_listed_and_an_unknown_one_is_refused() -> None:
     pytest.importorskip("torch")
-    done = run_python(LOOPS, "--list")
+    done = run_with_torch(LOOPS, "--list")
     assert done.code == 0, done.err
     assert "prefetch      The next batch is there before this one is used." in done.out
-    assert run_python(LOOPS, "nothing").code == 2
+    assert run_with_torch(LOOPS, "nothing").code == 2

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -74,9 +75,12 @@ class Adapter:
         }
         if mode is not None:
             environment["STALLOC_MODE"] = mode
+        words, environment = [str(self.programs / program), *arguments], environment | variables
+        if not under and self.programs == PROGRAMS and warm_python.wanted():  # others use CUDA, which is never forked
+            return Finished(*warm_python.run(words, environment, self.directory))
         done = subprocess.run(
-            [*under, sys.executable, str(self.programs / program), *arguments],
-            env=environment | variables,
+            [*under, sys.executable, *words],
+            env=environment,
             cwd=self.directory,
             capture_output=True,
             text=True,

@@ -22,7 +22,7 @@ def train(training: Training, mode: Optional[str]) -> dict[str, Any]:
 
 
 def test_a_run_that_takes_its_plan_up_computes_the_same(library: Path, tmp_path: Path) -> None:
-    training = Training(library.parent, tmp_path)
+    training = Training(library.parent, tmp_path).cold()
     plain, first = train(training, None), train(training, "Auto")
     assert first == plain
     assert first["snapshots_that_differ"] == 0
