@@ -10,14 +10,13 @@
 #include "planner/analysis/sweep.h"
 #include "planner/report/block_tables.h"
 #include "planner/report/largest_keys.h"
-#include "planner/report/layer_groups.h"
+#include "planner/report/recomputation.h"
 
 namespace stalloc::planner {
 namespace {
 
 constexpr std::size_t kLayers = 8;
 constexpr std::size_t kPatterns = 16;
-constexpr std::size_t kSizes = 8;
 constexpr std::size_t kPeakGroups = 100000;
 constexpr double kLossParts = 4;
 
@@ -28,17 +27,11 @@ Alternative Make(AlternativeKind kind, double keep = 0) {
   return alternative;
 }
 
-// Whether the block is there less, or not at all; those of kFreeLate are there, for less long. What varies counts as
-// what its lifetime says.
+// Whether the block is there less, or not at all, for all its life; of other kinds blocks live for less long. What
+// varies counts as what its lifetime says.
 bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes bytes, const BlockFact& fact) {
   const MemoryClass kind = fact.by_lifetime;
   switch (alternative.kind) {
-    case AlternativeKind::kRecomputeLayer:
-      return kind == MemoryClass::kActivations && alternative.member[fact.layer];
-    case AlternativeKind::kRecomputeAll:
-      return kind == MemoryClass::kActivations;
-    case AlternativeKind::kDropActivations:
-      return kind == MemoryClass::kActivations && bytes == alternative.bytes;
     case AlternativeKind::kShardAll:
       if (kind == MemoryClass::kWeights) return true;
       [[fallthrough]];
@@ -50,11 +43,10 @@ bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes byt
       return kind == MemoryClass::kOptimizerState;
     case AlternativeKind::kNoOptimizerScratch:
       return kind == MemoryClass::kTemporaries && facts.InOptimizer(fact);
-    case AlternativeKind::kChunk:
-      return kind == MemoryClass::kTemporaries && bytes == alternative.bytes &&
-             facts.role_of[fact.phase] == alternative.role;
     case AlternativeKind::kChunkLoss:
       return alternative.places.contains({fact.phase, bytes});
+    case AlternativeKind::kRecomputeLayer:
+    case AlternativeKind::kOffloadLayer:
     case AlternativeKind::kFreeLate:
       return false;
   }
@@ -69,38 +61,12 @@ void AddShards(std::uint32_t ranks, std::vector<Alternative>* found) {
   }
 }
 
-// What is live at the peak decides what is worth playing.
-std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& peak, std::uint32_t ranks) {
-  std::map<std::uint32_t, Bytes> layers;
-  std::map<Bytes, Bytes> sizes;
-  std::map<std::pair<Bytes, std::uint32_t>, Bytes> scratch;
-  for (const PeakGroup& group : peak.groups) {
-    const Bytes bytes = group.bytes * group.count;
-    if (group.fact.by_lifetime == MemoryClass::kActivations) {
-      (group.fact.layer == 0 ? sizes[group.bytes] : layers[group.fact.layer]) += bytes;
-    } else if (group.fact.by_lifetime == MemoryClass::kTemporaries && !facts.InOptimizer(group.fact)) {
-      scratch[{group.bytes, facts.role_of[group.fact.phase]}] += bytes;
-    }
-  }
-  std::vector<Alternative> found{Make(AlternativeKind::kRecomputeAll), Make(AlternativeKind::kOffloadState),
-                                 Make(AlternativeKind::kNoOptimizerScratch)};
+// To be played by Player.
+std::vector<Alternative> Candidates(const DeviceFacts& facts, std::uint32_t ranks) {
+  std::vector<Alternative> found{Make(AlternativeKind::kOffloadState), Make(AlternativeKind::kNoOptimizerScratch)};
   AddShards(ranks, &found);
   found.push_back(Make(AlternativeKind::kChunkLoss, 1 / kLossParts));
   found.back().places = FindTurnSizes(facts);
-  for (LayerGroup& group : FindLayerGroups(facts.layers.names(), layers, kPatterns, kLayers)) {
-    found.push_back(Make(AlternativeKind::kRecomputeLayer));
-    found.back().layers = std::move(group.layers);
-    found.back().member = std::move(group.member);
-  }
-  for (const Bytes bytes : LargestKeys(sizes, kSizes)) {
-    found.push_back(Make(AlternativeKind::kDropActivations));
-    found.back().bytes = bytes;
-  }
-  for (const auto& [bytes, role] : LargestKeys(scratch, kSizes)) {
-    found.push_back(Make(AlternativeKind::kChunk, 0.5));
-    found.back().role = role;
-    found.back().bytes = bytes;
-  }
   for (const LateKind late :
        {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer, LateKind::kAfterIteration}) {
     found.push_back(Make(AlternativeKind::kFreeLate));
@@ -108,7 +74,23 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, const PeakView& pe
   }
   return found;
 }
-static_assert(7 + kLayers + kPatterns + 2 * kSizes + kLateKinds <= 64, "an alternative is a bit");
+static_assert(6 + kLateKinds <= 64, "an alternative is a bit");
+
+void AddRecomputations(const DeviceFacts& facts, std::uint64_t peak_event, std::vector<Alternative>* found) {
+  for (Recomputation& each : FindRecomputations(facts, peak_event, kPatterns, kLayers)) {
+    Alternative alternative = Make(AlternativeKind::kRecomputeLayer);
+    alternative.at_least = each.at_least;
+    alternative.at_peak = each.at_peak;
+    alternative.moved = each.moved;
+    alternative.peak = each.peak;
+    alternative.layers = each.layers;
+    found->push_back(alternative);
+    alternative.kind = AlternativeKind::kOffloadLayer;
+    alternative.at_least = true;  // what is moved comes back when it is needed, and not all of a layer at once
+    alternative.peak = each.offload_peak;
+    found->push_back(std::move(alternative));
+  }
+}
 
 void MeasureAtPeak(const DeviceFacts& facts, const PeakView& peak, Alternative* alternative) {
   for (const PeakGroup& group : peak.groups) {
@@ -222,10 +204,8 @@ const char* AlternativeName(AlternativeKind kind) {
   switch (kind) {
     case AlternativeKind::kRecomputeLayer:
       return "recompute layer";
-    case AlternativeKind::kRecomputeAll:
-      return "recompute all";
-    case AlternativeKind::kDropActivations:
-      return "drop activations";
+    case AlternativeKind::kOffloadLayer:
+      return "offload layer";
     case AlternativeKind::kOffloadState:
       return "offload state";
     case AlternativeKind::kShardState:
@@ -236,8 +216,6 @@ const char* AlternativeName(AlternativeKind kind) {
       return "shard all";
     case AlternativeKind::kNoOptimizerScratch:
       return "no optimizer scratch";
-    case AlternativeKind::kChunk:
-      return "chunk";
     case AlternativeKind::kChunkLoss:
       return "chunk loss";
     case AlternativeKind::kFreeLate:
@@ -249,7 +227,7 @@ const char* AlternativeName(AlternativeKind kind) {
 std::vector<Alternative> FindAlternatives(const DeviceFacts& facts, std::uint32_t ranks) {
   const PeakView peak = GroupPeak(facts, kPeakGroups);
   const std::vector<LateFree> late = FindLateFrees(facts);
-  std::vector<Alternative> found = Candidates(facts, peak, ranks);
+  std::vector<Alternative> found = Candidates(facts, ranks);
   for (Alternative& alternative : found) {
     if (alternative.kind == AlternativeKind::kFreeLate) {
       MeasureLateAtPeak(facts, late, peak.event, &alternative);
@@ -260,6 +238,7 @@ std::vector<Alternative> FindAlternatives(const DeviceFacts& facts, std::uint32_
   std::erase_if(found, [](const Alternative& alternative) { return alternative.at_peak == 0; });
   const std::uint32_t segment = facts.phases.spans()[facts.phases.At(peak.event)].segment;
   Player(facts, late, segment, &found).Play();
+  AddRecomputations(facts, peak.event, &found);
   std::erase_if(found, [&](const Alternative& alternative) { return alternative.peak >= peak.live_bytes; });
   std::stable_sort(found.begin(), found.end(),
                    [](const Alternative& a, const Alternative& b) { return a.peak < b.peak; });

@@ -1,5 +1,8 @@
 // What the peak would be if some blocks were smaller, gone, or freed earlier: each alternative is played over the whole
 // run, so that a peak which moves elsewhere counts. Bytes. Pure.
+//
+// Each is something that a program can be told to do. What the trace does not tell is taken for the worse: such an
+// alternative saves at least what is said.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +17,29 @@
 namespace stalloc::planner {
 
 enum class AlternativeKind : std::uint8_t {
-  kRecomputeLayer,   // activations of one layer, or of all that are called alike, are made again in the backward pass
-  kRecomputeAll,     // of all layers: a bound
-  kDropActivations,  // those of one size, where no layers are known
-  kOffloadState,     // optimizer state lives elsewhere
-  kShardState,       // over ranks, as ZeRO 1 does
-  kShardGradients,   // and gradients: ZeRO 2
-  kShardAll,         // and weights: ZeRO 3; a bound, since gathered weights come and go
+  kRecomputeLayer,      // one layer, or each of all that are called alike, recomputed: recomputation.h
+  kOffloadLayer,        // the same blocks on the host meanwhile
+  kOffloadState,        // optimizer state lives elsewhere
+  kShardState,          // over ranks, as ZeRO 1 does
+  kShardGradients,      // and gradients: ZeRO 2
+  kShardAll,            // and weights: ZeRO 3; a bound, since gathered weights come and go
   kNoOptimizerScratch,  // temporaries of the optimizer: a fused one has none
-  kChunk,               // temporaries of one size and phase are made in two halves
   kChunkLoss,           // what is there around the turn from forward to backward alone: logits and loss, in parts
   kFreeLate,            // late_frees.h
 };
 [[nodiscard]] const char* AlternativeName(AlternativeKind kind);  // "recompute layer"
 
 struct Alternative {
-  AlternativeKind kind = AlternativeKind::kRecomputeAll;
-  std::string layers;  // kRecomputeLayer: "blocks.3.mlp", or "blocks.*.mlp" of all layers; with what is inside them
+  AlternativeKind kind = AlternativeKind::kRecomputeLayer;
+  std::string layers;  // kRecomputeLayer, kOffloadLayer: "blocks.3.mlp", or "blocks.*.mlp" of all layers
   LateKind late = LateKind::kAfterBackward;  // kFreeLate
-  std::uint32_t role = 0;                    // kChunk: index into DeviceFacts::roles; kFreeLate: of the most bytes
-  Bytes bytes = 0;    // kDropActivations, kChunk: of one block; kChunkLoss, kFreeLate: of the largest at the peak
-  double keep = 0;    // share of the blocks' bytes that remains
-  Bytes at_peak = 0;  // of these blocks, at the run's peak
-  Bytes moved = 0;    // of these blocks, all that were allocated in the peak's iteration
-  Bytes peak = 0;     // of the whole run with the alternative
-  std::vector<bool> member;                  // kRecomputeLayer: by index into LayerMap::names
+  std::uint32_t role = 0;                    // kFreeLate: index into DeviceFacts::roles, of the most bytes
+  Bytes bytes = 0;                           // kChunkLoss, kFreeLate: of the largest block at the peak
+  double keep = 0;                           // share of the blocks' bytes that remains
+  bool at_least = false;                     // it may save more
+  Bytes at_peak = 0;                         // of these blocks, at the run's peak
+  Bytes moved = 0;                           // of these blocks, all that were allocated in the peak's iteration
+  Bytes peak = 0;                            // of the whole run with the alternative
   absl::flat_hash_set<PhaseAndSize> places;  // kChunkLoss
 };
 

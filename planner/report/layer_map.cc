@@ -22,7 +22,9 @@ LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& ma
       const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const LayerEdge& edge) {
         return edge.name == name && edge.pass == mark.pass;
       });
-      if (found != open_.rend()) CloseDownTo(static_cast<std::size_t>(open_.rend() - found) - 1, place.event);
+      if (found != open_.rend()) {
+        CloseDownTo(static_cast<std::size_t>(open_.rend() - found) - 1, place.event, mark.index);
+      }
     }
     CloseDownTo(0, segment.end_event);
   }
@@ -48,12 +50,13 @@ void LayerMap::Open(std::uint64_t event, std::uint32_t name, Pass pass) {
   spans_.push_back({event, name});
 }
 
-void LayerMap::CloseDownTo(std::size_t depth, std::uint64_t event) {
+void LayerMap::CloseDownTo(std::size_t depth, std::uint64_t event, std::int32_t index) {
   if (open_.size() <= depth) {
     return;
   }
   while (open_.size() > depth) {
-    edges_.push_back({event, open_.back().name, open_.back().pass, false});
+    const bool is_last = open_.size() == depth + 1;
+    edges_.push_back({event, open_.back().name, open_.back().pass, false, is_last ? index : 0});
     open_.pop_back();
   }
   spans_.push_back({event, open_.empty() ? 0 : open_.back().name});

@@ -22,6 +22,9 @@ struct LayerEdge {
   std::uint32_t name = 0;  // index into LayerMap::names
   Pass pass = Pass::kNone;
   bool begin = false;
+  // Of the end of a forward pass: 1 + the units of 512 bytes of its output that its own backward pass keeps; -1: there
+  // are no gradients; 0: not known.
+  std::int32_t index = 0;
 };
 
 class LayerMap {
@@ -38,7 +41,7 @@ class LayerMap {
 
  private:
   void Open(std::uint64_t event, std::uint32_t name, Pass pass);
-  void CloseDownTo(std::size_t depth, std::uint64_t event);
+  void CloseDownTo(std::size_t depth, std::uint64_t event, std::int32_t index = 0);
 
   struct Span {
     std::uint64_t begin_event = 0;

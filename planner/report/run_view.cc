@@ -271,6 +271,7 @@ class ViewWriter {
            [](const Alternative& row) { return row.kind == AlternativeKind::kFreeLate ? LateKindName(row.late) : ""; });
     Column("role", found, [](const Alternative& row) { return row.role; });
     Column("bytes", found, [](const Alternative& row) { return row.bytes; });
+    Column("at_least", found, [](const Alternative& row) { return row.at_least; });
     Column("keep", found, [](const Alternative& row) { return row.keep; });
     Column("at_peak", found, [](const Alternative& row) { return row.at_peak; });
     Column("moved", found, [](const Alternative& row) { return row.moved; });

@@ -58,11 +58,28 @@ class ScriptReader {
                .pass = word[0] == 'F' ? Pass::kForward : Pass::kBackward,
                .index = std::stoi(word.substr(1)),
                .name = ""});
-    } else if (word.starts_with("L:")) {
-      AddMark({.kind = MarkKind::kLayer, .pass = Pass::kForward, .name = word.substr(2)});
+    } else if (word[0] == 'L') {
+      TakeLayer(word);
     } else {
       throw std::invalid_argument("unknown token: " + word);
     }
+  }
+
+  void TakeLayer(const std::string& word) {
+    const std::size_t colon = word.find(':');
+    const std::string which = word.substr(0, colon);
+    if (which != "L" && which != "LE" && which != "LB" && which != "LBE") {
+      throw std::invalid_argument("unknown token: " + word);
+    }
+    const std::size_t equals = word.find('=', colon);
+    Mark mark{.kind = MarkKind::kLayer, .name = word.substr(colon + 1, equals - colon - 1)};
+    mark.edge = which.back() == 'E' ? MarkEdge::kEnd : MarkEdge::kBegin;
+    mark.pass = which[1] == 'B' ? Pass::kBackward : Pass::kForward;
+    if (equals != std::string::npos) {
+      const std::string kept = word.substr(equals + 1);
+      mark.index = kept == "none" ? -1 : 1 + std::stoi(kept) / 512;
+    }
+    AddMark(mark);
   }
 
   void Allocate(const std::string& word) {

@@ -7,6 +7,8 @@
 //   E            iteration ends                INIT     set-up begins
 //   F0  B0       micro-batch 0 forward / backward begins
 //   O  O?        optimizer begins; automatic   L:mlp    layer mlp begins
+//   LB:mlp       its backward pass begins  LE:mlp LBE:mlp   either ends; LE:mlp=512: its own backward pass keeps 512
+//                bytes of its output, LE:mlp=none: there are no gradients
 //   (eval  )     fence begins, ends            H=4096   upstream holds so much
 //   D1           later allocations are on device 1
 #pragma once

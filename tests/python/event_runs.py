@@ -50,11 +50,13 @@ def run(build: Path, path: Path, *, leak: int = 0, activation: int = 4 * MIB, it
         for layer in ("layers.0", "layers.1"):
             writer.mark("layer", "F", name=layer)
             blocks.append(writer.alloc(activation))
-            writer.mark("layer", "F", name=layer, edge="end")
+            writer.mark("layer", "F", index=1, name=layer, edge="end")  # it keeps nothing of its output
         writer.mark("microbatch", "B")
         gradient = writer.alloc(MIB)
-        for block in reversed(blocks):
-            writer.free(block)
+        for layer in ("layers.1", "layers.0"):
+            writer.mark("layer", "B", name=layer)
+            writer.free(blocks.pop())
+            writer.mark("layer", "B", name=layer, edge="end")
         if leak:
             writer.alloc(leak)
         writer.mark("optimizer")

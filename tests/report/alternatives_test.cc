@@ -15,41 +15,33 @@ const Alternative* Find(const std::vector<Alternative>& all, AlternativeKind kin
   return found == all.end() ? nullptr : &*found;
 }
 
+const Alternative* FindLayers(const std::vector<Alternative>& all, AlternativeKind kind, const std::string& layers) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Alternative& candidate) {
+    return candidate.kind == kind && candidate.layers == layers;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
 // Weights 4096; activations a (layer one, 8192) and b (layer two, 2048); gradients 1024; optimizer scratch 6144.
-const std::string kRun = "+w=4096 " + Repeat("I F0 L:one +a=8192 L:two +b=2048 B0 +g=1024 -b -a O +t=6144 -t -g ", 4);
+const std::string kRun = "+w=4096 " + Repeat(
+                                          "I F0 L:one +a=8192 LE:one=0 L:two +b=2048 LE:two=0 B0 +g=1024 LB:two -b "
+                                          "LBE:two LB:one -a LBE:one O +t=6144 -t -g ",
+                                          4);
 
 TEST(AlternativesTest, ALayerSavesAsMuchAsNoOtherPeakNeeds) {
   const ScriptFacts facts(kRun);
-  // The peak: 4096 + 8192 + 2048 + 1024 = 15360. Without layer one the optimizer's 4096 + 1024 + 6144 = 11264 decide.
+  // The peak: 4096 + 8192 + 2048 + 1024 = 15360. Layer one's 8192 come back when layer two's have gone.
   const auto all = FindAlternatives(*facts, 1);
-  const auto one = std::find_if(all.begin(), all.end(), [&](const Alternative& candidate) {
-    return candidate.kind == AlternativeKind::kRecomputeLayer && candidate.layers == "one";
-  });
-  ASSERT_NE(one, all.end());
+  const Alternative* one = FindLayers(all, AlternativeKind::kRecomputeLayer, "one");
+  ASSERT_NE(one, nullptr);
   EXPECT_EQ(one->at_peak, 8192u);
-  EXPECT_EQ(one->peak, 11264u);
-  EXPECT_EQ(Find(all, AlternativeKind::kRecomputeAll)->peak, 11264u);
+  EXPECT_EQ(one->moved, 8192u);
+  EXPECT_EQ(one->peak, 4096u + 8192u + 1024u);
+  EXPECT_FALSE(one->at_least);
+  EXPECT_EQ(FindLayers(all, AlternativeKind::kRecomputeLayer, "two"), nullptr) << "it comes back at the peak";
   EXPECT_EQ(Find(all, AlternativeKind::kNoOptimizerScratch), nullptr) << "it is not at the peak";
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),
                              [](const Alternative& a, const Alternative& b) { return a.peak < b.peak; }));
-}
-
-TEST(AlternativesTest, LayersCountWithWhatIsInsideThemAndThoseCalledAlikeTogether) {
-  const ScriptFacts facts("+w=4096 " + Repeat("I F0 L:m L:m.0 +a=512 L:m.0.up +b=8192 L:m.1 +c=1024 L:m.1.up +d=8192 "
-                                              "B0 -d -c -b -a ",
-                                              3));
-  const auto all = FindAlternatives(*facts, 1);
-  const auto saved = [&](const std::string& layers) -> Bytes {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Alternative& candidate) {
-      return candidate.kind == AlternativeKind::kRecomputeLayer && candidate.layers == layers;
-    });
-    return found == all.end() ? 0 : 4096 + 512 + 1024 + 2 * 8192 - found->peak;
-  };
-  EXPECT_EQ(saved("m.0"), 512u + 8192u);
-  EXPECT_EQ(saved("m.1.up"), 8192u);
-  EXPECT_EQ(saved("m.*.up"), 2u * 8192u);
-  EXPECT_EQ(saved("m.*"), 2u * 8192u + 512u + 1024u);
-  EXPECT_EQ(saved("m"), 0u) << "it holds all: that is recompute all";
 }
 
 TEST(AlternativesTest, OptimizerScratchAndStateAtThePeak) {
@@ -60,27 +52,6 @@ TEST(AlternativesTest, OptimizerScratchAndStateAtThePeak) {
   EXPECT_EQ(Find(all, AlternativeKind::kOffloadState)->peak, 4096u + 1024u + 6144u);
   EXPECT_EQ(Find(all, AlternativeKind::kShardState)->peak, 4096u + 1024u + 6144u + 8192u / 4);
   EXPECT_EQ(Find(FindAlternatives(*facts, 1), AlternativeKind::kShardState), nullptr);
-}
-
-TEST(AlternativesTest, WithoutLayersSizesAreTold) {
-  const ScriptFacts facts("+w=4096 " + Repeat("I F0 +a=8192 +b=2048 B0 +t=4096 -t -b -a ", 3));
-  const auto all = FindAlternatives(*facts, 1);
-  EXPECT_EQ(Find(all, AlternativeKind::kDropActivations)->bytes, 8192u);
-  EXPECT_EQ(Find(all, AlternativeKind::kDropActivations)->peak, 4096u + 2048u + 4096u);
-  EXPECT_EQ(Find(all, AlternativeKind::kChunk)->bytes, 4096u);
-  EXPECT_EQ(Find(all, AlternativeKind::kChunk)->peak, 4096u + 8192u + 2048u + 2048u);
-}
-
-TEST(AlternativesTest, ActivationsThatVaryAreActivations) {
-  const ScriptFacts facts(
-      "+w=4096 "
-      "I F0 +a=2048 B0 -a I F0 +a=2560 B0 -a I F0 +a=4096 B0 -a I F0 +a=3072 B0 -a "
-      "I F0 +a=3584 B0 -a ");
-  ASSERT_EQ(facts->blocks.back().memory_class, MemoryClass::kDynamic);
-  const auto all = FindAlternatives(*facts, 1);
-  ASSERT_NE(Find(all, AlternativeKind::kRecomputeAll), nullptr);
-  EXPECT_EQ(Find(all, AlternativeKind::kRecomputeAll)->at_peak, 4096u);
-  EXPECT_EQ(Find(all, AlternativeKind::kRecomputeAll)->peak, 4096u);
 }
 
 TEST(AlternativesTest, MoreIsSharedMoreIsSaved) {

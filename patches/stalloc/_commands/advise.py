@@ -10,10 +10,11 @@ from stalloc._commands import viewed
 HELP = "what would lower the peak of a traced run, by how much, and at what cost"
 
 _EPILOG = """
-Each line is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
+Each row is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
 a Megatron-LM model are estimated (stalloc estimate; options behind -- change its configuration). Savings do not add up.
-Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1 a trace knows which operations use
-a block; without, late is what outlives a mark that ends its use.
+Where a row says "at least", the trace does not tell all, and the worse was taken. Which layers to recompute is known of
+traces with STALLOC_TRACE_MODULES=1. Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1
+a trace knows which operations use a block; without, late is what outlives a mark that ends its use.
 """
 _MOST = 20
 
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             "peak_live_bytes": device["peak_live_bytes"],
             "peak_phase": device["peak_phase"],
             "advice": rows,
+            "hint": advice.hint(view, index),
         }
 
     def show(device: dict[str, Any]) -> None:
@@ -60,7 +62,23 @@ def _show(device: dict[str, Any], most: Optional[int]) -> None:
 
     print(f"{device_name(device['device'])}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
     found = device["advice"]
-    rows = [(f"-{size(row['saves_bytes'])}", row["what"], row["cost"], row["how_known"]) for row in found[:most]]
-    print(text.table(("saves", "change", "cost", "known from"), rows, text_columns=(1, 2, 3)), end="")
-    if len(rows) < len(found):
-        print(f"and {len(found) - len(rows)} that save less (--all)")
+    shown = found[:most]
+    rows = [
+        (saves(row), ("at most " if row["at_least"] else "") + size(row["peak_bytes"]), row["what"], row["cost"])
+        for row in shown
+    ]
+    lines = text.table(("saves", "peak then", "change", "cost"), rows, text_columns=(2, 3)).splitlines()
+    print("\n".join(lines[:2]))
+    for line, row in zip(lines[2:], shown):
+        print(f"{line}\n    set: {row['how_to']}\n    known from: {row['how_known']}")
+    if len(shown) < len(found):
+        print(f"and {len(found) - len(shown)} that save less (--all)")
+    if device["hint"] is not None:
+        print(device["hint"])
+
+
+def saves(row: dict[str, Any]) -> str:
+    """Of a row of advice: "-4.00 MiB", "at least -4.00 MiB"."""
+    from stalloc.report.figures import size
+
+    return ("at least " if row["at_least"] else "") + f"-{size(row['saves_bytes'])}"

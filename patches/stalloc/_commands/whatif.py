@@ -21,6 +21,7 @@ what is live is taken in proportion. Where it does not fit, each change that sta
 recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
 """
 _MOST = 12
+_TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -118,7 +119,7 @@ def _changes(
         if not row["of_live"]:
             continue
         fits = [each["name"] for each in known if row["peak_bytes"] <= memory * each["efficiency"]]
-        rows.append({key: row[key] for key in ("what", "cost", "saves_bytes", "peak_bytes")} | {"fits": fits})
+        rows.append({key: row[key] for key in _TOLD} | {"fits": fits})
     return [row for row in rows if row["peak_bytes"] < live]
 
 
@@ -174,10 +175,15 @@ def _show_changes(device: dict[str, Any]) -> None:
     from stalloc.report.figures import size
 
     rows = [
-        (row["what"], size(row["peak_bytes"]), ", ".join(row["fits"]) or "none", row["cost"])
+        (
+            row["what"],
+            ("at most " if row["at_least"] else "") + size(row["peak_bytes"]),
+            ", ".join(row["fits"]) or "none",
+            row["cost"],
+        )
         for row in device["changes"]
     ]
-    print("\nwith one change (stalloc advise), it would be\n")
+    print("\nwith one change, it would be (stalloc advise: what to set for each)\n")
     print(text.table(("change", "live", "fits under", "cost"), rows[:_MOST], text_columns=(0, 2, 3)), end="")
     if len(rows) > _MOST:
         print(f"and {len(rows) - _MOST} that save less (--json)")

@@ -14,6 +14,7 @@ from typing import Callable, Optional
 
 INIT, ITERATION, MICROBATCH, OPTIMIZER, LAYER, FENCE = 1, 2, 3, 4, 5, 6  # MarkKind
 BEGIN, END = 1, 2  # MarkEdge
+_UNIT = 512  # bytes
 PASSES = {"": 0, "F": 1, "B": 2, "W": 3, "FB": 4, "O": 5}  # Pass
 
 # kind, edge, pass, chunk, index, name, automatic: the signature of stalloc_mark.
@@ -150,9 +151,18 @@ class Marker:
     def layer(self, name: str, kind: str) -> OpenMark:
         return self._mark(LAYER, PASSES[kind], name=name.encode())
 
-    def module(self, path: str, kind: str, begins: bool) -> None:
-        """A layer mark of the module hooks; from any thread, unlike the others."""
-        self._sink(LAYER, BEGIN if begins else END, PASSES[kind], 0, 0, path.encode(), 0)
+    def module(self, path: str, kind: str, begins: bool, kept_bytes: Optional[int] = None) -> None:
+        """A layer mark of the module hooks; from any thread, unlike the others.
+
+        Args:
+            path: of the module.
+            kind: F or B.
+            begins: else it ends.
+            kept_bytes: where a forward pass ends, of the output, that the module's own backward pass keeps; -1: there
+                are no gradients. The mark's index is 1 + the units of 512 bytes, -1, or 0 where it is not known.
+        """
+        index = 0 if kept_bytes is None else -1 if kept_bytes < 0 else 1 + -(-kept_bytes // _UNIT)
+        self._sink(LAYER, BEGIN if begins else END, PASSES[kind], 0, index, path.encode(), 0)
 
     def optimizer(self) -> OpenMark:
         self._explicit_optimizer = True

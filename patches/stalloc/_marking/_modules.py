@@ -5,6 +5,9 @@ submodules are named by their paths in it. In the backward pass a mark begins wh
 arrives: a node of the graph calls back, so nothing is wrapped and no tensor is kept. It lasts until the next one that
 is not inside it; whoever reads the trace ends the last with the pass (LayerMap in planner/report).
 
+Where a forward pass ends the mark tells, too, how much of the module's output its own backward pass keeps: recomputing
+the module does not free that as long as what comes behind it needs the output (_kept.py).
+
 Outputs are looked at in tuples, lists and dictionaries. Modules that torch.compile has taken into its graph are not
 seen. Marks do not change what is allocated; a run from the plan needs none of them.
 """
@@ -16,12 +19,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
+from stalloc._marking._kept import kept_bytes
 from stalloc._marking._paths import ModulePaths
 
 _KEY = "stalloc"  # in a graph node's metadata
 
-# Path and pass ("F", "B"), and whether it begins.
-LayerSink = Callable[[str, str, bool], object]
+# Path and pass ("F", "B"), whether it begins, and kept_bytes of the output where it ends, if known.
+LayerSink = Callable[[str, str, bool, Optional[int]], object]
 
 
 class ModuleMarks:
@@ -38,8 +42,10 @@ class ModuleMarks:
         self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
         self._handles: list[Any] = []
+        self._torch: Any = None
 
     def install(self, torch: Any) -> None:
+        self._torch = torch
         module = torch.nn.modules.module
         # The graph has no hooks: they do nothing while it is made.
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
@@ -67,7 +73,7 @@ class ModuleMarks:
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
         stack.append(path)
-        self._sink(path, "F", True)
+        self._sink(path, "F", True, None)
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         if self._is_compiling():
@@ -76,12 +82,14 @@ class ModuleMarks:
         path = self._paths[module]
         if path is None or path not in stack:
             return
+        tensors = list(_tensors(output))
+        kept = kept_bytes(tensors)
         while stack:  # what an exception left open ends, too
             inner = stack.pop()
-            self._sink(inner, "F", False)
+            self._sink(inner, "F", False, kept if inner == path else None)
             if inner == path:
                 break
-        for tensor in _tensors(output):
+        for tensor in tensors:
             self._watch(getattr(tensor, "grad_fn", None), path)
 
     # -- Backward
@@ -102,13 +110,19 @@ class ModuleMarks:
         if not hasattr(self._stacks, "backward"):
             self._stacks.backward = []
         stack: list[str] = self._stacks.backward
+        if not stack:
+            self._torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(stack))
         outermost = min(paths, key=len)
         # One that is open already belongs to the pass before.
         while stack and (outermost in stack or not _holds(stack[-1], outermost)):
-            self._sink(stack.pop(), "B", False)
+            self._sink(stack.pop(), "B", False, None)
         for path in sorted(paths, key=len):
             stack.append(path)
-            self._sink(path, "B", True)
+            self._sink(path, "B", True, None)
+
+    def _end(self, stack: list[str]) -> None:
+        while stack:
+            self._sink(stack.pop(), "B", False, None)
 
 
 def _holds(outer: str, inner: str) -> bool:

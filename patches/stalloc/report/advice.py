@@ -1,7 +1,8 @@
 """What would lower the peak of a run, by how much and at what cost: computed from the planner's JSON. Bytes.
 
 Each change of what is live was played over the whole run by the planner; a split of the model is estimated; what
-allocators hold is simulated. Nothing is advised that saves less than 0.2 % of the peak.
+allocators hold is simulated. Nothing is advised that saves less than 0.2 % of the peak. Where the trace does not tell
+all, the worse is taken, and the row says "at least".
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
-from stalloc.report import findings, splits, unused
+from stalloc.report import findings, how_to, splits, unused
 from stalloc.report.estimate import Configuration
 from stalloc.report.figures import size
 from stalloc.report.megatron_arguments import configuration_of
@@ -20,8 +21,11 @@ BUS = 25e9  # bytes a second to the host; what PCIe 4.0 x16 moves in practice (3
 _LEAST_SAVING = 0.002
 _ALIKE = 0.01  # of the saving: layers that differ by less are one choice
 _MOST_SPLITS = 6
+_EARLY = "allocate it right before {}"
+_LATE = "del of what holds it, right behind {}"
+_IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
 
-Told = tuple[str, str, float]  # what to do, what it costs, and that as a share of an iteration
+Told = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Advice:
     peak_bytes: int  # then
     cost: str
     how_known: str
+    how_to: str = ""  # the option or the line to set
+    at_least: bool = False  # it may save more
     cost_share: float = 0.0  # of an iteration's time on the host
     of_live: bool = True  # saves_bytes are of what is live; else of what an allocator holds
     layers: str = dataclasses.field(default="", repr=False)  # that are recomputed
@@ -60,9 +66,16 @@ def advise(
     rows += _from_allocators(of_device)
     rows += _from_graphs(view["devices"][index]["graph_pools"])
     rows += _from_splits(configuration, peak, gpus) if configuration else []
-    rows += _from_leaks(findings.leaks(view, index), peak)
+    rows += _from_leaks(findings.leaks(view, index), peak, _peak_segment(view["devices"][index]))
     rows = [row for row in _merged(rows) if row.saves_bytes >= _LEAST_SAVING * peak]
     return [dataclasses.asdict(row) for row in sorted(rows, key=lambda row: (-row.saves_bytes, row.cost_share))]
+
+
+def hint(view: dict[str, Any], index: int) -> Optional[str]:
+    """What the trace would have to have for more advice; None: nothing."""
+    if any(view["devices"][index]["layers"]):
+        return None
+    return "which layers to recompute is not known: trace once more with STALLOC_TRACE_MODULES=1"
 
 
 class _Played:
@@ -77,6 +90,8 @@ class _Played:
         bus: float,
     ) -> None:
         self._drawn = view["devices"][index]
+        self._layers = frozenset(self._drawn["layers"])
+        self._megatron = configuration is not None
         self._configuration = configuration
         self._ranks: int = gpus or view["replicas"]
         self._bus = bus
@@ -87,14 +102,12 @@ class _Played:
     def rows(self) -> list[Advice]:
         told: dict[str, Callable[[dict[str, Any]], Iterable[Told]]] = {
             "recompute layer": self._recompute_layer,
-            "recompute all": self._recompute_all,
-            "drop activations": self._drop,
+            "offload layer": self._offload_layer,
             "offload state": self._offload_state,
             "shard state": self._shard_state,
             "shard gradients": self._shard_gradients,
             "shard all": self._shard_all,
-            "no optimizer scratch": lambda _: [("use a fused optimizer: its temporaries go (fused=True)", "none", 0)],
-            "chunk": self._chunk,
+            "no optimizer scratch": self._fused,
             "chunk loss": self._chunk_loss,
             "free late": self._free_late,
         }
@@ -107,8 +120,9 @@ class _Played:
             how = f"{size(entry['at_peak'])} of the peak; the run played with the change"
             if entry["kind"] == "free late":
                 how = f"{size(entry['at_peak'])} of the peak, late by the marks (the trace has no uses); the run played"
-            for what, cost, share in told[entry["kind"]](entry):
-                rows.append(Advice(what, live - entry["peak"], entry["peak"], cost, how, share, layers=entry["layers"]))
+            for what, cost, share, line in told[entry["kind"]](entry):
+                row = Advice(what, live - entry["peak"], entry["peak"], cost, how, line, entry["at_least"], share)
+                rows.append(dataclasses.replace(row, layers=entry["layers"]))
         return rows
 
     def unused(self, rows: list[dict[str, Any]]) -> Iterable[Advice]:
@@ -116,15 +130,18 @@ class _Played:
         table, live = self._drawn["unused"], self._drawn["peak"]["live_bytes"]
         how = "uses of blocks in the trace; the run played with the change"
         what, peak = "allocate every block at its first use, and free it behind its last", table["early_and_late_peak"]
-        yield Advice(what, live - peak, peak, "none", how)
-        for what, cost, share in self._offloaded({"moved": table["idle_moved"]}, "what is idle for long (a bound)"):
-            yield Advice(what, live - table["idle_peak"], table["idle_peak"], cost, how, share)
+        yield Advice(what, live - peak, peak, "none", how, "the rows below, all of them")
+        if self._drawn["device"] >= 0:  # the CPU's memory is the host's
+            cost, share = self._moved(table["idle_moved"])
+            what, peak = "offload what is idle for long (at most so much)", table["idle_peak"]
+            yield Advice(what, live - peak, peak, cost, how, _IDLE, cost_share=share)
         whats = {"early": "allocate later", "late": "free earlier"}
         for row in rows:
             if row["kind"] in whats:
                 what = f"{whats[row['kind']]}, {unused.when(row)}: {unused.told(row)}"
                 at_peak = f"{size(row['at_peak'])} of the peak; {how}"
-                yield Advice(what, row["saves_bytes"], row["peak"], "none", at_peak)
+                line = _EARLY.format(row["after"]) if row["kind"] == "early" else _LATE.format(row["before"])
+                yield Advice(what, row["saves_bytes"], row["peak"], "none", at_peak, line)
 
     def _moved(self, count: int) -> tuple[str, float]:
         """What it costs to bring so many bytes to the host and back in an iteration."""
@@ -134,59 +151,51 @@ class _Played:
         known = relative if self._iteration_ns else ""
         return f"{size(count)} over the bus an iteration, out and back{known}, less what is hidden", share
 
-    def _offloaded(self, entry: dict[str, Any], what: str) -> Iterable[Told]:
-        if self._drawn["device"] >= 0:  # the CPU's memory is the host's
-            yield f"offload {what}", *self._moved(entry["moved"])
-
     def _recompute_layer(self, entry: dict[str, Any]) -> Iterable[Told]:
-        layer = entry["layers"]
-        share = sum(part for name, part in self._forward.items() if called(name, layer))
+        layers = entry["layers"]
+        share = sum(part for name, part in self._forward.items() if called(name, layers))
         part = f", {100 * share:.1f} % of the iteration" if self._forward else ""
-        yield f"recompute {layer}", f"its forward pass again{part}", share
-        if "*" in layer:
-            yield from self._offloaded(entry, f"the activations of {layer}")
+        line = how_to.recompute(layers, self._layers, self._megatron)
+        yield f"recompute {'each of ' if '*' in layers else ''}{layers}", f"its forward pass again{part}", share, line
 
-    def _recompute_all(self, entry: dict[str, Any]) -> Iterable[Told]:
-        known = self._forward
-        share = sum(part for name, part in known.items() if not any(above in known for above in _above(name)))
-        cost = "every forward pass again, " + (
-            f"{100 * share:.1f} % of the iteration" if share else "about a third of the arithmetic"
-        )
-        yield "recompute all layers (a bound: layer inputs stay)", cost, share
-        yield from self._offloaded(entry, "all activations")
-
-    def _drop(self, entry: dict[str, Any]) -> Iterable[Told]:
-        yield f"recompute activations of {size(entry['bytes'])}", "what makes them, again", 0.0
-        yield from self._offloaded(entry, f"activations of {size(entry['bytes'])}")
+    def _offload_layer(self, entry: dict[str, Any]) -> Iterable[Told]:
+        layers = entry["layers"]
+        if self._drawn["device"] >= 0 and "*" in layers:  # the CPU's memory is the host's
+            line = how_to.offload(layers, self._layers, self._megatron)
+            yield f"offload the activations of each of {layers}", *self._moved(entry["moved"]), line
 
     def _offload_state(self, entry: dict[str, Any]) -> Iterable[Told]:
-        yield from self._offloaded({"moved": entry["at_peak"]}, "the optimizer state")
+        if self._drawn["device"] >= 0:
+            line = how_to.MEGATRON_OFFLOAD_STATE if self._megatron else how_to.OFFLOAD_STATE
+            yield "offload the optimizer state", *self._moved(entry["at_peak"]), line
 
     def _shard_state(self, _: object) -> Iterable[Told]:
         if self._configuration is None or not self._configuration.use_distributed_optimizer:
             what = f"share the optimizer state among {self._ranks} ranks (ZeRO 1, distributed optimizer)"
-            yield what, "a gather of the weights every step", 0.0
+            line = how_to.MEGATRON_SHARD_STATE if self._megatron else how_to.SHARD_STATE
+            yield what, "a gather of the weights every step", 0.0, line
 
     def _shard_gradients(self, entry: dict[str, Any]) -> Iterable[Told]:
         found = self._drawn["alternatives"]
         state_alone = [peak for kind, peak in zip(found["kind"], found["peak"]) if kind == "shard state"]
-        if [entry["peak"]] != state_alone:  # else there are no gradients at the peak
+        if [entry["peak"]] != state_alone and not self._megatron:  # else there are no gradients at the peak
             what = f"share optimizer state and gradients among {self._ranks} ranks (ZeRO 2)"
-            yield what, "gradients are scattered in every backward pass", 0.0
+            yield what, "gradients are scattered in every backward pass", 0.0, how_to.SHARD_GRADIENTS
 
     def _shard_all(self, _: object) -> Iterable[Told]:
         what = f"share weights, gradients and state among {self._ranks} ranks (FSDP, ZeRO 3; a bound)"
-        yield what, "a gather of each layer's weights in each pass, and room for it", 0.0
+        line = how_to.MEGATRON_SHARD_ALL if self._megatron else how_to.SHARD_ALL
+        yield what, "a gather of each layer's weights in each pass, and room for it", 0.0, line
 
-    def _chunk(self, entry: dict[str, Any]) -> Iterable[Told]:
-        role = self._drawn["roles"][entry["role"]]
-        yield f"make temporaries of {size(entry['bytes'])} in {role} in two halves", "more, smaller kernels", 0.0
+    def _fused(self, _: object) -> Iterable[Told]:
+        yield "use a fused optimizer: its temporaries go", "none", 0.0, how_to.FUSED
 
     def _chunk_loss(self, entry: dict[str, Any]) -> Iterable[Told]:
         parts = round(1 / entry["keep"])
         largest = size(entry["bytes"])
         what = f"compute logits and loss in {parts} parts (blocks of up to {largest} that are there at the turn alone)"
-        yield what, "more, smaller kernels at the turn", 0.0
+        line = how_to.LOSS_IN_PARTS.replace("{parts}", str(parts))
+        yield what, "logits again, and more, smaller kernels at the turn", 0.0, line
 
     def _free_late(self, entry: dict[str, Any]) -> Iterable[Told]:
         most = f"up to {size(entry['bytes'])}, most from {self._drawn['roles'][entry['role']]}"
@@ -197,7 +206,7 @@ class _Played:
             "optimizer's step, zero_grad(set_to_none=True) there",
             "after the optimizer": "free gradients behind the optimizer's step: zero_grad(set_to_none=True) there",
         }
-        yield f"{whats[entry['late']]}: {most}", "none", 0.0
+        yield f"{whats[entry['late']]}: {most}", "none", 0.0, how_to.LATE[entry["late"]]
 
 
 def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
@@ -205,12 +214,12 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     native = held["PyTorch native"]
     known = "held on the device against PyTorch's native allocator; "
     changes = [
-        ("expandable_segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "simulated from the trace"),
-        ("stalloc, planned", "run with the plan (STALLOC_MODE=Alloc)", "predicted by the planner"),
+        ("expandable_segments", "let PyTorch's segments grow", "simulated from the trace", how_to.EXPANDABLE),
+        ("stalloc, planned", "run with the plan", "predicted by the planner", how_to.PLANNED),
     ]
     return [
-        Advice(what, native - held[name], held[name], "none", known + how, of_live=False)
-        for name, what, how in changes
+        Advice(what, native - held[name], held[name], "none", known + how, line, of_live=False)
+        for name, what, how, line in changes
         if name in held
     ]
 
@@ -225,7 +234,8 @@ def _from_graphs(pools: Optional[dict[str, Any]]) -> list[Advice]:
         "then into one of them (pool=), or free it before"
     )
     how = "live outside and the most of each pool, from the trace, as if graphs lived to its end"
-    return [Advice(what, idle, pools["live_then"], "graphs of one pool keep their order", how, of_live=False)]
+    line = "torch.cuda.graph(graph, pool=first.pool())"
+    return [Advice(what, idle, pools["live_then"], "graphs of one pool keep their order", how, line, of_live=False)]
 
 
 # What a split saves is taken off the measured peak, estimate against estimate.
@@ -238,14 +248,19 @@ def _from_splits(config: Configuration, peak: int, gpus: Optional[int]) -> list[
         how = f"stalloc estimate: {size(split.total)} on the rank that needs most, {size(now.total)} as traced ({now})"
         share = max(0.0, split.bubble - now.bubble)
         what = f"split over {split.config.world_size} GPUs as {split}"
-        rows.append(Advice(what, saves, max(0, peak - saves), cost, how, share))
+        line = how_to.split(split.config)
+        rows.append(Advice(what, saves, max(0, peak - saves), cost, how, line, cost_share=share))
     return rows
 
 
-def _from_leaks(leaking: dict[str, Any], peak: int) -> list[Advice]:
-    left, judged = leaking["bytes_per_iteration"], leaking["judged_iterations"]
-    what = f"stop leaving {size(left)} behind in every iteration (stalloc leaks)"
-    return [Advice(what, left * judged, peak, "none", f"over the {judged} traced iterations that can be judged")]
+# What the iterations before the peak's have left is there at the peak.
+def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[Advice]:
+    left = leaking["bytes_per_iteration"]
+    saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
+    what = f"stop leaving {size(left)} behind in every iteration"
+    line = "stalloc leaks DIR names what stays; STALLOC_TRACE_STACKS=1 when tracing, where it was made"
+    how = f"left by the {peak_segment - 1} traced iterations before the peak; the run's own go on"
+    return [Advice(what, saves, peak - saves, "none", how, line)] if saves else []
 
 
 # Single layers of one kind that save as much each are one choice.
@@ -267,11 +282,16 @@ def _merged(rows: list[Advice]) -> list[Advice]:
     return kept
 
 
-def _iteration_ns(drawn: dict[str, Any]) -> int:
-    """Of the peak's iteration, on the host; 0 for the set-up."""
+def _peak_segment(drawn: dict[str, Any]) -> int:
+    """The iteration of the peak, from 1; 0: the set-up."""
     phases = drawn["phases"]
     inside = [i for i, event in enumerate(phases["event"]) if event <= drawn["peak"]["event"]]
-    segment = phases["segment"][inside[-1]] if inside else 0
+    return int(phases["segment"][inside[-1]]) if inside else 0
+
+
+def _iteration_ns(drawn: dict[str, Any]) -> int:
+    """Of the peak's iteration, on the host; 0 for the set-up."""
+    phases, segment = drawn["phases"], _peak_segment(drawn)
     if segment == 0:
         return 0
     begin = phases["ns"][phases["segment"].index(segment)]
@@ -286,11 +306,6 @@ def _forward_shares(drawn: dict[str, Any]) -> dict[str, float]:
     whole = drawn["end_ns"] - begin
     rows = zip(table["layer"], table["pass"], table["ns"])
     return {drawn["layers"][layer]: ns / whole for layer, which, ns in rows if which == "F" and whole > 0}
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split(".")
-    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _pattern(path: str) -> str:

@@ -107,8 +107,17 @@ def _estimate(view: dict[str, Any]) -> list[str]:
 
 
 def _advice(view: dict[str, Any], index: int) -> list[str]:
-    rows = ((size(row["saves_bytes"]), row["what"], row["cost"], row["how_known"]) for row in view["advice"][index])
-    return ["### What would lower it", "", *_table(["saves", "change", "cost", "known from"], rows)]
+    rows = (
+        (
+            ("at least " if row["at_least"] else "") + size(row["saves_bytes"]),
+            row["what"],
+            row["how_to"],
+            row["cost"],
+            row["how_known"],
+        )
+        for row in view["advice"][index]
+    )
+    return ["### What would lower it", "", *_table(["saves", "change", "set", "cost", "known from"], rows)]
 
 
 def _largest(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
