@@ -1,0 +1,58 @@
+"""Trains a model of promised_models.py as its user would, or, one after the other, models with changes.
+
+promised_training.py FAMILY BATCH ITERATIONS       without any word of stalloc
+promised_training.py --changes FILE                a JSON list of what is trained, two marked iterations each:
+    family, batch; change: Python that is run on `model` before; loss: Python for the loss from `head`, `hidden`, `labels`;
+    optimizer: arguments of AdamW
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import promised_models
+import torch
+import torch.utils.checkpoint
+from torch.nn import functional as F
+
+MARKED = 2  # iterations of each change
+NAMES = {"functools": functools, "re": re, "torch": torch, "F": F}
+
+
+def loss_by(code: str, head: Any) -> Callable[[Any, Any], Any]:
+    def loss(hidden: Any, labels: Any) -> Any:
+        names = {**NAMES, "head": head, "hidden": hidden, "labels": labels}
+        exec(code, names)
+        return names["loss"]
+
+    return loss
+
+
+def train(entry: dict[str, Any], iterations: int, begins: Callable[[], object]) -> None:
+    model, batch = promised_models.make(entry["family"], entry["batch"])
+    if "change" in entry:
+        exec(entry["change"], {**NAMES, "model": model})
+    if "loss" in entry:
+        model.loss = loss_by(entry["loss"], model.head)
+    optimizer = torch.optim.AdamW(model.parameters(), **{"foreach": True, **entry.get("optimizer", {})})
+    for _ in range(iterations):
+        begins()
+        model(*batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if sys.argv[1] == "--changes":
+    import stalloc
+
+    for each in json.loads(Path(sys.argv[2]).read_text()):
+        train(each, MARKED, stalloc.iteration)
+        gc.collect()
+else:
+    train({"family": sys.argv[1], "batch": int(sys.argv[2])}, int(sys.argv[3]), lambda: None)
