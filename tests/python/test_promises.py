@@ -1,7 +1,7 @@
 """`stalloc advise` and `whatif` against what comes: what they name is done in real training on the CPU.
 
-Models of three families are trained and traced as a user would. The lines of each row are then run as they stand, in one
-process for all, and the peaks that come are held against those that were promised.
+Models of three families are trained and traced as a user would. The lines of each row are then run as they stand, in
+one process for all, and the peaks that come are held against those that were promised.
 """
 
 from __future__ import annotations

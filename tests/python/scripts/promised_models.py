@@ -1,5 +1,8 @@
-"""Three families of models, small: a decoder as Llama, an encoder as BERT, a residual convnet. Written out in plain torch,
-so that what each operation keeps for the backward pass is what it is in models that people train."""
+"""Three families of models, small: a decoder as Llama, an encoder as BERT, a residual convnet.
+
+Written out in plain torch, so that what each operation keeps for the backward pass is what it is in models that people
+train.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from typing import Any, Optional
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class RootMeanSquare(nn.Module):
@@ -27,11 +29,9 @@ class RotaryAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, *, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
-        q, k, v = (
-            layer(x).view(batch, length, self.heads, -1).transpose(1, 2) for layer in (self.q, self.k, self.v)
-        )
+        q, k, v = (layer(x).view(batch, length, self.heads, -1).transpose(1, 2) for layer in (self.q, self.k, self.v))
         q, k = (y * cosines + torch.cat((-y.chunk(2, -1)[1], y.chunk(2, -1)[0]), -1) * sines for y in (q, k))
-        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o(context.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -73,7 +73,7 @@ class LanguageModel(nn.Module):
 
     def loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits = self.head(hidden).float()
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 class Decoder(LanguageModel):
@@ -155,7 +155,7 @@ class ConvNet(nn.Module):
         x = self.stem(images)
         for block in self.blocks:
             x = block(x)
-        return F.cross_entropy(self.head(self.pool(x).mean((2, 3))), labels)
+        return nn.functional.cross_entropy(self.head(self.pool(x).mean((2, 3))), labels)
 
 
 def make(family: str, batch: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

@@ -2,8 +2,8 @@
 
 promised_training.py FAMILY BATCH ITERATIONS       without any word of stalloc
 promised_training.py --changes FILE                a JSON list of what is trained, two marked iterations each:
-    family, batch; change: Python that is run on `model` before; loss: Python for the loss from `head`, `hidden`, `labels`;
-    optimizer: arguments of AdamW
+    family, batch; change: Python that is run on `model` before; loss: Python for the loss from `head`, `hidden` and
+    `labels`; optimizer: arguments of AdamW
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any, Callable
 import promised_models
 import torch
 import torch.utils.checkpoint
-from torch.nn import functional as F
 
 MARKED = 2  # iterations of each change
-NAMES = {"functools": functools, "re": re, "torch": torch, "F": F}
+NAMES = {"functools": functools, "re": re, "torch": torch, "F": torch.nn.functional}
 
 
 def loss_by(code: str, head: Any) -> Callable[[Any, Any], Any]:
