@@ -3,7 +3,7 @@
 Hooks are torch's global ones, so that no model has to be known. A module that runs inside no other is a root, and its
 submodules are named by their paths in it. In the backward pass a mark begins where the gradient of a module's output
 arrives: a node of the graph calls back, so nothing is wrapped and no tensor is kept. It lasts until the next one that
-is not inside it; whoever reads the trace ends the last with the pass (LayerMap in planner/report).
+is not inside it, and at most to the end of the backward pass.
 
 Where a forward pass ends the mark tells, too, how much of the module's output its own backward pass keeps: recomputing
 the module does not free that as long as what comes behind it needs the output (_kept.py).
