@@ -40,10 +40,18 @@ class Paths:
 
     directory: Path
     rank: int
+    served_from: int  # the rank whose plan it begins with, where there is one: its own, or a replica's
 
     @property
     def plan(self) -> Path:
-        return self.directory / "output" / "plan" / f"rank{self.rank:05d}.plan"
+        return self._plan_of(self.rank)
+
+    @property
+    def first_plan(self) -> Path:
+        return self._plan_of(self.served_from)
+
+    def _plan_of(self, rank: int) -> Path:
+        return self.directory / "output" / "plan" / f"rank{rank:05d}.plan"
 
     @property
     def running_plan(self) -> Path:
@@ -139,9 +147,9 @@ class Auto:
         degraded = library.stats().get("degraded")
         if degraded:
             self._enter(UNPLANNED, why=degraded)  # which the library has said
-        elif paths.plan.is_file():
-            self._enter(PLANNED, plan=str(paths.plan), iteration=0)
-            _log.line(f"is served from the plan of an earlier start of this run: {paths.plan}")
+        elif paths.first_plan.is_file():
+            self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
+            _log.line(f"is served from the plan of an earlier start of this run: {paths.first_plan}")
         else:
             self._enter(TRACING, to_trace=self._traced_iterations)
 

@@ -66,10 +66,10 @@ def activate(to_the_end: bool = True) -> None:
             when_imported("torch", OptimizerHooks(marker).install)
         else:
             torch = importlib.import_module("torch")
-            if config.mode == _config.ALLOC:
-                _find_plan(config.rank)
             if config.mode == _config.AUTO:
                 _find_directory(torch)
+            if config.mode in (_config.ALLOC, _config.AUTO):
+                _find_plan(config.rank)
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
             library = _install_or_go_on(config, torch) if fake is None else fake.library
             if library is None:
@@ -170,7 +170,9 @@ def _find_directory(torch: Any) -> None:
 
 
 def _auto_of(config: _config.Config, library: Library) -> _auto.Auto:
-    paths = _auto.Paths(Path(os.environ["STALLOC_MODEL_INFO_PATH"]), int(config.rank or 0))
+    rank = int(config.rank or 0)
+    served_from = int(os.environ.get(_coordinates.PLAN_RANK, rank))
+    paths = _auto.Paths(Path(os.environ["STALLOC_MODEL_INFO_PATH"]), rank, served_from)
     return _auto.Auto(library, paths, config.trace_steps.end, waits=config.auto_wait)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from processes import Training, run_python
 from stalloc import _auto, _run_cache
+from stalloc._core import _coordinates
 from stalloc._core._library import Library
 
 MARKED = ("--iterations", "12")
@@ -131,6 +132,26 @@ def test_a_plan_of_another_model_is_given_up_and_the_next_start_traces_anew(trai
     assert reached(training) == ["tracing", "planning", "planned"]
 
 
+def test_a_replica_begins_with_the_plan_of_a_rank_at_its_place(training: Training) -> None:
+    script = training.directory / "replica.py"
+    script.write_text(OTHER_MODEL)
+    words = [str(script), "--micro-batch-size", "40"]
+
+    def start(rank: int) -> list[str]:
+        place = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+        done = training.start_plain("Auto", *words, STALLOC_AUTO_WAIT="1", **place)
+        assert done.code == 0, done.err
+        path = training.info / "log_output" / f"rank{rank:05d}.auto.json"
+        return [stage["stage"] for stage in json.loads(path.read_text())["stages"]]
+
+    assert start(0) == ["tracing", "planning", "planned"]
+    own = _coordinates.of_command_line(words[1:], 0, 2)
+    assert own is not None
+    _coordinates.write(training.info, 0, own)  # as Megatron's hooks do
+    assert start(1) == ["planned"]
+    assert not (training.info / "output" / "plan" / "rank00001.plan").exists()
+
+
 class RefusingLibrary:
     """As while somebody captures a graph: plans are taken up from the `willing`-th try on."""
 
@@ -165,7 +186,7 @@ def test_a_plan_that_is_refused_is_tried_again(
     willing: int, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_auto, "Planner", EndedPlanner)
-    paths = _auto.Paths(tmp_path, 0)
+    paths = _auto.Paths(tmp_path, 0, 0)
     paths.report.parent.mkdir(parents=True)
     paths.report.write_text(json.dumps({"devices": [{"plan": {"arena_bytes": 1, "predicted": {"efficiency": 1.0}}}]}))
     library = RefusingLibrary(willing)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
 
 import pytest
 
 from processes import HERE, FakeProcess
+from stalloc import _session
 from stalloc._core import _coordinates
 from stalloc._core._coordinates import Coordinates, choose_plan, of_command_line, rank_to_serve_from
+from stalloc.megatron import _ranks
 
 PARALLEL = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size=2", "--other", "7", "--mock-data"]
 SIZES = (2, 2, 1, 1, 2)
@@ -131,3 +134,19 @@ def test_megatron_leaves_its_coordinates_beside_a_trace_and_checks_those_of_a_pl
     )
     assert done.code == 0
     assert "the plan in use is rank 6's, which does not stand where this rank does" in done.err
+
+
+@pytest.mark.parametrize(
+    ("stage", "left"), [("tracing", {7: Coordinates(1, 0, 0, 0, 3, (2, 1, 1, 1, 4))}), ("planned", {})]
+)
+def test_under_auto_a_rank_that_traces_leaves_its_coordinates(
+    stage: str, left: dict[int, Coordinates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trace").mkdir()
+    monkeypatch.setenv("STALLOC_MODEL_INFO_PATH", str(tmp_path))
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setattr(_ranks, "of_megatron", lambda _: Coordinates(1, 0, 0, 0, 3, (2, 1, 1, 1, 4)))
+    session = types.SimpleNamespace(mode="Auto", auto=types.SimpleNamespace(stage=stage))
+    monkeypatch.setattr(_session, "current", session)
+    _ranks.note_coordinates()
+    assert _coordinates.read_all(tmp_path) == left

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc import _session
+from stalloc._auto import PLANNED
 from stalloc._core import _config, _coordinates, _log
 from stalloc._core._coordinates import Coordinates
 
@@ -19,10 +20,10 @@ def note_coordinates() -> None:
     if session is None or own is None or not directory:
         return
     try:
-        if session.mode == _config.TRACE:
-            _coordinates.write(Path(directory), int(_log.rank()), own)
-        elif session.mode == _config.ALLOC:
+        if session.mode in (_config.ALLOC, _config.AUTO):
             _compare(Path(directory), own)
+        if session.mode == _config.TRACE or (session.auto is not None and session.auto.stage != PLANNED):
+            _coordinates.write(Path(directory), int(_log.rank()), own)
     except (OSError, ValueError) as error:
         _log.warning(f"the coordinates of this rank could not be noted: {error}")
 
