@@ -141,7 +141,7 @@ void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int
   (void)Guarded([&]() -> stalloc::Status {
     stalloc::Status valid =
         CheckRange("stalloc_name_tensor", "role", role, static_cast<int>(stalloc::TensorRole::kParameter),
-                   static_cast<int>(stalloc::TensorRole::kBuffer));
+                   static_cast<int>(stalloc::TensorRole::kInput));
     if (!valid.ok()) return valid;
     session->Name(block, {.offset = offset,
                           .bytes = bytes,

@@ -8,9 +8,8 @@
 #include "allocator/runtime/human_bytes.h"
 
 namespace stalloc {
-namespace {
 
-std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) noexcept {
+std::uint32_t DeviceRuntime::Impl::FlagsOf(Origin origin, std::uint32_t pool) const noexcept {
   switch (origin) {
     case Origin::kProgram:
       break;
@@ -19,10 +18,8 @@ std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) noexcept {
     case Origin::kParallel:
       return kAllocParallel;
   }
-  return 0;
+  return parts.recomputes != nullptr && parts.recomputes() ? kAllocRecomputed : 0;
 }
-
-}  // namespace
 
 // Set-up --------------------------------------------------------------------------------------------------------------
 
@@ -134,9 +131,11 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   }
   const bool of_upstream = pointer == nullptr;
   if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin);
-  if (self.recorder != nullptr) self.RecordGrowth(of_upstream);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
-  self.Record(pointer, requested, stream, FlagsOf(origin, pool));
+  if (self.recorder != nullptr) {
+    self.RecordGrowth(of_upstream);
+    self.Record(pointer, requested, stream, self.FlagsOf(origin, pool));
+  }
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
   if (self.watch != nullptr) self.Watch(pointer, requested, stream, origin);
   return pointer;
@@ -265,7 +264,7 @@ void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream, s
   if (self.inert.load(std::memory_order_relaxed)) return;
   self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
   if (self.recorder != nullptr) self.RecordGrowth(true);
-  self.Record(pointer, requested, stream, FlagsOf(Origin::kCaptured, pool));
+  self.Record(pointer, requested, stream, self.FlagsOf(Origin::kCaptured, pool));
 }
 
 void DeviceRuntime::Forget(void* pointer) noexcept {

@@ -124,6 +124,9 @@ struct ExportedBlock {
 class OomReports;
 class PlannedSpace;
 
+// Whether the calling thread runs a forward pass again, inside a backward pass. From any thread, at every request.
+using RecomputesHere = bool (*)() noexcept;
+
 class DeviceRuntime {
  public:
   struct Parts {
@@ -139,8 +142,9 @@ class DeviceRuntime {
     Rules rules = {};                  // Alloc: of the engine
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
-    OomReports* reports = nullptr;  // not owned; null: none is written, and no recent events are kept
-    WatchMemory* watch = nullptr;   // not owned; null: blocks are not watched
+    OomReports* reports = nullptr;        // not owned; null: none is written, and no recent events are kept
+    WatchMemory* watch = nullptr;         // not owned; null: blocks are not watched
+    RecomputesHere recomputes = nullptr;  // null: not known, and no request is said to be recomputed
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

@@ -72,6 +72,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
   Bytes Reclaim(Origin origin) noexcept;
   void Record(const void* pointer, Bytes requested, StreamHandle stream, std::uint32_t flags) noexcept;
+  [[nodiscard]] std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();

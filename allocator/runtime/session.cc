@@ -77,7 +77,7 @@ struct Session::Impl {
   void Degrade(const std::string& why, bool logged);
   void WriteObserved();
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                       WatchMemory* watch);
+                       WatchMemory* watch, RecomputesHere recomputes);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
     for (std::atomic<DeviceRuntime*>& slot : by_index) {
@@ -205,7 +205,7 @@ const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
 
 // REQUIRES: mutex is held.
 DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                    WatchMemory* watch) {
+                                    WatchMemory* watch, RecomputesHere recomputes) {
   if (config.watch && watch == nullptr) {
     Log(LogSeverity::kWarning, "device %d: its blocks cannot be watched (STALLOC_WATCH=1)", device);
   }
@@ -220,7 +220,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get(),
-                             .watch = config.watch ? watch : nullptr};
+                             .watch = config.watch ? watch : nullptr,
+                             .recomputes = recomputes};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.awaits_plan = config.mode == Mode::kAuto && recorder != nullptr;
@@ -232,13 +233,14 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
 }
 
 DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                  const Fingerprint& device_fingerprint, WatchMemory* watch) {
+                                  const Fingerprint& device_fingerprint, WatchMemory* watch,
+                                  RecomputesHere recomputes) {
   Impl& self = *impl_;
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
   if (self.recorder != nullptr) self.recorder->UpdateFingerprint(self.fingerprint);
-  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch);
+  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, recomputes);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
   const std::lock_guard marks_lock(self.marks_mutex);

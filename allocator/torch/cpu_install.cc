@@ -7,6 +7,7 @@
 #include "allocator/driver/host_watch_memory.h"
 #include "allocator/torch/cpu_allocator.h"
 #include "allocator/torch/cpu_upstream.h"
+#include "allocator/torch/recomputation.h"
 
 namespace stalloc {
 namespace {
@@ -37,7 +38,7 @@ Result<StallocCpuAllocator*> MakeAllocator(Session& session, const char* running
   auto* upstream = new CpuUpstream(previous, driver, limit);
   WatchMemory* watch = session.config().watch ? new HostWatchMemory : nullptr;
   DeviceRuntime* runtime =
-      session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch), watch);
+      session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch), watch, &RunsForwardAgain);
   if (runtime == nullptr) return Error{session.failure()};
   return new StallocCpuAllocator(runtime);
 }

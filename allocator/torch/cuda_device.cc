@@ -14,6 +14,7 @@
 #include "allocator/runtime/planned_space.h"
 #include "allocator/torch/cuda_expandable.h"
 #include "allocator/torch/cuda_snapshot.h"
+#include "allocator/torch/recomputation.h"
 #include "allocator/torch/version/native_calls.h"
 
 namespace stalloc {
@@ -51,7 +52,7 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
-                                             watch_.get());
+                                             watch_.get(), &RunsForwardAgain);
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);

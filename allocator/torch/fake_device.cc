@@ -5,6 +5,7 @@
 
 #include "allocator/capi/global_session.h"
 #include "allocator/torch/fake_cuda.h"
+#include "allocator/torch/recomputation.h"
 
 namespace stalloc {
 namespace {
@@ -48,7 +49,7 @@ Status InstallFake(const char* running_torch, DeviceIndex device) {
   if (device != kCpuDevice) {
     if (Status faked = FakeCuda(); !faked.ok()) return faked;
   }
-  g_device = session.AddDevice(device, new AddressesAlone, nullptr, nullptr, known);
+  g_device = session.AddDevice(device, new AddressesAlone, nullptr, nullptr, known, nullptr, &RunsForwardAgain);
   return g_device != nullptr ? Status{Ok{}} : Status{Error{session.failure()}};
 }
 

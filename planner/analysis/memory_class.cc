@@ -19,6 +19,8 @@ MemoryClass ClassOfTensor(TensorRole role) {
       return MemoryClass::kGradients;
     case TensorRole::kOptimizerState:
       return MemoryClass::kOptimizerState;
+    case TensorRole::kInput:
+      return MemoryClass::kInputs;
     case TensorRole::kNone:
       break;
   }
@@ -37,6 +39,8 @@ const char* MemoryClassName(MemoryClass memory_class) {
       return "optimizer state";
     case MemoryClass::kActivations:
       return "activations";
+    case MemoryClass::kInputs:
+      return "inputs";
     case MemoryClass::kTemporaries:
       return "temporaries";
     case MemoryClass::kDynamic:
@@ -56,7 +60,11 @@ bool IsPersistent(const DeviceTrace& device, const Allocation& allocation) {
 }
 
 MemoryClassifier::MemoryClassifier(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases)
-    : device_(device), model_(model), phases_(phases) {
+    : device_(device), model_(model), phases_(phases), recomputed_(FindRecomputation(device)) {
+  for (const BlockTensor& tensor : device.tensors) {
+    names_gradients_ = names_gradients_ || tensor.role == TensorRole::kGradient;
+    names_inputs_ = names_inputs_ || tensor.role == TensorRole::kInput;
+  }
   std::uint64_t requests = 0;
   for (const SegmentRequests& segment : device.segments) {
     requests_before_.push_back(requests);
@@ -106,18 +114,22 @@ bool MemoryClassifier::Varies(const Allocation& allocation) const {
 }
 
 MemoryClass MemoryClassifier::ClassOfPersistent(const Allocation& allocation) const {
-  switch (phases_.spans()[phases_.At(allocation.event)].kind) {
+  const std::size_t span = phases_.At(allocation.event);
+  switch (phases_.spans()[span].kind) {
     case PhaseKind::kSetUp:
       return MemoryClass::kWeights;
     case PhaseKind::kOptimizer:
       return MemoryClass::kOptimizerState;
     case PhaseKind::kBackward:
     case PhaseKind::kForwardBackward:
-      return MemoryClass::kGradients;
+      return RecomputationOf(allocation) == nullptr ? MemoryClass::kGradients : MemoryClass::kOther;
     case PhaseKind::kUnmarked:
+      if (!phases_.knows_optimizer()) return MemoryClass::kOptimizerState;
+      return names_gradients_ ? MemoryClass::kOther : MemoryClass::kGradients;
     case PhaseKind::kBetween:
-      return phases_.knows_optimizer() ? MemoryClass::kGradients : MemoryClass::kOptimizerState;
+      return phases_.IsBehindPass(span) && !names_gradients_ ? MemoryClass::kGradients : MemoryClass::kOther;
     case PhaseKind::kForward:
+    case PhaseKind::kAfterOptimizer:
     case PhaseKind::kFence:
       break;
   }
@@ -127,21 +139,57 @@ MemoryClass MemoryClassifier::ClassOfPersistent(const Allocation& allocation) co
 MemoryClass MemoryClassifier::ClassOfTransient(const Allocation& allocation) const {
   const std::size_t from = phases_.At(allocation.event);
   const PhaseKind kind = phases_.spans()[from].kind;
-  const bool same_phase = allocation.freed() && phases_.At(allocation.free_event) == from;
   if (kind == PhaseKind::kForward) {
+    const bool same_phase = allocation.freed() && phases_.At(allocation.free_event) == from;
     return same_phase ? MemoryClass::kTemporaries : MemoryClass::kActivations;
   }
-  if (kind == PhaseKind::kOptimizer) {
-    return MemoryClass::kTemporaries;
+  if (const RecomputedRange* const range = RecomputationOf(allocation); range != nullptr) {
+    return allocation.free_event < range->last_event ? MemoryClass::kTemporaries : MemoryClass::kActivations;
   }
-  const std::uint64_t optimizer = phases_.OptimizerAfter(allocation.event);
-  if (optimizer != kNever && (!allocation.freed() || allocation.free_event >= optimizer)) {
-    return MemoryClass::kGradients;
+  switch (kind) {
+    case PhaseKind::kOptimizer:
+      return MemoryClass::kTemporaries;
+    case PhaseKind::kBackward:
+      return ReachesOptimizer(allocation) ? MemoryClass::kGradients : MemoryClass::kTemporaries;
+    case PhaseKind::kBetween:
+      if (!phases_.IsBehindPass(from)) return ClassOutsideOfPasses(allocation);
+      if (!ReachesOptimizer(allocation)) return MemoryClass::kTemporaries;
+      return names_gradients_ ? MemoryClass::kOther : MemoryClass::kGradients;
+    case PhaseKind::kAfterOptimizer:
+      return ClassOutsideOfPasses(allocation);
+    case PhaseKind::kSetUp:  // and all of the first iteration, where a hook marks the others: its optimizer is there
+      if (phases_.OptimizerAfter(allocation.event) != kNever) return ClassOfUnmarked(allocation);
+      if (!allocation.freed() || allocation.free_segment > 0) return ClassOutsideOfPasses(allocation);
+      break;
+    default:
+      break;
   }
-  if (kind == PhaseKind::kBackward || kind == PhaseKind::kBetween) {
-    return MemoryClass::kTemporaries;
-  }
+  return ClassOfUnmarked(allocation);
+}
+
+// No mark tells passes apart.
+MemoryClass MemoryClassifier::ClassOfUnmarked(const Allocation& allocation) const {
+  if (!names_gradients_ && ReachesOptimizer(allocation)) return MemoryClass::kGradients;
   return IsShort(allocation) ? MemoryClass::kTemporaries : MemoryClass::kActivations;
+}
+
+// A pass is yet to come.
+MemoryClass MemoryClassifier::ClassOutsideOfPasses(const Allocation& allocation) const {
+  const std::uint64_t pass = phases_.PassAfter(allocation.event);
+  if (pass == kNever || (allocation.freed() && allocation.free_event < pass)) return MemoryClass::kTemporaries;
+  return names_inputs_ ? MemoryClass::kOther : MemoryClass::kInputs;
+}
+
+bool MemoryClassifier::ReachesOptimizer(const Allocation& allocation) const {
+  const std::uint64_t optimizer = phases_.OptimizerAfter(allocation.event);
+  return optimizer != kNever && (!allocation.freed() || allocation.free_event >= optimizer);
+}
+
+const RecomputedRange* MemoryClassifier::RecomputationOf(const Allocation& allocation) const {
+  const auto range =
+      std::lower_bound(recomputed_.begin(), recomputed_.end(), allocation.event,
+                       [](const RecomputedRange& at, std::uint64_t event) { return at.last_event < event; });
+  return range != recomputed_.end() && range->first_event <= allocation.event ? &*range : nullptr;
 }
 
 bool MemoryClassifier::IsShort(const Allocation& allocation) const {

@@ -1,17 +1,22 @@
-// What a block holds. Where the trace names the tensors inside (parameters, gradients, optimizer state, buffers), they
-// decide, wherever the block was allocated: parameters and buffers are weights. Else it is what lifetime and marks
-// tell:
+// What a block holds. Where the trace names the tensors inside (parameters, gradients, optimizer state, buffers,
+// inputs), they decide, wherever the block was allocated: parameters and buffers are weights. Else it is what lifetime
+// and marks tell:
 //
 //   weights          persistent, from before the first micro-batch: also gradient buffers and master weights made there
 //   gradients        from a backward pass or what follows it, alive when the optimizer begins
-//   optimizer state  persistent, from the optimizer's part of an iteration
-//   activations      from a forward pass, freed in a later phase
-//   temporaries      freed in the phase they come from, or later without reaching the optimizer
+//   optimizer state  persistent, from the optimizer's part of an iteration, which ends where its step returns
+//   activations      from a forward pass, freed in a later phase; recomputed in a backward pass, and alive behind the
+//                    recomputation
+//   inputs           from outside of passes and optimizer, alive where the next pass begins, gone an iteration later
+//   temporaries      freed in the phase (or recomputation) they come from, or later without reaching the optimizer
 //   dynamic          their size, or whether they are there at all, varies from iteration to iteration
-//   other            inside fences, captured, from parallel regions; buffers that a forward pass leaves behind
+//   other            what the loop keeps; inside fences, captured, from parallel regions; buffers that a forward pass
+//                    leaves behind
 //
-// Without micro-batch marks a temporary is what lives for at most 1 % of its iteration's requests. Without an
-// optimizer's mark gradients count as activations, and all that iterations leave behind as optimizer state.
+// A trace that names gradients, or inputs, names all of them: what has no name is none, but for buffers that a backward
+// pass makes (buckets of communication). Without micro-batch marks a temporary is what lives for at most 1 % of its
+// iteration's requests. Without an optimizer's mark gradients count as activations, and all that iterations leave
+// behind as optimizer state.
 #pragma once
 
 #include <array>
@@ -20,6 +25,7 @@
 #include <vector>
 
 #include "planner/analysis/phase_map.h"
+#include "planner/analysis/recomputation.h"
 #include "planner/analysis/steady.h"
 
 namespace stalloc::planner {
@@ -29,6 +35,7 @@ enum class MemoryClass : std::uint8_t {
   kGradients,
   kOptimizerState,
   kActivations,
+  kInputs,
   kTemporaries,
   kDynamic,
   kOther,
@@ -54,11 +61,19 @@ class MemoryClassifier {
   [[nodiscard]] bool Varies(const Allocation& allocation) const;
   [[nodiscard]] MemoryClass ClassOfPersistent(const Allocation& allocation) const;
   [[nodiscard]] MemoryClass ClassOfTransient(const Allocation& allocation) const;
+  [[nodiscard]] MemoryClass ClassOfUnmarked(const Allocation& allocation) const;
+  [[nodiscard]] MemoryClass ClassOutsideOfPasses(const Allocation& allocation) const;
+  [[nodiscard]] bool ReachesOptimizer(const Allocation& allocation) const;
+  // The recomputation that the block was allocated in; null: none.
+  [[nodiscard]] const RecomputedRange* RecomputationOf(const Allocation& allocation) const;
   [[nodiscard]] bool IsShort(const Allocation& allocation) const;
 
   const DeviceTrace& device_;
   const SteadyModel* model_;
   const PhaseMap& phases_;
+  std::vector<RecomputedRange> recomputed_;
+  bool names_gradients_ = false;  // the trace does, and so all of them
+  bool names_inputs_ = false;
   std::vector<std::uint64_t> requests_before_;  // of each segment; one more: all
 };
 

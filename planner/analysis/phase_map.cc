@@ -83,7 +83,8 @@ class PhaseMapper {
       }
     } else if (mark.kind == MarkKind::kOptimizer) {
       map_->knows_optimizer_ = true;
-      begin ? Open(event, PhaseKind::kOptimizer, ", optimizer") : Open(event, PhaseKind::kBetween, ", between");
+      begin ? Open(event, PhaseKind::kOptimizer, ", optimizer")
+            : Open(event, PhaseKind::kAfterOptimizer, ", after the optimizer");
     }
   }
 
@@ -145,6 +146,30 @@ std::uint64_t PhaseMap::OptimizerAfter(std::uint64_t event) const {
     if (spans_[i].kind == PhaseKind::kOptimizer) return std::max(event, spans_[i].begin_event);
   }
   return kNever;
+}
+
+namespace {
+
+bool IsPass(PhaseKind kind) {
+  return kind == PhaseKind::kForward || kind == PhaseKind::kBackward || kind == PhaseKind::kForwardBackward;
+}
+
+}  // namespace
+
+std::uint64_t PhaseMap::PassAfter(std::uint64_t event) const {
+  for (std::size_t i = At(event) + 1; i < spans_.size(); ++i) {
+    if (IsPass(spans_[i].kind) || spans_[i].kind == PhaseKind::kUnmarked) return spans_[i].begin_event;
+  }
+  return kNever;
+}
+
+bool PhaseMap::IsBehindPass(std::size_t span) const {
+  for (std::size_t i = span; i > 0 && spans_[i - 1].segment == spans_[span].segment; --i) {
+    const PhaseKind before = spans_[i - 1].kind;
+    if (IsPass(before)) return true;
+    if (before == PhaseKind::kOptimizer || before == PhaseKind::kAfterOptimizer) return false;
+  }
+  return false;
 }
 
 }  // namespace stalloc::planner

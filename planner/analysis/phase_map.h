@@ -1,11 +1,11 @@
 // Where in its training loop a run is at each event: the phases between the marks of micro-batches and optimizers.
 //
-//   marks   I     F       F-end  B       B-end   O                I
-//   phase   |between|forward|btw.|backward|between|optimizer ..... |
+//   marks   I     F       F-end  B       B-end   O         O-end            I
+//   phase   |between|forward|btw.|backward|between|optimizer|after the optimizer|
 //
-// An optimizer mark without an end lasts until the iteration ends. Where there is none, what follows the end of the
-// last micro-batch is taken for the optimizer's part. An iteration without micro-batch marks is unmarked up to its
-// optimizer. Pure; layer marks play no part.
+// An optimizer mark without an end, as older traces have it, lasts until the iteration ends. Where there is none, what
+// follows the end of the last micro-batch is taken for the optimizer's part. An iteration without micro-batch marks is
+// unmarked up to its optimizer. Pure; layer marks play no part.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ enum class PhaseKind : std::uint8_t {
   kForwardBackward,  // one mark for both
   kBetween,
   kOptimizer,
+  kAfterOptimizer,
   kFence
 };
 
@@ -43,6 +44,11 @@ class PhaseMap {
   [[nodiscard]] std::size_t At(std::uint64_t event) const;
   // First event of the optimizer's part of the segment at or after `event`; kNever if there is none.
   [[nodiscard]] std::uint64_t OptimizerAfter(std::uint64_t event) const;
+  // Where the first pass behind the event's own phase begins, of an iteration without marks of passes where it does
+  // itself; kNever if there is none.
+  [[nodiscard]] std::uint64_t PassAfter(std::uint64_t event) const;
+  // A pass of the same iteration lies before this span, and no optimizer's step in between.
+  [[nodiscard]] bool IsBehindPass(std::size_t span) const;
   [[nodiscard]] bool knows_microbatches() const { return knows_microbatches_; }
   [[nodiscard]] bool knows_optimizer() const { return knows_optimizer_; }
 

@@ -31,11 +31,12 @@ const std::array<std::pair<absl::string_view, Pass>, 6> kPasses{{{"-", Pass::kNo
                                                                  {"FB", Pass::kForwardBackward},
                                                                  {"O", Pass::kOther}}};
 
-const std::array<std::pair<absl::string_view, TensorRole>, 5> kRoles{{{"-", TensorRole::kNone},
+const std::array<std::pair<absl::string_view, TensorRole>, 6> kRoles{{{"-", TensorRole::kNone},
                                                                       {"parameter", TensorRole::kParameter},
                                                                       {"gradient", TensorRole::kGradient},
                                                                       {"optimizer_state", TensorRole::kOptimizerState},
-                                                                      {"buffer", TensorRole::kBuffer}}};
+                                                                      {"buffer", TensorRole::kBuffer},
+                                                                      {"input", TensorRole::kInput}}};
 
 class EventTextReader {
  public:
@@ -178,7 +179,7 @@ class EventTextReader {
     tensor.allocation = block->second.allocation;
     const absl::string_view role = Word();
     const auto found = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == role; });
-    if (found == kRoles.end()) return Expected("parameter, gradient, optimizer_state, buffer or -", role);
+    if (found == kRoles.end()) return Expected("parameter, gradient, optimizer_state, buffer, input or -", role);
     tensor.role = found->second;
     status = Number("a text", &tensor.name);
     if (status.ok() && tensor.name >= trace_.texts.size()) status = Expected("the number of a text", words_.back());

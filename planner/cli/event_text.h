@@ -14,7 +14,7 @@
 //   c PARENT LINE FILE FUNCTION                 a call of a stack, by the numbers of its texts: calls count from 1;
 //                                               PARENT: the call outside of it, 0: none
 //   n ID OFFSET ROLE TEXT                       a tensor in a live block, by the number of its name: parameter,
-//                                               gradient, optimizer_state, buffer or -
+//                                               gradient, optimizer_state, buffer, input or -
 //
 // Streams are any numbers; with a device each is one stream.
 #pragma once

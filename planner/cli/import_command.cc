@@ -69,7 +69,7 @@ const Command& ImportCommand() {
        "  t TEXT                                    a text, counted from 0\n"
        "  c PARENT LINE FILE FUNCTION               a call of a stack, counted from 1; numbers of texts\n"
        "  n ID OFFSET ROLE TEXT                     a tensor in a live block, by the number of its name: parameter,\n"
-       "                                            gradient, optimizer_state, buffer or -\n"
+       "                                            gradient, optimizer_state, buffer, input or -\n"
        "  = KEY VALUE                               torch_version, device_name, device_bytes, world_size, rank, ...\n",
        {"output", "json"}},
       RunImport};

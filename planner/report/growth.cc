@@ -1,67 +1,200 @@
 #include "planner/report/growth.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
+#include <string>
 #include <tuple>
 
 #include "absl/container/flat_hash_map.h"
 #include "planner/analysis/cycle.h"
-#include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
 namespace {
 
-std::vector<Bytes> LiveAtBegins(const DeviceTrace& device, const Segmentation& segmentation) {
-  std::vector<Bytes> begins;
-  Bytes live = 0;
-  const auto open_before = [&](std::uint64_t event) {
-    while (begins.size() < segmentation.segments.size() && segmentation.segments[begins.size()].begin_event <= event) {
-      begins.push_back(live);
-    }
-  };
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    open_before(step.event);
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
+// Of a kind whose number of blocks stays (a tensor that is replaced by a longer one): sizes of data vary by chance,
+// too.
+constexpr std::size_t kRisesOfSizes = kLeakRises + 2;
+constexpr std::size_t kFirstJudged = 2;  // segment: the second iteration
+
+struct Kind {
+  std::uint32_t allocation = 0;
+  Bytes least_bytes = 0;
+  Bytes most_bytes = 0;
+  std::vector<Bytes> blocks;  // live where segments begin; while counting: changes
+  std::vector<Bytes> live;    // bytes
+};
+
+// What kinds differ in, but for their sizes: role, layer, call site, tensor. Not in class, which says of the last
+// iterations' blocks what nobody sees ending.
+using Likeness = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, TensorRole>;
+
+class KindCounter {
+ public:
+  KindCounter(const DeviceFacts& facts, const Segmentation& segmentation) : facts_(facts) {
+    for (const Segment& segment : segmentation.segments) begins_.push_back(segment.begin_event);
   }
-  open_before(kNever);
-  return begins;
+
+  void Count() {
+    for (std::uint32_t i = 0; i < facts_.blocks.size(); ++i) Take(i);
+    for (auto& [likeness, sizes] : kinds_) {
+      for (auto& [bytes, kind] : sizes) SumUp(kind);
+    }
+  }
+
+  [[nodiscard]] std::map<Likeness, std::map<Bytes, Kind>>& kinds() { return kinds_; }
+
+ private:
+  void Take(std::uint32_t index) {
+    const Allocation& allocation = facts_.device.allocations[index];
+    const auto first = std::upper_bound(begins_.begin(), begins_.end(), allocation.event);
+    const bool stays = !allocation.freed() || FreedAtExit(facts_.device, allocation);
+    const auto end = stays ? begins_.end() : std::upper_bound(begins_.begin(), begins_.end(), allocation.free_event);
+    if (first == end) return;
+    const BlockFact& fact = facts_.blocks[index];
+    const Likeness likeness{facts_.role_of[fact.phase], fact.layer, SiteOf(fact.stack), fact.role};
+    Kind& kind = kinds_[likeness][allocation.bytes];
+    if (kind.blocks.empty()) {
+      kind.least_bytes = kind.most_bytes = allocation.bytes;
+      kind.blocks.resize(begins_.size() + 1);
+      kind.allocation = index;
+    }
+    if (allocation.segment + 2 < begins_.size()) kind.allocation = index;
+    ++kind.blocks[static_cast<std::size_t>(first - begins_.begin())];
+    --kind.blocks[static_cast<std::size_t>(end - begins_.begin())];  // wraps around; the sums do not
+  }
+
+  static void SumUp(Kind& kind) {
+    for (std::size_t i = 1; i < kind.blocks.size(); ++i) kind.blocks[i] += kind.blocks[i - 1];
+    kind.blocks.pop_back();
+    for (const Bytes blocks : kind.blocks) kind.live.push_back(blocks * kind.most_bytes);
+  }
+
+  std::uint32_t SiteOf(std::uint32_t stack) {
+    if (stack == 0) return 0;
+    const auto [known, is_new] = site_of_.try_emplace(stack, 0);
+    if (is_new) {
+      const auto number = static_cast<std::uint32_t>(sites_.size() + 1);
+      known->second = sites_.try_emplace(facts_.calls.Site(stack), number).first->second;
+    }
+    return known->second;
+  }
+
+  const DeviceFacts& facts_;
+  std::vector<std::uint64_t> begins_;
+  std::map<Likeness, std::map<Bytes, Kind>> kinds_;
+  absl::flat_hash_map<std::uint32_t, std::uint32_t> site_of_;  // by stack
+  absl::flat_hash_map<std::string, std::uint32_t> sites_;
+};
+
+std::vector<Bytes> Judged(const std::vector<Bytes>& by_segment) {
+  if (by_segment.size() <= kFirstJudged) return {};
+  return {by_segment.begin() + kFirstJudged, by_segment.end()};
 }
 
-bool OutlivesTheNext(const DeviceTrace& device, const Allocation& allocation) {
-  const bool judged = allocation.segment > 0 && allocation.segment + 2 < device.segments.size();
-  const bool stays = !allocation.freed() || FreedAtExit(device, allocation);
-  return judged && !allocation.fenced && (stays || allocation.free_segment > allocation.segment + 1);
-}
+class LeakFinder {
+ public:
+  explicit LeakFinder(std::map<Likeness, std::map<Bytes, Kind>>& kinds) : kinds_(kinds) {}
 
-Bytes BytesLeft(const GrowthGroup& group) {
-  return group.bytes * std::accumulate(group.left.begin(), group.left.end(), std::uint64_t{0});
+  [[nodiscard]] std::vector<Leak> Find() {
+    for (auto& [likeness, sizes] : kinds_) {
+      std::vector<const Kind*> rest;
+      for (const auto& [bytes, kind] : sizes) {
+        if (!Take(kind, FindClimb(Judged(kind.blocks), kLeakRises), true)) rest.push_back(&kind);
+      }
+      if (rest.size() > 1) TakeTogether(rest);
+    }
+    std::stable_sort(leaks_.begin(), leaks_.end(), [](const Leak& a, const Leak& b) { return a.bytes > b.bytes; });
+    return std::move(leaks_);
+  }
+
+ private:
+  // Sizes that come once each: judged by the number of blocks, or, where that stays, by bytes.
+  void TakeTogether(const std::vector<const Kind*>& parts) {
+    Kind sum = *parts.front();
+    for (auto part = parts.begin() + 1; part != parts.end(); ++part) {
+      sum.allocation = std::max(sum.allocation, (*part)->allocation);
+      sum.least_bytes = std::min(sum.least_bytes, (*part)->least_bytes);
+      sum.most_bytes = std::max(sum.most_bytes, (*part)->most_bytes);
+      for (std::size_t i = 0; i < sum.live.size(); ++i) {
+        sum.blocks[i] += (*part)->blocks[i];
+        sum.live[i] += (*part)->live[i];
+      }
+    }
+    if (Take(sum, FindClimb(Judged(sum.blocks), kLeakRises), true)) return;
+    Take(sum, FindClimb(Judged(sum.live), kRisesOfSizes), false);
+  }
+
+  bool Take(const Kind& kind, const std::optional<Climb>& climb, bool of_blocks) {
+    if (!climb.has_value()) return false;
+    const std::size_t since = kFirstJudged + climb->first;
+    const std::size_t last = kind.blocks.size() - 1;
+    if (kind.live[last] <= kind.live[since]) return false;
+    if (of_blocks && kind.blocks[last] - kind.blocks[since] <= GoneElsewhere(kind, since)) return false;
+    const auto iterations = static_cast<double>(last - since);
+    Leak leak{kind.allocation, kind.least_bytes, kind.most_bytes, static_cast<std::uint32_t>(since), kind.live};
+    leak.blocks = (static_cast<double>(kind.blocks[last]) - static_cast<double>(kind.blocks[since])) / iterations;
+    leak.bytes = static_cast<double>(kind.live[last] - kind.live[since]) / iterations;
+    leaks_.push_back(std::move(leak));
+    return true;
+  }
+
+  // Blocks of such sizes that other kinds have fewer of now: those of an older kind are replaced, one after the other.
+  [[nodiscard]] std::uint64_t GoneElsewhere(const Kind& kind, std::size_t since) const {
+    std::uint64_t gone = 0;
+    for (const auto& [likeness, sizes] : kinds_) {
+      for (auto at = sizes.lower_bound(kind.least_bytes); at != sizes.end() && at->first <= kind.most_bytes; ++at) {
+        const std::vector<Bytes>& blocks = at->second.blocks;
+        gone += blocks[since] - std::min(blocks[since], blocks.back());
+      }
+    }
+    return gone;
+  }
+
+  std::map<Likeness, std::map<Bytes, Kind>>& kinds_;
+  std::vector<Leak> leaks_;
+};
+
+std::vector<Bytes> LiveAtBegins(const std::map<Likeness, std::map<Bytes, Kind>>& kinds, std::size_t segments) {
+  std::vector<Bytes> live(segments);
+  for (const auto& [likeness, sizes] : kinds) {
+    for (const auto& [bytes, kind] : sizes) {
+      for (std::size_t i = 0; i < segments; ++i) live[i] += kind.live[i];
+    }
+  }
+  return live;
 }
 
 }  // namespace
 
-Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, std::size_t most_groups) {
-  Growth growth;
-  growth.begin_live = LiveAtBegins(facts.device, segmentation);
-  using Key = std::tuple<Bytes, MemoryClass, std::uint32_t, std::uint32_t>;
-  absl::flat_hash_map<Key, std::size_t> known;
-  for (std::size_t i = 0; i < facts.blocks.size(); ++i) {
-    const Allocation& allocation = facts.device.allocations[i];
-    if (!OutlivesTheNext(facts.device, allocation)) continue;
-    const BlockFact& fact = facts.blocks[i];
-    const std::uint32_t role = facts.role_of[fact.phase];
-    const auto [found, is_new] =
-        known.try_emplace(Key{allocation.bytes, fact.memory_class, role, fact.layer}, growth.groups.size());
-    if (is_new) {
-      growth.groups.push_back({allocation.bytes, fact.memory_class, role, fact.layer,
-                               std::vector<std::uint64_t>(segmentation.segments.size())});
+std::optional<Climb> FindClimb(const std::vector<Bytes>& values, std::size_t least) {
+  Climb climb;
+  std::size_t behind_fall = 0;
+  std::size_t pause = 0;    // since the last rise
+  std::size_t longest = 0;  // between two rises
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    ++pause;
+    if (values[i] < values[i - 1]) {
+      behind_fall = i;
+      climb.rises = longest = 0;
+    } else if (values[i] > values[i - 1]) {
+      if (climb.rises++ == 0) climb.first = i - 1;
+      if (climb.rises > 1) longest = std::max(longest, pause);
+      pause = 0;
     }
-    ++growth.groups[found->second].left[allocation.segment];
   }
-  std::stable_sort(growth.groups.begin(), growth.groups.end(),
-                   [](const GrowthGroup& a, const GrowthGroup& b) { return BytesLeft(a) > BytesLeft(b); });
-  if (growth.groups.size() > most_groups) growth.groups.resize(most_groups);
+  if (climb.rises < least || pause >= longest) return std::nullopt;
+  const auto begin = values.begin() + static_cast<std::ptrdiff_t>(behind_fall);
+  const bool is_higher = begin == values.begin() || values.back() > *std::max_element(values.begin(), begin);
+  return is_higher ? std::optional(climb) : std::nullopt;
+}
+
+Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, std::size_t most_leaks) {
+  KindCounter counter(facts, segmentation);
+  counter.Count();
+  Growth growth;
+  growth.begin_live = LiveAtBegins(counter.kinds(), segmentation.segments.size());
+  growth.leaks = LeakFinder(counter.kinds()).Find();
+  if (growth.leaks.size() > most_leaks) growth.leaks.resize(most_leaks);
   return growth;
 }
 

@@ -1,29 +1,47 @@
-// What iterations leave behind: blocks that outlive the iteration after their own. A loop that leaks leaves the same
-// blocks in every iteration; caches and lazy state leave them in the first ones. Pure.
+// Leaks: kinds of blocks of which more is live at the beginning of each iteration than at that of the one before, again
+// and again. What is left behind and freed some iterations later (prefetched batches, the last losses) does not grow.
+// Pure; bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "planner/report/block_facts.h"
 
 namespace stalloc::planner {
 
-// Alike in size, class, role (phase without its iteration) and layer.
-struct GrowthGroup {
-  Bytes bytes = 0;
-  MemoryClass memory_class = MemoryClass::kOther;
-  std::uint32_t role = 0;
-  std::uint32_t layer = 0;
-  std::vector<std::uint64_t> left;  // blocks by segment; the last two segments cannot be judged and have none
+// Rises that make a leak. The first iteration makes what stays (state, caches), and counts for nothing.
+inline constexpr std::size_t kLeakRises = 4;
+inline constexpr std::size_t kLeakIterations = kLeakRises + 2;
+
+// A rise at the beginning of one iteration and the next, as far as it goes on until the end.
+struct Climb {
+  std::size_t first = 0;  // index of the value that it starts at
+  std::size_t rises = 0;
+};
+
+// Whether the values rise `least` times or more without falling, the last time as lately as the longest pause before
+// makes likely, and to where they have not been before.
+[[nodiscard]] std::optional<Climb> FindClimb(const std::vector<Bytes>& values, std::size_t least);
+
+// Alike in role (phase without its iteration), layer, call site and tensor, and in size, unless each has another.
+struct Leak {
+  std::uint32_t allocation = 0;  // one of them, of the last iteration whose blocks have their class
+  Bytes least_bytes = 0;         // of a block
+  Bytes most_bytes = 0;
+  std::uint32_t since = 0;  // segment from whose beginning on it grows
+  std::vector<Bytes> live;  // where segments begin
+  double blocks = 0;        // more of them in an iteration
+  double bytes = 0;         // more in an iteration
 };
 
 struct Growth {
-  std::vector<Bytes> begin_live;    // by segment, at its begin
-  std::vector<GrowthGroup> groups;  // by bytes left in all iterations, falling
+  std::vector<Bytes> begin_live;  // by segment, at its begin
+  std::vector<Leak> leaks;        // by bytes in an iteration, falling
 };
 
-[[nodiscard]] Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, std::size_t most_groups);
+[[nodiscard]] Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, std::size_t most_leaks);
 
 }  // namespace stalloc::planner

@@ -59,11 +59,11 @@ class ViewWriter {
     WritePeak(peak);
     WriteTop();
     WriteUnused(uses, traced.head.texts);
+    WriteGrowth(traced.segmentation);
     WriteStacks();
     WriteLayers();
     WriteAlternatives(ranks);
     WriteScaling(fit);
-    WriteGrowth(traced.segmentation);
     WriteIterations(traced.segmentation);
     WriteGraphPools();
     json_.Key("plan");
@@ -300,14 +300,21 @@ class ViewWriter {
     json_.Key("growth").BeginObject();
     Column("iteration", segmentation.segments, [](const Segment& segment) { return segment.index; });
     Column("begin_live", growth.begin_live, [](Bytes bytes) { return bytes; });
-    Column("bytes", growth.groups, [](const GrowthGroup& group) { return group.bytes; });
-    Column("class", growth.groups, [](const GrowthGroup& group) { return static_cast<int>(group.memory_class); });
-    Column("role", growth.groups, [](const GrowthGroup& group) { return group.role; });
-    Column("layer", growth.groups, [](const GrowthGroup& group) { return group.layer; });
-    json_.Key("left").BeginArray();
-    for (const GrowthGroup& group : growth.groups) {
+    const auto fact = [&](const Leak& leak) -> const BlockFact& { return facts_.blocks[leak.allocation]; };
+    json_.Key("needed_iterations").Value(kLeakIterations);
+    Column("least_bytes", growth.leaks, [](const Leak& leak) { return leak.least_bytes; });
+    Column("most_bytes", growth.leaks, [](const Leak& leak) { return leak.most_bytes; });
+    Column("class", growth.leaks, [&](const Leak& leak) { return static_cast<int>(fact(leak).memory_class); });
+    Column("role", growth.leaks, [&](const Leak& leak) { return facts_.role_of[fact(leak).phase]; });
+    Column("layer", growth.leaks, [&](const Leak& leak) { return fact(leak).layer; });
+    Column("stack", growth.leaks, [&](const Leak& leak) { return stacks_.Of(fact(leak).stack); });
+    Column("since", growth.leaks, [&](const Leak& leak) { return segmentation.segments[leak.since].index; });
+    Column("blocks_per_iteration", growth.leaks, [](const Leak& leak) { return leak.blocks; });
+    Column("bytes_per_iteration", growth.leaks, [](const Leak& leak) { return leak.bytes; });
+    json_.Key("live").BeginArray();
+    for (const Leak& leak : growth.leaks) {
       json_.BeginArray();
-      for (const std::uint64_t count : group.left) json_.Value(count);
+      for (const Bytes bytes : leak.live) json_.Value(bytes);
       json_.EndArray();
     }
     json_.EndArray().EndObject();

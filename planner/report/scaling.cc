@@ -14,6 +14,8 @@ bool Scales(const DeviceFacts& facts, const BlockFact& fact) {
     case MemoryClass::kActivations:
     case MemoryClass::kDynamic:
       return true;
+    case MemoryClass::kInputs:  // a data set that lies on the device as a whole is none of a micro-batch
+      return fact.free_phase != kNone || facts.phases.spans()[fact.phase].kind != PhaseKind::kSetUp;
     case MemoryClass::kTemporaries:
       return !facts.InOptimizer(fact);
     default:

@@ -136,7 +136,7 @@ void KeepFirst(const std::vector<Member>& members, std::size_t most, const IsMor
   for (std::size_t i = 0; i < std::min(most, order.size()); ++i) (*kept)[order[i]] = true;
 }
 
-bool IsJudged(const Allocation& allocation) { return allocation.flags == 0; }
+bool IsJudged(const Allocation& allocation) { return (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0; }
 
 }  // namespace
 

@@ -73,15 +73,24 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
-// Bits of TraceEvent::flags: what is never planned, nor part of a script (AllocFlags in trace.proto).
+// Bits of TraceEvent::flags (AllocFlags in trace.proto): what is never planned, nor part of a script.
 inline constexpr std::uint32_t kAllocCaptured = 1;
 inline constexpr std::uint32_t kAllocParallel = 2;
+// What is planned like any other: asked for by a forward pass that runs again inside a backward pass.
+inline constexpr std::uint32_t kAllocRecomputed = 4;
 // Above them, of what is captured: 1 + the ordinal of its pool; 0: not known.
 inline constexpr std::uint32_t kAllocPoolShift = 8;
 [[nodiscard]] constexpr std::uint32_t PoolPlusOne(std::uint32_t flags) noexcept { return flags >> kAllocPoolShift; }
 
 // What a tensor is to the model that trains: TensorRole in trace.proto.
-enum class TensorRole : std::uint8_t { kNone = 0, kParameter = 1, kGradient = 2, kOptimizerState = 3, kBuffer = 4 };
+enum class TensorRole : std::uint8_t {
+  kNone = 0,
+  kParameter = 1,
+  kGradient = 2,
+  kOptimizerState = 3,
+  kBuffer = 4,
+  kInput = 5
+};
 // As texts and reports have it; of kNone it is empty.
 [[nodiscard]] constexpr const char* TensorRoleName(TensorRole role) noexcept {
   switch (role) {
@@ -95,6 +104,8 @@ enum class TensorRole : std::uint8_t { kNone = 0, kParameter = 1, kGradient = 2,
       return "optimizer state";
     case TensorRole::kBuffer:
       return "buffer";
+    case TensorRole::kInput:
+      return "input";
   }
   return "?";
 }

@@ -52,7 +52,8 @@ class ScriptReader {
     } else if (word == "E") {
       AddMark({.kind = MarkKind::kIteration, .edge = MarkEdge::kEnd, .index = iteration_ - 1, .name = ""});
     } else if (word[0] == 'O') {
-      AddMark({.kind = MarkKind::kOptimizer, .name = "", .automatic = automatic});
+      const MarkEdge edge = word == "O-" ? MarkEdge::kEnd : MarkEdge::kBegin;
+      AddMark({.kind = MarkKind::kOptimizer, .edge = edge, .name = "", .automatic = automatic});
     } else if (word[0] == 'F' || word[0] == 'B') {
       AddMark({.kind = MarkKind::kMicrobatch,
                .pass = word[0] == 'F' ? Pass::kForward : Pass::kBackward,
@@ -96,6 +97,7 @@ class ScriptReader {
       event.flags =
           kAllocCaptured | (pool.empty() ? 0u : static_cast<std::uint32_t>(std::stoul(pool)) << kAllocPoolShift);
     }
+    if (word.back() == 'r') event.flags |= kAllocRecomputed;
     NoteStream(event.stream);
     live_[word.substr(1, equals - 1)] = event.allocation;
     AddEvent(event);

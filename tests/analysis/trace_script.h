@@ -1,12 +1,12 @@
 // Traces from a compact script, for tests. Tokens, separated by blanks:
 //
 //   +w=4096      allocate block w (a name may be used again once freed); +w=4096@1 on stream 1; +w=4096! captured
-//                in a pool that is not known, +w=4096!2 in pool 2 (1 + its ordinal)
+//                in a pool that is not known, +w=4096!2 in pool 2 (1 + its ordinal); +w=4096r recomputed
 //   -w           free it                       ~w@1     record it on stream 1
 //   I  I?        iteration begins, numbered from 0; automatic mark
 //   E            iteration ends                INIT     set-up begins
 //   F0  B0       micro-batch 0 forward / backward begins
-//   O  O?        optimizer begins; automatic   L:mlp    layer mlp begins
+//   O  O?  O-    optimizer begins; automatic; ends   L:mlp    layer mlp begins
 //   LB:mlp       its backward pass begins  LE:mlp LBE:mlp   either ends; LE:mlp=512: its own backward pass keeps 512
 //                bytes of its output, LE:mlp=none: there are no gradients
 //   (eval  )     fence begins, ends            H=4096   upstream holds so much

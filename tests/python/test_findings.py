@@ -29,20 +29,30 @@ def test_a_leak_is_named_with_its_size(tmp_path: Path, build: Path, capsys: Any)
     assert device["bytes_per_iteration"] == 64 * KIB
     (group,) = device["groups"]
     assert (group["bytes"], group["blocks_per_iteration"], group["phase"]) == (64 * KIB, 1, "B 0")
-    assert group["iterations"] == 5, "of seven, the last two cannot be judged"
+    assert (group["since_iteration"], group["call_site"]) == (1, "")
+    assert group["live"] == [index * 64 * KIB for index in range(7)]
     assert "64.00 KiB more in every iteration" in text(capsys, "leaks", trace)
 
 
 def test_state_that_is_made_once_is_no_leak(tmp_path: Path, build: Path, capsys: Any) -> None:
     trace = str(run(build, tmp_path / "a.trace"))
     assert answer(capsys, "leaks", trace)["devices"][0]["groups"] == []
-    assert "no leak in 5 iterations" in text(capsys, "leaks", trace)
+    assert "no leak in 7 iterations" in text(capsys, "leaks", trace)
 
 
 def test_few_iterations_cannot_be_judged(tmp_path: Path, build: Path, capsys: Any) -> None:
-    trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB, iterations=4))
-    assert not answer(capsys, "leaks", trace)["devices"][0]["enough_iterations"]
-    assert "too few iterations: 2 can be judged" in text(capsys, "leaks", trace)
+    trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB, iterations=5))
+    device = answer(capsys, "leaks", trace)["devices"][0]
+    assert (device["enough_iterations"], device["needed_iterations"]) == (False, 6)
+    assert "too few iterations to tell: 5 traced, 6 are needed" in text(capsys, "leaks", trace)
+    enough = str(run(build, tmp_path / "b.trace", leak=64 * KIB, iterations=6))
+    assert answer(capsys, "leaks", enough)["devices"][0]["bytes_per_iteration"] == 64 * KIB
+
+
+def test_the_help_asks_for_as_many_iterations_as_the_message(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["leaks", "--help"])
+    assert "trace 6 iterations or more" in " ".join(capsys.readouterr().out.split())
 
 
 def test_advice_is_ranked_and_played(tmp_path: Path, build: Path, capsys: Any) -> None:
@@ -163,8 +173,8 @@ def test_a_leak_is_advice(tmp_path: Path, build: Path, capsys: Any) -> None:
     trace = str(run(build, tmp_path / "a.trace", leak=256 * KIB))
     rows = answer(capsys, "advise", trace)["devices"][0]["advice"]
     (row,) = (row for row in rows if row["what"].startswith("stop leaving 256.00 KiB behind"))
-    # The peak is in the last of seven iterations; the five before it that can be judged have left as much each.
-    assert (row["saves_bytes"], row["peak_bytes"]) == (5 * 256 * KIB, 21 * MIB + 256 * KIB)
+    # The peak is in the last of seven iterations; the six before it have left as much each.
+    assert (row["saves_bytes"], row["peak_bytes"]) == (6 * 256 * KIB, 21 * MIB)
     assert "stalloc leaks DIR" in row["how_to"]
 
 

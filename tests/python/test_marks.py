@@ -161,15 +161,20 @@ def hooks(recording: Recording) -> Hooks:
     return Hooks(recording)
 
 
-def kinds(recording: Recording) -> list[tuple[int, int, int]]:
-    return [(mark[0], mark[4], mark[6]) for mark in recording.marks]
+# An optimizer's part, as hooks mark it, and as a script does.
+STEP = [(OPTIMIZER, BEGIN, 0, 1), (OPTIMIZER, END, 0, 1)]
+OWN_BEGIN, OWN_END = (OPTIMIZER, BEGIN, 0, 0), (OPTIMIZER, END, 0, 0)
+
+
+def kinds(recording: Recording) -> list[tuple[int, int, int, int]]:
+    return [(mark[0], mark[1], mark[4], mark[6]) for mark in recording.marks]
 
 
 def test_each_step_is_the_boundary_to_the_next_iteration(hooks: Hooks, recording: Recording) -> None:
     optimizer = Optimizer()
     hooks.step(optimizer)
     hooks.step(optimizer)
-    assert kinds(recording) == [(OPTIMIZER, 0, 1), (ITERATION, 1, 1), (OPTIMIZER, 0, 1), (ITERATION, 2, 1)]
+    assert kinds(recording) == [*STEP, (ITERATION, BEGIN, 1, 1), *STEP, (ITERATION, BEGIN, 2, 1)]
     assert recording.finished == [0, 1]
 
 
@@ -185,7 +190,7 @@ def test_an_optimizer_inside_another_makes_one_boundary(hooks: Hooks, recording:
     outer, inner = Optimizer(), Optimizer()
     for _ in range(3):
         hooks.step(outer, inner)
-    assert kinds(recording) == [mark for i in (1, 2, 3) for mark in [(OPTIMIZER, 0, 1), (ITERATION, i, 1)]]
+    assert kinds(recording) == [mark for i in (1, 2, 3) for mark in [*STEP, (ITERATION, BEGIN, i, 1)]]
 
 
 def test_an_optimizer_that_is_gone_hands_its_part_to_the_next(hooks: Hooks, recording: Recording) -> None:
@@ -222,7 +227,38 @@ def test_explicit_optimizer_marks_end_the_automatic_ones(hooks: Hooks, recording
     hooks.step(optimizer)
     recording.marker.optimizer()
     hooks.step(optimizer)
-    assert kinds(recording) == [(ITERATION, 0, 0), (OPTIMIZER, 0, 1), (OPTIMIZER, 0, 0)]
+    assert kinds(recording) == [(ITERATION, BEGIN, 0, 0), *STEP, OWN_BEGIN, OWN_END]
+
+
+def test_a_plain_optimizer_mark_ends_where_the_step_returns(hooks: Hooks, recording: Recording) -> None:
+    recording.marker.iteration(None)
+    outer, inner, second = Optimizer(), Optimizer(), Optimizer()
+    recording.marker.optimizer()
+    hooks.step(outer, inner)
+    assert kinds(recording)[1:] == [OWN_BEGIN, OWN_END], "the outer one's"
+    hooks.step(second)
+    assert kinds(recording)[3:] == [OWN_BEGIN, OWN_END], "one part for each of several optimizers"
+    recording.marker.microbatch("F", None, 0)
+    hooks.step(second)
+    assert len(kinds(recording)) == 6, "none that was not marked"
+
+
+def test_a_context_manager_ends_the_optimizer_s_part_itself(hooks: Hooks, recording: Recording) -> None:
+    recording.marker.iteration(None)
+    with recording.marker.optimizer():
+        hooks.step(Optimizer())
+        hooks.step(Optimizer())
+        assert kinds(recording)[1:] == [OWN_BEGIN]
+    assert kinds(recording)[1:] == [OWN_BEGIN, OWN_END]
+
+
+def test_a_step_that_an_exception_ended_is_over_at_the_next(hooks: Hooks, recording: Recording) -> None:
+    optimizer = Optimizer()
+    recording.marker.iteration(None)
+    recording.marker.optimizer()
+    hooks.hooks.before_step(optimizer, (), {})
+    hooks.step(optimizer)
+    assert kinds(recording)[1:] == [OWN_BEGIN, OWN_END]
 
 
 def test_hooks_see_the_steps_of_a_real_optimizer_until_they_are_removed(hooks: Hooks, recording: Recording) -> None:

@@ -1,18 +1,22 @@
-"""`stalloc leaks`: what every iteration leaves behind."""
+"""`stalloc leaks`: what makes live bytes grow from iteration to iteration."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from stalloc._commands import viewed
 
-HELP = "find what every iteration leaves behind: blocks that outlive the iteration after their own, again and again"
+HELP = "find what makes live bytes grow from iteration to iteration, and where it is allocated"
 
 _EPILOG = """
-A leak is a kind of block (size, class, phase, layer) that each of the last iterations leaves behind, three at least.
-The last two iterations of a trace cannot be judged, so trace six or more. Exit code 0 whether there are leaks or not.
+A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) of which more is
+live where an iteration begins than where the one before began, four times or more, the first iteration left out: trace
+6 iterations or more. What keeps the last N tensors grows until it has N: to tell that from a leak, trace more than
+N + 2. Exit code 0 whether there are leaks or not.
 """
+_SHOWN = 12  # beginnings of iterations
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -30,29 +34,45 @@ def _show(device: dict[str, Any]) -> None:
     from stalloc.report import text
     from stalloc.report.figures import device_name, size
 
-    begins = device["live_at_begin"]
-    print(
-        f"{device_name(device['device'])}: live where iterations begin: "
-        + ", ".join(size(row["bytes"]) for row in begins)
-    )
+    name, needed = device_name(device["device"]), device["needed_iterations"]
+    live = [size(row["bytes"]) for row in device["live_at_begin"]]
     if not device["enough_iterations"]:
-        print(f"too few iterations: {device['judged_iterations']} can be judged, 3 are needed; trace 5 or more")
-        return
+        print(f"{name}: too few iterations to tell: {device['iterations']} traced, {needed} are needed")
+    elif not device["groups"]:
+        print(f"{name}: no leak in {device['iterations']} iterations")
+    else:
+        print(f"{name}: {size(device['bytes_per_iteration'])} more in every iteration")
+    print(f"live where iterations begin: {', '.join(_shortened(live))}")
     if not device["groups"]:
-        print(f"no leak in {device['judged_iterations']} iterations")
         return
-    print(f"{size(device['bytes_per_iteration'])} more in every iteration:\n")
     rows = [
         (
             size(group["bytes_per_iteration"]),
-            size(group["bytes"]),
-            f"{group['blocks_per_iteration']:g}",
-            str(group["iterations"]),
+            f"{group['blocks_per_iteration']:.3g}",
+            _block(group),
+            str(group["since_iteration"]),
             group["class"],
             group["layer"] or "-",
             group["phase"],
+            group["call_site"] or "-",
         )
         for group in device["groups"]
     ]
-    header = ("an iteration", "block", "blocks", "iterations", "class", "layer", "phase")
-    print(text.table(header, rows, text_columns=(4, 5, 6)), end="")
+    header = ("an iteration", "blocks", "of", "since", "class", "layer", "phase", "allocated at")
+    print("\n" + text.table(header, rows, text_columns=(4, 5, 6, 7)), end="")
+    if not any(group["call_site"] for group in device["groups"]):
+        print("\nSTALLOC_TRACE_STACKS=1 when tracing tells the line that allocates it.")
+
+
+def _block(group: dict[str, Any]) -> str:
+    from stalloc.report.figures import size
+
+    least, most = size(group["bytes"]), size(group["most_bytes"])
+    return least if least == most else f"{least} to {most}"
+
+
+def _shortened(values: Sequence[str]) -> list[str]:
+    """The first and the last ones of many."""
+    if len(values) <= _SHOWN:
+        return list(values)
+    return [*values[:4], "...", *values[-(_SHOWN - 4) :]]

@@ -22,7 +22,7 @@ VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_TRACE_DETAIL": (SWITCH, "traces have modules, stacks and uses: all that reports can show"),
     "STALLOC_TRACE_FAKE": (SWITCH, "the trace is of fake tensors: no device is touched"),
     "STALLOC_FAKE_ASSUME": (None, "values that fake tensors lack: int=4096,bool=0,nonzero=1/16"),
-    "STALLOC_TRACE_NAMES": (SWITCH, "traces name parameters, gradients and optimizer state"),
+    "STALLOC_TRACE_NAMES": (SWITCH, "traces name parameters, gradients, optimizer state and inputs"),
     "STALLOC_TRACE_STACKS": (None, "Python stacks: 0, 1, every Nth request, or a least size as 64K"),
     "STALLOC_TRACE_USES": (SWITCH, "traces know which operations use which blocks"),
     "STALLOC_LOG_STEPS": (None, "a line of figures every so many iterations"),

@@ -10,7 +10,7 @@ import importlib
 import weakref
 from typing import Any, Callable, Optional
 
-from stalloc._marking._marks import Marker
+from stalloc._marking._marks import END, Marker
 from stalloc._marking._names import TensorNames
 from stalloc._marking._optimizer_state import FirstSteps
 
@@ -21,7 +21,7 @@ _PATIENCE = 64
 
 
 class OptimizerHooks:
-    """Marks the beginning of the optimizer's work before a step and the next iteration after it."""
+    """Marks the optimizer's work, which a step is, and the next iteration after it."""
 
     def __init__(self, marker: Marker, names: Optional[TensorNames] = None) -> None:
         self._marker = marker
@@ -30,6 +30,7 @@ class OptimizerHooks:
         self._anchor: Optional[weakref.ref[Any]] = None
         self._foreign_steps = 0
         self._optimizer_marked = False
+        self._running: list[int] = []  # steps that have begun, one inside the other, by their optimizers' ids
         self._handles: list[Any] = []
 
     def install(self, torch: Any) -> None:
@@ -50,6 +51,10 @@ class OptimizerHooks:
         """The pre-hook."""
         if self._names is not None:
             self._names.before_step(optimizer)
+        self._end_down_to(optimizer)  # one that an exception has ended
+        if not self._running:
+            self._marker.step_begins()
+        self._running.append(id(optimizer))
         anchor = self._living_anchor()
         if not self._optimizer_marked and (anchor is None or anchor is optimizer):
             self._optimizer_marked = True
@@ -61,11 +66,20 @@ class OptimizerHooks:
         self._first_steps.after_step(optimizer)
         if self._names is not None:
             self._names.after_step(optimizer)
+        self._end_down_to(optimizer)
+        if not self._running:
+            self._marker.step_ends()
         if not self._is_anchor(optimizer):
             return
         self._foreign_steps = 0
+        if self._optimizer_marked:
+            self._marker.automatic_optimizer(END)
         self._optimizer_marked = False
         self._marker.automatic_boundary()
+
+    def _end_down_to(self, optimizer: Any) -> None:
+        if id(optimizer) in self._running:
+            del self._running[self._running.index(id(optimizer)) :]
 
     def _living_anchor(self) -> Optional[Any]:
         return None if self._anchor is None else self._anchor()

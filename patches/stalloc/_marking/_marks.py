@@ -58,6 +58,19 @@ class OpenMark(NoMark):
         self._end()
 
 
+class OptimizerMark(OpenMark):
+    """The optimizer's part. As a context manager it ends itself; else where the optimizer's step returns."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, end: Callable[[], object], held: Callable[[], object]) -> None:
+        super().__init__(end)
+        self._held = held
+
+    def __enter__(self) -> None:
+        self._held()
+
+
 def _nothing(*_: object) -> None:
     """Where the marks of a silenced marker go."""
 
@@ -76,6 +89,8 @@ class Marker:
         self._microbatches: dict[tuple[str, int], int] = {}
         self.explicit = False  # the script marks its iterations itself
         self._explicit_optimizer = False
+        self._open_optimizer: Optional[bool] = None  # an explicit mark is; True: a context manager ends it
+        self._optimizer_returned = False  # the last explicit mark was ended by a step, and nothing has begun since
         self._stepped = False  # an optimizer has ended the iteration since the last step()
 
     def _mark(
@@ -103,6 +118,7 @@ class Marker:
     def _begin(self, number: int, automatic: int) -> None:
         self._next_iteration = number + 1
         self._microbatches.clear()
+        self._forget_optimizer()
         self._sink(ITERATION, BEGIN, 0, 0, number, None, automatic)
 
     def _end_iteration(self, number: int) -> None:
@@ -146,6 +162,7 @@ class Marker:
         key = (kind, chunk)
         number = self._microbatches.get(key, 0) if index is None else int(index)
         self._microbatches[key] = number + 1
+        self._forget_optimizer()
         return self._mark(MICROBATCH, PASSES[kind], chunk, number)
 
     def layer(self, name: str, kind: str) -> OpenMark:
@@ -164,14 +181,40 @@ class Marker:
         index = 0 if kept_bytes is None else -1 if kept_bytes < 0 else 1 + -(-kept_bytes // _UNIT)
         self._sink(LAYER, BEGIN if begins else END, PASSES[kind], 0, index, path.encode(), 0)
 
-    def optimizer(self) -> OpenMark:
+    def optimizer(self) -> OptimizerMark:
         self._explicit_optimizer = True
-        return self._mark(OPTIMIZER)
+        self._open_optimizer = False
+        self._optimizer_returned = False
+        self._sink(OPTIMIZER, BEGIN, 0, 0, 0, None, 0)
+        return OptimizerMark(self._end_optimizer, self._hold_optimizer)
 
-    def automatic_optimizer(self) -> None:
+    def _hold_optimizer(self) -> None:
+        self._open_optimizer = True
+
+    def _end_optimizer(self) -> None:
+        if self._open_optimizer is not None:
+            self._open_optimizer = None
+            self._sink(OPTIMIZER, END, 0, 0, 0, None, 0)
+
+    def _forget_optimizer(self) -> None:
+        self._open_optimizer = None
+        self._optimizer_returned = False
+
+    def step_begins(self) -> None:
+        """A step of an optimizer, inside no other: behind one that has ended the explicit mark, it opens it again."""
+        if self._optimizer_returned:
+            self.optimizer()
+
+    def step_ends(self) -> None:
+        """The same step has returned: what follows is no part of the optimizer, unless a context manager says so."""
+        if self._open_optimizer is False:
+            self._end_optimizer()
+            self._optimizer_returned = True
+
+    def automatic_optimizer(self, edge: int = BEGIN) -> None:
         if self._explicit_optimizer:
             return
-        self._sink(OPTIMIZER, BEGIN, 0, 0, 0, None, 1)
+        self._sink(OPTIMIZER, edge, 0, 0, 0, None, 1)
 
     def fence(self, kind: str) -> OpenMark:
         return self._mark(FENCE, name=kind.encode())

@@ -1,4 +1,4 @@
-"""Names for the blocks of a trace: parameters, gradients, optimizer state and buffers, found by their addresses.
+"""Names for the blocks of a trace: parameters, gradients, optimizer state, buffers, inputs, found by their addresses.
 
 Around each optimizer step of a traced iteration the tensors of all modules and of the optimizer are looked at, and the
 trace is told which block each lies in. Nothing is kept alive, and no device memory is touched or asked for.
@@ -11,7 +11,8 @@ trace is told which block each lies in. Nothing is kept alive, and no device mem
 An optimizer's own tensors belong to parameters that say so (main_param), in whose memory they lie (shards that are
 views, as of Megatron's distributed optimizer in fp32), or that have, one after the other, the same shapes: copies are
 made in the order of the model's parameters. A flattened buffer holds many tensors, and the trace has the names of all
-of them. Of a tensor that is made of others (DTensor, quantized weights) these are named.
+of them. Of a tensor that is made of others (DTensor, quantized weights) these are named. Inputs are seen where models
+are called (_inputs.py).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
 from stalloc._core import _log
+from stalloc._marking._inputs import ModelInputs
 from stalloc._marking._paths import ModulePaths
 
-PARAMETER, GRADIENT, OPTIMIZER_STATE, BUFFER = 1, 2, 3, 4  # TensorRole in proto/trace.proto
+PARAMETER, GRADIENT, OPTIMIZER_STATE, BUFFER, INPUT = 1, 2, 3, 4, 5  # TensorRole in proto/trace.proto
 
 _DISCOVERIES = 3  # modules may be made after the first step; later ones are not looked for
 _MAIN = ":main"
@@ -73,10 +75,12 @@ class TensorNames:
         self._iteration_begins = True
         self._discoveries = 0
         self._failed = False
+        self.inputs = ModelInputs(torch, paths, self._wants_inputs, self._tell_input)
 
     def next_iteration(self, _: int = 0) -> None:
         """Gradients will be other blocks now."""
         self._iteration_begins = True
+        self.inputs.next_iteration()
 
     def before_step(self, optimizer: Any) -> None:
         """Gradients are there. Of several optimizers the first to step has the modules looked at."""
@@ -98,6 +102,12 @@ class TensorNames:
         except Exception as error:  # whatever a model's own attributes may raise must not end its training
             self._failed = True
             _log.warning(f"blocks of the trace get no names from now on: {type(error).__name__}: {error}")
+
+    def _wants_inputs(self) -> bool:
+        return not self._failed and self._wanted()
+
+    def _tell_input(self, tensor: Any, name: str) -> None:
+        self._look(lambda: self._tell(tensor, name, INPUT))
 
     # -- What there is
 

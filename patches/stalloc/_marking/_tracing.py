@@ -37,6 +37,8 @@ class Tracing:
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
         where = () if block_of is None else (block_of,)
         self.names = TensorNames(library, torch, self.paths, self._wants_names, *where) if config.trace_names else None
+        if self.names is not None:
+            self.names.inputs.install()
 
     def _wants_names(self) -> bool:
         return self.state == RUNS
@@ -67,6 +69,8 @@ class Tracing:
         """The trace gets its orderly end; a later call does nothing."""
         self._library.stop_trace()
         self.state = ENDED
+        if self.names is not None:
+            self.names.inputs.remove()
         self._tokens.iteration_finished()  # the loop's last, where stop() is called behind it
         self.flush()
 

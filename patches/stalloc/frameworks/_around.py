@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Union
 
 import stalloc
+from stalloc import _session
 from stalloc._core._patching import Function, argument
 
 Wrapper = Callable[[Function], Function]
@@ -21,6 +22,14 @@ def around(mark: Callable[[], Any]) -> Wrapper:
         return wrapper
 
     return wrap
+
+
+def inputs(batch: Any) -> None:
+    """Names the tensors of a batch, where a trace names any: those that only the loss takes are no model's argument."""
+    session = _session.current
+    names = None if session is None or session.tracing is None else session.tracing.names
+    if names is not None:
+        names.inputs.batch(batch)
 
 
 def fenced(kind: str) -> Wrapper:

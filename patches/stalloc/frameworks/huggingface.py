@@ -12,7 +12,7 @@ from typing import Any
 
 import stalloc
 from stalloc._core._patching import Function, Patcher, Target, argument
-from stalloc.frameworks._around import fenced, passes
+from stalloc.frameworks._around import fenced, inputs, passes
 
 _TRAINER = "transformers.trainer"
 TRAINER_TARGETS = (
@@ -55,7 +55,9 @@ def _forward(original: Function) -> Function:
 
     def training_step(*args: Any, **kwargs: Any) -> Any:
         stalloc.microbatch("F")
-        _tell_tokens(inputs_of(args, kwargs))
+        batch = inputs_of(args, kwargs)
+        _tell_tokens(batch)
+        inputs(batch)
         return original(*args, **kwargs)
 
     return training_step

@@ -10,7 +10,7 @@ from typing import Any
 
 import stalloc
 from stalloc._core._patching import Function, Patcher, Target
-from stalloc.frameworks._around import fenced, passes
+from stalloc.frameworks._around import fenced, inputs, passes
 
 
 def _targets(root: str) -> tuple[Target, ...]:
@@ -35,8 +35,18 @@ def _optimizer(original: Function) -> Function:
     return after_closure
 
 
+def _forward(original: Function) -> Function:
+    marked = passes("F")(original)
+
+    def training_step(*args: Any, **kwargs: Any) -> Any:
+        inputs((args[1:], kwargs))
+        return marked(*args, **kwargs)
+
+    return training_step
+
+
 WRAPPERS = {
-    "forward": passes("F"),
+    "forward": _forward,
     "backward": passes("B"),
     "optimizer": _optimizer,
     "evaluation": fenced("eval"),

@@ -5,41 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-_LEAST_ITERATIONS = 3  # that must leave the same behind, one after the other, for a leak
-
 
 def leaks(view: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of one device: blocks that each of the last iterations that can be judged leaves behind, and the growth.
+    """Of one device: the kinds of blocks of which more is live at the beginning of each iteration (growth.h).
 
-    An iteration can be judged if two others follow. `groups` are the leaks, by bytes an iteration.
+    `groups` are the leaks, by bytes an iteration; `judged_iterations`: those whose beginnings are compared.
     """
     drawn = view["devices"][index]
     growth = drawn["growth"]
-    last = len(growth["iteration"]) - 2  # one past the last segment that can be judged
-    groups = []
-    for i, left in enumerate(growth["left"]):
-        run = 0
-        while run < last - 1 and left[last - 1 - run] > 0:
-            run += 1
-        if run < _LEAST_ITERATIONS:
-            continue
-        blocks = sum(left[last - run : last]) / run
-        groups.append(
-            {
-                "bytes": growth["bytes"][i],
-                "class": view["classes"][growth["class"][i]],
-                "phase": drawn["roles"][growth["role"][i]],
-                "layer": drawn["layers"][growth["layer"][i]],
-                "iterations": run,
-                "blocks_per_iteration": blocks,
-                "bytes_per_iteration": round(blocks * growth["bytes"][i]),
-            }
-        )
-    groups.sort(key=lambda group: -int(group["bytes_per_iteration"]))
+    iterations = len(growth["iteration"]) - 1  # without the set-up
+    groups = [
+        {
+            "bytes": growth["least_bytes"][i],
+            "most_bytes": growth["most_bytes"][i],
+            "class": view["classes"][growth["class"][i]],
+            "phase": drawn["roles"][growth["role"][i]],
+            "layer": drawn["layers"][growth["layer"][i]],
+            "call_site": drawn["stacks"]["call_site"][growth["stack"][i]],
+            "calls": drawn["stacks"]["calls"][growth["stack"][i]],
+            "since_iteration": growth["since"][i],
+            "blocks_per_iteration": growth["blocks_per_iteration"][i],
+            "bytes_per_iteration": round(growth["bytes_per_iteration"][i]),
+            "live": growth["live"][i][1:],
+        }
+        for i in range(len(growth["class"]))
+    ]
     return {
         "device": drawn["device"],
-        "judged_iterations": max(0, last - 1),
-        "enough_iterations": last - 1 >= _LEAST_ITERATIONS,
+        "iterations": iterations,
+        "judged_iterations": max(0, iterations - 1),
+        "needed_iterations": growth["needed_iterations"],
+        "enough_iterations": iterations >= growth["needed_iterations"],
         "live_at_begin": [
             {"iteration": number, "bytes": live}
             for number, live in zip(growth["iteration"][1:], growth["begin_live"][1:])

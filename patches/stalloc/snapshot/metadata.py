@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_ROLES = ("parameter", "gradient", "optimizer state", "buffer", "tensor")
+_ROLES = ("parameter", "gradient", "optimizer state", "buffer", "input", "tensor")
 _APART = ", "
 
 
