@@ -47,7 +47,7 @@ for _ in range(int(sys.argv[1])):
     seen.view(-1, 2).t()
     torch.empty_like(seen)
     optimizer.step()
-    del early  # few events behind its last use: not late
+    del early, idle  # few events behind their last uses: not late
     optimizer.zero_grad(set_to_none=True)
     IN_BACKWARD.clear()
-    del late, idle, seen, unused
+    del late, seen, unused
