@@ -40,7 +40,7 @@ const firstLook = (view, device, index) => {
   const figures = view.figures[index], path = whereMost(moduleTree(peakRows(view, device)));
   const inner = path[path.length - 1], changes = view.best_changes[index], hints = view.hints[index];
   const where = path.length ? card(`where: ${path[0].label}`, size(path[0].bytes), line(`${share(path[0].bytes / device.peak.live_bytes)} of the peak`),
-    path.length > 1 ? element("span", { title: inner.title }, `${size(inner.bytes)} of it ${inner.title.startsWith("in no module") ? "" : "in "}${path.slice(1).map((part) => part.label).join(".")}`) : null) : null;
+    path.length > 1 ? element("span", { title: inner.title }, `${inner.bytes === path[0].bytes ? "all" : size(inner.bytes)} of it ${inner.title.startsWith("in no module") ? "" : "in "}${path.slice(1).map((part) => part.label).join(".")}`) : null) : null;
   return element("div", { id: "first" }, element("div", { class: "cards" },
     card("peak of live bytes", size(device.peak.live_bytes), line(whenTold(figures.peak_phase)), line(`event ${count(device.peak.event)}, after ${time(device.peak.ns)}`)),
     where, ...changes.map(changeCard), heldCard(figures)),

@@ -16,7 +16,7 @@ const boundaries = (phases, from, to, key) => {
   starts.forEach((i, number) => {
     if (phases.event[i] < from || phases.event[i] > to) return;
     const name = phases.name[i].split(",")[0];
-    const x = place(i), tight = number + 1 < starts.length && place(starts[number + 1]) - x < room(name);
+    const x = place(i), next = starts[Math.min(number + every, starts.length - 1)], tight = number + 1 < starts.length && place(next) - x < room(name);
     shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } });
     if (number % every === 0 && !tight) {
       labels.push({ x, yref: "paper", ...(narrow() ? { y: 1, yanchor: "bottom" } : { y: 0.995, yanchor: "top" }), xanchor: "left", text: name, showarrow: false,
@@ -105,7 +105,7 @@ const timelineSection = (view, device) => {
   later.push(refresh);
   return section("timeline", "Live memory over the run",
     "Each block counts from its allocation to its free, rounded up to 512 bytes. A long run is drawn by the least and the greatest moment of each " +
-    "stretch, so no peak is lost; around the peak every allocation and free is. Drag to zoom, double-click to go back.", tools, box, readout);
+    `stretch, so no peak is lost; around the peak every allocation and free is.${touched() ? "" : " Drag to zoom, double-click to go back."}`, tools, box, readout);
 };
 
 const peakRows = (view, device) => device.peak.bytes.map((bytes, i) => ({
