@@ -67,6 +67,11 @@ def test_other_forms_have_the_same_parts(layers: Shown, kind: str) -> None:
     found = dict(zip(labels, values))
     assert found["layers.0–6, 8–31 × 31"] == 124 << 20
     assert found["62 × 1.50 MiB"] == 93 << 20
+    told = layers.page.locator("#tree .readout")
+    assert told.inner_text() == "live at the peak: 133.00 MiB, 100.00 % of the peak"
+    layers.page.locator("#tree .slice", has_text="activations").first.dispatch_event("click")
+    layers.page.wait_for_function("document.querySelector('#tree .readout').textContent.includes('activations')")
+    assert told.inner_text() == "live at the peak › activations: 132.00 MiB, 99.25 % of the peak"
     layers.page.get_by_role("button", name="icicle", exact=True).click()
     assert layers.said == []
 

@@ -164,10 +164,16 @@ const flattened = (root) => {
   return nodes;
 };
 
-const treePlot = (box, root, kind) => {
-  const nodes = flattened(root), whole = root.bytes || 1;
+// Room for a label inside of the innermost circle; what is longer is told whole above the plot.
+const ROOM = 26;
+const elided = (label) => (label.length <= ROOM ? label : label.includes(":") ? `${label.slice(0, ROOM - 1)}…` : `…${label.slice(1 - ROOM)}`);
+
+const treePlot = (box, told, root, kind) => {
+  const nodes = flattened(root), whole = root.bytes || 1, byId = new Map(nodes.map((node) => [node.id, node]));
+  const path = (node) => (node.parent ? `${path(byId.get(node.parent))} › ${node.label}` : node.label);
+  const tell = (node) => { told.textContent = `${path(node)}: ${size(node.bytes)}, ${share(node.bytes / whole)} of the peak`; };
   draw(box, [{
-    type: kind, ids: nodes.map((node) => node.id), labels: nodes.map((node) => node.label), parents: nodes.map((node) => node.parent),
+    type: kind, ids: nodes.map((node) => node.id), labels: nodes.map((node) => elided(node.label)), parents: nodes.map((node) => node.parent),
     values: nodes.map((node) => node.bytes), branchvalues: "total", maxdepth: kind === "sunburst" ? 4 : 3,
     marker: { colors: nodes.map((node) => node.colour), line: { width: 1, color: css("--card") } }, sort: false,
     text: nodes.map((node) => `${size(node.bytes)}, ${share(node.bytes / whole)}`), textinfo: "label+text",
@@ -175,6 +181,8 @@ const treePlot = (box, root, kind) => {
     insidetextorientation: "auto", leaf: { opacity: 0.85 }, tiling: { pad: 2 }, pathbar: { visible: true },
     textfont: { size: 13 }, outsidetextfont: { color: css("--text") },
   }], { margin: { l: 8, r: 8, t: 28, b: 8 }, uniformtext: { minsize: 11, mode: "hide" } });
+  tell(nodes[0]);
+  box.on(`plotly_${kind}click`, (event) => tell(byId.get(event.nextLevel ?? nodes[0].id) ?? nodes[0]));
 };
 
 const treeSection = (view, device) => {
@@ -189,9 +197,9 @@ const treeSection = (view, device) => {
       choice([["icicle", "icicle"], ["sunburst", "sunburst"], ["treemap", "treemap"]], state.tree, (value) => { state.tree = value; refresh(); }),
       ...(stacks ? [choice([["modules", "by module"], ["calls", "by call stack"]], by, (value) => { state.treeBy = value; refresh(); })] : []));
     if (state.tree === "icicle") return holder.replaceChildren(icicle(rootOf(by)));
-    const box = plotBox(narrow() ? 420 : 620);
-    holder.replaceChildren(box);
-    treePlot(box, rootOf(by), state.tree);
+    const box = plotBox(narrow() ? 420 : 620), told = element("div", { class: "readout" });
+    holder.replaceChildren(told, box);
+    treePlot(box, told, rootOf(by), state.tree);
   };
   later.push(refresh);
   return section("tree", "The peak as a tree",
