@@ -12,7 +12,7 @@ from event_runs import MIB, answer
 from exports import trace_of_text
 from layered_runs import layered
 from shown_page import Shown, report_of
-from stalloc.report import first_look
+from stalloc.report import figures, first_look
 
 PHONE = {"has_touch": True, "is_mobile": True}
 NEITHER = "100 % of the peak has neither a module nor a tensor's name."
@@ -76,7 +76,8 @@ def test_the_first_screen_says_where_when_and_what_to_do(shown: Shown, directory
     assert "Net.model.layers.layers.0–6, 8–31 × 31" in cards[1]
     for card, change in zip(cards[2:4], best):
         assert change["what"] in card
-        assert f"−{change['saves_bytes'] / MIB:.2f} MiB" in card
+        assert f"\n−{figures.size(change['saves_bytes'])}\n" in card
+        assert change["how_to"] in card
     first, timeline = (shown.page.locator(name).bounding_box() for name in ("#first", "#timeline"))
     assert first["y"] + first["height"] < timeline["y"] < 500, "all of it, and the curve, are in the first 900 pixels"
     assert [name.get_attribute("id") for name in shown.page.query_selector_all("section")][1] == "advice"

@@ -57,7 +57,8 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     place = f" ({view['place']})" if view.get("place") else ""
     lines = [f"## Rank {view['rank']['rank']}{place}, {name}", ""]
     lines += [f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}.", ""]
-    lines += [f"- {size(row['saves_bytes'])} less: {row['what']}" for row in view["best_changes"][index]]
+    for row in view["best_changes"][index]:
+        lines += [f"- {'at least ' if row['at_least'] else ''}{size(row['saves_bytes'])} less: {row['what']}"]
     lines += ["", *([" ".join(view["hints"][index]), ""] if view["hints"][index] else [])]
     lines += _table(
         ["class", "live at the peak", "share"],

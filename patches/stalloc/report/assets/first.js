@@ -33,8 +33,10 @@ const heldCard = (figures) => {
     line(`PyTorch's allocator: ${size(native.held_bytes)} (simulated), ${change > 0 ? "+" : "−"}${(100 * Math.abs(change / native.held_bytes)).toFixed(1)} % with stalloc`));
 };
 
+// What to set may be lines of code: two of them here, all in the tip and in the table of changes.
 const changeCard = (row) => card(row.of_live ? "what lowers the peak" : "what lowers what is held", `−${size(row.saves_bytes)}`,
-  element("span", { class: "change" }, row.what), line(`cost: ${row.cost}`));
+  element("span", { class: "change" }, row.what), line(`${row.at_least ? "at least so much; " : ""}cost: ${row.cost}`),
+  row.how_to ? element("a", { class: "set", href: "#advice", title: row.how_to }, row.how_to) : null);
 
 const firstLook = (view, device, index) => {
   const figures = view.figures[index], path = whereMost(moduleTree(peakRows(view, device)));
