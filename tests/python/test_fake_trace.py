@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
@@ -156,6 +157,68 @@ def test_usage(options: tuple[str, ...], error: str, capsys: pytest.CaptureFixtu
         cli.main(["run", *options, SCRIPT])
     assert left.value.code == 2
     assert error in capsys.readouterr().err
+
+
+VALUES = str(SCRIPTS / "fake_values.py")
+
+
+def test_values_that_are_known_copies_threads_and_histories_work_as_on_a_device(training: Training) -> None:
+    done = fake_run(training, VALUES)
+    assert done.code == 0, done.err
+    assert "complete after 4 iterations" in done.err
+    assert "PyTorch records no memory history in a fake run: stalloc export -f snapshot makes one" in done.err
+    assert "a fake run dumps no memory snapshot" in done.err
+    assert facts(training)["iterations"] == 4
+    assert facts(training)["values_read"] == []
+    assert not (training.directory / "never.pickle").exists()
+
+
+def test_sparse_gradients_are_refused_in_one_line(training: Training) -> None:
+    done = fake_run(training, VALUES, "--sparse")
+    assert done.code == 1
+    lines = [line for line in done.err.splitlines() if not line.startswith("[stalloc]")]
+    assert len(lines) == 1, done.err
+    assert "fake_values.py:" in lines[0]
+    assert "a sparse tensor has as many bytes as its values say" in lines[0]
+    assert "sparse=False" in lines[0]
+
+
+def test_a_program_on_the_cpu_is_told_how_to_trace_it(training: Training) -> None:
+    done = fake_run(training, VALUES, "--on-the-cpu")
+    assert done.code == 1
+    assert "stalloc: the program has no tensor on the GPU, so its trace is empty: --device cpu traces" in done.err
+
+
+def test_a_trace_that_stops_in_its_first_iteration_answers_no_whatif(training: Training) -> None:
+    done = fake_run(training, VALUES, "--stop")
+    assert done.code == 1
+    assert "the program ended in its first iteration: its trace can neither be planned nor scaled" in done.err
+    assert facts(training)["iterations"] == 0
+    command = ("-m", "stalloc", "whatif", str(training.info), "--memory", "80G")
+    asked = run_python(*command, environment=training.environment(None))
+    assert (asked.code, asked.out) == (1, "")
+    assert "no iteration that ran to its end, so that what grows with the micro-batch is not known" in asked.err
+
+
+def test_transformers_goes_by_values_and_not_by_what_a_compiler_may_know(training: Training, tmp_path: Path) -> None:
+    """It asks whether a tensor is a fake one, and then makes masks that no eager run would have."""
+    package = tmp_path / "transformers" / "utils"
+    package.mkdir(parents=True)
+    (tmp_path / "transformers" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from transformers.utils.import_utils import is_fake_tensor\n")
+    (package / "import_utils.py").write_text("def is_fake_tensor(x): return True\n")
+    program = """
+        import sys, torch
+        sys.path.insert(0, sys.argv[1])
+        import stalloc
+        with stalloc.fake_trace(sys.argv[2]):
+            from transformers.utils import import_utils, is_fake_tensor
+            assert not is_fake_tensor(torch.ones(3, device="cuda"))
+        assert import_utils.is_fake_tensor(1)
+    """
+    words = ("-c", textwrap.dedent(program), str(tmp_path), str(training.info))
+    done = run_python(*words, environment=training.environment(None), cwd=training.directory)
+    assert done.code == 0, done.err
 
 
 # Of parts -------------------------------------------------------------------------------------------------------------

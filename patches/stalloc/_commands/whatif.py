@@ -44,6 +44,7 @@ def _bytes(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        _want_an_iteration(view, index, arguments.path)
         return {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
 
     def show(device: dict[str, Any]) -> None:
@@ -57,6 +58,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stalloc whatif: {error}", file=sys.stderr)
         return 1
     return viewed.answer("whatif", arguments, of_device, show, options)
+
+
+def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
+    """ValueError where none ran to its end: what grows with the micro-batch is then not in the trace, or in part."""
+    from stalloc.report.fakes import iterations_of
+
+    rank = view["rank"]
+    traced = sum(segment["iteration"] >= 0 for segment in rank["devices"][index]["segments"])
+    broken_off = traced == 1 and (not rank["trace_complete"] or iterations_of(path, rank["rank"]) == 0)
+    if traced == 0 or broken_off:
+        raise ValueError(
+            f"{path} has no iteration that ran to its end, so that what grows with the micro-batch is not known: "
+            f"{'the first one was broken off' if broken_off else 'no iteration is marked'}"
+        )
 
 
 def _beside(arguments: argparse.Namespace) -> list[str]:

@@ -22,6 +22,7 @@ class Blocks:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self.were = False  # any, so far
         self._blocks: dict[int, int] = {}
         self._alive: dict[int, Any] = {}  # weak references, whose callbacks tell of the end
         self._sum: Optional[tuple[int, int, int]] = None  # Note [Sums of gradients]: result, left operand, bytes
@@ -79,4 +80,5 @@ class Blocks:
     def _allocate(self, key: int, size: int) -> None:
         block = self._device.fake_allocate(size)
         if block:
+            self.were = True
             self._blocks[key] = block

@@ -14,7 +14,9 @@ from typing import Any, Callable, Optional
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from stalloc._fake import copies
 from stalloc._fake.patches import Patches
+from stalloc._fake.values import KnownValues
 
 _aten = torch.ops.aten
 _FLASH_WIDEST = 256  # elements of a head
@@ -38,6 +40,7 @@ def install(patches: Patches, device: str, warn: Callable[[str], None]) -> None:
     patches.call(lambda: change(True), lambda: change(before))
     patches.set(torch.utils, "swap_tensors", _swap)
     patches.set(FakeTensor, "data", property(_data.__get__, _set_data))
+    patches.set(FakeTensor, "__deepcopy__", copies.deepcopy_tensor)
     # Whether gradients are finite is not known; a step that is left out would be the exception.
     patches.set(grad_scaler.GradScaler, "_maybe_opt_step", _step)
     if device == "cuda":
@@ -53,6 +56,7 @@ def _set_data(tensor: Any, value: Any) -> None:
     _data.__set__(tensor, value)
     if isinstance(value, FakeTensor):
         tensor.fake_device = value.fake_device
+    KnownValues.take(tensor, value)
 
 
 # torch's own refuses tensors with weak references; those of fake ones are its converter's, and fit either.

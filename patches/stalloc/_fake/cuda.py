@@ -96,9 +96,9 @@ class _Event:
     def wait(self, stream: Any = None) -> None: ...
 
 
-def install(patches: Patches, figures: Figures) -> None:
+def install(patches: Patches, figures: Figures, warn: Callable[[str], None]) -> None:
     """Puts the answers in place until `patches` are undone."""
-    for name, answer in _answers(figures).items():
+    for name, answer in (_answers(figures) | _history(warn)).items():
         patches.set(torch.cuda, name, answer)
         if hasattr(torch.cuda.memory, name):
             patches.set(torch.cuda.memory, name, answer)
@@ -106,7 +106,7 @@ def install(patches: Patches, figures: Figures) -> None:
     cudnn = sys.modules["torch.backends.cudnn"].m  # its version cannot be asked for
     patches.set(cudnn, "_init", lambda: False)
     patches.set(cudnn, "is_acceptable", lambda _: False)
-    patches.set(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
+    patches.set(torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
     patches.set(FakeTensor, "record_stream", _nothing)
 
 
@@ -123,27 +123,63 @@ def _answers(figures: Figures) -> dict[str, Any]:
         "current_device": lambda: devices.present,
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "device": devices.inside,
+        "device": _device_class(devices),
         "device_count": lambda: devices.count,
-        "get_device_capability": lambda *_: _CAPABILITY,
-        "get_device_name": lambda *_: NAME,
-        "get_device_properties": lambda *_: properties,
-        "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
-        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
+        "get_device_capability": lambda *_, **__: _CAPABILITY,
+        "get_device_name": lambda *_, **__: NAME,
+        "get_device_properties": lambda *_, **__: properties,
+        "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda *_, **__: [torch.zeros(16, dtype=torch.uint8)],
         "is_available": lambda: True,
         "is_current_stream_capturing": lambda: False,
         "is_bf16_supported": lambda *_, **__: True,
         "is_initialized": lambda: True,
-        "max_memory_allocated": lambda *_: figures()[1],
-        "max_memory_reserved": lambda *_: figures()[1],
-        "mem_get_info": lambda *_: (max(0, _MEMORY - figures()[0]), _MEMORY),
-        "memory_allocated": lambda *_: figures()[0],
-        "memory_reserved": lambda *_: figures()[0],
-        "memory_stats": lambda *_: _statistics(*figures()),
+        "max_memory_allocated": lambda *_, **__: figures()[1],
+        "max_memory_reserved": lambda *_, **__: figures()[1],
+        "mem_get_info": lambda *_, **__: (max(0, _MEMORY - figures()[0]), _MEMORY),
+        "memory_allocated": lambda *_, **__: figures()[0],
+        "memory_reserved": lambda *_, **__: figures()[0],
+        "memory_stats": lambda *_, **__: _statistics(*figures()),
         "set_device": devices.set,
-        "stream": lambda _: contextlib.nullcontext(),
+        "stream": lambda *_, **__: contextlib.nullcontext(),
     }
     return answers
+
+
+def _device_class(devices: _Devices) -> type:
+    """A type, since torch asks whether something is one."""
+
+    class device:  # noqa: N801 -- torch's name
+        def __init__(self, device: Any) -> None:
+            self.idx = device if isinstance(device, int) or device is None else torch.device(device).index
+            self._inside = devices.inside(self.idx)
+
+        def __enter__(self) -> None:
+            self._inside.__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            self._inside.__exit__(*error)
+
+    return device
+
+
+def _history(warn: Callable[[str], None]) -> dict[str, Any]:
+    """PyTorch's own record of its allocator, which has nothing to do in a fake run."""
+
+    def record(enabled: Any = "all", *_: Any, **__: Any) -> None:
+        if enabled is not None and enabled is not False:
+            warn("PyTorch records no memory history in a fake run: stalloc export -f snapshot makes one of the trace")
+
+    def dump(*_: Any, **__: Any) -> None:
+        warn("a fake run dumps no memory snapshot: stalloc export -f snapshot makes one of the trace")
+
+    nothing: dict[str, Any] = {"segments": [], "device_traces": [[]], "allocator_settings": {}}
+    return {
+        "_record_memory_history": record,
+        "_dump_snapshot": dump,
+        "_snapshot": lambda *_, **__: {**nothing, "external_annotations": []},
+        "memory_snapshot": lambda *_, **__: [],
+    }
 
 
 _SILENT = (
@@ -169,8 +205,22 @@ def _nothing(*_: Any, **__: Any) -> None:
     """For calls that need a device and change none of its blocks."""
 
 
+_COUNTED = (
+    *("active", "active_bytes", "allocated_bytes", "allocation", "inactive_split", "inactive_split_bytes"),
+    *("requested_bytes", "reserved_bytes", "segment"),
+)
+_LARGEST = ("oversize_allocations", "oversize_segments")
+_NUMBERS = ("num_alloc_retries", "num_device_alloc", "num_device_free", "num_ooms", "num_sync_all_streams")
+
+
 # What has no figure here is 0.
 def _statistics(live: int, peak: int) -> dict[str, int]:
-    names = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
-    found = {f"{name}.all.current": live for name in names} | {f"{name}.all.peak": peak for name in names}
-    return collections.defaultdict(int, found)
+    kinds = ("current", "peak", "allocated", "freed")
+    found: dict[str, int] = collections.defaultdict(int)
+    for name in _COUNTED:
+        found |= {f"{name}.{pool}.{kind}": 0 for pool in ("all", "large_pool", "small_pool") for kind in kinds}
+    found |= {f"{name}.{kind}": 0 for name in _LARGEST for kind in kinds}
+    found |= dict.fromkeys((*_NUMBERS, "max_split_size"), 0)
+    for name in ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes"):
+        found |= {f"{name}.all.current": live, f"{name}.all.peak": peak}
+    return found

@@ -7,25 +7,29 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 
-from stalloc._core import _log
+from stalloc._core import _imports, _log
 from stalloc._core._library import TorchLibrary
 from stalloc._fake import choices, cuda, ranks
 from stalloc._fake.blocks import Blocks
 from stalloc._fake.patches import Patches
 from stalloc._fake.tensors import DeviceOfFakes
 from stalloc._fake.unknown import Assumptions, FakeTraceError, UnknownValues, as_facts
+from stalloc._fake.values import KnownValues
 from stalloc._marking._marks import MarkSink
 from stalloc._marking._tracing import ENDED, Tracing
 
+_TRANSFORMERS = "transformers.utils.import_utils"
+_NOTHING = "the program has no tensor on the GPU, so its trace is empty: --device cpu traces what it has on the CPU"
+
 
 class FakeRun:
-    """Between begin() and end() tensors of the device are fake, on the thread that called."""
+    """Between begin() and end() tensors of the device are fake, on the thread that called and those that start."""
 
     def __init__(self, library: TorchLibrary, device: str, assumptions: Assumptions, facts: Path) -> None:
         self.library = library
@@ -33,22 +37,27 @@ class FakeRun:
         self._facts = facts
         self._values = UnknownValues(torch, assumptions)
         self._blocks = Blocks(library)
-        self._mode = DeviceOfFakes(device, self._blocks, self._values)
+        self._known = KnownValues(device)
+        self._mode = DeviceOfFakes(device, self._blocks, self._values, self._known)
         self._patches = Patches()
         self._left = False  # the program is at its end
+        self._iterations: Optional[int] = None  # that ran to their end, where they are counted
         self._warned: set[str] = set()
 
     def begin(self, to_the_end: bool = False) -> None:
         """With `to_the_end` for the rest of the process: then what the run rests on is told when the program ends, and
         its errors in a line."""
         if to_the_end:
+            self._iterations = 0
             atexit.register(self._leave)
             _explain_errors()
         if self._device == "cuda":
-            cuda.install(self._patches, self._figures)
+            cuda.install(self._patches, self._figures, self._warn)
         choices.install(self._patches, self._device, self._warn)
+        _imports.when_imported(_TRANSFORMERS, self._go_by_values)
         ranks.install(self._patches)
         self._mode.one_thread_at_a_time(self._patches)
+        self._mode.on_every_thread(self._patches)
         self._install_reads()
         # The engine's threads have no Python stack: a pass on the caller's own has one that says where it comes from.
         self._patches.call(
@@ -56,7 +65,13 @@ class FakeRun:
         )
         self._mode.__enter__()
 
+    # transformers takes fake tensors for those of a compiler, and makes masks that a run would not have.
+    def _go_by_values(self, transformers: Any) -> None:
+        if hasattr(transformers, "is_fake_tensor"):
+            self._patches.set(transformers, "is_fake_tensor", lambda _: False)
+
     def end(self) -> None:
+        _imports.forget(_TRANSFORMERS, self._go_by_values)
         self._mode.__exit__(None, None, None)
         self._patches.undo()
         self.settle()
@@ -76,6 +91,7 @@ class FakeRun:
         facts = {
             "device": self._device,
             "torch": torch.__version__,
+            "iterations": self._iterations,
             **as_facts(self._values.assumptions, self._values.read),
         }
         temporary.write_text(json.dumps(facts, indent=1) + "\n")
@@ -104,7 +120,10 @@ class FakeRun:
         else."""
 
         def iteration_finished(_: int) -> None:
+            self._iterations = (self._iterations or 0) + 1
             if tracing.state == ENDED and not self._left:
+                if not self._blocks.were:
+                    raise FakeTraceError(_NOTHING)
                 raise SystemExit(0)
 
         return iteration_finished
@@ -113,6 +132,10 @@ class FakeRun:
         self._left = True
         self.settle()
         self.write_facts()
+        if not self._blocks.were:
+            self._warn(_NOTHING)
+        elif self._iterations == 0:
+            self._warn("the program ended in its first iteration: its trace can neither be planned nor scaled")
         for line in self._closing_lines():
             _log.line(line)
 
@@ -129,9 +152,11 @@ class FakeRun:
         self._patches.set(FakeTensor, "tolist", lambda tensor: self._numpy(tensor).tolist())
 
     def _numpy(self, tensor: Any) -> Any:
-        self._values.note(".numpy()")
+        known = self._known.of(tensor)
+        if known is None:
+            self._values.note(".numpy()")
         with _python_dispatch._disable_current_modes():
-            return torch.zeros(tensor.shape, dtype=tensor.dtype).numpy()
+            return (torch.zeros(tensor.shape, dtype=tensor.dtype) if known is None else known.clone()).numpy()
 
     def _figures(self) -> tuple[int, int]:
         self._blocks.settle()

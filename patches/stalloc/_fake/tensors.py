@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from stalloc._fake.blocks import Blocks
 from stalloc._fake.patches import Patches
 from stalloc._fake.unknown import FakeTraceError, UnknownValues, place
+from stalloc._fake.values import KnownValues
 
 _aten = torch.ops.aten
 _LARGE = 1 << 20  # bytes of a CPU tensor that is fake all the same
@@ -35,9 +36,8 @@ _FACTORIES = frozenset(
         ("rand", "default"),
     )
 )
+_OF_VALUES = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException)
 _UNSUPPORTED = (
-    fake_tensor.DynamicOutputShapeException,
-    fake_tensor.DataDependentOutputException,
     fake_tensor.UnsupportedOperatorException,
     fake_tensor.UnsupportedFakeTensorException,
     NotImplementedError,
@@ -47,14 +47,25 @@ _UNSUPPORTED = (
 class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. Storages that operators return on the device are told to `blocks`."""
 
-    def __init__(self, device: str, blocks: Blocks, values: UnknownValues) -> None:
+    def __init__(self, device: str, blocks: Blocks, values: UnknownValues, known: KnownValues) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self._known = known
         self._device = device
         self._blocks = blocks
         self._values = values
         self._inside = threading.local()
         self._lock = threading.RLock()
         self._composite: dict[Any, bool] = {}
+
+    def on_every_thread(self, patches: Patches) -> None:
+        """Threads that Python starts from now on make fake tensors, too: modes are a thread's own."""
+        original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+        def bootstrap(thread: threading.Thread) -> None:
+            torch._C._set_dispatch_mode(self)
+            original(thread)
+
+        patches.set(threading.Thread, "_bootstrap_inner", bootstrap)
 
     @property
     def avoid_device_init(self) -> bool:
@@ -91,13 +102,15 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
                 return result
         result = self._run(func, types, args, kwargs)
         self._tell(func, args, result)
+        computed = self._known.follow(func, args, kwargs, result)
         if (
             func._schema.is_mutable
             and args
             and isinstance(args[0], torch.Tensor)
             and not isinstance(args[0], FakeTensor)
         ):
-            self._values.note(str(func))  # a real tensor took values of the device: it keeps its own
+            if not computed:
+                self._values.note(str(func))  # a real tensor took values of the device: it keeps its own
             return args[0]
         return result
 
@@ -123,17 +136,55 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         return known
 
     def _run(self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if func is _aten._local_scalar_dense.default and args[0].constant is None:
-            return self._values.scalar(".item()", args[0].dtype)
+        if func is _aten._local_scalar_dense.default and getattr(args[0], "constant", None) is None:
+            known = self._known.of(args[0])
+            return self._values.scalar(".item()", args[0].dtype) if known is None else self._known.number(known)
         self._inside.depth = 1
         try:
+            if func is _aten.index.Tensor:
+                args = (args[0], self._by_number(types, args[1]))
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except _OF_VALUES as error:
+            values = self._known.compute(func, args, kwargs)
+            if values is not None:
+                return tree_map(lambda leaf: self._as_fake(types, leaf), values)
             if func is _aten.nonzero.default:
                 return self._nonzero(func, types, args[0])
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            raise FakeTraceError(f"{place()}: {func}: {_why(error)}") from error
         except _UNSUPPORTED as error:
             raise FakeTraceError(f"{place()}: {func}: {_why(error)}") from error
         finally:
             self._inside.depth = 0
+
+    # Masks as the places where they are true, since a fake kernel would have to know how many these are.
+    def _by_number(self, types: Sequence[type], indices: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for index in indices:
+            if index is None or index.dtype not in (torch.bool, torch.uint8):
+                found.append(index)
+                continue
+            places = self._known.compute(_aten.nonzero.default, (index,), {})
+            if places is None:
+                fake = self._nonzero(_aten.nonzero.default, types, index)
+            else:
+                fake = self._as_fake(types, places, index.device)
+            columns: Any = super().__torch_dispatch__(_aten.unbind.int, types, (fake, 1), {})
+            found += columns
+        return found
+
+    def _as_fake(self, types: Sequence[type], value: Any, device: Any = None) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        like = {"dtype": value.dtype, "device": device or self._present()}
+        shape = (value.shape, value.stride())
+        fake = super().__torch_dispatch__(_aten.empty_strided.default, types, shape, like)
+        self._known.attach(fake, value)
+        return fake
+
+    def _present(self) -> torch.device:
+        if self._device == "cpu":
+            return torch.device("cpu")
+        return torch.device(self._device, int(torch._C._accelerator_hooks_get_current_device()))
 
     def _nonzero(self, func: Any, types: Sequence[type], mask: Any) -> Any:
         shape = [self._values.nonzero_rows(str(func), mask.numel()), mask.dim()]
@@ -143,8 +194,14 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     def _tell(self, func: Any, args: Sequence[Any], result: Any) -> None:
         left = args[0].untyped_storage() if func is _aten.add.Tensor and _sums_gradients() else None
         for leaf in tree_leaves(result):
-            if isinstance(leaf, FakeTensor) and leaf.fake_device.type == self._device:
-                self._blocks.see(leaf.untyped_storage(), left)
+            if not isinstance(leaf, FakeTensor) or leaf.fake_device.type != self._device:
+                continue
+            if leaf.layout is not torch.strided:
+                raise FakeTraceError(
+                    f"{place()}: {func}: a sparse tensor has as many bytes as its values say, which a fake run does "
+                    "not have; trace with dense ones (sparse=False), or on the device"
+                )
+            self._blocks.see(leaf.untyped_storage(), left)
 
 
 def _bytes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:

@@ -33,7 +33,7 @@ def main() -> None:
         loss = output.square().mean()
         optimizer.zero_grad()
         loss.backward()
-        if arguments.branch and torch.isnan(loss):
+        if arguments.branch and loss > 1e6:
             break
         optimizer.step()
     print(json.dumps({"device": str(next(model.parameters()).device), "loss": loss.item()}))
