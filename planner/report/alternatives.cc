@@ -44,7 +44,7 @@ bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes byt
     case AlternativeKind::kNoOptimizerScratch:
       return kind == MemoryClass::kTemporaries && facts.InOptimizer(fact);
     case AlternativeKind::kChunkLoss:
-      return alternative.places.contains({fact.phase, bytes});
+      return alternative.turn.sizes.contains({fact.phase, bytes});
     case AlternativeKind::kRecomputeLayer:
     case AlternativeKind::kOffloadLayer:
     case AlternativeKind::kFreeLate:
@@ -66,7 +66,7 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, std::uint32_t rank
   std::vector<Alternative> found{Make(AlternativeKind::kOffloadState), Make(AlternativeKind::kNoOptimizerScratch)};
   AddShards(ranks, &found);
   found.push_back(Make(AlternativeKind::kChunkLoss, 1 / kLossParts));
-  found.back().places = FindTurnSizes(facts);
+  found.back().turn = FindTurnBlocks(facts);
   for (const LateKind late :
        {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer, LateKind::kAfterIteration}) {
     found.push_back(Make(AlternativeKind::kFreeLate));
@@ -80,6 +80,7 @@ void AddRecomputations(const DeviceFacts& facts, std::uint64_t peak_event, std::
   for (Recomputation& each : FindRecomputations(facts, peak_event, kPatterns, kLayers)) {
     Alternative alternative = Make(AlternativeKind::kRecomputeLayer);
     alternative.at_least = each.at_least;
+    alternative.leaves = each.leaves;
     alternative.at_peak = each.at_peak;
     alternative.moved = each.moved;
     alternative.peak = each.peak;
@@ -129,6 +130,7 @@ class Player {
         alternatives_(*alternatives),
         saved_(alternatives->size()) {
     for (std::size_t i = 0; i < alternatives->size(); ++i) {
+      if (alternatives_[i].kind == AlternativeKind::kChunkLoss) player_of_turn_ = i;
       if (alternatives_[i].kind == AlternativeKind::kFreeLate) {
         player_of_late_[static_cast<std::size_t>(alternatives_[i].late)] = i;
       }
@@ -140,6 +142,7 @@ class Player {
     Sweep sweep(facts_.device);
     for (SweepStep step; sweep.Next(&step);) {
       FreeEarly(step.event);
+      MakeEarly(step.event);
       const Bytes bytes = facts_.device.allocations[step.allocation].bytes;
       live = step.is_free ? live - bytes : live + bytes;
       TakeStep(step, bytes);
@@ -161,6 +164,7 @@ class Player {
       saved_[i] = step.is_free ? saved_[i] - saving : saved_[i] + saving;
       if (moves) alternatives_[i].moved += bytes;
     }
+    if (!step.is_free && made_.erase(step.allocation) > 0) saved_[player_of_turn_] += bytes;
     if (const auto early = early_.find(step.allocation); step.is_free && early != early_.end()) {
       saved_[early->second] -= bytes;
       early_.erase(early);
@@ -174,6 +178,16 @@ class Player {
       if (player == kNobody) continue;
       saved_[player] += facts_.device.allocations[late_[next_late_].block].bytes;
       early_.emplace(late_[next_late_].block, player);
+    }
+  }
+
+  // Gradients that a loss in parts has from the turn on, up to the event that makes them in one.
+  void MakeEarly(std::uint64_t event) {
+    if (player_of_turn_ == kNobody) return;
+    const std::vector<TurnGradient>& gradients = alternatives_[player_of_turn_].turn.gradients;
+    for (; next_gradient_ < gradients.size() && gradients[next_gradient_].turn_event <= event; ++next_gradient_) {
+      made_.insert(gradients[next_gradient_].block);
+      saved_[player_of_turn_] -= facts_.device.allocations[gradients[next_gradient_].block].bytes;
     }
   }
 
@@ -195,6 +209,9 @@ class Player {
   std::vector<Bytes> saved_;
   std::array<std::size_t, kLateKinds> player_of_late_{kNobody, kNobody, kNobody, kNobody};  // index into alternatives_
   std::size_t next_late_ = 0;
+  std::size_t player_of_turn_ = kNobody;
+  std::size_t next_gradient_ = 0;
+  absl::flat_hash_set<std::uint32_t> made_;                // gradients that count as there already
   absl::flat_hash_map<std::uint32_t, std::size_t> early_;  // blocks that count as freed, and for which alternative
 };
 

@@ -37,10 +37,11 @@ struct Alternative {
   Bytes bytes = 0;                           // kChunkLoss, kFreeLate: of the largest block at the peak
   double keep = 0;                           // share of the blocks' bytes that remains
   bool at_least = false;                     // it may save more
+  bool leaves = false;                       // kRecomputeLayer: Recomputation::leaves
   Bytes at_peak = 0;                         // of these blocks, at the run's peak
   Bytes moved = 0;                           // of these blocks, all that were allocated in the peak's iteration
   Bytes peak = 0;                            // of the whole run with the alternative
-  absl::flat_hash_set<PhaseAndSize> places;  // kChunkLoss
+  TurnBlocks turn;                           // kChunkLoss
 };
 
 // By what they save, falling; those that save nothing are left out. `ranks`: to share state among; 0 or 1: none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "planner/analysis/sweep.h"
@@ -20,6 +21,7 @@ struct Holding {
   Bytes own = 0;   // made by the forward pass, freed by the backward pass that belongs to it
   Bytes away = 0;  // of these, what nobody else needs: what recomputing would free
   Bytes anew = 0;  // the most that is there at once while the forward pass is run again
+  Bytes left = 0;  // made by the forward pass, and there behind the backward pass
   bool kept_known = true;
 };
 
@@ -61,10 +63,9 @@ class Holdings {
     const auto [begin, end] = Blocks(visit.forward_begin, visit.forward_end);
     for (std::size_t i = begin; i < end; ++i) {
       const Allocation& allocation = allocations_[i];
-      if (!IsPassing(allocation) || allocation.free_event < visit.backward_begin ||
-          allocation.free_event > visit.backward_end) {
-        continue;
-      }
+      if (allocation.outside || allocation.role != TensorRole::kNone) continue;
+      if (allocation.free_event > visit.backward_end) holding.left += allocation.bytes;
+      if (allocation.free_event < visit.backward_begin || allocation.free_event > visit.backward_end) continue;
       holding.own += allocation.bytes;
       largest = std::max(largest, allocation.bytes);
       last_event = allocation.event;
@@ -170,12 +171,16 @@ class RecomputationFinder {
       offloaded.push_back({visit.forward_end, -away, 0});
       offloaded.push_back({visit.backward_begin, away, 0});
     }
+    const Bytes left = std::accumulate(chosen.begin(), chosen.end(), Bytes{0},
+                                       [&](Bytes sum, std::size_t i) { return sum + held_[i].left; });
     const Bytes without_inputs = Play(recomputed).first;
     HoldInputs(chosen, &recomputed);
     const auto [peak, event] = Play(std::move(recomputed));
     found.peak = peak;
     found.offload_peak = Play(std::move(offloaded)).first;
-    found.at_least = found.at_least || peak - without_inputs > peak / kNoticed || IsInForward(chosen, event);
+    found.leaves = left > peak / kNoticed;
+    found.at_least =
+        found.at_least || found.leaves || peak - without_inputs > peak / kNoticed || IsInForward(chosen, event);
     return found;
   }
 

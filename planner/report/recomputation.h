@@ -27,6 +27,9 @@ struct Recomputation {
   Bytes peak = 0;          // of the whole run with the layers recomputed
   Bytes offload_peak = 0;  // if blocks go to the host instead: nothing is made anew, and inputs go with them
   bool at_least = false;   // it may save more: what is not known was taken for the worse
+  // The forward pass leaves blocks that outlive the backward pass, as a cache of keys and values does: recomputed, it
+  // would leave them twice. Counted as they were; without them, more is saved.
+  bool leaves = false;
 };
 
 // Those of layers that hold something away from the peak: the `most_patterns` kinds and `most_layers` single layers

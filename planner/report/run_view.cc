@@ -272,6 +272,7 @@ class ViewWriter {
     Column("role", found, [](const Alternative& row) { return row.role; });
     Column("bytes", found, [](const Alternative& row) { return row.bytes; });
     Column("at_least", found, [](const Alternative& row) { return row.at_least; });
+    Column("leaves", found, [](const Alternative& row) { return row.leaves; });
     Column("keep", found, [](const Alternative& row) { return row.keep; });
     Column("at_peak", found, [](const Alternative& row) { return row.at_peak; });
     Column("moved", found, [](const Alternative& row) { return row.moved; });

@@ -16,8 +16,9 @@ constexpr std::size_t kLeastRequests = 4;  // at either side of a turn
 struct Turn {
   std::uint32_t forward = 0;  // phases
   std::uint32_t backward = 0;
-  std::uint64_t begin_event = 0;  // of the last tenth of the forward pass
-  std::uint64_t end_event = 0;    // behind the first tenth of the backward pass
+  std::uint64_t begin_event = 0;   // of the last tenth of the forward pass
+  std::uint64_t middle_event = 0;  // where the backward pass begins
+  std::uint64_t end_event = 0;     // behind the first tenth of the backward pass
 };
 
 // The blocks of each phase, in order.
@@ -34,55 +35,119 @@ bool SameMicrobatch(const std::string& forward, const std::string& backward) {
          forward.compare(pass + 1, std::string::npos, backward, pass + 1, std::string::npos) == 0;
 }
 
-std::vector<Turn> FindTurns(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks) {
-  const std::vector<PhaseSpan>& spans = facts.phases.spans();
-  const auto event_of = [&](std::uint32_t block) { return std::uint64_t{facts.device.allocations[block].event}; };
-  const auto near = [](std::size_t requests) {
-    return std::min(requests, std::max(kLeastRequests, requests / kTenth));
-  };
-  std::vector<Turn> turns;
-  for (std::uint32_t i = 0; i < spans.size(); ++i) {
-    if (spans[i].kind != PhaseKind::kForward || blocks[i].empty()) continue;
-    std::uint32_t next = i + 1;
-    while (next < spans.size() && spans[next].kind == PhaseKind::kBetween) ++next;
-    if (next == spans.size() || spans[next].kind != PhaseKind::kBackward || blocks[next].empty()) continue;
-    if (!SameMicrobatch(spans[i].name, spans[next].name)) continue;
-    const std::size_t first = blocks[i].size() - near(blocks[i].size());
-    const std::size_t behind = near(blocks[next].size());
-    const std::uint64_t end = next + 1 < spans.size() ? spans[next + 1].begin_event : facts.events;
-    turns.push_back(
-        {i, next, event_of(blocks[i][first]), behind < blocks[next].size() ? event_of(blocks[next][behind]) : end});
+class TurnFinder {
+ public:
+  TurnFinder(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks)
+      : facts_(facts), spans_(facts.phases.spans()), blocks_(blocks) {}
+
+  [[nodiscard]] std::vector<Turn> Find() const {
+    std::vector<Turn> turns;
+    for (std::uint32_t i = 0; i < spans_.size(); ++i) {
+      if (spans_[i].kind == PhaseKind::kForward) {
+        std::uint32_t next = i + 1;
+        while (next < spans_.size() && spans_[next].kind == PhaseKind::kBetween) ++next;
+        if (next == spans_.size() || spans_[next].kind != PhaseKind::kBackward) continue;
+        if (!SameMicrobatch(spans_[i].name, spans_[next].name)) continue;
+        Add(i, blocks_[i], next, blocks_[next], spans_[next].begin_event, &turns);
+      } else if (spans_[i].kind == PhaseKind::kUnmarked || spans_[i].kind == PhaseKind::kSetUp) {
+        AddUnmarked(i, &turns);
+      }
+    }
+    return turns;
   }
-  return turns;
+
+ private:
+  void Add(std::uint32_t forward, const std::vector<std::uint32_t>& before, std::uint32_t backward,
+           const std::vector<std::uint32_t>& behind, std::uint64_t middle, std::vector<Turn>* turns) const {
+    const auto event_of = [&](std::uint32_t block) { return std::uint64_t{facts_.device.allocations[block].event}; };
+    const auto near = [](std::size_t requests) {
+      return std::min(requests, std::max(kLeastRequests, requests / kTenth));
+    };
+    if (before.empty() || behind.empty()) return;
+    const std::uint64_t begin = event_of(before[before.size() - near(before.size())]);
+    const std::size_t last = near(behind.size());
+    turns->push_back({forward, backward, begin, middle, last < behind.size() ? event_of(behind[last]) : End(backward)});
+  }
+
+  // Without marks of micro-batches the backward pass begins where the first layer's does.
+  void AddUnmarked(std::uint32_t phase, std::vector<Turn>* turns) const {
+    for (const LayerEdge& edge : facts_.layers.edges()) {
+      if (!edge.begin || edge.pass != Pass::kBackward || edge.event < spans_[phase].begin_event) continue;
+      if (edge.event >= End(phase)) return;
+      const std::vector<std::uint32_t>& all = blocks_[phase];
+      const auto middle = std::find_if(all.begin(), all.end(), [&](std::uint32_t block) {
+        return facts_.device.allocations[block].event >= edge.event;
+      });
+      return Add(phase, {all.begin(), middle}, phase, {middle, all.end()}, edge.event, turns);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t End(std::uint32_t phase) const {
+    return phase + 1 < spans_.size() ? spans_[phase + 1].begin_event : facts_.events;
+  }
+
+  const DeviceFacts& facts_;
+  const std::vector<PhaseSpan>& spans_;
+  const std::vector<std::vector<std::uint32_t>>& blocks_;
+};
+
+using BlocksInPhases = std::vector<std::vector<std::uint32_t>>;  // by phase
+
+// Sizes of which all blocks are at the turn.
+absl::flat_hash_set<Bytes> SizesOf(const Turn& turn, const DeviceFacts& facts, const BlocksInPhases& blocks) {
+  struct Seen {
+    bool elsewhere = false;
+    bool through = false;  // alive where the backward pass begins
+  };
+  absl::flat_hash_map<Bytes, Seen> sizes;
+  for (const std::uint32_t phase : {turn.forward, turn.backward}) {
+    for (const std::uint32_t block : blocks[phase]) {
+      const Allocation& allocation = facts.device.allocations[block];
+      Seen& seen = sizes[allocation.bytes];
+      seen.elsewhere |= allocation.event < turn.begin_event || allocation.event >= turn.end_event ||
+                        allocation.free_event > turn.end_event;
+      seen.through |= allocation.event < turn.middle_event && allocation.free_event >= turn.middle_event;
+    }
+  }
+  absl::flat_hash_set<Bytes> found;
+  for (const auto& [bytes, seen] : sizes) {
+    if (!seen.elsewhere && seen.through) found.insert(bytes);
+  }
+  return found;
+}
+
+void AddGradients(const Turn& turn, const absl::flat_hash_set<Bytes>& sizes, const DeviceFacts& facts,
+                  const BlocksInPhases& blocks, std::vector<TurnGradient>* gradients) {
+  std::uint64_t last_free = 0;
+  for (const std::uint32_t phase : {turn.forward, turn.backward}) {
+    for (const std::uint32_t block : blocks[phase]) {
+      const Allocation& allocation = facts.device.allocations[block];
+      if (sizes.contains(allocation.bytes)) last_free = std::max(last_free, std::uint64_t{allocation.free_event});
+    }
+  }
+  for (const std::uint32_t block : blocks[turn.backward]) {
+    const Allocation& allocation = facts.device.allocations[block];
+    if (allocation.event >= last_free) break;
+    if (allocation.event < turn.middle_event || allocation.free_event < last_free) continue;
+    if (!sizes.contains(allocation.bytes)) gradients->push_back({turn.middle_event, block});
+  }
 }
 
 }  // namespace
 
-absl::flat_hash_set<PhaseAndSize> FindTurnSizes(const DeviceFacts& facts) {
-  const std::vector<std::vector<std::uint32_t>> blocks = BlocksByPhase(facts);
-  absl::flat_hash_set<PhaseAndSize> found;
-  for (const Turn& turn : FindTurns(facts, blocks)) {
-    struct Seen {
-      bool elsewhere = false;
-      bool through = false;  // alive where the backward pass begins
-    };
-    absl::flat_hash_map<Bytes, Seen> sizes;
-    const std::uint64_t middle = facts.phases.spans()[turn.backward].begin_event;
-    for (const std::uint32_t phase : {turn.forward, turn.backward}) {
-      for (const std::uint32_t block : blocks[phase]) {
-        const Allocation& allocation = facts.device.allocations[block];
-        Seen& seen = sizes[allocation.bytes];
-        seen.elsewhere |= allocation.event < turn.begin_event || allocation.event >= turn.end_event ||
-                          allocation.free_event > turn.end_event;
-        seen.through |= allocation.event < middle && allocation.free_event >= middle;
-      }
+TurnBlocks FindTurnBlocks(const DeviceFacts& facts) {
+  const BlocksInPhases blocks = BlocksByPhase(facts);
+  TurnBlocks found;
+  for (const Turn& turn : TurnFinder(facts, blocks).Find()) {
+    const absl::flat_hash_set<Bytes> sizes = SizesOf(turn, facts, blocks);
+    for (const Bytes bytes : sizes) {
+      found.sizes.insert({turn.forward, bytes});
+      found.sizes.insert({turn.backward, bytes});
     }
-    for (const auto& [bytes, seen] : sizes) {
-      if (seen.elsewhere || !seen.through) continue;
-      found.insert({turn.forward, bytes});
-      found.insert({turn.backward, bytes});
-    }
+    if (!sizes.empty()) AddGradients(turn, sizes, facts, blocks, &found.gradients);
   }
+  std::stable_sort(found.gradients.begin(), found.gradients.end(),
+                   [](const TurnGradient& a, const TurnGradient& b) { return a.turn_event < b.turn_event; });
   return found;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "planner/report/block_facts.h"
@@ -15,7 +16,20 @@ namespace stalloc::planner {
 
 using PhaseAndSize = std::pair<std::uint32_t, Bytes>;  // index into PhaseMap::spans
 
-// Of all micro-batches whose backward pass follows their forward pass; both phases of a size are in it.
-[[nodiscard]] absl::flat_hash_set<PhaseAndSize> FindTurnSizes(const DeviceFacts& facts);
+// A block that stays behind the turn, made before the turn's last block has gone: gradients of the layer that makes the
+// logits, and of what it was given. Of a loss in parts they are there from the first part on.
+struct TurnGradient {
+  std::uint64_t turn_event = 0;  // where the backward pass begins
+  std::uint32_t block = 0;       // index into DeviceTrace::allocations
+};
+
+struct TurnBlocks {
+  absl::flat_hash_set<PhaseAndSize> sizes;  // in both phases
+  std::vector<TurnGradient> gradients;      // ascending by turn_event
+};
+
+// Of all micro-batches whose backward pass follows their forward pass. Of an iteration or a set-up without marks of
+// micro-batches, where layers tell when the first backward pass begins.
+[[nodiscard]] TurnBlocks FindTurnBlocks(const DeviceFacts& facts);
 
 }  // namespace stalloc::planner

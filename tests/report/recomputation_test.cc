@@ -83,6 +83,14 @@ TEST_F(RecomputationTest, AnInputIsKeptUpToTheBackwardPass) {
   EXPECT_EQ(Of("net.drop")->offload_peak, 4096u + 4096u + 8192u) << "in the forward pass, which is as it was";
 }
 
+TEST_F(RecomputationTest, WhatALayerStoresForLaterIsSaid) {
+  Run("L:one +a=8192 +k=2048 LE:one=0 +l=2048 B0 +d=2048 -l LB:one -a LBE:one -d -k");
+  ASSERT_NE(Of("one"), nullptr);
+  EXPECT_TRUE(Of("one")->leaves);
+  EXPECT_TRUE(Of("one")->at_least);
+  EXPECT_EQ(Of("one")->at_peak, 8192u);
+}
+
 TEST_F(RecomputationTest, PassesOfOneLayerGoBackwardTheOtherWayRound) {
   Run("L:s +a=8192 LE:s=0 L:s +b=1024 LE:s=0 +l=2048 B0 +d=2048 LB:s -b LBE:s -l LB:s -a LBE:s -d");
   EXPECT_EQ(PeakWith("s"), 4096u + 8192u + 2048u) << "b is back with l, a without";

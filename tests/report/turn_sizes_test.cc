@@ -12,7 +12,7 @@ namespace {
 std::set<Bytes> Sizes(const std::string& script) {
   const ScriptFacts facts(script);
   std::set<Bytes> sizes;
-  for (const PhaseAndSize& place : FindTurnSizes(*facts)) sizes.insert(place.second);
+  for (const PhaseAndSize& place : FindTurnBlocks(*facts).sizes) sizes.insert(place.second);
   return sizes;
 }
 
@@ -32,6 +32,25 @@ TEST(TurnSizesTest, ATurnIsOfOneMicrobatch) {
   EXPECT_EQ(Sizes("I F0 +k=2048 F1 +l=8192 B0 +g=1536 -k -g B1 +g=1536 -l -g"), std::set<Bytes>{})
       << "backward passes of others follow";
   EXPECT_EQ(Sizes("I F0 +l=8192 B0 +g=1536 -l -g F1 +m=4096 B1 +g=1536 -m -g"), (std::set<Bytes>{4096, 8192}));
+}
+
+TEST(TurnSizesTest, WithoutMicrobatchesLayersTellWhereTheTurnIs) {
+  const std::string layers = "L:m +a=512 +b=1024 +c=512 +d=512 +e=512 LE:m=0 L:head +l=8192 LE:head=0 ";
+  EXPECT_EQ(Sizes("I " + layers + "LB:head +g=1536 -g -l LB:m -e -d -c -b -a O +t=512 -t"), (std::set<Bytes>{8192}));
+  EXPECT_EQ(Sizes("+w=4096 " + layers + "LB:head +g=1536 -g -l LB:m -e -d -c -b -a O? +t=512 -t I?"),
+            (std::set<Bytes>{8192}))
+      << "the first iteration is a part of the set-up";
+  EXPECT_EQ(Sizes("I " + layers + "+g=1536 -g -l -e -d -c -b -a O +t=512 -t"), (std::set<Bytes>{}));
+}
+
+TEST(TurnSizesTest, GradientsOfTheLayerThatMakesTheLogitsAreThereInAllParts) {
+  // h: of the layer's weights; x: of its input. n comes when the logits and their gradient have gone.
+  const ScriptFacts facts("I F0 +a=512 +l=8192 B0 +g=8192 -l +h=1024 +x=1536 -g +n=512 -n +p=640 -p -x -a O -h");
+  const TurnBlocks found = FindTurnBlocks(*facts);
+  ASSERT_EQ(found.gradients.size(), 2u);
+  EXPECT_EQ(facts->device.allocations[found.gradients[0].block].bytes, 1024u);
+  EXPECT_EQ(facts->device.allocations[found.gradients[1].block].bytes, 1536u);
+  EXPECT_EQ(found.gradients[0].turn_event, 4u);
 }
 
 TEST(TurnSizesTest, BlocksOfTheBackwardAloneAreNotThroughTheTurn) {

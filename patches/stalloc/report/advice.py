@@ -21,6 +21,7 @@ BUS = 25e9  # bytes a second to the host; what PCIe 4.0 x16 moves in practice (3
 _LEAST_SAVING = 0.002
 _ALIKE = 0.01  # of the saving: layers that differ by less are one choice
 _MOST_SPLITS = 6
+_TRACED_BY_A_RUN = ("exact", "fast", "fake")  # others have no program that could be traced again
 _EARLY = "allocate it right before {}"
 _LATE = "del of what holds it, right behind {}"
 _IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
@@ -73,7 +74,7 @@ def advise(
 
 def hint(view: dict[str, Any], index: int) -> Optional[str]:
     """What the trace would have to have for more advice; None: nothing."""
-    if any(view["devices"][index]["layers"]):
+    if any(view["devices"][index]["layers"]) or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return None
     return "which layers to recompute is not known: trace once more with STALLOC_TRACE_MODULES=1"
 
@@ -155,7 +156,7 @@ class _Played:
         layers = entry["layers"]
         share = sum(part for name, part in self._forward.items() if called(name, layers))
         part = f", {100 * share:.1f} % of the iteration" if self._forward else ""
-        line = how_to.recompute(layers, self._layers, self._megatron)
+        line = how_to.recompute(layers, self._layers, self._megatron, entry["leaves"])
         yield f"recompute {'each of ' if '*' in layers else ''}{layers}", f"its forward pass again{part}", share, line
 
     def _offload_layer(self, entry: dict[str, Any]) -> Iterable[Told]:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from stalloc.report.estimate import Configuration
 
 _CHECKPOINT = "functools.partial(torch.utils.checkpoint.checkpoint, m.forward, use_reentrant=False)"
+_STORED = "switch off what they store for later calls (transformers: model.config.use_cache = False)"
 _MEGATRON_MODULES = {  # of --recompute-modules, by the end of the path
     "core_attention": "core_attn",
     "input_layernorm": "layernorm",
@@ -64,12 +65,22 @@ def path_in_model(layers: str, known: Collection[str]) -> str:
     return inside if root in known else layers
 
 
-def recompute(layers: str, known: Collection[str], megatron: bool) -> str:
+def recompute(layers: str, known: Collection[str], megatron: bool, leaves: bool = False) -> str:
+    """The option or the line.
+
+    Args:
+        layers: a path, or a pattern.
+        known: every layer that the trace has.
+        megatron: the run is one of Megatron-LM.
+        leaves: their forward passes store tensors for later, which run again they would do twice.
+    """
     path = path_in_model(layers, known)
     option = _megatron_option(path) if megatron else ""
     if option:
         return option
     line = _for_each(path, f"m.forward = {_CHECKPOINT}")
+    if leaves:
+        line = f"{_STORED}; then {line}"
     return f"transformers: gradient_checkpointing=True; else: {line}" if _repeats(path) and not megatron else line
 
 
