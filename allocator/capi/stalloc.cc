@@ -151,6 +151,10 @@ void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int
   });
 }
 
+void stalloc_tell_oom_reports(void (*told)(const char* path)) {
+  if (stalloc::Session* const session = GlobalSession(); session != nullptr) session->TellOomReports(told);
+}
+
 int stalloc_flush(void) {
   stalloc::Session* const session = GlobalSession();
   if (session == nullptr) return 0;

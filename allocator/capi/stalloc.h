@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 4
+#define STALLOC_ABI_VERSION 5
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -78,6 +78,10 @@ STALLOC_API int64_t stalloc_text(const char* text);
  * its name is the text of that number. role: the numbers of TensorRole in proto/trace.proto; others are ignored with an
  * error. Nothing where no block begins there, or it is known already. */
 STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text);
+
+/* Since ABI 5. `told` is called with the path of each report of an out-of-memory error (STALLOC_OOM_REPORT), once it is
+ * written, on the thread whose request failed; it may add to the file. Null: nobody is told. */
+STALLOC_API void stalloc_tell_oom_reports(void (*told)(const char* path));
 
 #ifdef __cplusplus
 }

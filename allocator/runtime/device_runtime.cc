@@ -239,6 +239,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
     return;
   }
   if (self.watch != nullptr) self.watch->Freeing(pointer, current);
+  if (self.known_blocks != nullptr) self.known_blocks->Remove(pointer);  // before the address can be given out again
   if (owned) {
     // The trace has to have the free before the address can be given out again.
     if (self.recorder != nullptr) self.recorder->Freed(pointer);
@@ -307,6 +308,7 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
 void DeviceRuntime::OnMark(const Mark& mark) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
+  if (self.known_blocks != nullptr) self.known_blocks->OnMark(mark);
   if (self.events != nullptr) {
     self.Note({.kind = RecentEvent::Kind::kMark,
                .detail = static_cast<std::uint32_t>(mark.kind) << 8 | static_cast<std::uint32_t>(mark.edge)});

@@ -14,6 +14,7 @@
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/ledger.h"
+#include "allocator/runtime/live_blocks.h"
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/plan_entries.h"
 #include "allocator/runtime/recent_events.h"
@@ -25,7 +26,10 @@ namespace stalloc {
 
 struct DeviceRuntime::Impl : ArenaListener {
   explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
-    if (parts.reports != nullptr) events = std::make_unique<RecentEvents>();
+    if (parts.reports != nullptr) {
+      events = std::make_unique<RecentEvents>();
+      known_blocks = std::make_unique<LiveBlocks>();
+    }
     if (parts.watch != nullptr) watch = std::make_unique<BlockWatch>(parts.device, parts.watch);
     if (watch != nullptr && parts.driver != nullptr) noticed = std::make_unique<UnmapNotice>(*parts.driver, *watch);
   }
@@ -46,6 +50,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   Recorder* const recorder;                  // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;      // null: none are kept
+  std::unique_ptr<LiveBlocks> known_blocks;  // null where no reports are written
   Published<PlanEntries> entries;            // where reports are written
   RequestCounts counts;
   Ledger ledger;

@@ -16,6 +16,7 @@ void DeviceRuntime::Impl::NoteAllocated(const void* pointer, Bytes requested, St
                                         MissReason reason) noexcept {
   BlockSource source = BlockSource::kUpstream;
   if (Owns(pointer)) source = spaces.Of(pointer) != nullptr ? BlockSource::kArena : BlockSource::kHeap;
+  known_blocks->Add(pointer, requested, stream, source);
   Note({.address = reinterpret_cast<Address>(pointer),
         .bytes = requested,
         .stream = stream,
@@ -36,6 +37,7 @@ std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, Stre
   if (self.parts.reports != nullptr) {
     self.Note({.bytes = requested, .stream = stream, .kind = RecentEvent::Kind::kOutOfMemory});
     report = self.parts.reports->Write(facts);
+    if (*report != '\0') self.parts.reports->Tell(report);
   }
   return stalloc::ExplainOutOfMemory(facts, report);
 }
@@ -48,6 +50,7 @@ OutOfMemoryFacts DeviceRuntime::Impl::FactsOf(Bytes requested, StreamHandle stre
   if (parts.driver == nullptr || !parts.driver->GetMemoryInfo(&facts.memory).ok()) facts.memory = {};
   facts.ledger = &ledger;
   facts.events = events.get();
+  facts.live = known_blocks.get();
   const PlannedSpace* const space = spaces.Serving();
   if (space == nullptr || !space->has_plan()) return facts;
   facts.plan = &space->plan();

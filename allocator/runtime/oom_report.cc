@@ -97,6 +97,37 @@ void WriteEntries(const PlanEntries& entries, const LiveBlock& block, Writer* js
   json->EndArray();
 }
 
+void WritePhase(const LiveBlocks::Place& place, Writer* json) {
+  char text[128] = "set-up";
+  if (place.in_iteration) {
+    std::snprintf(text, sizeof(text), "iter %" PRId32 "%s%s", place.iteration, *place.phase == '\0' ? "" : ", ",
+                  place.phase);
+  }
+  json->Field("phase", text);
+}
+
+// Where the block was asked for; nothing of one that came in another way (a pool's that was set back).
+void WriteOrigin(const OutOfMemoryFacts& facts, std::uint64_t address, Writer* json) {
+  LiveBlocks::Block block;
+  if (facts.live == nullptr || !facts.live->Find(address, &block)) return;
+  const LiveBlocks::Place place = facts.live->PlaceOf(block.place);
+  json->Field("number", block.number);
+  if (block.source == BlockSource::kUpstream) json->Field("requested", block.requested);
+  WritePhase(place, json);
+  if (*place.layer != '\0') json->Field("layer", place.layer);
+}
+
+void WriteHeapBlock(const OutOfMemoryFacts& facts, const LiveBlocks::Block& block, Writer* json) {
+  json->BeginObject();
+  json->Field("address", Hex(block.address).text);
+  json->Field("bytes", BlockBytes(block.requested));
+  json->Field("requested", block.requested);
+  json->Field("stream", block.stream);
+  json->Field("from", "heap");
+  WriteOrigin(facts, block.address, json);
+  json->EndObject();
+}
+
 void WriteArenaBlock(const OutOfMemoryFacts& facts, const LiveBlock& block, Writer* json) {
   json->BeginObject();
   json->Field("address", Hex(facts.arena->base() + block.offset).text);
@@ -105,16 +136,18 @@ void WriteArenaBlock(const OutOfMemoryFacts& facts, const LiveBlock& block, Writ
   json->Field("stream", block.stream);
   json->Field("from", "arena");
   json->Field("pending", block.freed_pending);
+  WriteOrigin(facts, facts.arena->base() + block.offset, json);
   if (facts.entries != nullptr) WriteEntries(*facts.entries, block, json);
   json->EndObject();
 }
 
-void WriteUpstreamBlock(const Ledger::UpstreamBlock& block, Writer* json) {
+void WriteUpstreamBlock(const OutOfMemoryFacts& facts, const Ledger::UpstreamBlock& block, Writer* json) {
   json->BeginObject();
   json->Field("address", Hex(block.address).text);
   json->Field("bytes", block.bytes);
   json->Field("stream", block.stream);
   json->Field("from", "upstream");
+  WriteOrigin(facts, block.address, json);
   json->EndObject();
 }
 
@@ -159,6 +192,7 @@ void WriteEvent(const RecentEvent& event, std::int64_t now_ns, Writer* json) {
 OomReports::OomReports(std::string directory, std::uint32_t rank) : directory_(std::move(directory)), rank_(rank) {
   arena_blocks_.Populate();
   upstream_blocks_.Populate();
+  heap_blocks_.Populate();
   events_.Populate();
 }
 
@@ -172,17 +206,24 @@ const char* OomReports::Write(const OutOfMemoryFacts& facts) noexcept {
   Writer json(path);
   json.BeginObject();
   WriteHead(facts, rank_, &json);
+  if (facts.live != nullptr) WritePhase(facts.live->PlaceOf(facts.live->present()), &json);
   WritePlan(facts, &json);
   const std::size_t in_arena =
       facts.engine != nullptr ? facts.engine->CopyLiveBlocks({arena_blocks_.data(), kMostBlocks}) : 0;
   const std::size_t in_upstream =
       facts.ledger != nullptr ? facts.ledger->CopyUpstreamBlocks({upstream_blocks_.data(), kMostBlocks}) : 0;
+  const std::size_t in_heap =
+      facts.live != nullptr ? facts.live->Copy(BlockSource::kHeap, {heap_blocks_.data(), kMostBlocks}) : 0;
   json.BeginArray("live_blocks");
   for (std::size_t i = 0; i < std::min(in_arena, kMostBlocks); ++i) WriteArenaBlock(facts, arena_blocks_[i], &json);
-  for (std::size_t i = 0; i < std::min(in_upstream, kMostBlocks); ++i) WriteUpstreamBlock(upstream_blocks_[i], &json);
+  for (std::size_t i = 0; i < std::min(in_heap, kMostBlocks); ++i) WriteHeapBlock(facts, heap_blocks_[i], &json);
+  for (std::size_t i = 0; i < std::min(in_upstream, kMostBlocks); ++i) {
+    WriteUpstreamBlock(facts, upstream_blocks_[i], &json);
+  }
   json.EndArray();
-  json.Field("live_blocks_omitted",
-             in_arena - std::min(in_arena, kMostBlocks) + in_upstream - std::min(in_upstream, kMostBlocks));
+  json.Field("live_blocks_omitted", in_arena - std::min(in_arena, kMostBlocks) + in_heap -
+                                        std::min(in_heap, kMostBlocks) + in_upstream -
+                                        std::min(in_upstream, kMostBlocks));
   json.BeginArray("events");
   const std::size_t events =
       facts.events != nullptr

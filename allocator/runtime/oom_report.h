@@ -8,7 +8,9 @@
 //   plan {...} or null       arena_base, arena_mapped_bytes, pending_*, gave_up, where the run is: script, phase,
 //   entry,
 //                            in_sync, expected_bytes ..., sync_losses, reanchorings
-//   live_blocks [...]        address, bytes, requested, stream, from (arena, upstream), pending; of the arena also
+//   phase                    where the request came from: "set-up", "iter 3, F 0"
+//   live_blocks [...]        address, bytes, requested, stream, from (arena, heap, upstream), pending; number of its
+//                            request on the device, phase and layer that asked for it; of the arena also
 //                            entries [[script, entry], ...]: which requests of the plan it can be; live_blocks_omitted
 //   events [...]             the last few thousand, oldest first: us (before the error), event, address, bytes, stream,
 //                            from, miss
@@ -17,6 +19,7 @@
 // more. Thread-safe (one report at a time). Bytes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -29,21 +32,31 @@ namespace stalloc {
 class OomReports {
  public:
   static constexpr int kMost = 16;
-  static constexpr std::size_t kMostBlocks = std::size_t{1} << 16;  // of arena and upstream each, in a report
+  static constexpr std::size_t kMostBlocks = std::size_t{1} << 16;  // of arena, heap and upstream each, in a report
 
   OomReports(std::string directory, std::uint32_t rank);
 
   // The path of the report; empty when none was written. The text lives as long as the object.
   [[nodiscard]] const char* Write(const OutOfMemoryFacts& facts) noexcept;
 
+  // Who is told of each report that was written, with its path, on the thread whose request failed: it may add to the
+  // file what it knows. Null: nobody.
+  using Listener = void (*)(const char* path);
+  void SetListener(Listener listener) noexcept { listener_.store(listener, std::memory_order_release); }
+  void Tell(const char* path) const {
+    if (const Listener listener = listener_.load(std::memory_order_acquire); listener != nullptr) listener(path);
+  }
+
  private:
   const std::string directory_;
   const std::uint32_t rank_;
+  std::atomic<Listener> listener_{nullptr};
   std::mutex mutex_;  // guards what follows
   int written_ = 0;
   char paths_[kMost][1024] = {};
   MappedArray<LiveBlock> arena_blocks_{kMostBlocks};
   MappedArray<Ledger::UpstreamBlock> upstream_blocks_{kMostBlocks};
+  MappedArray<LiveBlocks::Block> heap_blocks_{kMostBlocks};
   MappedArray<RecentEvent> events_{RecentEvents::kCapacity};
 };
 

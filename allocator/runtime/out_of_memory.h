@@ -6,6 +6,7 @@
 
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/ledger.h"
+#include "allocator/runtime/live_blocks.h"
 #include "allocator/runtime/plan_entries.h"
 #include "allocator/runtime/recent_events.h"
 
@@ -26,6 +27,7 @@ struct OutOfMemoryFacts {
   const PlanEntries* entries = nullptr;
   const Ledger* ledger = nullptr;
   const RecentEvents* events = nullptr;
+  const LiveBlocks* live = nullptr;
 };
 
 // The entry that the plan expects next; null where it expects none.

@@ -266,6 +266,10 @@ void Session::Mark(const stalloc::Mark& mark) {
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
 }
 
+void Session::TellOomReports(void (*listener)(const char* path)) noexcept {
+  if (impl_->reports != nullptr) impl_->reports->SetListener(listener);
+}
+
 std::int64_t Session::Text(const std::string& text) {
   if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return -1;
   return impl_->recorder->Text(text);

@@ -63,6 +63,9 @@ class Session {
   // the loop. An error, and nothing has changed, where the file is no plan of this run, or no device can take it.
   Status TakePlan(const std::string& path);
 
+  // Who is told of reports of out-of-memory errors: OomReports::SetListener. Nothing where none are written.
+  void TellOomReports(void (*listener)(const char* path)) noexcept;
+
   // Trace events so far to the file.
   void Flush();
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do

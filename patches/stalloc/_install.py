@@ -23,6 +23,7 @@ from stalloc._marking._hooks import OptimizerHooks
 from stalloc._marking._marks import Marker
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
+from stalloc._oom import reports, torch_mode
 from stalloc.frameworks import _adapters
 
 TOO_LATE = (
@@ -34,6 +35,7 @@ _MODE = "STALLOC_MODE"
 
 _activating = False
 _unfit = False  # no adapter is for this torch, which was said
+_watches_memory_errors = False  # without a mode
 
 
 def activate(to_the_end: bool = True) -> None:
@@ -49,6 +51,8 @@ def activate(to_the_end: bool = True) -> None:
     global _activating
     os.environ.update(_config.detail_of(os.environ))  # the library reads them there
     config = _config.read_config()
+    if config.mode is None:
+        _watch_memory_errors()
     if config.mode is None or _activating or _unfit or _session.current is not None:
         return
     if _process.owned_by_other(os.environ, config.rank, os.getpid()):
@@ -64,6 +68,7 @@ def activate(to_the_end: bool = True) -> None:
             marker = Marker(_ignore, _both(_lines_of(config, _report.torch_report(), 1), torch_scalars))
             _session.start(_session.Session(config.mode, None, marker))
             when_imported("torch", OptimizerHooks(marker).install)
+            torch_mode.watch(config.rank)
         else:
             torch = importlib.import_module("torch")
             if config.mode == _config.AUTO:
@@ -74,6 +79,7 @@ def activate(to_the_end: bool = True) -> None:
             library = _install_or_go_on(config, torch) if fake is None else fake.library
             if library is None:
                 return
+            reports.watch(library, torch, config.mode)
             lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
             report = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
             block_of = None if fake is None else fake.address
@@ -94,6 +100,15 @@ def activate(to_the_end: bool = True) -> None:
         _adapters.watch()
     finally:
         _activating = False
+
+
+def _watch_memory_errors() -> None:
+    """STALLOC_OOM_REPORT alone: nothing else is asked of this process."""
+    global _watches_memory_errors
+    rank = _config.rank_text(os.environ)
+    if not _watches_memory_errors and not _process.owned_by_other(os.environ, rank, os.getpid()):
+        _watches_memory_errors = True
+        torch_mode.watch(rank, "none")
 
 
 def _watch_modules(

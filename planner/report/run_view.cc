@@ -60,6 +60,8 @@ class ViewWriter {
     WriteTop();
     WriteUnused(uses, traced.head.texts);
     WriteGrowth(traced.segmentation);
+    json_.Key("blocks");
+    every_block ? WriteBlocks() : void(json_.Null());
     WriteStacks();
     WriteLayers();
     WriteAlternatives(ranks);
@@ -68,8 +70,6 @@ class ViewWriter {
     WriteGraphPools();
     json_.Key("plan");
     plan == nullptr ? void(json_.Null()) : WritePlan(*plan);
-    json_.Key("blocks");
-    every_block ? WriteBlocks() : void(json_.Null());
     json_.EndObject();
   }
 
@@ -356,6 +356,8 @@ class ViewWriter {
     Column("event", facts_.device.allocations, [](const Allocation& allocation) { return allocation.event; });
     Column("class", facts_.blocks, [](const BlockFact& block) { return static_cast<int>(block.memory_class); });
     Column("layer", facts_.blocks, [](const BlockFact& block) { return block.layer; });
+    Column("requested", facts_.device.allocations, [](const Allocation& block) { return block.requested(); });
+    Column("stack", facts_.blocks, [&](const BlockFact& block) { return stacks_.Of(block.stack); });
     Column("name", facts_.blocks, [&](const BlockFact& block) { return facts_.names.Text(block.names); });
     Column("tensor", facts_.blocks, [](const BlockFact& block) { return TensorRoleName(block.role); });
     json_.Key("names").BeginArray();

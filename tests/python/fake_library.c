@@ -29,7 +29,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "4")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "5")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -62,6 +62,8 @@ API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes,
            (long long)text);
   Log(line);
 }
+
+API void stalloc_tell_oom_reports(void (*told)(const char*)) { (void)told; }
 
 API const char* stalloc_torch_interface(void) {
   return "stalloc adapter for torch 2.11.0, interface 0000000000000000000000000000000000000000000000000000000000000000";

@@ -75,7 +75,7 @@ def test_shows_request_plan_blocks_and_events(tmp_path: Path, capsys: pytest.Cap
     assert "2 of 3 requests served; missed: unknown_size 1\n" in text
     assert "iteration 7, script 1, request 1 of 2, in step, expects 1.00 MiB next" in text
     assert "2 live blocks, 1.00 MiB" in text
-    assert "0x200  arena plan 0:4 1:7... freed, in use by another stream" in text
+    assert "0x200  arena plan 0:4 1:7...; freed, in use by another stream" in text
     assert text.index("0x200") < text.index("0x100"), "the largest first"
     assert "iteration begin" in text
     assert "upstream (miss: x)" in text

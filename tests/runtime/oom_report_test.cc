@@ -172,9 +172,11 @@ TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
       AllOf(HasSubstr("\"request\": {\"bytes\": 80740352, \"stream\": 9}"),
             HasSubstr("\"device_memory\": {\"free\": 4194304, \"total\": 8388608}"),
             HasSubstr("\"expected_bytes\": 1048576"), HasSubstr("\"script\": 1, \"phase\": -1"),
-            HasSubstr("\"from\": \"arena\", \"pending\": false, \"candidates\": 1, \"entries\": [[0, 0]]"),
+            HasSubstr("\"from\": \"arena\", \"pending\": false, \"number\": 0, \"phase\": \"set-up\", "
+                      "\"candidates\": 1, \"entries\": [[0, 0]]"),
             Not(HasSubstr("\"bytes\": 2097152, \"requested\"")) /* `planned` is no more */,
-            HasSubstr("\"bytes\": 5120, \"stream\": 0, \"from\": \"upstream\"}"),
+            HasSubstr("\"bytes\": 5120, \"stream\": 0, \"from\": \"upstream\", \"number\": 1, \"requested\": 5120, "
+                      "\"phase\": \"iter 0\"}"),
             HasSubstr("\"live_blocks_omitted\": 0"), HasSubstr("\"from\": \"upstream\", \"miss\": \"unknown_size\""),
             HasSubstr("\"event\": \"mark\", \"mark\": \"iteration\", \"edge\": \"begin\""),
             HasSubstr("\"event\": \"freed\""), HasSubstr("\"event\": \"out_of_memory\"")));
@@ -231,6 +233,92 @@ TEST_F(OomReportTest, TakesNoHeapMemory) {
   EXPECT_EQ(HeapRequestsOfThisThread() - before, 0u);
   EXPECT_EQ(path, ReportPath(1));
   runtime_->Free(block);
+}
+
+TEST_F(OomReportTest, AnExactTracesBlocksAreThereWithWhereTheyWereAskedFor) {
+  driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
+  Result<std::unique_ptr<Recorder>> recorder =
+      Recorder::Open({.path = directory_.path() + "/trace", .fingerprint = {}});
+  ASSERT_TRUE(recorder.ok());
+  runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                  .upstream = &upstream_,
+                                                                  .driver = driver_.get(),
+                                                                  .recorder = recorder.value().get(),
+                                                                  .exact = true,
+                                                                  .reports = &reports_});
+  void* const weights = Allocate(kMiB);
+  runtime_->OnMark(IterationMark(3));
+  runtime_->OnMark({.kind = MarkKind::kMicrobatch, .pass = Pass::kForward, .chunk = 1, .name = ""});
+  runtime_->OnMark({.kind = MarkKind::kLayer, .pass = Pass::kForward, .name = "Net.up"});
+  void* const activation = Allocate(5000);
+  runtime_->Free(Allocate(2 * kMiB));
+  runtime_->OnMark({.kind = MarkKind::kOptimizer, .name = ""});
+  EXPECT_THAT(Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 0)), HasSubstr("the exact trace's heap holds"));
+  EXPECT_THAT(Contents(ReportPath(1)),
+              AllOf(HasSubstr("\"phase\": \"iter 3, optimizer\", \"plan\": null"),
+                    HasSubstr("\"bytes\": 1048576, \"requested\": 1048576, \"stream\": 0, \"from\": \"heap\", "
+                              "\"number\": 0, \"phase\": \"set-up\"}"),
+                    HasSubstr("\"bytes\": 5120, \"requested\": 5000, \"stream\": 0, \"from\": \"heap\", "
+                              "\"number\": 1, \"phase\": \"iter 3, F 0 chunk 1\", \"layer\": \"Net.up\"}"),
+                    HasSubstr("\"live_blocks_omitted\": 0"), Not(HasSubstr("\"number\": 2"))));
+  runtime_->Free(weights);
+  runtime_->Free(activation);
+  runtime_.reset();  // before the recorder
+}
+
+TEST_F(OomReportTest, WhoListensIsToldOfEachReportOnceItIsThere) {
+  static std::string told;
+  told.clear();
+  reports_.SetListener([](const char* path) { told += Contents(path).empty() ? "nothing" : path; });
+  Start(PlanBuilder().Each(kMiB).Build());
+  EXPECT_FALSE(runtime_->ExplainOutOfMemory(kMiB, 0).empty());
+  EXPECT_EQ(told, ReportPath(1));
+  reports_.SetListener(nullptr);
+  EXPECT_FALSE(runtime_->ExplainOutOfMemory(kMiB, 0).empty());
+  EXPECT_EQ(told, ReportPath(1));
+}
+
+// LiveBlocks ----------------------------------------------------------------------------------------------------------
+
+TEST(LiveBlocksTest, PlacesAreWhatTheMarksLastSaid) {
+  LiveBlocks blocks;
+  const auto place = [&] {
+    const LiveBlocks::Place now = blocks.PlaceOf(blocks.present());
+    return std::to_string(now.in_iteration ? now.iteration : -1) + " " + now.phase + " " + now.layer;
+  };
+  EXPECT_EQ(place(), "-1  ");
+  blocks.OnMark(IterationMark(7));
+  EXPECT_EQ(place(), "7  ");
+  blocks.OnMark({.kind = MarkKind::kMicrobatch, .pass = Pass::kBackward, .index = 2, .name = ""});
+  blocks.OnMark({.kind = MarkKind::kLayer, .name = "a"});
+  blocks.OnMark({.kind = MarkKind::kLayer, .name = "a.b"});
+  EXPECT_EQ(place(), "7 B 2 a.b");
+  blocks.OnMark({.kind = MarkKind::kLayer, .edge = MarkEdge::kEnd, .name = "a.b"});
+  EXPECT_EQ(place(), "7 B 2 a");
+  blocks.OnMark({.kind = MarkKind::kFence, .name = "eval"});
+  blocks.OnMark(IterationMark(0));
+  EXPECT_EQ(place(), "7 fence ");
+  blocks.OnMark({.kind = MarkKind::kFence, .edge = MarkEdge::kEnd, .name = "eval"});
+  EXPECT_EQ(place(), "7 B 2 ");
+  blocks.OnMark({.kind = MarkKind::kOptimizer, .edge = MarkEdge::kEnd, .name = ""});
+  EXPECT_EQ(place(), "7 after the optimizer ");
+}
+
+TEST(LiveBlocksTest, AFreedBlockIsGoneAndItsAddressMayComeAgain) {
+  LiveBlocks blocks;
+  int memory[2] = {};
+  blocks.Add(&memory[0], 700, 1, BlockSource::kHeap);
+  blocks.Add(&memory[1], 800, 2, BlockSource::kArena);
+  LiveBlocks::Block found;
+  ASSERT_TRUE(blocks.Find(reinterpret_cast<std::uint64_t>(&memory[0]), &found));
+  EXPECT_EQ(found.requested, 700u);
+  blocks.Remove(&memory[0]);
+  EXPECT_FALSE(blocks.Find(reinterpret_cast<std::uint64_t>(&memory[0]), &found));
+  blocks.Add(&memory[0], 900, 1, BlockSource::kHeap);
+  LiveBlocks::Block copy[4];
+  ASSERT_EQ(blocks.Copy(BlockSource::kHeap, copy), 1u);
+  EXPECT_EQ(copy[0].requested, 900u);
+  EXPECT_EQ(copy[0].number, 2u);
 }
 
 TEST_F(OomReportTest, AreWrittenUpToALimit) {

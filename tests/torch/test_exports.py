@@ -24,6 +24,7 @@ ABI = {
     "stalloc_take_plan",
     "stalloc_text",
     "stalloc_name_tensor",
+    "stalloc_tell_oom_reports",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
     "stalloc_torch_interface",

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from stalloc._core import _interface
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
@@ -60,6 +60,8 @@ class Library:
         self._function("stalloc_stop_trace", number)
         self._function("stalloc_start_trace", number)
         self._function("stalloc_take_plan", number, text)
+        # A function of a report's path, as bytes; it must outlive what calls it. An empty one: nobody is told.
+        self.tell_oom_reports = self._function("stalloc_tell_oom_reports", None, ctypes.c_void_p)
         # The number of a text in the trace; -1 where nothing is traced.
         self.text = self._function("stalloc_text", ctypes.c_int64, text)
         # Block, offset in it, bytes (0: not known), TensorRole, text.

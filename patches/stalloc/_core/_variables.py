@@ -36,9 +36,12 @@ VARIABLES: dict[str, tuple[Optional[tuple[str, ...]], str]] = {
     "STALLOC_STRICT": (SWITCH, "a missing or foreign plan is an error"),
     "STALLOC_DEVICE": (("auto", "cuda", "cpu"), "which of torch's allocators is replaced"),
     "STALLOC_MEMORY_LIMIT": (None, "bytes, 40G: caps an exact trace's memory"),
-    "STALLOC_WATCH": (SWITCH, "writes beyond the end of blocks and into freed ones are looked for"),
+    "STALLOC_WATCH": (
+        SWITCH,
+        "writes beyond the end of blocks (exact Trace, Alloc) and into freed ones (Alloc) are looked for",
+    ),
     "STALLOC_TEST_MOVES": (SWITCH, "for tests: memory of the arena that may move does so at every mark"),
-    "STALLOC_OOM_REPORT": (None, "directory of reports on out-of-memory errors"),
+    "STALLOC_OOM_REPORT": (None, "directory of reports on out-of-memory errors, in every mode"),
 }
 
 
