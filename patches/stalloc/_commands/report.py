@@ -16,10 +16,11 @@ _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
 of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
 (one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
-runtime_report.md and memory.log (totals by class where phases begin). The others print. Of a single TRACE the files
-lie beside it. Options of Megatron-LM that the
-traced command line lacks stand behind -- (for the estimate).
+runtime_report.md and memory.log (totals by class where phases begin). runtime_report.json has MemScope's keys
+(runtime_trace, peak, top_events, comparisons, metadata) beside those of --json. The others print. Of a single TRACE
+the files lie beside it. Options of Megatron-LM that the traced command line lacks stand behind -- (for the estimate).
 """
+_TOP = 20  # as MemScope's
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         dest="form",
         action="store_const",
         const="per-rank",
-        help="files for every rank, named as MemScope's",
+        help="files for every rank, named as MemScope's and with its keys",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=_count,
+        metavar="N",
+        help=f"with --per-rank: how many events stand in top_events (default {_TOP})",
     )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
     parser.add_argument(
@@ -52,12 +59,20 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(form="html", parser=parser)
 
 
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a number: {text!r}")
+    return int(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     from stalloc.report import collect
     from stalloc.report.files import write_whole
 
     if arguments.open and arguments.form != "html":
         arguments.parser.error("--open needs --html")
+    if arguments.top_k is not None and arguments.form != "per-rank":
+        arguments.parser.error("--top-k needs --per-rank")
     try:
         if arguments.form == "per-rank":
             return _write_ranks(arguments)
@@ -153,18 +168,24 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _write_ranks(arguments: argparse.Namespace) -> int:
+    from stalloc._commands.export import dump_lines
     from stalloc.report import collect, markdown, memory_log
     from stalloc.report.files import write_whole
+    from stalloc.report.runtime_report import runtime_report, top_table
 
     directory = arguments.directory
-    views = collect.views(collect.find_ranks(directory))
+    files = collect.find_ranks(directory)
+    views = collect.views(files)
+    top = _TOP if arguments.top_k is None else arguments.top_k
     ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
-    for view in views:
+    for of_rank, view in zip(files, views):
         _complete(view, arguments)
+        found = runtime_report(view, dump_lines(of_rank.trace), top)
         folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"
         title = f"Memory of {_name(directory)}, rank {view['rank']['rank']}"
-        write_whole(folder / "runtime_report.json", (json.dumps(view) + "\n").encode())
-        write_whole(folder / "runtime_report.md", markdown.render([view], ranks, title).encode())
+        write_whole(folder / "runtime_report.json", (json.dumps({**found, **view}) + "\n").encode())
+        told = markdown.render([view], ranks, title) + top_table(found)
+        write_whole(folder / "runtime_report.md", told.encode())
         write_whole(folder / "memory.log", memory_log.render(view).encode())
         print(folder)
     return 0
