@@ -357,9 +357,9 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
       {"tensor role",
        [](proto::TraceChunk* c) {
          for (int i = 0; i < 6; ++i) c->add_texts("up");
-         AddTensor(c, 0, 5);
+         AddTensor(c, 0, 6);
        },
-       "named tensor 0: unknown role 5"},
+       "named tensor 0: unknown role 6"},
       {"mark kind", [](proto::TraceChunk* c) { c->add_marks()->set_edge(proto::EDGE_BEGIN); }, "unknown mark kind 0"},
   };
   for (const Damage& damage : damages) {
