@@ -36,5 +36,6 @@ def hints(view: dict[str, Any], index: int) -> list[str]:
     if missing:
         told.append(f"When tracing, {', '.join(missing)}.")
     if len(missing) > 1:
-        told.append("STALLOC_TRACE_DETAIL=1 does both, and tells what is held without use.")
+        fake = view["rank"]["fingerprint"]["trace_mode"] == "fake"  # whose operations use no block
+        told.append(f"STALLOC_TRACE_DETAIL=1 does both{'' if fake else ', and tells what is held without use'}.")
     return told if missing else []

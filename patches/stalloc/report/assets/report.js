@@ -426,7 +426,7 @@ const build = () => {
       ...view.devices.map((entry, i) => element("option", { value: i, selected: i === state.device }, entry.device < 0 ? "cpu" : `device ${entry.device}`))) : null,
     element("button", { onclick: () => { document.documentElement.dataset.theme = dark ? "light" : "dark"; build(); } }, dark ? "light" : "dark"));
   const facts = [`rank ${view.rank.rank} of ${print.world_size || 1}${view.place ? ` (${view.place})` : ""}`, device.device < 0 ? "cpu" : print.device_name || `device ${device.device}`,
-    print.torch_version ? `torch ${print.torch_version}` : null, `${count(device.events)} events`, time(device.end_ns),
+    print.torch_version ? `torch ${print.torch_version}` : null, counted(device.events, "event"), time(device.end_ns),
     print.trace_mode === "fake" ? "of fake tensors: times are those of making the trace" : null,
     view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
   const sections = [timelineSection(view, device), adviceSection(view, state.device), treeSection(view, device), peakSection(view, device), layerSection(view, device),
