@@ -124,6 +124,14 @@ int stalloc_take_plan(const char* path) {
   });
 }
 
+int stalloc_trace_again(const char* path) {
+  return Guarded([&]() -> stalloc::Status {
+    stalloc::Session* const session = GlobalSession();
+    if (session == nullptr || path == nullptr) return stalloc::Error{"stalloc_trace_again: no session, or no path"};
+    return session->TraceAgain(path);
+  });
+}
+
 int64_t stalloc_text(const char* text) {
   stalloc::Session* const session = GlobalSession();
   std::int64_t number = -1;

@@ -71,6 +71,10 @@ STALLOC_API int stalloc_start_trace(void);
  * fine; else nothing has changed. */
 STALLOC_API int stalloc_take_plan(const char* path);
 
+/* Since ABI 5. STALLOC_MODE=Auto: traces into the file what is asked for from now on; blocks that are live already are
+ * not in it. 0: fine; else nothing is traced. */
+STALLOC_API int stalloc_trace_again(const char* path);
+
 /* Since ABI 3. The number of a text, for stalloc_name_tensor; equal texts have one. -1 where nothing is traced, or on
  * an error. */
 STALLOC_API int64_t stalloc_text(const char* text);

@@ -82,10 +82,9 @@ DeviceRuntime::~DeviceRuntime() = default;
 std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
+  if (self.heap != nullptr) return "this device is traced exactly";
+  if (self.spaces.full()) return "this device has taken as many plans up as it can";
   PlannedSpace* const before = self.spaces.Serving();
-  if ((before != nullptr && before->has_plan()) || self.heap != nullptr) {
-    return "this device is served from an arena already";
-  }
   if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
     return "the device cannot be waited for: a graph is being captured";
   }
@@ -132,9 +131,9 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   const bool of_upstream = pointer == nullptr;
   if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
-  if (self.recorder != nullptr) {
-    self.RecordGrowth(of_upstream);
-    self.Record(pointer, requested, stream, self.FlagsOf(origin, pool));
+  if (Recorder* const recorder = self.recorder(); recorder != nullptr) {
+    self.RecordGrowth(*recorder, of_upstream);
+    recorder->Allocated(self.parts.device, pointer, requested, stream, self.FlagsOf(origin, pool));
   }
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
   if (self.watch != nullptr) self.Watch(pointer, requested, stream, origin);
@@ -215,11 +214,6 @@ Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   return bytes;
 }
 
-void DeviceRuntime::Impl::Record(const void* pointer, Bytes requested, StreamHandle stream,
-                                 std::uint32_t flags) noexcept {
-  if (recorder != nullptr) recorder->Allocated(parts.device, pointer, requested, stream, flags);
-}
-
 // What is captured is neither filled nor asked about: that would become a part of the graph.
 void DeviceRuntime::Impl::Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept {
   if (pointer == nullptr || origin == Origin::kCaptured) return;
@@ -242,7 +236,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
   if (self.known_blocks != nullptr) self.known_blocks->Remove(pointer);  // before the address can be given out again
   if (owned) {
     // The trace has to have the free before the address can be given out again.
-    if (self.recorder != nullptr) self.recorder->Freed(pointer);
+    if (Recorder* const recorder = self.recorder(); recorder != nullptr) recorder->Freed(pointer);
     PlannedSpace* const space = self.spaces.Of(pointer);
     const Bytes bytes = space != nullptr ? space->engine().Free(pointer, current) : self.heap->Free(pointer);
     self.ledger.Remove(bytes);
@@ -253,7 +247,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
   const Bytes bytes = self.ledger.RemoveUpstream(pointer);
   if (self.events != nullptr) self.NoteFreed(pointer, bytes);
   if (bytes != 0) {
-    if (self.recorder != nullptr) self.recorder->Freed(pointer);
+    if (Recorder* const recorder = self.recorder(); recorder != nullptr) recorder->Freed(pointer);
   } else {
     self.UnknownFree(pointer);
   }
@@ -264,14 +258,16 @@ void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream, s
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
   self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
-  if (self.recorder != nullptr) self.RecordGrowth(true);
-  self.Record(pointer, requested, stream, self.FlagsOf(Origin::kCaptured, pool));
+  if (Recorder* const recorder = self.recorder(); recorder != nullptr) {
+    self.RecordGrowth(*recorder, true);
+    recorder->Allocated(self.parts.device, pointer, requested, stream, self.FlagsOf(Origin::kCaptured, pool));
+  }
 }
 
 void DeviceRuntime::Forget(void* pointer) noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed) || self.ledger.RemoveUpstream(pointer) == 0) return;
-  if (self.recorder != nullptr) self.recorder->Freed(pointer);
+  if (Recorder* const recorder = self.recorder(); recorder != nullptr) recorder->Freed(pointer);
 }
 
 void DeviceRuntime::Impl::UnknownFree(const void* pointer) noexcept {
@@ -288,7 +284,7 @@ void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
     if (!owned) self.parts.upstream->RecordStream(pointer, stream);
     return;
   }
-  if (self.recorder != nullptr) self.recorder->StreamRecorded(pointer, stream);
+  if (Recorder* const recorder = self.recorder(); recorder != nullptr) recorder->StreamRecorded(pointer, stream);
   if (self.watch != nullptr) self.watch->StreamRecorded(pointer);
   if (self.events != nullptr) {
     self.Note(
@@ -320,7 +316,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     if (space != nullptr) space->OnMark();
     const Upstream::Held held = self.Sample();
-    if (self.recorder != nullptr) self.RecordHeld(held.current);
+    if (Recorder* const recorder = self.recorder(); recorder != nullptr) self.RecordHeld(*recorder, held.current);
   }
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) self.OnIteration();
   if (mark.kind == MarkKind::kFence) self.counts.Fence(mark.edge);
@@ -375,6 +371,10 @@ void DeviceRuntime::Impl::EmptyUpstream() noexcept {
 }
 
 // The rest ------------------------------------------------------------------------------------------------------------
+
+void DeviceRuntime::RecordTo(Recorder* recorder) noexcept {
+  impl_->recording.store(recorder, std::memory_order_release);
+}
 
 bool DeviceRuntime::Owns(const void* pointer) const noexcept { return impl_->Owns(pointer); }
 Bytes DeviceRuntime::UpstreamBlockBytes(const void* pointer) const noexcept {

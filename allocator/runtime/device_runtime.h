@@ -94,6 +94,7 @@ struct RuntimeStats {
   SteadyCounts steady;
   EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kParallel)
   bool gave_up = false;       // the run did not resemble its plan
+  bool departed = false;      // nor did it where the plan was kept all the same
   Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
   Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
   Bytes arena_bytes = 0;      // mapped now
@@ -171,10 +172,13 @@ class DeviceRuntime {
   void Forget(void* pointer) noexcept;
   void OnMark(const Mark& mark);
 
-  // A run without a plan takes one up, between two iterations and on the thread of the loop: what upstream caches goes
-  // back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty, or why not: then nothing
-  // has changed.
+  // A run takes a plan up, its first or one that fits better, between two iterations and on the thread of the loop:
+  // what upstream caches goes back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty,
+  // or why not: then nothing has changed.
   [[nodiscard]] std::string TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds);
+  // Events go to this recorder from now on; null: to none. It and the one before outlive the runtime, since other
+  // threads may be calling either.
+  void RecordTo(Recorder* recorder) noexcept;
 
   // Arenas with their engines, the oldest first; the last one serves, what lives in the others stays there.
   [[nodiscard]] std::span<PlannedSpace* const> spaces() const noexcept;

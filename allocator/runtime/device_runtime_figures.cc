@@ -25,19 +25,19 @@ Bytes DeviceRuntime::Impl::HeldWith(Bytes upstream) const noexcept {
   return held == 0 ? 0 : std::max(held, ledger.live_bytes());
 }
 
-void DeviceRuntime::Impl::RecordHeld(Bytes upstream) noexcept {
+void DeviceRuntime::Impl::RecordHeld(Recorder& recorder, Bytes upstream) noexcept {
   const Bytes held = HeldWith(upstream);
   recorded_upstream.store(upstream, std::memory_order_relaxed);
   recorded_held.store(held, std::memory_order_relaxed);
-  recorder->Held(parts.device, held);
+  recorder.Held(parts.device, held);
 }
 
 // Upstream is asked only where it has served, or own memory has grown: its figures cost a lock.
-void DeviceRuntime::Impl::RecordGrowth(bool of_upstream) {
+void DeviceRuntime::Impl::RecordGrowth(Recorder& recorder, bool of_upstream) {
   const Bytes known = recorded_held.load(std::memory_order_relaxed);
   if (!of_upstream && HeldWith(recorded_upstream.load(std::memory_order_relaxed)) <= known) return;
   const Bytes upstream = parts.upstream->HeldBytes().current;
-  if (HeldWith(upstream) > known) RecordHeld(upstream);
+  if (HeldWith(upstream) > known) RecordHeld(recorder, upstream);
 }
 
 bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
@@ -52,16 +52,19 @@ RuntimeStats DeviceRuntime::Stats() const {
   const PlannedSpace* const serving = self.spaces.Serving();
   if (serving != nullptr) stats.engine = serving->engine().Stats();
   self.counts.AddTo(&stats);
-  stats.planned_hits = stats.engine.planned_hits;
   for (const PlannedSpace* const space : self.spaces.All()) {
     // The serving one is read once: its live bytes and their peak belong together.
     const EngineStats engine = space == serving ? stats.engine : space->engine().Stats();
+    stats.planned_hits += engine.planned_hits;
     stats.dynamic_hits += engine.dynamic_hits;
     stats.arena_live_bytes += engine.live_bytes;
     stats.lent.Add(space->chunks().GetCounts());
+    if (space == serving || !space->has_plan()) continue;
+    for (std::size_t i = 0; i < engine.misses.size(); ++i) stats.engine.misses[i] += engine.misses[i];
   }
   stats.unknown_frees = self.unknown_frees.count();
   stats.gave_up = serving != nullptr && serving->gave_up();
+  stats.departed = serving != nullptr && serving->departed();
   stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;

@@ -25,7 +25,7 @@
 namespace stalloc {
 
 struct DeviceRuntime::Impl : ArenaListener {
-  explicit Impl(const Parts& given) : parts(given), recorder(given.recorder) {
+  explicit Impl(const Parts& given) : parts(given), recording(given.recorder) {
     if (parts.reports != nullptr) {
       events = std::make_unique<RecentEvents>();
       known_blocks = std::make_unique<LiveBlocks>();
@@ -48,7 +48,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<std::uint64_t> settled_at{0};  // iterations begun when a plan that was taken up has its memory
   std::atomic<Bytes> kept_by_upstream{0};    // so much more than its blocks need it does not give back
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
-  Recorder* const recorder;                  // null: nothing is recorded
+  std::atomic<Recorder*> recording;          // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;      // null: none are kept
   std::unique_ptr<LiveBlocks> known_blocks;  // null where no reports are written
   Published<PlanEntries> entries;            // where reports are written
@@ -76,7 +76,6 @@ struct DeviceRuntime::Impl : ArenaListener {
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
   Bytes Reclaim(Origin origin) noexcept;
-  void Record(const void* pointer, Bytes requested, StreamHandle stream, std::uint32_t flags) noexcept;
   [[nodiscard]] std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
@@ -98,11 +97,11 @@ struct DeviceRuntime::Impl : ArenaListener {
 
   // device_runtime_figures.cc
   Upstream::Held Sample() const;
+  [[nodiscard]] Recorder* recorder() const noexcept { return recording.load(std::memory_order_acquire); }
   // For the trace: what is held on the device, at marks and whenever it has grown, before the block that it grew for.
-  // REQUIRES: a recorder.
   [[nodiscard]] Bytes HeldWith(Bytes upstream) const noexcept;
-  void RecordHeld(Bytes upstream) noexcept;
-  void RecordGrowth(bool of_upstream);
+  void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
+  void RecordGrowth(Recorder& recorder, bool of_upstream);
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   // At the peaks of the run so far.
   [[nodiscard]] bool FillsWhatIsHeld() const noexcept;

@@ -102,7 +102,9 @@ bool PlannedSpace::Judge(const Resemblance::Totals& totals, bool fills) noexcept
   if (!has_plan_) return false;
   const std::lock_guard lock(mutex_);
   const Resemblance::Verdict verdict = resemblance_.OnIteration(totals, fills);
-  if (verdict == Resemblance::Verdict::kServedAnyway && !std::exchange(kept_anyway_, true)) {
+  if (verdict == Resemblance::Verdict::kResembles) return false;
+  const bool first = !departed_.exchange(true, std::memory_order_relaxed);
+  if (verdict == Resemblance::Verdict::kServedAnyway && first) {
     Log(LogSeverity::kWarning,
         "this run asks for other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
         "others are in the arena beside them. A plan from a trace of this run needs less and takes less time",

@@ -51,6 +51,8 @@ class PlannedSpace {
   // warning; one, too, where it keeps it). `fills`: the run needs about what it holds. True when it gave up now.
   bool Judge(const Resemblance::Totals& totals, bool fills) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
+  // The run asks for other sizes than the plan has, whether it was given up for that or not.
+  [[nodiscard]] bool departed() const noexcept { return departed_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_plan() const noexcept { return has_plan_; }
   // Another space serves from now on. What lives here stays where it is.
   void Retire() noexcept { engine_->Deactivate(); }
@@ -79,10 +81,10 @@ class PlannedSpace {
   std::unique_ptr<IdleChunks> chunks_;
   Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
+  std::atomic<bool> departed_{false};
   std::atomic<std::uint64_t> live_blocks_{0};  // when what is idle was last given back
   std::mutex mutex_;
-  Resemblance resemblance_;   // guarded by mutex_
-  bool kept_anyway_ = false;  // likewise
+  Resemblance resemblance_;  // guarded by mutex_
 };
 
 }  // namespace stalloc

@@ -45,16 +45,17 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
 struct Session::Impl {
   Config config;
   std::unique_ptr<OomReports> reports;  // where STALLOC_OOM_REPORT names a directory
-  std::unique_ptr<Recorder> recorder;   // Trace; closed by Finish, but there as long as the devices are
   std::atomic<bool> inert{false};
   std::atomic<bool> finished{false};
+  std::atomic<Recorder*> recorder{nullptr};  // the last one; closed by Finish
 
   // Devices are looked up without a lock and only ever added; slot 0 is the CPU.
   std::array<std::atomic<DeviceRuntime*>, kMostDevices + 1> by_index{};
 
   mutable std::mutex mutex;  // guards all below
   Fingerprint fingerprint;
-  std::optional<DevicePlans> plans;  // Alloc
+  std::vector<std::unique_ptr<Recorder>> recorders;  // there as long as the devices: other threads may call any of them
+  std::optional<DevicePlans> plans;                  // Alloc
   std::string degraded;
   std::string failure;
   struct Device {
@@ -67,7 +68,11 @@ struct Session::Impl {
   std::mutex marks_mutex;
   OpenMarks open_marks;
 
-  Status OpenTrace();
+  Status OpenTrace(const std::string& path);
+  // Null: nobody records. A closed one ignores what it is told.
+  [[nodiscard]] Recorder* Recording() const noexcept {
+    return inert.load(std::memory_order_relaxed) ? nullptr : recorder.load(std::memory_order_acquire);
+  }
   [[nodiscard]] Fingerprint OfPlan() const;
   [[nodiscard]] Result<Plan> ReadOwnPlan(const std::string& path) const;
   Status LoadPlan();
@@ -88,15 +93,16 @@ struct Session::Impl {
 
 // Open ----------------------------------------------------------------------------------------------------------------
 
-Status Session::Impl::OpenTrace() {
+Status Session::Impl::OpenTrace(const std::string& path) {
   Result<std::unique_ptr<Recorder>> opened =
-      Recorder::Open({.path = config.TracePath(),
+      Recorder::Open({.path = path,
                       .fingerprint = fingerprint,
                       .waits = config.trace_waits,
                       .max_events = config.trace_max_events,
                       .stacks = {.every = config.trace_stacks_every, .least = config.trace_stacks_least}});
   if (!opened.ok()) return Error{"cannot trace: " + opened.error()};
-  recorder = std::move(opened).value();
+  recorders.push_back(std::move(opened).value());
+  recorder.store(recorders.back().get(), std::memory_order_release);
   return Ok{};
 }
 
@@ -130,11 +136,11 @@ Status Session::Impl::LoadPlan() {
 // A plan from an earlier start of the same run serves this one from its beginning.
 Status Session::Impl::LoadPlanOrTrace() {
   std::error_code unknown;
-  if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace();
+  if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace(config.TracePath());
   const Status loaded = LoadPlan();
   if (loaded.ok()) return loaded;
   Log(LogSeverity::kWarning, "%s; it is made anew", loaded.error().c_str());
-  return OpenTrace();
+  return OpenTrace(config.TracePath());
 }
 
 void Session::Impl::OpenReports() {
@@ -155,7 +161,7 @@ Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   SetLogRank(config.rank);
   Complete(config, &impl->fingerprint);
   Status status = Ok{};
-  if (config.mode == Mode::kTrace) status = impl->OpenTrace();
+  if (config.mode == Mode::kTrace) status = impl->OpenTrace(config.TracePath());
   if (config.mode == Mode::kAlloc) status = impl->LoadPlan();
   if (config.mode == Mode::kAuto) status = impl->LoadPlanOrTrace();
   if (!status.ok()) {
@@ -213,7 +219,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .upstream = upstream,
                              .driver = driver,
                              .fence = fence,
-                             .recorder = recorder.get(),
+                             .recorder = recorder.load(std::memory_order_acquire),
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
                              .moves_at_marks = config.test_moves,
@@ -224,7 +230,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .recomputes = recomputes};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
-  parts.awaits_plan = config.mode == Mode::kAuto && recorder != nullptr;
+  parts.awaits_plan = config.mode == Mode::kAuto && parts.recorder != nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);
   if (!failure.empty()) return nullptr;
@@ -239,7 +245,7 @@ DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDri
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
-  if (self.recorder != nullptr) self.recorder->UpdateFingerprint(self.fingerprint);
+  if (!self.recorders.empty()) self.recorders.back()->UpdateFingerprint(self.fingerprint);
   DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, recomputes);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
@@ -260,7 +266,7 @@ DeviceRuntime* Session::Device(DeviceIndex device) const noexcept {
 
 void Session::Mark(const stalloc::Mark& mark) {
   if (impl_->inert.load(std::memory_order_relaxed)) return;
-  if (impl_->recorder != nullptr) impl_->recorder->Marked(mark);
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Marked(mark);
   const std::lock_guard lock(impl_->marks_mutex);
   impl_->open_marks.See(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
@@ -271,23 +277,21 @@ void Session::TellOomReports(void (*listener)(const char* path)) noexcept {
 }
 
 std::int64_t Session::Text(const std::string& text) {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return -1;
-  return impl_->recorder->Text(text);
+  Recorder* const recorder = impl_->Recording();
+  return recorder == nullptr ? -1 : static_cast<std::int64_t>(recorder->Text(text));
 }
 
 void Session::Name(const void* block, const TensorPlace& tensor) noexcept {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
-  impl_->recorder->Named(block, tensor);
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Named(block, tensor);
 }
 
 void Session::Use(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
-  impl_->recorder->Used(block, kind, began_ns, operation);
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr)
+    recorder->Used(block, kind, began_ns, operation);
 }
 
 void Session::StartTrace() {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
-  impl_->recorder->Begin();
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Begin();
 }
 
 Status Session::TakePlan(const std::string& path) {
@@ -310,14 +314,24 @@ Status Session::TakePlan(const std::string& path) {
   return Ok{};
 }
 
+Status Session::TraceAgain(const std::string& path) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
+  if (self.config.mode != Mode::kAuto) return Error{"only STALLOC_MODE=Auto traces more than once"};
+  const std::lock_guard lock(self.mutex);
+  if (!self.recorders.empty()) self.recorders.back()->Close();
+  if (Status made = MakeParentDirectories(path); !made.ok()) return made;
+  if (Status opened = self.OpenTrace(path); !opened.ok()) return opened;
+  self.ForEachDevice([&](DeviceRuntime& device) { device.RecordTo(self.recorders.back().get()); });
+  return Ok{};
+}
+
 void Session::Flush() {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
-  impl_->recorder->Flush();
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Flush();
 }
 
 void Session::StopTrace() {
-  if (impl_->inert.load(std::memory_order_relaxed) || impl_->recorder == nullptr) return;
-  impl_->recorder->Close();  // other threads may go on calling it
+  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Close();
 }
 
 std::string Session::StatsJson() const {
@@ -327,7 +341,7 @@ std::string Session::StatsJson() const {
     const std::lock_guard lock(self.mutex);
     figures.degraded = self.degraded;
     figures.fingerprint = self.fingerprint;
-    if (self.recorder != nullptr) figures.recorder = self.recorder->GetCounters();
+    if (!self.recorders.empty()) figures.recorder = self.recorders.back()->GetCounters();
     for (const Impl::Device& device : self.devices) figures.devices.push_back({device.index, device.runtime->Stats()});
   } else {
     figures.degraded = "forked child: the parent keeps the figures";
@@ -373,9 +387,9 @@ void Session::Impl::WriteObserved() {
 void Session::Finish() {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed) || self.finished.exchange(true)) return;
-  if (self.recorder != nullptr) {
-    self.recorder->Close();  // other threads may go on calling it
-    const std::string error = self.recorder->GetCounters().write_error;
+  if (Recorder* const recorder = self.Recording(); recorder != nullptr) {
+    recorder->Close();
+    const std::string error = recorder->GetCounters().write_error;
     if (!error.empty()) Log(LogSeverity::kError, "the trace is not whole: %s", error.c_str());
   }
   self.WriteObserved();

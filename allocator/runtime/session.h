@@ -66,6 +66,10 @@ class Session {
   // Who is told of reports of out-of-memory errors: OomReports::SetListener. Nothing where none are written.
   void TellOomReports(void (*listener)(const char* path)) noexcept;
 
+  // Mode::kAuto: a trace anew, into this file, of what is asked for from now on; blocks that live already are not in
+  // it. An error, and nothing is traced, where the file cannot be made.
+  Status TraceAgain(const std::string& path);
+
   // Trace events so far to the file.
   void Flush();
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do

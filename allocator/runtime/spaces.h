@@ -17,9 +17,10 @@ namespace stalloc {
 
 class Spaces {
  public:
-  static constexpr std::size_t kMost = 2;  // without a plan, and with one
+  static constexpr std::size_t kMost = 5;  // without a plan, and with one plan after the other
 
-  // REQUIRES: there are fewer than kMost.
+  [[nodiscard]] bool full() const noexcept { return size() == kMost; }
+  // REQUIRES: not full.
   void Add(std::unique_ptr<PlannedSpace> space) noexcept {
     const std::size_t count = size();
     owners_[count] = std::move(space);

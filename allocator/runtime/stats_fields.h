@@ -37,6 +37,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("fenced", stats.steady.fenced);
   json->EndObject();
   json->Field("gave_up", stats.gave_up);
+  json->Field("departed", stats.departed);
   json->Field("live_bytes", stats.live_bytes);
   json->Field("peak_live_bytes", stats.run.live_bytes);
   json->Field("arena_bytes", stats.run.arena_bytes);

@@ -4,7 +4,10 @@ Until then weights and the optimizers' state lie together in an arena without a 
 PyTorch's own allocator's (allocator/runtime/set_up_window.h).
 
     tracing --N iterations--> planning --the planner ends--> planned
-                                                   or else   unplanned: PyTorch's allocator stays, which is said once
+                                                   or else   unplanned: all stays as it is, which is said once
+
+A run that asks for other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
+nothing.
 
 The planner is a process of its own at the lowest priority. A second plan, of the run from its beginning, is made after
 the first: it lies in the run's directory, and the next start of the same job is served from it at once.
@@ -30,6 +33,8 @@ TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
 _MOST_REFUSALS = 5  # iterations in a row in which the plan cannot be taken up: somebody captures a graph
 _SEARCH_SECONDS = 10  # for the next start
 _SHORT_SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an early one
+_MOST_PLANS = 4  # in one run: the library has room for no more
+_LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; after each further plan twice as many
 
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 
@@ -56,6 +61,14 @@ class Paths:
     @property
     def running_plan(self) -> Path:
         return self.directory / "output" / "plan" / f"rank{self.rank:05d}.running.plan"
+
+    @property
+    def trace(self) -> Path:
+        return self.directory / "trace" / f"rank{self.rank:05d}.trace"
+
+    def again(self) -> Paths:
+        """Of what is traced anew in the middle of the run; the next start has no use for it."""
+        return dataclasses.replace(self, directory=self.directory / "again")
 
     @property
     def report(self) -> Path:
@@ -135,7 +148,12 @@ class Auto:
         self._paths = paths
         self._waits = waits
         self._traced_iterations = steps or TRACED_ITERATIONS
+        self._trace_until = self._traced_iterations
         self._finished = 0
+        self._plans = 0  # that have served
+        self._look_at = _LOOK_EVERY
+        self._first_was_given_up = False
+        self._planned_in = paths  # the files of the planner that runs, or ran last
         self._planner: Optional[Planner] = None
         self._next_start: Optional[Planner] = None
         self._planning_seconds: Optional[float] = None  # once the planner has ended
@@ -148,6 +166,7 @@ class Auto:
         if degraded:
             self._enter(UNPLANNED, why=degraded)  # which the library has said
         elif paths.first_plan.is_file():
+            self._plans = 1
             self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
             _log.line(f"is served from the plan of an earlier start of this run: {paths.first_plan}")
         else:
@@ -164,22 +183,24 @@ class Auto:
             self._first_forward.remove()
             self._first_forward = None
         try:
-            if self.stage == TRACING and self._finished >= self._traced_iterations:
+            if self.stage == TRACING and self._finished >= self._trace_until:
                 self._end_trace()
             elif self.stage == PLANNING:
                 self._look_for_plan(iteration)
+            elif self.stage == PLANNED and self._finished >= self._look_at:
+                self._look_for_departure()
         except (OSError, RuntimeError) as error:
             self._give_up(str(error))
 
     def _end_trace(self) -> None:
         self._library.stop_trace()
-        self._planner = Planner(self._paths, _SHORT_SEARCH_SECONDS, "--running")
+        self._planner = Planner(self._planned_in, _SHORT_SEARCH_SECONDS, "--running")
         stats = self._library.stats()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         _log.line(
-            f"has traced {self._finished} iterations: peak live {_report.size(peak)}, held {_report.size(held)}; "
-            "a plan is made meanwhile"
+            f"has traced {self._traced_iterations} iterations: peak live {_report.size(peak)}, held "
+            f"{_report.size(held)}; a plan is made meanwhile"
         )
 
     def _look_for_plan(self, iteration: int) -> None:
@@ -191,11 +212,14 @@ class Auto:
             self._give_up(f"the planner ended with {code}: {self._planner.words()}")
             return
         seconds = self._planning_seconds = self._planning_seconds or time.monotonic() - self._planner.began
-        arena, efficiency = _forecast(self._paths.report)
+        arena, efficiency = _forecast(self._planned_in.report)
         began = time.monotonic()
         if not self._takes_plan():
             return
         pause = time.monotonic() - began
+        self._plans += 1
+        self._refusals, self._planning_seconds = 0, None
+        self._look_at = self._finished + (_LOOK_EVERY << self._plans)
         self._enter(
             PLANNED,
             iteration=iteration + 1,
@@ -204,16 +228,33 @@ class Auto:
             arena_bytes=arena,
             predicted_efficiency=efficiency,
         )
+        forecast = f"predicted E {100 * efficiency:.1f} %" if self._plans == 1 else "beside what lives already"
         _log.line(
-            f"is served from its plan from iteration {iteration + 1} on: arena {_report.size(arena)}, predicted "
-            f"E {100 * efficiency:.1f} %, planned in {seconds:.1f} s beside the run, taken up in {pause * 1000:.0f} ms"
+            f"is served from {'its' if self._plans == 1 else 'another'} plan from iteration {iteration + 1} on: arena "
+            f"{_report.size(arena)}, {forecast}, planned in {seconds:.1f} s beside the run, taken up in "
+            f"{pause * 1000:.0f} ms"
         )
-        self._next_start = Planner(self._paths, _SEARCH_SECONDS)
+        if self._planned_in is self._paths:
+            self._next_start = Planner(self._paths, _SEARCH_SECONDS)
+
+    def _look_for_departure(self) -> None:
+        """The engine judges every iteration whether the run resembles its plan."""
+        self._look_at = self._finished + _LOOK_EVERY
+        stats = self._library.stats()
+        if not stats.get("departed") or self._plans == _MOST_PLANS:
+            return
+        if self._plans == 1:
+            self._first_was_given_up = bool(stats.get("gave_up"))
+        self._planned_in = self._paths.again()
+        self._library.trace_again(self._planned_in.trace)
+        self._trace_until = self._finished + self._traced_iterations
+        self._enter(TRACING, to_trace=self._traced_iterations)
+        _log.line(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
 
     def _takes_plan(self) -> bool:
         """False: not before this iteration, perhaps before the next one."""
         try:
-            self._library.take_plan(self._paths.running_plan)
+            self._library.take_plan(self._planned_in.running_plan)
         except RuntimeError:
             self._refusals += 1
             if self._refusals == _MOST_REFUSALS:
@@ -223,7 +264,8 @@ class Auto:
 
     def _give_up(self, why: str) -> None:
         self._enter(UNPLANNED, why=why)
-        _log.warning(f"this run has no plan, and stays on PyTorch's allocator: {why}")
+        stays = "no better plan, and goes on as before" if self._plans else "no plan, and stays on PyTorch's allocator"
+        _log.warning(f"this run has {stays}: {why}")
 
     def _enter(self, stage: str, **facts: Any) -> None:
         self.stage = stage
@@ -242,10 +284,10 @@ class Auto:
         if self._next_start is not None:
             self._next_start.end(2 * _SEARCH_SECONDS)
         stats = self._library.stats()
-        if self.stage != PLANNED:
-            return
-        if stats.get("gave_up") or stats.get("degraded"):  # a plan of another run or device: the next start traces anew
-            self._paths.plan.unlink(missing_ok=True)
+        gave_up = stats.get("gave_up")
+        if self._first_was_given_up or (self._plans == 1 and gave_up) or stats.get("degraded"):
+            self._paths.plan.unlink(missing_ok=True)  # a plan of another run or device: the next start traces anew
+        if self.stage != PLANNED or gave_up or stats.get("degraded"):
             return
         since = stats.get("since_plan") or stats
         held, live = since["held_peak_bytes"], since["peak_live_bytes"]

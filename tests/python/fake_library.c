@@ -51,6 +51,7 @@ API int stalloc_flush(void) { return Outcome("flush", ""); }
 API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
 API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
 API int stalloc_take_plan(const char* path) { return Outcome("take_plan", path); }
+API int stalloc_trace_again(const char* path) { return Outcome("trace_again", path); }
 API int64_t stalloc_text(const char* text) {
   static int64_t next = 0;
   (void)Outcome("text", text);

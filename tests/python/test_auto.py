@@ -126,7 +126,8 @@ def test_a_plan_of_another_model_is_given_up_and_the_next_start_traces_anew(trai
     assert plan.is_file()
     done = waiting(training, *MARKED)
     assert same(done, training.run(None, *MARKED))
-    assert training.summary()["gave_up"] is True
+    assert "does not resemble its plan" in done["stderr"]
+    assert reached(training) == ["planned", "tracing", "planning", "planned"]
     assert not plan.exists()
     waiting(training, *MARKED)
     assert reached(training) == ["tracing", "planning", "planned"]
@@ -150,6 +151,21 @@ def test_a_replica_begins_with_the_plan_of_a_rank_at_its_place(training: Trainin
     _coordinates.write(training.info, 0, own)  # as Megatron's hooks do
     assert start(1) == ["planned"]
     assert not (training.info / "output" / "plan" / "rank00001.plan").exists()
+
+
+def test_a_run_that_becomes_another_is_traced_anew_and_takes_another_plan_up(training: Training) -> None:
+    arguments = ("--iterations", "32", "--rows-from", "10", "7")
+    plain = training.run(None, *arguments)
+    done = waiting(training, *arguments)
+    assert same(done, plain)
+    assert reached(training) == ["tracing", "planning", "planned"] * 2
+    assert stages(training)[3]["iterations"] in range(13, 17), "three iterations tell, and every fourth is looked at"
+    assert "asks for other sizes than its plan has: 6 iterations are traced anew" in done["stderr"]
+    summary = training.summary()
+    assert (summary["departed"], summary["gave_up"], summary["unknown_frees"]) == (False, False, 0)
+    assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"] > 100, "counted from the second plan on"
+    since = summary["since_plan"]
+    assert since["held_peak_bytes"] <= since["peak_live_bytes"] + (4 << 20)
 
 
 class RefusingLibrary:

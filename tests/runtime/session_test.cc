@@ -1,8 +1,13 @@
 // Session: every way in which opening can fail, lenient and strict; what a trace and a summary say.
 #include "allocator/runtime/session.h"
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "proto/codec/observed_text.h"
 #include "proto/codec/trace_reader.h"
@@ -240,6 +245,71 @@ TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
   session->Mark(by_hook);
   EXPECT_EQ(device->Stats().engine.iterations, 2u);
   EXPECT_THAT(session->StatsJson(), HasSubstr("\"since_plan\": {\"iterations\": 1, "));
+}
+
+TEST_F(SessionTest, AutoTracesAgain) {
+  const Config config = ConfigFor(Mode::kAuto);
+  const std::string again = directory_.path() + "/again/trace/rank00000.trace";
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  session->Mark(IterationMark(0));
+  void* const kept = device->Allocate(100 * kKiB, 0, Origin::kProgram);
+  session->StopTrace();
+  ASSERT_TRUE(session->TraceAgain(again).ok());
+  session->Mark(IterationMark(1));
+  device->Free(kept);
+  device->Free(device->Allocate(200 * kKiB, 0, Origin::kProgram));
+  session->Finish();
+  for (const std::string& path : {config.TracePath(), again}) {
+    const absl::StatusOr<Trace> trace = ReadTrace(path);
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_TRUE(trace->complete);
+    EXPECT_EQ(trace->allocations, 1u);
+    ASSERT_EQ(trace->marks.size(), 1u);
+    EXPECT_EQ(trace->marks[0].index, path == again ? 1 : 0);
+  }
+}
+
+TEST_F(SessionTest, OtherThreadsGoOnWhileItTracesAgain) {
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  DeviceRuntime* const device = AddCpu(*session);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
+    });
+  }
+  std::vector<std::string> paths;
+  for (int i = 0; i < 4; ++i) {
+    paths.push_back(directory_.path() + "/again" + std::to_string(i));
+    ASSERT_TRUE(session->TraceAgain(paths.back()).ok());
+    session->Mark(IterationMark(i));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  session->Finish();
+  for (const std::string& path : paths) {
+    const absl::StatusOr<Trace> trace = ReadTrace(path);
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_TRUE(trace->complete);
+    EXPECT_EQ(trace->marks.size(), 1u);
+  }
+  EXPECT_EQ(device->Stats().unknown_frees, 0u);
+}
+
+TEST_F(SessionTest, AFileThatCannotBeMadeIsNoTrace) {
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  DeviceRuntime* const device = AddCpu(*session);
+  EXPECT_THAT(session->TraceAgain(directory_.path()).error(), HasSubstr(directory_.path()));
+  device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
+  session->Finish();
+}
+
+TEST_F(SessionTest, OnlyAutoTracesAgain) {
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kTrace));
+  EXPECT_THAT(session->TraceAgain(directory_.path() + "/other.trace").error(), HasSubstr("STALLOC_MODE=Auto"));
 }
 
 TEST_F(SessionTest, AutoTakesNoPlanThatIsNotItsOwn) {

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "allocator/runtime/spaces.h"
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
 
@@ -98,9 +100,42 @@ TEST_F(TakePlanTest, TheCycleIsTakenUpWhereTheRunIs) {
   EXPECT_EQ(runtime_->Stats().planned_hits, 2u);
 }
 
-TEST_F(TakePlanTest, OnceIsAll) {
+TEST_F(TakePlanTest, AnotherPlanServesFromThenOn) {
+  Iteration();
   ASSERT_EQ(TakePlan(PlanOfTwo()), "");
-  EXPECT_THAT(TakePlan(PlanOfTwo()), HasSubstr("already"));
+  Iteration();
+  void* const kept = Allocate(100 * kKiB);
+  FillPattern(kept, 100 * kKiB, 1);
+  runtime_->SetHeldLimit(1);
+  runtime_->Free(Allocate(8 * kMiB));
+  runtime_->SetHeldLimit(0);
+  ASSERT_EQ(TakePlan(PlanBuilder().Each(300 * kKiB).Build()), "");
+  for (int i = 0; i < 3; ++i) {
+    Iteration();
+    void* const block = Allocate(300 * kKiB);
+    EXPECT_TRUE(runtime_->spaces().back()->arena().Contains(block));
+    FillPattern(block, 300 * kKiB, 2);
+    EXPECT_TRUE(HasPattern(kept, 100 * kKiB, 1));
+    runtime_->Free(block);
+  }
+  RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.planned_hits, 4u) << "under both plans";
+  const auto& misses = stats.engine.misses;
+  EXPECT_EQ(std::accumulate(misses.begin(), misses.end(), 0u), 1u) << "likewise";
+  EXPECT_EQ(stats.steady.hits, 3u) << "counted from the last plan on";
+  EXPECT_EQ(stats.arena_live_bytes, 100 * kKiB);
+  runtime_->Free(kept);
+  for (int i = 0; i < 2; ++i) Iteration();
+  EXPECT_EQ(runtime_->spaces().front()->arena().mapped_bytes(), 0u);
+  EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
+}
+
+TEST_F(TakePlanTest, ThereIsRoomForSoManyPlans) {
+  while (runtime_->spaces().size() < Spaces::kMost) ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  EXPECT_THAT(TakePlan(PlanOfTwo()), HasSubstr("as many plans up as it can"));
+  Iteration();
+  runtime_->Free(Allocate(100 * kKiB));
+  EXPECT_EQ(runtime_->Stats().planned_hits, 1u);
 }
 
 TEST_F(TakePlanTest, ADeviceThatCannotBeWaitedForTakesNone) {
@@ -172,8 +207,10 @@ TEST_F(TakePlanTest, OtherThreadsGoOnMeanwhile) {
     });
   }
   for (int i = 0; i < 4; ++i) Iteration();
-  EXPECT_EQ(TakePlan(PlanOfTwo()), "");
-  for (int i = 0; i < 40; ++i) Iteration();
+  for (int plans = 0; plans < 3; ++plans) {
+    EXPECT_EQ(TakePlan(PlanOfTwo()), "");
+    for (int i = 0; i < 20; ++i) Iteration();
+  }
   done = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);

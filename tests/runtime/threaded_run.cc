@@ -52,7 +52,7 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
   plan_ = MakePlan(programs);
   if (Happens(random_, 0.5)) AddTurns();
   full_ = Happens(random_, 0.5);
-  switches_ = seed % 3 == 0;
+  switches_ = seed % 3 == 0 ? 2 : 0;
   const Bytes arena = RoundUp(plan_.arena_bytes, kPage);
   host_ = HostDriver::Create({.capacity = full_ ? arena : 2 * arena, .granularity = kPage});
   device_ = std::make_unique<QueuedDevice>(*host_, random_(), habits);
@@ -60,8 +60,8 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
                                                                   .upstream = &upstream_,
                                                                   .driver = device_.get(),
                                                                   .fence = device_.get(),
-                                                                  .plan = switches_ ? nullptr : &plan_,
-                                                                  .awaits_plan = switches_,
+                                                                  .plan = switches_ > 0 ? nullptr : &plan_,
+                                                                  .awaits_plan = switches_ > 0,
                                                                   .dynamic = Happens(random_, 0.9),
                                                                   .moves_at_marks = Happens(random_, 0.5)});
 }
@@ -254,10 +254,11 @@ void ThreadedRun::Mark(MarkKind kind, MarkEdge edge, Pass pass) {
   runtime_->OnMark({.kind = kind, .edge = edge, .pass = pass, .index = index, .name = {}});
 }
 
-// Once, if it is to be: not while somebody captures. Other threads are in the middle of theirs.
+// Twice, if it is to be: not while somebody captures. Other threads are in the middle of theirs.
 void ThreadedRun::TakePlan() {
   const std::lock_guard lock(marks_mutex_);
-  if (switches_ && iterations_ > 3) switches_ = !runtime_->TakePlan(plan_, 0).empty();
+  const int next = switches_ == 2 ? 3 : 6;
+  if (switches_ > 0 && iterations_ > next && runtime_->TakePlan(plan_, 0).empty()) --switches_;
 }
 
 // What else goes on in the process.

@@ -84,7 +84,7 @@ class ThreadedRun {
   std::vector<StreamHandle> streams_;  // of the plan's ordinals
   DevicePlan plan_;
   bool full_ = false;
-  bool switches_ = false;   // there is no plan at first
+  int switches_ = 0;        // plans that are taken up, still: there is none at first
   std::mutex marks_mutex_;  // as the session's
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;

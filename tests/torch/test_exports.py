@@ -22,6 +22,7 @@ ABI = {
     "stalloc_stop_trace",
     "stalloc_start_trace",
     "stalloc_take_plan",
+    "stalloc_trace_again",
     "stalloc_text",
     "stalloc_name_tensor",
     "stalloc_tell_oom_reports",

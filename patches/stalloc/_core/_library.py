@@ -62,6 +62,7 @@ class Library:
         self._function("stalloc_take_plan", number, text)
         # A function of a report's path, as bytes; it must outlive what calls it. An empty one: nobody is told.
         self.tell_oom_reports = self._function("stalloc_tell_oom_reports", None, ctypes.c_void_p)
+        self._function("stalloc_trace_again", number, text)
         # The number of a text in the trace; -1 where nothing is traced.
         self.text = self._function("stalloc_text", ctypes.c_int64, text)
         # Block, offset in it, bytes (0: not known), TensorRole, text.
@@ -119,6 +120,10 @@ class Library:
     def take_plan(self, path: Path) -> None:
         """Between two iterations, in mode Auto. RuntimeError with the library's words, and nothing has changed."""
         self._raise_unless_zero(self._dll.stalloc_take_plan(os.fsencode(path)))
+
+    def trace_again(self, path: Path) -> None:
+        """Traces what is asked for from now on, in mode Auto. RuntimeError with the library's words, and no trace."""
+        self._raise_unless_zero(self._dll.stalloc_trace_again(os.fsencode(path)))
 
     def address_of(self, name: str) -> int:
         """The address of an exported function, for torch's setters."""
