@@ -111,12 +111,12 @@ bool LiveBlocks::Find(std::uint64_t address, Block* block) const noexcept {
   return found != nullptr;
 }
 
-std::size_t LiveBlocks::Copy(BlockSource source, std::span<Block> blocks) const noexcept {
+std::size_t LiveBlocks::CopyOwn(std::uint64_t address, Bytes bytes, std::span<Block> blocks) const noexcept {
   std::size_t count = 0;
   for (const Shard& shard : shards_) {
     const std::lock_guard lock(shard.mutex);
     shard.blocks.ForEach([&](std::uint64_t, const Block& block) {
-      if (block.source != source) return;
+      if (block.source == BlockSource::kUpstream || block.address - address < bytes) return;
       if (count < blocks.size()) blocks[count] = block;
       ++count;
     });

@@ -48,8 +48,9 @@ class LiveBlocks {
 
   // False where no such block is live.
   [[nodiscard]] bool Find(std::uint64_t address, Block* block) const noexcept;
-  // Copies what fits of the live blocks of `source`, in no particular order; returns how many there are.
-  [[nodiscard]] std::size_t Copy(BlockSource source, std::span<Block> blocks) const noexcept;
+  // Copies what fits of the live blocks of arenas and heap but for those in [address, address + bytes), in no
+  // particular order; returns how many there are.
+  [[nodiscard]] std::size_t CopyOwn(std::uint64_t address, Bytes bytes, std::span<Block> blocks) const noexcept;
   // The texts live as long as this.
   [[nodiscard]] Place PlaceOf(std::uint64_t place) const noexcept;
   [[nodiscard]] std::uint64_t present() const noexcept { return place_.load(std::memory_order_relaxed); }

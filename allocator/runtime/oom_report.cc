@@ -117,13 +117,15 @@ void WriteOrigin(const OutOfMemoryFacts& facts, std::uint64_t address, Writer* j
   if (*place.layer != '\0') json->Field("layer", place.layer);
 }
 
-void WriteHeapBlock(const OutOfMemoryFacts& facts, const LiveBlocks::Block& block, Writer* json) {
+// Of an exact trace's heap, or of an arena that serves no plan: before one is taken up, and from then on the earlier
+// one.
+void WriteOwnBlock(const OutOfMemoryFacts& facts, const LiveBlocks::Block& block, Writer* json) {
   json->BeginObject();
   json->Field("address", Hex(block.address).text);
   json->Field("bytes", BlockBytes(block.requested));
   json->Field("requested", block.requested);
   json->Field("stream", block.stream);
-  json->Field("from", "heap");
+  json->Field("from", BlockSourceName(block.source));
   WriteOrigin(facts, block.address, json);
   json->EndObject();
 }
@@ -192,7 +194,7 @@ void WriteEvent(const RecentEvent& event, std::int64_t now_ns, Writer* json) {
 OomReports::OomReports(std::string directory, std::uint32_t rank) : directory_(std::move(directory)), rank_(rank) {
   arena_blocks_.Populate();
   upstream_blocks_.Populate();
-  heap_blocks_.Populate();
+  own_blocks_.Populate();
   events_.Populate();
 }
 
@@ -212,18 +214,19 @@ const char* OomReports::Write(const OutOfMemoryFacts& facts) noexcept {
       facts.engine != nullptr ? facts.engine->CopyLiveBlocks({arena_blocks_.data(), kMostBlocks}) : 0;
   const std::size_t in_upstream =
       facts.ledger != nullptr ? facts.ledger->CopyUpstreamBlocks({upstream_blocks_.data(), kMostBlocks}) : 0;
-  const std::size_t in_heap =
-      facts.live != nullptr ? facts.live->Copy(BlockSource::kHeap, {heap_blocks_.data(), kMostBlocks}) : 0;
+  const Address planned = facts.arena != nullptr ? facts.arena->base() : 0;
+  const Bytes reserved = facts.arena != nullptr ? facts.arena->reserved_bytes() : 0;
+  const std::size_t own =
+      facts.live != nullptr ? facts.live->CopyOwn(planned, reserved, {own_blocks_.data(), kMostBlocks}) : 0;
   json.BeginArray("live_blocks");
   for (std::size_t i = 0; i < std::min(in_arena, kMostBlocks); ++i) WriteArenaBlock(facts, arena_blocks_[i], &json);
-  for (std::size_t i = 0; i < std::min(in_heap, kMostBlocks); ++i) WriteHeapBlock(facts, heap_blocks_[i], &json);
+  for (std::size_t i = 0; i < std::min(own, kMostBlocks); ++i) WriteOwnBlock(facts, own_blocks_[i], &json);
   for (std::size_t i = 0; i < std::min(in_upstream, kMostBlocks); ++i) {
     WriteUpstreamBlock(facts, upstream_blocks_[i], &json);
   }
   json.EndArray();
-  json.Field("live_blocks_omitted", in_arena - std::min(in_arena, kMostBlocks) + in_heap -
-                                        std::min(in_heap, kMostBlocks) + in_upstream -
-                                        std::min(in_upstream, kMostBlocks));
+  json.Field("live_blocks_omitted", in_arena - std::min(in_arena, kMostBlocks) + own - std::min(own, kMostBlocks) +
+                                        in_upstream - std::min(in_upstream, kMostBlocks));
   json.BeginArray("events");
   const std::size_t events =
       facts.events != nullptr

@@ -32,7 +32,8 @@ namespace stalloc {
 class OomReports {
  public:
   static constexpr int kMost = 16;
-  static constexpr std::size_t kMostBlocks = std::size_t{1} << 16;  // of arena, heap and upstream each, in a report
+  static constexpr std::size_t kMostBlocks =
+      std::size_t{1} << 16;  // of the plan's arena, of other arenas and heap, and of upstream each, in a report
 
   OomReports(std::string directory, std::uint32_t rank);
 
@@ -56,7 +57,7 @@ class OomReports {
   char paths_[kMost][1024] = {};
   MappedArray<LiveBlock> arena_blocks_{kMostBlocks};
   MappedArray<Ledger::UpstreamBlock> upstream_blocks_{kMostBlocks};
-  MappedArray<LiveBlocks::Block> heap_blocks_{kMostBlocks};
+  MappedArray<LiveBlocks::Block> own_blocks_{kMostBlocks};
   MappedArray<RecentEvent> events_{RecentEvents::kCapacity};
 };
 

@@ -125,6 +125,16 @@ def test_a_planned_run_knows_tensors_and_phases(training: Training) -> None:
     assert "stacks are not recorded in mode Alloc" in text
 
 
+def test_before_auto_has_its_plan_weights_and_state_are_in_the_report(training: Training) -> None:
+    done = train(training, "Auto")
+    assert done.code == 1
+    report = json.loads(path_of(training).read_text())
+    found = by_class(report)
+    assert sum(found.values()) == report["figures"]["live_bytes"], "those in the arena of what stays, too"
+    assert found["weights"] == WEIGHTS
+    assert found["optimizer state"] == 2 * WEIGHTS + 4 * 512
+
+
 @pytest.mark.parametrize(
     ("asked", "now", "expected"),
     [

@@ -316,9 +316,12 @@ TEST(LiveBlocksTest, AFreedBlockIsGoneAndItsAddressMayComeAgain) {
   EXPECT_FALSE(blocks.Find(reinterpret_cast<std::uint64_t>(&memory[0]), &found));
   blocks.Add(&memory[0], 900, 1, BlockSource::kHeap);
   LiveBlocks::Block copy[4];
-  ASSERT_EQ(blocks.Copy(BlockSource::kHeap, copy), 1u);
+  ASSERT_EQ(blocks.CopyOwn(reinterpret_cast<std::uint64_t>(&memory[1]), sizeof(int), copy), 1u);
   EXPECT_EQ(copy[0].requested, 900u);
   EXPECT_EQ(copy[0].number, 2u);
+  EXPECT_EQ(blocks.CopyOwn(0, 0, copy), 2u);
+  blocks.Add(&blocks, 100, 0, BlockSource::kUpstream);
+  EXPECT_EQ(blocks.CopyOwn(0, 0, copy), 2u) << "upstream's are the ledger's";
 }
 
 TEST_F(OomReportTest, AreWrittenUpToALimit) {
