@@ -80,7 +80,9 @@ def test_one_step_is_an_iteration(build: Path, tmp_path: Path, capsys: Any) -> N
     step(history)
     found = imported(history.snapshot(), tmp_path, capsys)
     assert (found["iterations"], found["source"]) == (1, 'annotations "Optimizer.step#" (1 iteration)')
-    assert found["notes"][-1].startswith("it is one iteration: enough to tell what a plan would hold")
+    assert [note[:61] for note in found["notes"]] == [
+        "it is one iteration: enough to tell what a plan would hold, bu"[:61]
+    ]
     assert planned(build, tmp_path / "run")["plan"]["arena_bytes"] == 6 * MIB
     assert cli.main(["report", str(tmp_path / "run"), "--md"]) == 0
     assert "stalloc, planned" in capsys.readouterr().out
@@ -99,7 +101,9 @@ def test_the_first_step_holds_what_later_ones_need(build: Path, tmp_path: Path, 
     history.alloc(200, 8 * MIB)
     history.annotate(STEP, "END")
     history.free(100)
-    assert imported(history.snapshot(), tmp_path, capsys)["iterations"] == 1
+    found = imported(history.snapshot(), tmp_path, capsys)
+    assert found["iterations"] == 1
+    assert found["notes"][-1].startswith("it leaves 8.00 MiB behind (as an optimizer's state from its first step on)")
     begin = [line["event"] for line in dump_lines(tmp_path / "run" / "trace" / "rank00000.trace")].index("mark")
     assert begin == 2, "behind the weight, and what was held"
     device = planned(build, tmp_path / "run")

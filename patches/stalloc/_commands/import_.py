@@ -88,7 +88,16 @@ def _piled(pile: dict[str, int]) -> str:
     )
 
 
+def _left_behind(snapshot: Snapshot, marks: Marks) -> int:
+    from stalloc.snapshot.steps import left_behind
+
+    edges = {mark.edge: mark.before for mark in reversed(marks.marks) if mark.kind == "iteration"}
+    return left_behind(snapshot.events, edges["begin"], edges.get("end", len(snapshot.events)))
+
+
 def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
+    from stalloc.report.figures import size
+
     notes = list(snapshot.notes)
     if snapshot.earlier_blocks:
         notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
@@ -96,9 +105,15 @@ def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
         notes.append(f"{_piled(dataclasses.asdict(marks.pile))}; what piles up has no place in a plan")
     if marks.iterations == 1:
         notes.append(
-            "it is one iteration: enough to tell what a plan would hold, if what it leaves behind stays, but not which "
-            "sizes vary (record three for that)"
+            "it is one iteration: enough to tell what a plan would hold, but not which sizes vary "
+            "(record three for that)"
         )
+        left = _left_behind(snapshot, marks)
+        if left > 0:
+            notes.append(
+                f"it leaves {size(left)} behind (as an optimizer's state from its first step on), which the plan has "
+                "beside the whole iteration, as later ones do: what other allocators would hold for these is not told"
+            )
     return notes
 
 

@@ -90,6 +90,13 @@ def beginning_at_end(events: Sequence[Event]) -> list[int]:
     return [len(events)] if events and events[-1].kind == "free" else []
 
 
+def left_behind(events: Sequence[Event], begin: int, end: int) -> int:
+    """Bytes by which an iteration lifts what is live, behind the frees that follow it."""
+    after = next((at for at in range(end, len(events)) if events[at].kind == "alloc"), len(events))
+    live = list(live_bytes(events[:after]))
+    return live[-1] - live[begin]
+
+
 def live_bytes(events: Sequence[Event]) -> Iterator[int]:
     """Before each event, and in the end."""
     live: dict[tuple[int, int], int] = {}
