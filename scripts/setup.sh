@@ -46,6 +46,13 @@ ensure_clang() {
   say "no clang from 16 on: $clangxx compiles for the sanitizers, too"
 }
 
+# For the tests of the report's page.
+ensure_browser() {
+  command -v chromium >/dev/null || command -v google-chrome >/dev/null && return
+  apt-cache show chromium >/dev/null 2>&1 || { say "no chromium in the system's packages: tests of pages are skipped"; return; }
+  ensure_packages chromium
+}
+
 ensure_build_packages() {
   ensure_packages build-essential cmake ninja-build ccache libabsl-dev libprotobuf-dev protobuf-compiler libprotozero-dev \
     libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
