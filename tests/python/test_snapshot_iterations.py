@@ -153,6 +153,20 @@ def test_steps_inside_a_backward_pass_are_one_iteration_s() -> None:
     assert find_marks(parse(history.snapshot())).iterations == 1
 
 
+def test_a_history_that_begins_with_a_step_s_end_has_the_next_one(build: Path, tmp_path: Path, capsys: Any) -> None:
+    history = History()
+    history.annotate(STEP, "START")
+    history.alloc(0, MIB)
+    history.free(0)
+    history.annotate(STEP, "END")
+    for block in range(6):
+        history.alloc(block, MIB)
+    for block in range(6):
+        history.free(block)
+    assert imported(history.snapshot(), tmp_path, capsys)["iterations"] == 1
+    assert planned(build, tmp_path / "run")["plan"]["arena_bytes"] == 6 * MIB
+
+
 def test_steps_are_seen_in_stacks(tmp_path: Path, capsys: Any) -> None:
     history = History()
     history.alloc(0, 4 * MIB)

@@ -78,6 +78,9 @@ def spans_of_steps(events: Sequence[Event], ends: Sequence[int]) -> Optional[Spa
     tops = [max(live[begin:end]) for begin, end in zip(cuts, cuts[1:])]
     if piled_up([live[cut] for cut in cuts], tops) is not None:
         cuts = cuts[-1:]
+    if len(cuts) == 1 and requests[-1] > 2 * requests[cuts[0]] and max(live[cuts[0] :]) > max(live[: cuts[0] + 1]):
+        # The history begins with the end of a step, and has the next one but for its optimizer.
+        return Spans([*cuts, *beginning_at_end(events)], [len(events)])
     begins = [first_request(events, cuts[0]), *cuts[:-1]]
     if requests[-1] > requests[cuts[-1]]:
         return Spans([*begins, cuts[-1]], cuts)
