@@ -74,6 +74,7 @@ def test_batches_are_inputs_and_what_the_loop_keeps_is_neither_state_nor_gradien
     assert (found["groups"], found["enough_iterations"]) == ([], True)
 
 
+@pytest.mark.slow
 def test_without_names_lifetimes_tell_inputs_from_what_is_kept(training: Training) -> None:
     blocks = Blocks(training, traced(training, STALLOC_TRACE_NAMES="0"))
     assert blocks.classes(KEPT, FIRST_HALF) == {"other": 4}
@@ -81,7 +82,7 @@ def test_without_names_lifetimes_tell_inputs_from_what_is_kept(training: Trainin
     assert set(kinds) <= {"inputs", "other", "weights"}, "two iterations ahead nobody can tell them from what is kept"
 
 
-@pytest.mark.parametrize("kind", [["recompute"], ["recompute", "reentrant"], []])
+@pytest.mark.parametrize("kind", [["recompute"], ["recompute", "reentrant"], pytest.param([], marks=pytest.mark.slow)])
 def test_recomputed_activations_are_activations(kind: list[str], training: Training) -> None:
     blocks = Blocks(training, traced(training, *kind))
     forward = blocks.classes(HIDDEN, "phase = 'iter 2, F 0'")

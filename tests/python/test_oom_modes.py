@@ -49,7 +49,7 @@ def by_class(report: dict[str, Any]) -> dict[str, int]:
     return dict(found)
 
 
-@pytest.mark.parametrize("mode", [None, "Torch"])
+@pytest.mark.parametrize("mode", [None, pytest.param("Torch", marks=pytest.mark.slow)])
 def test_under_pytorch_s_own_allocator_reachable_tensors_are_named(mode: Optional[str], training: Training) -> None:
     done = train(training, mode)
     assert done.code == 1
@@ -96,6 +96,7 @@ def test_a_trace_tells_class_tensor_layer_and_stack_of_every_block(training: Tra
     assert "not known:" not in text
 
 
+@pytest.mark.slow
 def test_a_trace_that_has_no_stacks_and_layers_says_how_to_get_them(training: Training) -> None:
     assert train(training, "Trace", "catch", STALLOC_TRACE_FAST_MODE="1").code == 0
     report = json.loads(shown(training, "--json"))
