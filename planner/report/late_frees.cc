@@ -127,7 +127,8 @@ std::vector<LateFree> FindLateFrees(const DeviceFacts& facts) {
     if (facts.phases.spans()[fact.phase].kind == PhaseKind::kForward) {
       const std::uint64_t backward = ends.OwnBackward(fact.phase);
       consider(LateKind::kAfterBackward, backward);
-      if (fact.layer != 0 && backward != kNever) {
+      // What outlives the whole backward pass is in a variable: nobody can free it before.
+      if (fact.layer != 0 && backward != kNever && allocation.free_event < backward) {
         consider(LateKind::kAfterLayer, VisitAfter(visits[fact.layer], allocation.event, backward));
       }
     } else if (IsSurelyGradient(facts, i)) {

@@ -6,8 +6,10 @@ one process for all, and the peaks that come are held against those that were pr
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ SCRIPT = str(SCRIPTS / "promised_training.py")
 MARKED = 2  # iterations of each change
 WITHIN = 0.02
 FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 8, "wide": 1}
+LOOPS = {"untidy": 4, "clearing": 4, "logging": 4, "leaking": 7}  # iterations
+LATE_IN = {"after the backward": "logging", "after the optimizer": "clearing"}  # others: untidy
 # What has no row, since it saves nothing: outputs that others keep, and modules that keep their own.
 SAVES_NOTHING = {
     "decoder": ["layers.*.mlp.gate", "layers.*.mlp.act", "layers.*.mlp.down", "layers.*.attention.q"],
@@ -60,10 +64,9 @@ def trace(training: Training, *words: str) -> Traced:
 def traced(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Traced]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STALLOC_LIB_PATH", str(build))
-        return {
-            family: trace(Training(build, tmp_path_factory.mktemp(family)), family, str(batch), "3")
-            for family, batch in FAMILIES.items()
-        }
+        words = {family: [family, str(batch), "3"] for family, batch in FAMILIES.items()}
+        words |= {name: ["--loop", name, str(iterations)] for name, iterations in LOOPS.items()}
+        return {name: trace(Training(build, tmp_path_factory.mktemp(name)), *each) for name, each in words.items()}
 
 
 def code_of(row: dict[str, Any]) -> str:
@@ -89,6 +92,38 @@ def of_rows(family: str, traced: Traced) -> list[Promise]:
     return found
 
 
+def of_offloading(family: str, traced: Traced) -> list[Promise]:
+    """What is advised on a GPU, where other memory is the host's."""
+    view = copy.deepcopy(traced.view)
+    view["devices"][0]["device"] = 0
+    found = []
+    for row in advice.advise(view, 0, figures.device_figures(view, 0)):
+        if row["what"].startswith("offload the activations of each of"):
+            pattern = re.search(r'fullmatch\(r"(.*?)"', row["how_to"])
+            assert pattern is not None
+            assert "save_on_cpu" in row["how_to"]
+            done: dict[str, Any] = {"offloaded": pattern[1]}
+        elif row["what"] == "offload the optimizer state":
+            done = {"offloaded_state": True}
+        else:
+            continue
+        entry = {"family": family, "batch": FAMILIES[family], **done}
+        found.append(Promise(entry, row["peak_bytes"], f"{family}: {row['what']}", row["at_least"]))
+    return found
+
+
+def of_loops(traced: dict[str, Traced]) -> list[Promise]:
+    """Every kind of late free, each mended by itself; and a leak."""
+    found = []
+    for kind, line in how_to.LATE.items():
+        loop = LATE_IN.get(kind, "untidy")
+        rows = [row for row in traced[loop].rows if row["how_to"] == line]
+        assert len(rows) == 1, f"nothing is said of what is freed late {kind}"
+        found.append(Promise({"loop": loop, "mended": kind}, rows[0]["peak_bytes"], rows[0]["what"]))
+    (row,) = (row for row in traced["leaking"].rows if row["what"].startswith("stop leaving 256.00 KiB behind"))
+    return [*found, Promise({"loop": "leaking", "mended": "leak"}, row["peak_bytes"], row["what"])]
+
+
 def of_twice(family: str, traced: Traced) -> Promise:
     points = traced.view["devices"][0]["scaling"]
     twice = {"family": family, "batch": 2 * FAMILIES[family]}
@@ -110,8 +145,10 @@ def of_nothing(family: str, traced: Traced) -> list[Promise]:
 def kept(traced: dict[str, Traced], build: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Promise, int]]:
     """Every promise with the peak that came."""
     promises = []
-    for family, each in traced.items():
-        promises += [*of_rows(family, each), *of_nothing(family, each)]
+    for family in FAMILIES:
+        promises += [*of_rows(family, traced[family]), *of_nothing(family, traced[family])]
+    promises += [*of_offloading("decoder", traced["decoder"]), *of_offloading("wide", traced["wide"])]
+    promises += of_loops(traced)
     promises += [of_twice(family, traced[family]) for family in ("decoder", "encoder", "convnet")]
     directory = tmp_path_factory.mktemp("changes")
     changes = directory / "changes.json"
