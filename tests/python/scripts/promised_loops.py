@@ -1,4 +1,4 @@
-"""Loops that keep more than they need, each thing mended on demand; and tensors kept where no allocator of torch's is."""
+"""Loops that keep more than they need, each thing mended on demand; and tensors kept where torch allocates nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIB = 1 << 10
 
 
 class Stash(torch.autograd.Function):
-    """Keeps a tensor for the backward pass: in an attribute, which stays until the whole graph goes, or as it should."""
+    """Keeps a tensor for the backward pass: in an attribute, which stays until the graph goes, or as it should."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, mended: bool) -> torch.Tensor:
