@@ -2,7 +2,7 @@
 
 promised_training.py FAMILY BATCH ITERATIONS       without any word of stalloc
 promised_training.py --loop NAME ITERATIONS        a marked loop of promised_loops.py, with what it does badly
-promised_training.py --changes FILE                a JSON list of what is trained, two marked iterations and one between:
+promised_training.py --changes FILE                a JSON list of what is trained, two marked iterations each:
     family, batch; change: Python that is run on `model` before; loss: Python for the loss from `head`, `hidden` and
     `labels`; optimizer: arguments of AdamW; offloaded: a pattern of layers whose activations go elsewhere;
     offloaded_state: the optimizer's does; or loop, and what is mended in it
