@@ -174,19 +174,20 @@ class _Played:
         if self._configuration is None or not self._configuration.use_distributed_optimizer:
             what = f"share the optimizer state among {self._ranks} ranks (ZeRO 1, distributed optimizer)"
             line = how_to.MEGATRON_SHARD_STATE if self._megatron else how_to.SHARD_STATE
-            yield what, "a gather of the weights every step", 0.0, line
+            yield what, "a gather of the weights every step; shares are taken to be even", 0.0, line
 
     def _shard_gradients(self, entry: dict[str, Any]) -> Iterable[Told]:
         found = self._drawn["alternatives"]
         state_alone = [peak for kind, peak in zip(found["kind"], found["peak"]) if kind == "shard state"]
         if [entry["peak"]] != state_alone and not self._megatron:  # else there are no gradients at the peak
-            what = f"share optimizer state and gradients among {self._ranks} ranks (ZeRO 2)"
-            yield what, "gradients are scattered in every backward pass", 0.0, how_to.SHARD_GRADIENTS
+            what = f"share optimizer state and gradients among {self._ranks} ranks (ZeRO 2): at most so much"
+            cost = "gradients are scattered in every backward pass; their buckets are not counted"
+            yield what, cost, 0.0, how_to.SHARD_GRADIENTS
 
     def _shard_all(self, _: object) -> Iterable[Told]:
-        what = f"share weights, gradients and state among {self._ranks} ranks (FSDP, ZeRO 3; a bound)"
+        what = f"share weights, gradients and state among {self._ranks} ranks (FSDP, ZeRO 3): at most so much"
         line = how_to.MEGATRON_SHARD_ALL if self._megatron else how_to.SHARD_ALL
-        yield what, "a gather of each layer's weights in each pass, and room for it", 0.0, line
+        yield what, "a gather of each layer's weights in each pass; room for it is not counted", 0.0, line
 
     def _fused(self, _: object) -> Iterable[Told]:
         yield "use a fused optimizer: its temporaries go", "none", 0.0, how_to.FUSED
