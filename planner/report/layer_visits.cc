@@ -65,17 +65,37 @@ class PassFinder {
   std::map<std::pair<std::uint32_t, std::string>, LayerPasses> found_;
 };
 
-void PairPasses(std::uint32_t name, const LayerPasses& passes, std::vector<LayerVisit>* visits) {
-  const std::size_t count = passes.forward.size();
-  if (count == 0 || passes.backward.empty() || passes.backward.size() % count != 0) return;
-  const std::size_t each = passes.backward.size() / count;
+// Forward passes [first, last) with the backward passes that follow them before the next forward pass; false where
+// numbers do not agree.
+bool PairRun(std::uint32_t name, const std::vector<PassRange>& forward, std::size_t first, std::size_t last,
+             const std::vector<PassRange>& backward, std::vector<LayerVisit>* visits) {
+  const std::size_t count = last - first;
+  if (backward.empty() || backward.size() % count != 0) return false;
+  const std::size_t each = backward.size() / count;
   for (std::size_t i = 0; i < count; ++i) {
-    const PassRange& forward = passes.forward[count - 1 - i];
-    const std::uint64_t begin = passes.backward[i * each].begin_event;
-    const std::uint64_t end = passes.backward[i * each + each - 1].end_event;
-    if (begin < forward.end_event) continue;
-    visits->push_back({name, forward.begin_event, forward.end_event, begin, end, forward.kept_bytes});
+    const PassRange& one = forward[last - 1 - i];
+    visits->push_back({name, one.begin_event, one.end_event, backward[i * each].begin_event,
+                       backward[i * each + each - 1].end_event, one.kept_bytes});
   }
+  return true;
+}
+
+void PairPasses(std::uint32_t name, const LayerPasses& passes, std::vector<LayerVisit>* visits) {
+  std::vector<LayerVisit> found;
+  std::size_t first = 0;
+  auto next = passes.backward.begin();
+  for (std::size_t i = 0; i < passes.forward.size(); ++i) {
+    const bool is_last = i + 1 == passes.forward.size();
+    std::vector<PassRange> run;
+    while (next != passes.backward.end() && (is_last || next->begin_event < passes.forward[i + 1].begin_event)) {
+      run.push_back(*next++);
+    }
+    if (run.empty() && !is_last) continue;
+    if (!run.empty() && run.front().begin_event < passes.forward[i].end_event) return;
+    if (!PairRun(name, passes.forward, first, i + 1, run, &found)) return;
+    first = i + 1;
+  }
+  visits->insert(visits->end(), found.begin(), found.end());
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // The forward passes of layers, each with the backward pass that belongs to it. Pure.
 //
-// Within a micro-batch (within an iteration, without its marks) the last forward pass of a layer goes backward first. A
-// layer with several outputs may be seen several times in one backward pass: these are one. Forward passes inside
-// backward passes make activations anew, and are part of them. Where numbers do not agree, as after forward passes
-// without gradients, the layer's passes in that micro-batch are left out.
+// Within a micro-batch (within an iteration, without its marks) the last forward pass of a layer goes backward first,
+// and all that came go before the next ones come. A layer with several outputs may be seen several times in one
+// backward pass: these are one. Forward passes inside backward passes make activations anew, and are part of them.
+// Where numbers do not agree, as after forward passes without gradients, the layer's passes in that micro-batch are
+// left out.
 #pragma once
 
 #include <cstdint>

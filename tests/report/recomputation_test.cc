@@ -96,6 +96,18 @@ TEST_F(RecomputationTest, PassesOfOneLayerGoBackwardTheOtherWayRound) {
   EXPECT_EQ(PeakWith("s"), 4096u + 8192u + 2048u) << "b is back with l, a without";
 }
 
+TEST_F(RecomputationTest, MicrobatchesWithoutMarksAreToldApartByTheirPasses) {
+  // Two of them, the second larger; without "F0" and "B0" both are in one phase.
+  const ScriptFacts facts("+w=4096 " + Repeat("I L:m.0 +a=1024 LE:m.0=0 +l=512 LB:m.0 -l -a LBE:m.0 "
+                                              "L:m.0 +b=8192 LE:m.0=0 +k=2048 LB:m.1 -k LBE:m.1 LB:m.0 -b LBE:m.0 ",
+                                              3));
+  const auto found = FindRecomputations(*facts, GroupPeak(*facts, 1).event, 16, 16);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].layers, "m.*");
+  EXPECT_EQ(found[0].at_peak, 8192u);
+  EXPECT_EQ(found[0].peak, 4096u + 8192u);
+}
+
 TEST_F(RecomputationTest, WhatIsRecomputedAlreadyIsNoChoice) {
   Run("L:one +t=8192 -t LE:one=0 +l=2048 B0 +d=2048 -l LB:one L:one +a=8192 LE:one=0 -a LBE:one -d");
   EXPECT_EQ(Of("one"), nullptr);
