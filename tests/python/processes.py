@@ -150,8 +150,9 @@ class Training:
         )
 
     def start_plain(self, mode: Optional[str], *arguments: str, **extra: str) -> Finished:
-        """The script under python itself, where only the environment asks for stalloc."""
-        return run_python(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
+        """A program as it is: under `-m stalloc run`, or python itself, where the environment asks for stalloc."""
+        start = self._start if arguments[:3] == ("-m", "stalloc", "run") else run_python
+        return start(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
 
     def plan(self) -> dict[str, Any]:
         done = self.try_plan("--json")

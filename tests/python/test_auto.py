@@ -36,7 +36,7 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
     return all(left[key] == right[key] for key in ("losses", "evaluations", "weights"))
 
 
-@pytest.mark.parametrize("marks", ["none", pytest.param("iteration", marks=pytest.mark.slow), "full"])
+@pytest.mark.parametrize("marks", ["none", *(pytest.param(marks, marks=pytest.mark.slow) for marks in ("iteration", "full"))])
 def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Training, marks: str) -> None:
     plain = training.run(None, "--marks", marks, *MARKED)
     first = waiting(training, "--marks", marks, *MARKED)
@@ -72,7 +72,7 @@ def test_what_a_plan_does_not_know_costs_memory_only(training: Training) -> None
     assert same(waiting(training, *arguments), plain)
 
 
-@pytest.mark.parametrize("iterations", ["1", "7"])
+@pytest.mark.parametrize("iterations", [pytest.param("1", marks=pytest.mark.slow), "7"])
 def test_a_run_that_ends_too_soon_has_no_plan(training: Training, iterations: str) -> None:
     done = training.run("Auto", "--iterations", iterations)
     assert same(done, training.run(None, "--iterations", iterations))

@@ -167,7 +167,11 @@ def iteration_of(marks: list[str], number: int) -> list[str]:
     return [mark for mark in marks[begin + 1 : end] if mark.startswith("micro-batch")]
 
 
-@pytest.mark.parametrize("name", CASES)
+# Of DDP stalloc knows nothing that it does not of FSDP.
+PARAMETERS = [pytest.param(name, marks=pytest.mark.slow) if name == "ddp" else name for name in CASES]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_a_framework_trains_from_its_plan_as_it_does_natively(name: str, build: Path, tmp_path: Path) -> None:
     package, script, ranks, environment = CASES[name]
     framework = Framework(build, tmp_path, package, script, ranks, **environment)

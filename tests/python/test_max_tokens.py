@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from processes import ROOT, FakeProcess, Finished, Training, run_python
+from processes import ROOT, FakeProcess, Finished, Training, run_python, run_with_torch
 from stalloc._commands import max_tokens
 from stalloc._marking import _tokens
 
@@ -215,7 +215,7 @@ SHORT, LONG = 128, 192  # tokens of the longest sequence, of which a micro-batch
 def train(training: Training, mode: str, longest: int, iterations: int) -> list[str]:
     output = training.directory / f"{mode}.json"
     workload = ["--preset", "toy-varlen", "--layers=1", "--hidden=256", "--ffn=704", "--accumulation=2"]
-    done = run_python(
+    done = run_with_torch(
         *("-m", "stalloc", "run", str(ROOT / "bench" / "train_gpt.py"), *workload, "--device=cpu"),
         *(f"--sequence={longest}", f"--iterations={iterations}", f"--json={output}"),
         environment=training.environment(mode),

@@ -271,6 +271,7 @@ def test_runs_that_do_not_differ_say_so(browser: Any, report: Path, tmp_path: Pa
 
 
 # A million events and more: the page has aggregates, so it opens as a small one does.
+@pytest.mark.slow
 def test_a_long_run_opens_as_fast_as_a_short_one(
     browser: Any, report: Path, build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,8 @@ CHUNK = 2 << 20  # bytes by which the arena grows
 
 def train(training: Training, mode: str, *arguments: str) -> dict[str, Any]:
     output = training.directory / "result.json"
-    done = training.start_plain(mode, str(SCRIPTS / "resumed_training.py"), *arguments, "--json", str(output))
+    program = ("-m", "stalloc", "run", str(SCRIPTS / "resumed_training.py"))
+    done = training.start_plain(mode, *program, *arguments, "--json", str(output))
     assert done.code == 0, done.err
     result: dict[str, Any] = json.loads(output.read_text())
     return result
