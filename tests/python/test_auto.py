@@ -36,7 +36,9 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
     return all(left[key] == right[key] for key in ("losses", "evaluations", "weights"))
 
 
-@pytest.mark.parametrize("marks", ["none", *(pytest.param(marks, marks=pytest.mark.slow) for marks in ("iteration", "full"))])
+@pytest.mark.parametrize(
+    "marks", ["none", *(pytest.param(marks, marks=pytest.mark.slow) for marks in ("iteration", "full"))]
+)
 def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Training, marks: str) -> None:
     plain = training.run(None, "--marks", marks, *MARKED)
     first = waiting(training, "--marks", marks, *MARKED)
