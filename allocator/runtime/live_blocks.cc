@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/model/pass_name.h"
+
 namespace stalloc {
 namespace {
 
@@ -14,26 +16,9 @@ constexpr std::uint64_t kLayerBits = 0xfffffu;
 
 std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
 
-const char* PassText(Pass pass) noexcept {
-  switch (pass) {
-    case Pass::kForward:
-      return "F";
-    case Pass::kBackward:
-      return "B";
-    case Pass::kWeight:
-      return "W";
-    case Pass::kForwardBackward:
-      return "FB";
-    case Pass::kNone:
-    case Pass::kOther:
-      break;
-  }
-  return "other";
-}
-
 std::string MicrobatchText(const Mark& mark) {
   if (mark.edge == MarkEdge::kEnd) return "between";
-  std::string text = std::string(PassText(mark.pass)) + " " + std::to_string(mark.index);
+  std::string text = std::string(PassName(mark.pass)) + " " + std::to_string(mark.index);
   if (mark.chunk != 0) text += " chunk " + std::to_string(mark.chunk);
   return text;
 }

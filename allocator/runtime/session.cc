@@ -331,7 +331,10 @@ void Session::Flush() {
 }
 
 void Session::StopTrace() {
-  if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Close();
+  Recorder* const recorder = impl_->Recording();
+  if (recorder == nullptr) return;
+  recorder->Close();
+  impl_->ForEachDevice([](DeviceRuntime& device) { device.RecordTo(nullptr); });  // nor ask for what it would be told
 }
 
 std::string Session::StatsJson() const {

@@ -34,7 +34,7 @@ _MOST_REFUSALS = 5  # iterations in a row in which the plan cannot be taken up: 
 _SEARCH_SECONDS = 10  # for the next start
 _SHORT_SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an early one
 _MOST_PLANS = 4  # in one run: the library has room for no more
-_LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; after each further plan twice as many
+_LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a further plan is given twice as many
 
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 
@@ -240,8 +240,10 @@ class Auto:
     def _look_for_departure(self) -> None:
         """The engine judges every iteration whether the run resembles its plan."""
         self._look_at = self._finished + _LOOK_EVERY
+        if self._plans == _MOST_PLANS:
+            return
         stats = self._library.stats()
-        if not stats.get("departed") or self._plans == _MOST_PLANS:
+        if not stats.get("departed"):
             return
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))

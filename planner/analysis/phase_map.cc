@@ -4,26 +4,10 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "proto/model/pass_name.h"
 
 namespace stalloc::planner {
 namespace {
-
-const char* PassName(Pass pass) {
-  switch (pass) {
-    case Pass::kForward:
-      return "F";
-    case Pass::kBackward:
-      return "B";
-    case Pass::kWeight:
-      return "W";
-    case Pass::kForwardBackward:
-      return "FB";
-    case Pass::kNone:
-    case Pass::kOther:
-      break;
-  }
-  return "other";
-}
 
 PhaseKind KindOf(Pass pass) {
   switch (pass) {

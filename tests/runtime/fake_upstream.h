@@ -63,6 +63,7 @@ class FakeUpstream final : public Upstream {
     cached_ = 0;
   }
   [[nodiscard]] Held HeldBytes() const override {
+    ++times_asked_;
     const std::lock_guard lock(mutex_);
     return {held_.current + cached_, held_.peak + cached_};
   }
@@ -71,6 +72,7 @@ class FakeUpstream final : public Upstream {
   void FailNext(int times) { failures_ = times; }
   void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
   void ResetPeak() { held_.peak = held_.current; }
+  [[nodiscard]] int times_asked() const { return times_asked_; }  // what it holds
   [[nodiscard]] int allocations() const { return allocations_; }
   [[nodiscard]] int frees() const { return frees_; }
   [[nodiscard]] std::size_t live() const { return live_.size(); }
@@ -78,6 +80,7 @@ class FakeUpstream final : public Upstream {
 
  private:
   mutable std::mutex mutex_;
+  mutable std::atomic<int> times_asked_ = 0;
   std::unordered_map<void*, Bytes> live_;
   std::vector<std::pair<void*, StreamHandle>> recorded_;
   Held held_;

@@ -92,8 +92,10 @@ TEST_F(SessionTest, AStoppedTraceIsCompleteAndTheRunGoesOn) {
   EXPECT_EQ(trace->allocations, 1u);
 
   session->Mark(IterationMark(1));
+  const int asked = upstream_.times_asked();
   device->Free(device->Allocate(7000, 0, Origin::kProgram));
   device->Free(kept);
+  EXPECT_EQ(upstream_.times_asked(), asked) << "for what would be recorded";
   session->Flush();
   session->Finish();
   EXPECT_EQ(ReadTrace(config.TracePath())->events.size(), trace->events.size()) << "nothing more is recorded";
