@@ -8,9 +8,10 @@ What makes a host slow for some seconds, a neighbour's load or a clock, then mee
 over the iterations of the ratio to native's step of the same iteration, the interval that the true median is in with
 95 % confidence, the quartiles, and the ratio of the sums; the median and its interval likewise of rounds, as many
 iterations as there are modes, in which each mode has each place in the order once (whoever makes the step after its own
-is faster by some percent); for Alloc also what changing what backs its arena took of its steps by its own count, waits
-for the device apart. `--deterministic` after `--` gives all modes the same work where sizes depend on the data.
-`native-again` is native once more: how far it is from 1 is what the machine's noise comes to.
+is faster by some percent). For Auto the steps before its plan and those with it are told apart; for Alloc also what
+changing what backs its arena took of its steps by its own count, waits for the device apart. `--deterministic` after
+`--` gives all modes the same work where sizes depend on the data. `native-again` is native once more: how far it is
+from 1 is what the machine's noise comes to.
 Traces and plans first. Modes and arguments after `--`: see bench/compare_modes.py.
 """
 
@@ -29,7 +30,7 @@ from typing import IO, Any
 
 from compare_modes import Comparison, machine
 
-MODES = ["native", "native-again", "expandable", "alloc"]
+MODES = ["native", "native-again", "expandable", "alloc", "auto"]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -139,6 +140,19 @@ def compare(seconds: dict[str, list[float]], warm_up: int) -> dict[str, dict[str
     return rows
 
 
+def parts_of_auto(seconds: dict[str, list[float]], warm_up: int, stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Auto's ratios to native's steps before the iteration that took the plan up, that one's, and those after it."""
+    taken = next((int(stage["iteration"]) for stage in stages if stage["stage"] == "planned"), None)
+    ratios = [a / b for a, b in zip(seconds["auto"], seconds["native"])]
+    if taken is None:
+        return {"iteration": None}
+    parts: dict[str, Any] = {"iteration": taken, "switch_seconds": seconds["auto"][taken]}
+    for name, part in (("before", ratios[warm_up:taken]), ("after", ratios[taken + 1 :])):
+        if part:
+            parts[name] = {"median_ratio": statistics.median(part), "median_interval": median_interval(part)}
+    return parts
+
+
 def arena_changes(plan_directory: Path, steps_seconds: float, rank: int = 0) -> dict[str, Any]:
     """What a rank under Alloc says of moves and growth of its arena; seconds, and their share of all its steps."""
     summary = json.loads((plan_directory / "log_output" / f"rank{rank:05}.summary.json").read_text())
@@ -167,6 +181,10 @@ def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
                 f"{changes['share_of_steps']:.2%} of the time of all steps in them and in growth, besides "
                 f"{changes['times_waited']} waits of {changes['wait_seconds']:.2f} s for the device"
             )
+        for name in ("before", "after"):
+            if (part := row.get("parts", {}).get(name)) is not None:
+                low, high = part["median_interval"]
+                lines.append(f"{mode}, {name} its plan: {part['median_ratio']:.4f} x native ({low:.4f} to {high:.4f})")
     return lines
 
 
@@ -195,6 +213,9 @@ def main() -> int:
         rows = compare(seconds, arguments.warm_up)
         if "alloc" in modes:
             rows["alloc"]["arena_changes"] = arena_changes(comparison.run_directory("alloc"), sum(seconds["alloc"]))
+        if "auto" in modes:
+            status = comparison.run_directory("auto") / "log_output" / "rank00000.auto.json"
+            rows["auto"]["parts"] = parts_of_auto(seconds, arguments.warm_up, json.loads(status.read_text())["stages"])
     print("\n".join(describe(rows)))
     if arguments.json:
         document = {

@@ -4,13 +4,14 @@
     python bench/megatron/compare.py --workload ep2-moe --output DIR --iterations 30 --save-at 10
 
 Modes, each in fresh processes: native, expandable (expandable_segments:True), trace (fast), alloc (planned from the
-trace), resumed (Alloc again, from the checkpoint that the alloc run saved at --save-at) and its peer native-resumed,
-native-again (are native's own losses the same twice?). DIR gets a log per mode, what each rank wrote, traces and plans,
-and results.json, which is written anew after each mode. E is peak live bytes / peak held bytes per rank; live bytes are
-those that stalloc counts, in the Alloc run or else in the trace. Losses are compared as Megatron prints them, weights
-bit by bit. Step times are medians of the iterations that follow neither an evaluation nor a checkpoint. `in slots`: %
-of the training's requests over 512 B, from the second iteration on, that got the slots planned for them; `fenced`:
-how many evaluations and checkpoints had besides, which have no slots.
+trace), auto (one start that traces, plans and switches by itself; its figures are those from then on), auto-again (the
+next start of the same), resumed (Alloc again, from the checkpoint that the alloc run saved at --save-at) and its peer
+native-resumed, native-again (are native's own losses the same twice?). DIR gets a log per mode, what each rank wrote,
+traces and plans, and results.json, which is written anew after each mode. E is peak live bytes / peak held bytes per
+rank; live bytes are those that stalloc counts, in the Alloc run or else in the trace. Losses are compared as Megatron
+prints them, weights bit by bit. Step times are medians of the iterations that follow neither an evaluation nor a
+checkpoint. `in slots`: % of the training's requests over 512 B, from the second iteration on, that got the slots
+planned for them; `fenced`: how many evaluations and checkpoints had besides, which have no slots.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ranks import Ranks
 from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
-MODES = ["native", "native-again", "native-resumed", "expandable", "trace", "alloc", "resumed"]
+AUTO = ("auto", "auto-again")
+MODES = ["native", "native-again", "native-resumed", "expandable", "trace", "alloc", *AUTO, "resumed"]
 MODULES = ["megatron.training", "megatron.core.models.gpt.gpt_layer_specs"]  # imported ahead of a run
 _KEPT = ("STALLOC_LIB_PATH", "STALLOC_DEVICE", "STALLOC_ROOT")
 _ports = itertools.count()
@@ -178,6 +180,8 @@ class Comparison:
         return {**variables, **WORKLOADS[self.workload].environment, **self._base_environment}
 
     def _stalloc_variables(self, mode: str) -> dict[str, str]:
+        if mode in AUTO:
+            return {"STALLOC_MODE": "Auto", "STALLOC_MODEL_INFO_PATH": str(self.output / "auto-plan")}
         if mode not in ("trace", "alloc", "resumed"):
             return {}
         return {

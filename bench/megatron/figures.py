@@ -42,8 +42,9 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
     """One a mode and rank; ratios and equality are against native, of a resumed run against native's, too, if any.
 
     `share_in_slots`: of the requests over 512 B of training, from the second iteration on, those that got their planned
-    slots. Evaluations and checkpoints have none: what they ask for lies in the room that slots leave, and is counted in
-    `fenced_requests`.
+    slots. Where a run took its plan up on its way, live and held bytes and E are from then on; `run_efficiency` is of
+    the whole run. Evaluations and checkpoints have no slots: what they ask for lies in the room that slots leave, and
+    is counted in `fenced_requests`.
     """
     rows = []
     for mode, result in results.items():
@@ -55,8 +56,12 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
             ours = figures.get("stalloc")
             held = ours["held_peak_bytes"] if ours else figures.get("held_peak_bytes")
             live = ours["peak_live_bytes"] if ours else _live_of_rank(results, rank)
+            of_run = live / held if live and held else None
+            if ours and (since := ours.get("since_plan")):
+                live, held = since["peak_live_bytes"], since["held_peak_bytes"]
             row = {"mode": mode, "rank": rank, "live_bytes": live, "held_bytes": held, "step_ms": step}
             row["efficiency"] = live / held if live and held else None
+            row["run_efficiency"] = of_run
             row["step_ratio"] = step / base if step and base else None
             if ours:
                 row["share_in_slots"] = ours["steady"]["hits"] / max(ours["steady"]["requests"], 1)

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from compare import Comparison, add_arguments, write_json
+from compare import AUTO, Comparison, add_arguments, write_json
 from figures import table
 from workloads import WORKLOADS
 
@@ -36,7 +36,7 @@ WORKLOADS_IN_ORDER = ["pp2-vpp4", "ep2-moe", "tp2", "pp2-vpp4-recompute", "dp2"]
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS_IN_ORDER)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="resumed runs come on top")
+    parser.add_argument("--modes", nargs="+", choices=[*MODES, *AUTO], default=MODES, help="resumed runs come on top")
     parser.add_argument("--compiled", nargs="*", choices=WORKLOADS, default=["pp2-vpp4"])
     parser.add_argument("--report", type=Path, required=True, help="directory of what is to be kept")
     parser.add_argument("--budget", type=float, default=540, help="seconds")
@@ -85,7 +85,7 @@ class Round:
 
     def _modes(self, workload: str) -> list[str]:
         """Each mode that the next one needs comes before it."""
-        modes = [mode for mode in MODES if mode in self.chosen.modes]
+        modes = [mode for mode in (*MODES, *AUTO) if mode in self.chosen.modes]
         resumed = [RESUMED[mode] for mode in modes if mode in RESUMED] if workload == "pp2-vpp4-recompute" else []
         return modes + resumed
 

@@ -90,3 +90,12 @@ def test_megatron_pairs_with_one_lock_train_one_after_the_other(
         assert not trains.wait(0.3)
     assert trains.wait(60)
     waiting.join()
+
+
+def test_autos_steps_before_and_after_its_plan_are_told_apart(paired_steps: ModuleType) -> None:
+    seconds = {"native": [1.0] * 8, "auto": [9.0, 1.2, 1.2, 1.2, 3.0, 0.8, 0.9, 0.8]}
+    stages = [{"stage": "tracing", "iterations": 0}, {"stage": "planned", "iteration": 4}]
+    parts = paired_steps.parts_of_auto(seconds, 1, stages)
+    assert parts["switch_seconds"] == 3.0
+    assert (parts["before"]["median_ratio"], parts["after"]["median_ratio"]) == (1.2, 0.8)
+    assert paired_steps.parts_of_auto(seconds, 1, stages[:1]) == {"iteration": None}
