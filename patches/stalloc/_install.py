@@ -19,6 +19,7 @@ from stalloc._core import _config, _coordinates, _library, _log, _process, _repo
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc._marking import _nvtx
+from stalloc._marking._graphs import GraphMarks
 from stalloc._marking._hooks import OptimizerHooks
 from stalloc._marking._marks import Marker
 from stalloc._marking._modules import ModuleMarks
@@ -116,6 +117,8 @@ def _watch_modules(
 ) -> None:
     if auto is not None:
         auto.watch_set_up(torch, marker)
+    if tracing is not None:
+        GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
     if config.trace_modules and tracing is not None:
         ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling).install(torch)
 
