@@ -64,6 +64,7 @@ ensure_build_packages() {
 package_of() {
   case $1 in
     xdist | pytest_timeout) echo "pytest-${1#pytest_}" ;;
+    yaml) echo pyyaml ;;
     *) echo "${1//_/-}" ;;
   esac
 }

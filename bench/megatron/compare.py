@@ -223,7 +223,9 @@ _SAVED_BY = {"resumed": "alloc", "native-resumed": "native"}
 
 
 def read_result(text: str) -> Result:
-    warnings = sorted({line for line in text.splitlines() if "[stalloc]" in line})[:50]
+    warnings = sorted(
+        {line for line in text.splitlines() if "[stalloc]" in line and (" warning: " in line or " error: " in line)}
+    )[:50]
     return {**read_log(text), "out_of_memory": "OutOfMemoryError" in text, "warnings": warnings}
 
 

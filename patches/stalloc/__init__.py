@@ -16,6 +16,7 @@ of its optimizer. Marks belong on the thread that runs the training loop.
 
 from __future__ import annotations
 
+import importlib
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
     "stats",
     "stop",
     "tokens",
+    "trace",
 ]
 
 
@@ -163,4 +165,11 @@ def installed() -> bool:
 if _imports.being_imported("torch"):
     _autoload.activate()
 elif _process.trains():
-    _install.activate()
+    _autoload.activate_now()
+
+
+def __getattr__(name: str) -> Any:
+    """`stalloc.trace` after `import stalloc` alone."""
+    if name == "trace":
+        return importlib.import_module("stalloc.trace")
+    raise AttributeError(f"module 'stalloc' has no attribute {name!r}")

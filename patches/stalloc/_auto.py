@@ -25,6 +25,7 @@ from typing import Any, Optional
 
 from stalloc._core import _library, _log, _report
 from stalloc._core._library import Library
+from stalloc._core._outcome import outcome_of
 from stalloc._marking._first_forward import FirstForward
 from stalloc._marking._marks import Marker
 from stalloc.report.files import write_whole
@@ -291,11 +292,6 @@ class Auto:
             self._paths.plan.unlink(missing_ok=True)  # a plan of another run or device: the next start traces anew
         if self.stage != PLANNED or gave_up or stats.get("degraded"):
             return
-        since = stats.get("since_plan") or stats
-        held, live = since["held_peak_bytes"], since["peak_live_bytes"]
-        if live == 0:  # the run ended where its plan began
-            return
-        _log.line(
-            f"held {_report.size(held)} at most under its plan, for {_report.size(live)} live: "
-            f"E {100 * since['efficiency']:.2f} %"
-        )
+        outcome = outcome_of(stats, self._paths.directory, self._paths.rank)
+        if outcome is not None:  # else the run ended where its plan began
+            _log.line(f"under its plan: {outcome.told()} (stalloc summary {self._paths.directory})")

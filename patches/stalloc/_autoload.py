@@ -1,20 +1,21 @@
-"""Activation at the end of `import torch`, through torch's entry point group `torch.backends`."""
+"""Activation by an import: of stalloc, or of torch, whose entry point group `torch.backends` has this module."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from stalloc import _install
-from stalloc._core import _log, _process
+from stalloc._core import _config, _log, _process
 
 _tried = False
 
 
 def activate() -> None:
-    """Does what STALLOC_MODE asks; an obstacle is printed, once, and the program goes on with plain torch.
+    """At the end of `import torch`: an obstacle is printed, once, and the program goes on with plain torch.
 
     Raises:
-        ValueError: a variable's value is not allowed, which nobody can have meant.
+        SystemExit: a variable's value is not allowed, which nobody can have meant; one line tells which.
         RuntimeError: under STALLOC_STRICT=1, when the allocator could not be put in place.
     """
     global _tried
@@ -22,11 +23,22 @@ def activate() -> None:
         return
     _tried = True  # the first import of stalloc comes here, then the entry point itself
     try:
-        _install.activate()
-    except ValueError as error:
-        _log.error(str(error))
-        raise
+        activate_now()
     except Exception as error:  # whatever it is: torch must stay importable
         if os.environ.get("STALLOC_STRICT") == "1":
             raise
         _log.error(f"{error}; going on with plain torch")
+
+
+def activate_now() -> None:
+    """In `import stalloc`, where whoever imports it hears of obstacles.
+
+    Raises:
+        SystemExit: as above.
+        RuntimeError: the allocator could not be put in place.
+    """
+    try:
+        _install.activate()
+    except _config.ConfigError as error:
+        _log.error(str(error))
+        sys.exit(2)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
 from stalloc import _auto, _run_cache, _session
-from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars
+from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc._marking import _nvtx
@@ -32,7 +32,7 @@ TOO_LATE = (
     "`stalloc run`, before anything that initialises CUDA; importing megatron.training does that."
 )
 
-_MODE = "STALLOC_MODE"
+_MODE, _TOLD = "STALLOC_MODE", "STALLOC_TOLD"
 
 _activating = False
 _unfit = False  # no adapter is for this torch, which was said
@@ -50,8 +50,7 @@ def activate(to_the_end: bool = True) -> None:
         RuntimeError: the allocator could not be put in place.
     """
     global _activating
-    os.environ.update(_config.detail_of(os.environ))  # the library reads them there
-    config = _config.read_config()
+    config = _read_environment()
     if config.mode is None:
         _watch_memory_errors()
     if config.mode is None or _activating or _unfit or _session.current is not None:
@@ -101,6 +100,26 @@ def activate(to_the_end: bool = True) -> None:
         _adapters.watch()
     finally:
         _activating = False
+
+
+def _read_environment() -> _config.Config:
+    _tell_misspelt()
+    os.environ.update(_config.detail_of(os.environ))  # the library reads them there
+    return _config.read_config()
+
+
+def _tell_misspelt() -> None:
+    """Variables that nothing reads, once for a run: its other ranks and what it starts have the same."""
+    found = _variables.misspelt(os.environ)
+    told = os.environ.get(_TOLD, "").split(",")
+    meant = bool(os.environ.get(_MODE))  # else only what looks like one of ours
+    new = {name: nearest for name, nearest in found.items() if name not in told and (meant or nearest)}
+    if not new or _config.rank_text(os.environ) not in ("", "0"):
+        return
+    os.environ[_TOLD] = ",".join(found)
+    for name, nearest in new.items():
+        guess = f"did you mean {nearest}?" if nearest else "docs/variables.md has those that are"
+        _log.warning(f"{name} is not read by anything: {guess}")
 
 
 def _watch_memory_errors() -> None:

@@ -30,7 +30,7 @@ def directory_of_run(
     chosen = environ.get("STALLOC_MODEL_INFO_PATH")
     if chosen:
         return Path(chosen)
-    cache = _cache_directory(environ)
+    cache = cache_directory(environ)
     directory = cache / key_of_run(environ, argv, torch_version, module)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def directory_of_run(
 
 def last_run(environ: Mapping[str, str]) -> Optional[Path]:
     """The job in the user's cache that was started last; None where there is none."""
-    cache = _cache_directory(environ)
+    cache = cache_directory(environ)
     runs = [entry for entry in cache.iterdir() if entry.is_dir()] if cache.is_dir() else []
     return max(runs, key=lambda entry: entry.stat().st_mtime, default=None)
 
@@ -77,7 +77,7 @@ def _source(program: Path) -> str:
         return ""
 
 
-def _cache_directory(environ: Mapping[str, str]) -> Path:
+def cache_directory(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "stalloc" / "runs"
 

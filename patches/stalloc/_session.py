@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
+from pathlib import Path
 from typing import Any, Optional
 
 from stalloc._auto import Auto
-from stalloc._core import _log
+from stalloc._core import _config, _log
 from stalloc._core._library import Library
+from stalloc._core._outcome import outcome_of
 from stalloc._marking._marks import Marker
 from stalloc._marking._tracing import Tracing
 
@@ -80,3 +82,17 @@ def _close() -> None:
         current.flush()
     except (OSError, RuntimeError) as error:
         _log.error(f"the last events could not be written: {error}")
+        return
+    if _log.rank() == "0":
+        _tell_what_next(current)
+
+
+def _tell_what_next(session: Session) -> None:
+    """The run's last line: where its files are, what it came to, which command is next."""
+    directory = os.environ.get("STALLOC_MODEL_INFO_PATH", "")
+    if session.mode == _config.TRACE and (Path(directory) / "trace" / "rank00000.trace").is_file():
+        _log.line(f"traced to {directory}; next: stalloc plan {directory}")
+    if session.mode == _config.ALLOC:
+        outcome = outcome_of(session.stats(), Path(directory), 0)
+        if outcome is not None:
+            _log.line(f"{outcome.told()} (stalloc summary {directory})")

@@ -14,7 +14,9 @@ from typing import Optional, Protocol
 from stalloc._commands import (
     advise,
     check,
+    completion,
     diff,
+    doctor,
     dump,
     estimate,
     export,
@@ -24,9 +26,11 @@ from stalloc._commands import (
     oom,
     pack,
     plan,
+    planner,
     report,
     run,
     status,
+    summary,
     synth,
     whatif,
 )
@@ -34,7 +38,7 @@ from stalloc._core._version import __version__
 
 
 class Command(Protocol):
-    """What a module in `_commands` offers."""
+    """What a module in `_commands` offers. Those of the planner have their examples in its help."""
 
     HELP: str
 
@@ -46,6 +50,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "run": run,
     "status": status,
+    "summary": summary,
     "plan": plan,
     "report": report,
     "diff": diff,
@@ -59,51 +64,84 @@ COMMANDS: dict[str, Command] = {
     "pack": pack,
     "check": check,
     "synth": synth,
-    "info": info,
     "oom": oom,
+    "doctor": doctor,
+    "info": info,
+    "completion": completion,
 }
 
 # Their arguments are another program's: argparse must not look at them.
-_VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
+VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
 # Behind -- they take options of the training program that a trace's command line lacks.
-_MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
+MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Of all commands, for the command line itself, shell completion and the page of commands."""
     parser = argparse.ArgumentParser(
-        prog="stalloc", description="Plans the memory of a training run from a trace of its first iterations."
+        prog="stalloc",
+        description="Plans the memory of a training run from a trace of its first iterations.",
+        epilog="`stalloc COMMAND --help` tells more. Exit codes: 0 fine, 1 bad input or infeasible, 2 usage.",
     )
     parser.add_argument("--version", action="version", version=f"stalloc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        command.prepare_parser(
-            subparsers.add_parser(
-                name,
-                help=command.HELP,
-                description=command.HELP,
-                add_help=name not in _VERBATIM,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
+        of_command = subparsers.add_parser(
+            name,
+            help=command.HELP,
+            description=command.HELP,
+            add_help=name not in VERBATIM,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        command.prepare_parser(of_command)
+        shown = "".join(f"  stalloc {example}\n" for example in examples(command))
+        of_command.epilog = f"{(of_command.epilog or '').strip()}\n\nexamples:\n{shown}".lstrip()
     return parser
+
+
+def examples(command: Command) -> Sequence[str]:
+    """Command lines without `stalloc`; none of a command that the planner carries out."""
+    found: Sequence[str] = getattr(command, "EXAMPLES", ())
+    return found
+
+
+def planners_help(name: str) -> str:
+    """Of a command that the planner carries out, with the flags that are the package's. planner.PlannerError."""
+    return planner.help_text(name, getattr(COMMANDS[name], "MORE_FLAGS", ""))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns the exit code. argparse leaves by SystemExit: 0 after --help, 2 on bad usage."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in _VERBATIM:
+    if words and words[0] == "run":
+        return _main(words)
+    try:
+        code = _main(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # a reader as `head` that has seen enough
+        return _leave_closed_pipe()
+    except SystemExit:
+        try:
+            sys.stdout.flush()  # of --help
+        except BrokenPipeError:
+            return _leave_closed_pipe()
+        raise
+
+
+def _leave_closed_pipe() -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _main(words: list[str]) -> int:
+    if words and words[0] in VERBATIM:
         return COMMANDS[words[0]].run(argparse.Namespace(arguments=words[1:]))
     program: list[str] = []
     if words and words[0] == "run":
         words, program = run.split(words)
-    elif words and words[0] in _MODEL_OPTIONS and "--" in words:
+    elif words and words[0] in MODEL_OPTIONS and "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
-    arguments = _build_parser().parse_args(words)
+    arguments = build_parser().parse_args(words)
     arguments.program = program
-    if arguments.command == "run":
-        return run.run(arguments)
-    try:
-        return COMMANDS[arguments.command].run(arguments)
-    except BrokenPipeError:  # a reader as `head` that has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return COMMANDS[arguments.command].run(arguments)

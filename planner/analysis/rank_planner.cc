@@ -46,6 +46,13 @@ void StartReport(const TracedRank& traced, RankReport* report) {
   }
 }
 
+bool VariesWithoutPasses(const RankReport& report) {
+  return report.census.microbatches == 0 &&
+         std::any_of(report.devices.begin(), report.devices.end(), [](const DeviceReport& device) {
+           return device.packing.has_value() && device.packing->trial.has_value();
+         });
+}
+
 absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {
   if (plan.rank != trace.rank || plan.world_size != trace.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("plan and trace are of different ranks: plan ", plan.rank, " of ",
@@ -134,6 +141,7 @@ absl::StatusOr<RankResult> RankPlanner::Finish(const RankPacking& packing) {
   for (Device& device : devices_) {
     result_.report.devices.push_back(std::move(device.planner.report()));
   }
+  if (VariesWithoutPasses(result_.report)) result_.report.warnings.emplace_back(kVariesWithoutPasses);
   result_.report.seconds = seconds_ + SecondsSince(start);
   for (const SolvedPacking& solved : packing) {
     result_.report.seconds += solved.seconds;

@@ -9,19 +9,16 @@ MarkFindings MissingMarks(const MarkCensus& census) {
   if (census.iterations == 0) {
     findings.warnings.push_back(
         "no iteration marks: nothing can be planned (call stalloc.iteration() at the top of the training loop, or step "
-        "a torch "
-        "optimizer at least twice so that its hook places them)");
+        "a torch optimizer at least twice so that its hook places them)");
   } else if (census.automatic_iterations == census.iterations) {
-    findings.warnings.push_back(
+    findings.notes.push_back(
         "no iteration marks of the script's own, only those of optimizer steps: what runs before the first step counts "
-        "as "
-        "set-up, and gradient accumulation with several optimizers makes one period of several marks");
+        "as set-up, and gradient accumulation with several optimizers makes one period of several marks");
   }
   if (census.microbatches == 0) {
-    findings.warnings.push_back(
+    findings.notes.push_back(
         "no micro-batch marks: after an unexpected request the run finds back into its plan by sizes alone, not at the "
-        "next "
-        "micro-batch (matters for pipelines and for runs that diverge)");
+        "next micro-batch (matters for pipelines and for runs that diverge)");
   }
   if (census.layers == 0) {
     findings.notes.push_back(

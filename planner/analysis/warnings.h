@@ -1,5 +1,5 @@
-// Which marks a trace lacks, and what that costs: one sentence each, for people. Warnings cost every run something;
-// notes only some.
+// Which marks a trace lacks, and what that costs: one sentence each, for people. Warnings say why there is no good
+// plan; notes, which only reports have, are true of most scripts and cost some runs something.
 #pragma once
 
 #include <string>
@@ -15,5 +15,11 @@ struct MarkFindings {
 };
 
 [[nodiscard]] MarkFindings MissingMarks(const MarkCensus& census);
+
+// Of a run whose requests vary from iteration to iteration and whose passes nothing marks.
+inline constexpr const char* kVariesWithoutPasses =
+    "requests vary between iterations and no micro-batch marks tell passes apart: with stalloc.microbatch() around "
+    "each "
+    "forward and backward pass more of them are served from their slots";
 
 }  // namespace stalloc::planner

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace stalloc::planner {
 namespace {
@@ -82,6 +84,19 @@ class Parser {
   std::size_t next_ = 0;
 };
 
+// "  --rank=R  Plan the rank R alone. [0]": the value's name is the first `word` of the help.
+void AppendFlag(const std::string& name, std::string* text) {
+  const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+  const std::string help = flag->Help(), standard = flag->DefaultValue();
+  std::string value;
+  if (!flag->IsOfType<bool>()) {
+    const std::vector<std::string> parts = absl::StrSplit(help, absl::MaxSplits('`', 2));
+    value = absl::StrCat("=", parts.size() == 3 ? parts[1] : "N");
+  }
+  absl::StrAppend(text, "  --", WithDashes(name), value, "  ", absl::StrReplaceAll(help, {{"`", ""}}),
+                  standard.empty() || standard == "false" ? "" : absl::StrCat(" [", standard, "]"), "\n");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ParseArguments(const CommandSyntax& syntax,
@@ -95,18 +110,21 @@ bool AsksForHelp(const std::vector<std::string>& arguments) {
                      [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
 }
 
-std::string HelpText(const CommandSyntax& syntax) {
-  std::string text = absl::StrCat("usage: stalloc-planner ", syntax.name, " ", syntax.positional,
+std::string HelpText(const CommandSyntax& syntax, const std::string& program) {
+  std::string text = absl::StrCat("usage: ", program, " ", syntax.name, " ", syntax.positional,
                                   syntax.positional.empty() ? "" : " ", "[flags]\n\n", syntax.purpose, "\n");
   if (!syntax.details.empty()) {
     absl::StrAppend(&text, "\n", syntax.details);
   }
   absl::StrAppend(&text, "\nflags:\n");
   for (const std::string& name : syntax.flags) {
-    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    const std::string value = flag->DefaultValue();
-    absl::StrAppend(&text, "  --", WithDashes(name), "  ", flag->Help(),
-                    value.empty() || value == "false" ? "" : absl::StrCat(" [", value, "]"), "\n");
+    AppendFlag(name, &text);
+  }
+  if (!syntax.examples.empty()) {
+    absl::StrAppend(&text, "\nexamples:\n");
+    for (const absl::string_view line : absl::StrSplit(syntax.examples, '\n', absl::SkipEmpty())) {
+      absl::StrAppend(&text, "  ", program, " ", line, "\n");
+    }
   }
   return text;
 }

@@ -17,8 +17,10 @@ struct CommandSyntax {
   std::string name;
   std::string positional;  // as shown by usage: "DIR"
   std::string purpose;
-  std::string details;             // further lines of help; may be empty
-  std::vector<std::string> flags;  // names of ABSL_FLAGs, with underscores
+  std::string details;  // further lines of help; may be empty
+  std::vector<std::string>
+      flags;             // names of ABSL_FLAGs, with underscores; what is `so` in a flag's help names its value
+  std::string examples;  // command lines, as "plan run1\n": without the program
 };
 
 // Sets the flags and returns the positional arguments. InvalidArgument names the argument and what is allowed.
@@ -28,6 +30,7 @@ struct CommandSyntax {
 // --help or -h is among the flags.
 [[nodiscard]] bool AsksForHelp(const std::vector<std::string>& arguments);
 
-[[nodiscard]] std::string HelpText(const CommandSyntax& syntax);
+// `program`: as whom it was called.
+[[nodiscard]] std::string HelpText(const CommandSyntax& syntax, const std::string& program);
 
 }  // namespace stalloc::planner

@@ -87,7 +87,8 @@ const Command& CheckCommand() {
        "Checked are shape, ranks, that no two planned blocks overlap while both are alive in the traced run, and that "
        "every\n"
        "slot lists the slots it inherits bytes from.\n",
-       {"json"}},
+       {"json"},
+       "check run1/output/plan/rank00000.plan run1/trace/rank00000.trace\n"},
       RunCheck};
   return command;
 }

@@ -14,20 +14,19 @@ std::vector<const Command*> AllCommands() {
           &PackCommand(), &ReportCommand(), &SynthCommand()};
 }
 
-void PrintUsage(std::ostream& out) {
-  out << "stalloc-planner " << Version()
-      << ": plans the memory of a training run from a trace of its first iterations.\n\n"
-      << "usage: stalloc-planner COMMAND ... | --help | --version\n\n";
+void PrintUsage(const std::string& program, std::ostream& out) {
+  out << program << " " << Version() << ": plans the memory of a training run from a trace of its first iterations.\n\n"
+      << "usage: " << program << " COMMAND ... | --help | --version\n\n";
   for (const Command* command : AllCommands()) {
     out << "  " << command->syntax.name << std::string(8 - command->syntax.name.size(), ' ') << command->syntax.purpose
         << "\n";
   }
-  out << "\n`stalloc-planner COMMAND --help` tells more. Exit codes: 0 ok, 1 bad input or infeasible, 2 usage.\n";
+  out << "\n`" << program << " COMMAND --help` tells more. Exit codes: 0 ok, 1 bad input or infeasible, 2 usage.\n";
 }
 
 int RunCommand(const Command& command, const std::vector<std::string>& arguments, Streams streams) {
   if (AsksForHelp(arguments)) {
-    streams.out << HelpText(command.syntax);
+    streams.out << HelpText(command.syntax, streams.program);
     return kExitOk;
   }
   const absl::StatusOr<std::vector<std::string>> positional = ParseArguments(command.syntax, arguments);
@@ -41,15 +40,15 @@ int RunCommand(const Command& command, const std::vector<std::string>& arguments
 
 int RunCommandLine(const std::vector<std::string>& arguments, Streams streams) {
   if (arguments.empty()) {
-    PrintUsage(streams.err);
+    PrintUsage(streams.program, streams.err);
     return kExitUsage;
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    PrintUsage(streams.out);
+    PrintUsage(streams.program, streams.out);
     return kExitOk;
   }
   if (arguments[0] == "--version") {
-    streams.out << "stalloc-planner " << Version() << "\n";
+    streams.out << streams.program << " " << Version() << "\n";
     return kExitOk;
   }
   for (const Command* command : AllCommands()) {
@@ -57,20 +56,24 @@ int RunCommandLine(const std::vector<std::string>& arguments, Streams streams) {
       return RunCommand(*command, {arguments.begin() + 1, arguments.end()}, streams);
     }
   }
-  streams.err << "stalloc-planner: unknown command: " << arguments[0] << "\n";
-  PrintUsage(streams.err);
+  streams.err << streams.program << ": unknown command: " << arguments[0] << "\n";
+  PrintUsage(streams.program, streams.err);
   return kExitUsage;
 }
 
 int FailUsage(const std::string& command, const std::string& problem, Streams streams) {
-  streams.err << "stalloc-planner " << command << ": " << problem << "\n"
-              << "`stalloc-planner " << command << " --help` tells what it takes.\n";
+  streams.err << streams.program << " " << command << ": " << problem << "\n"
+              << "`" << streams.program << " " << command << " --help` tells what it takes.\n";
   return kExitUsage;
 }
 
 int FailInput(const std::string& command, const absl::Status& status, Streams streams) {
-  streams.err << "stalloc-planner " << command << ": " << status.message() << "\n";
+  streams.err << streams.program << " " << command << ": " << status.message() << "\n";
   return kExitBadInput;
+}
+
+void Warn(const std::string& command, const std::string& text, Streams streams) {
+  streams.err << streams.program << " " << command << ": warning: " << text << "\n";
 }
 
 }  // namespace stalloc::planner

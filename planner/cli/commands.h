@@ -19,6 +19,7 @@ struct Streams {
   std::ostream& out;
   std::ostream& err;
   bool err_is_terminal = false;
+  std::string program = "stalloc-planner";  // as whom it was called, which lines on `err` begin with
 };
 
 struct Command {
@@ -37,8 +38,10 @@ struct Command {
 // A whole command line without the program's name.
 [[nodiscard]] int RunCommandLine(const std::vector<std::string>& arguments, Streams streams);
 
-// Print one line on `err` and give the exit code.
+// Print one line on `err`, "stalloc plan: ...", and give the exit code.
 int FailUsage(const std::string& command, const std::string& problem, Streams streams);
 int FailInput(const std::string& command, const absl::Status& status, Streams streams);
+// One line on `err`: "stalloc plan: warning: ...".
+void Warn(const std::string& command, const std::string& text, Streams streams);
 
 }  // namespace stalloc::planner

@@ -46,15 +46,15 @@ class Dumper {
   void TellWhatIsMissing() {
     streams_.out.flush();
     if (!trace_.complete) {
-      streams_.err << "warning: the trace was not ended in order: " << trace_.truncation << "\n";
+      Warn("dump", absl::StrCat("the trace was not ended in order: ", trace_.truncation), streams_);
     }
     marks_.marks = trace_.marks;
     const MarkFindings findings = MissingMarks(CutAtMarks(marks_).census);
     for (const std::string& warning : findings.warnings) {
-      streams_.err << "warning: " << warning << "\n";
+      Warn("dump", warning, streams_);
     }
     for (const std::string& note : findings.notes) {
-      streams_.err << "note: " << note << "\n";
+      streams_.err << streams_.program << " dump: note: " << note << "\n";
     }
   }
 
@@ -100,7 +100,8 @@ const Command& DumpCommand() {
        "  Optimizer : start, Init : start, Fence <name> : start; and end\n"
        "Streams are ordinals in order of first appearance. (automatic) follows marks that a hook placed.\n"
        "With --json each line is an object.\n",
-       {"json"}},
+       {"json"},
+       "dump run1/trace/rank00000.trace | less\n"},
       RunDump};
   return command;
 }

@@ -71,7 +71,8 @@ const Command& ImportCommand() {
        "  n ID OFFSET ROLE TEXT                     a tensor in a live block, by the number of its name: parameter,\n"
        "                                            gradient, optimizer_state, buffer, input or -\n"
        "  = KEY VALUE                               torch_version, device_name, device_bytes, world_size, rank, ...\n",
-       {"output", "json"}},
+       {"output", "json"},
+       "import events.txt --output=run1/trace/rank00000.trace\n"},
       RunImport};
   return command;
 }

@@ -11,16 +11,18 @@
 #include "planner/cli/stop_signal.h"
 #include "planner/packing/pack_command.h"
 
-ABSL_FLAG(std::string, input, "", "The instance, a CSV file with columns id,lower,upper,size; - reads standard input.");
-ABSL_FLAG(absl::optional<std::uint64_t>, capacity, absl::nullopt, "Height to reach; more is an error (exit code 1).");
+ABSL_FLAG(std::string, input, "", "The instance: `FILE.csv` with columns id,lower,upper,size; - reads standard input.");
+ABSL_FLAG(absl::optional<std::uint64_t>, capacity, absl::nullopt,
+          "Height `N` to reach; more is an error (exit code 1).");
 ABSL_FLAG(std::string, output, "",
-          "Write the result here: pack, the input with a column offset; synth, a trace or an instance.");
+          "`FILE` to write: of pack, the input with a column offset; of synth and import, a trace or an instance.");
 
 namespace stalloc::planner {
 namespace {
 
 int RunPackCommand(const std::vector<std::string>& positional, Streams streams) {
   PackOptions options;
+  options.name = streams.program + " pack";
   options.input = absl::GetFlag(FLAGS_input);
   if (options.input.empty() && positional.size() == 1) {
     options.input = positional[0];
@@ -52,12 +54,11 @@ const Command& PackCommand() {
       {"pack",
        "",
        "Packs one instance of the public CSV format (id,lower,upper,size).",
-       "Lifetimes are half-open: [lower, upper). \"(optimal)\" stands where the height is a proved lower bound.\n\n"
-       "examples:\n"
-       "  stalloc-planner pack --input=A.csv --output=A.solved.csv\n"
-       "  stalloc-planner pack --input=A.csv --capacity=1048576 --time-limit=60 --json\n"
-       "  stalloc-planner pack - < A.csv\n",
-       {"input", "capacity", "output", "json", "threads", "time_limit", "seed"}},
+       "Lifetimes are half-open: [lower, upper). \"(optimal)\" stands where the height is a proved lower bound.\n",
+       {"input", "capacity", "output", "json", "threads", "time_limit", "seed"},
+       "pack --input=A.csv --output=A.solved.csv\n"
+       "pack --input=A.csv --capacity=1048576 --time-limit=60 --json\n"
+       "pack - < A.csv\n"},
       RunPackCommand};
   return command;
 }

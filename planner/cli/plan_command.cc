@@ -14,15 +14,16 @@
 #include "planner/cli/stop_signal.h"
 #include "planner/packing/portfolio.h"
 
-ABSL_FLAG(absl::optional<std::int32_t>, device, absl::nullopt, "Plan this rank only.");
+ABSL_FLAG(absl::optional<std::int32_t>, device, absl::nullopt, "Rank `R` alone; --rank is the same.");
+ABSL_FLAG(absl::optional<std::int32_t>, rank, absl::nullopt, "Plan rank `R` alone.");
 ABSL_FLAG(absl::optional<std::int32_t>, devices, absl::nullopt,
-          "Plan ranks 0 to N-1; it is an error if one of them has no trace.");
-ABSL_FLAG(std::string, model_memory_dir, "", "The directory, for users of the published tool: the same as DIR.");
+          "Ranks 0 to `N`-1; it is an error if one of them has no trace.");
+ABSL_FLAG(std::string, model_memory_dir, "", "The same as `DIR`, for users of the published tool.");
 ABSL_FLAG(bool, trace_only, false, "Analyse only: write the reports, no plans.");
-ABSL_FLAG(std::int32_t, threads, 0, "Threads in all; 0: as many as the machine has.");
+ABSL_FLAG(std::int32_t, threads, 0, "`N` threads in all; 0: as many as the machine has.");
 ABSL_FLAG(
     double, time_limit, stalloc::planner::kDefaultPackingSeconds,
-    "How much to search for a better packing, per rank, in seconds: about so many of one core of 2025. It is work "
+    "How many `SECONDS` to search for a better packing, per rank: about so many of one core of 2025. It is work "
     "that is counted, not time, so that the result does not depend on load or threads. Less where the lower bound "
     "is reached.");
 ABSL_FLAG(bool, refine, false,
@@ -31,10 +32,11 @@ ABSL_FLAG(
     bool, running, false,
     "Plan for the traced run itself, which goes on: what it has from before its loop stays where it is. The plan is "
     "written to DIR/output/plan/rank00000.running.plan.");
-ABSL_FLAG(absl::optional<double>, headroom, absl::nullopt,
-          "Percent: give every request of varying size a slot of its own, so much larger than the largest size traced. "
-          "Else whatever holds least in a trial.");
-ABSL_FLAG(std::uint64_t, seed, 1, "Of the search, or of what is drawn at random.");
+ABSL_FLAG(
+    absl::optional<double>, headroom, absl::nullopt,
+    "Give every request of varying size a slot of its own, so many `PERCENT` larger than the largest size traced. "
+    "Else whatever holds least in a trial.");
+ABSL_FLAG(std::uint64_t, seed, 1, "Seed `N` of the search, or of what is drawn at random.");
 
 namespace stalloc::planner {
 namespace {
@@ -48,14 +50,19 @@ absl::StatusOr<std::string> DirectoryOf(const std::vector<std::string>& position
   return positional.empty() ? flag : positional[0];
 }
 
+absl::optional<std::int32_t> OneRank() {
+  const auto rank = absl::GetFlag(FLAGS_rank);
+  return rank.has_value() ? rank : absl::GetFlag(FLAGS_device);
+}
+
 absl::Status CheckFlags() {
-  const auto device = absl::GetFlag(FLAGS_device);
+  const auto rank = OneRank();
   const auto devices = absl::GetFlag(FLAGS_devices);
-  if (device.has_value() && devices.has_value()) {
-    return absl::InvalidArgumentError("--device and --devices exclude each other");
+  if (rank.has_value() + devices.has_value() > 1 || (absl::GetFlag(FLAGS_rank) && absl::GetFlag(FLAGS_device))) {
+    return absl::InvalidArgumentError("--rank, --device and --devices exclude each other");
   }
-  if (device.value_or(0) < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--device must be at least 0: ", *device));
+  if (rank.value_or(0) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank must be at least 0: ", *rank));
   }
   if (devices.value_or(1) < 1) {
     return absl::InvalidArgumentError(absl::StrCat("--devices must be at least 1: ", *devices));
@@ -78,8 +85,8 @@ absl::StatusOr<std::vector<std::uint32_t>> RanksToPlan(const RunDirectory& direc
     return traced.status();
   }
   std::vector<std::uint32_t> wanted;
-  if (const auto device = absl::GetFlag(FLAGS_device); device.has_value()) {
-    wanted.push_back(static_cast<std::uint32_t>(*device));
+  if (const auto rank = OneRank(); rank.has_value()) {
+    wanted.push_back(static_cast<std::uint32_t>(*rank));
   } else if (const auto devices = absl::GetFlag(FLAGS_devices); devices.has_value()) {
     for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(*devices); ++rank) {
       wanted.push_back(rank);
@@ -113,7 +120,7 @@ PlanJobsOptions JobsOptions() {
   return options;
 }
 
-void PrintWarnings(const std::vector<RankOutcome>& outcomes, std::ostream& err) {
+void PrintWarnings(const std::vector<RankOutcome>& outcomes, Streams streams) {
   // Ranks of one run mostly share them: each text once, with the ranks that have it.
   std::vector<std::pair<std::string, std::string>> warnings;
   const auto add = [&](const RankOutcome& outcome, const std::string& text) {
@@ -138,7 +145,7 @@ void PrintWarnings(const std::vector<RankOutcome>& outcomes, std::ostream& err) 
     }
   }
   for (const auto& [text, ranks] : warnings) {
-    err << "warning: " << text << " (" << ranks << ")\n";
+    Warn("plan", absl::StrCat(text, " (", ranks, ")"), streams);
   }
 }
 
@@ -159,7 +166,7 @@ int RunPlan(const std::vector<std::string>& positional, Streams streams) {
     Progress progress(streams.err, streams.err_is_terminal, ranks->size());
     outcomes = PlanRanks(directory, *ranks, JobsOptions(), &progress);
   }
-  PrintWarnings(outcomes, streams.err);
+  PrintWarnings(outcomes, streams);
   streams.out << (absl::GetFlag(FLAGS_json) ? SummaryJson(outcomes) : SummaryTable(outcomes));
   const bool ok =
       std::all_of(outcomes.begin(), outcomes.end(), [](const RankOutcome& outcome) { return outcome.error.empty(); });
@@ -178,8 +185,11 @@ const Command& PlanCommand() {
        "The table: peak live is the greatest sum of live blocks, each rounded up to 512 bytes; arena is what the plan "
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
-       {"device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom", "refine",
-        "running", "seed"}},
+       {"rank", "device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom",
+        "refine", "running", "seed"},
+       "plan run1\n"
+       "plan run1 --rank=3 --time-limit=60\n"
+       "plan run1 --trace-only\n"},
       RunPlan};
   return command;
 }

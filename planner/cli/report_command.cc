@@ -16,11 +16,11 @@
 #include "planner/report/run_view.h"
 #include "proto/codec/plan_reader.h"
 
-ABSL_FLAG(std::uint32_t, ranks, 0, "Share state among so many ranks in what would lower the peak; 0: as traced.");
+ABSL_FLAG(std::uint32_t, ranks, 0, "Share state among `N` ranks in what would lower the peak; 0: as traced.");
 ABSL_FLAG(std::string, beside, "",
-          "A second trace of the program, with another micro-batch: sizes are fitted to both.");
+          "A second `TRACE` of the program, with another micro-batch: sizes are fitted to both.");
 ABSL_FLAG(bool, every_block, false, "With --json: class, layer and tensor of each block, too.");
-ABSL_FLAG(double, ratio, 0, "The second trace's micro-batch over the first's.");
+ABSL_FLAG(double, ratio, 0, "The second trace's micro-batch over the first's: `R`.");
 
 namespace stalloc::planner {
 namespace {
@@ -148,7 +148,8 @@ const Command& ReportCommand() {
        "the blocks at the peak, the blocks that cost most, phases, layers, and the plan as a map. docs/report-json.md "
        "has "
        "its keys.\n",
-       {"json", "ranks", "beside", "ratio", "every_block"}},
+       {"json", "ranks", "beside", "ratio", "every_block"},
+       "report run1/trace/rank00000.trace run1/output/plan/rank00000.plan\n"},
       RunReport};
   return command;
 }

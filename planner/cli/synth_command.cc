@@ -24,7 +24,7 @@
 
 using OptionalCount = absl::optional<std::uint32_t>;
 
-ABSL_FLAG(std::string, preset, "dense", "The run that the other flags change.");
+ABSL_FLAG(std::string, preset, "dense", "`NAME` of the run that the other flags change.");
 ABSL_FLAG(OptionalCount, layers, absl::nullopt, "Layers of the whole model.");
 ABSL_FLAG(OptionalCount, hidden, absl::nullopt, "Width of the model.");
 ABSL_FLAG(OptionalCount, ffn, absl::nullopt, "Inner width of the feed-forward part, or of one expert.");
@@ -40,10 +40,10 @@ ABSL_FLAG(OptionalCount, expert_parallel, absl::nullopt, "Ranks that share the e
 ABSL_FLAG(OptionalCount, stages, absl::nullopt, "Pipeline stages.");
 ABSL_FLAG(OptionalCount, stage, absl::nullopt, "The stage that is traced, from 0.");
 ABSL_FLAG(OptionalCount, chunks, absl::nullopt, "Chunks of layers on one stage (virtual pipeline).");
-ABSL_FLAG(std::string, schedule, "", "1f1b, interleaved (needs chunks above 1) or gpipe.");
-ABSL_FLAG(std::string, recompute, "", "none, half (the first half of a chunk's layers) or full.");
+ABSL_FLAG(std::string, schedule, "", "`NAME`: 1f1b, interleaved (needs chunks above 1) or gpipe.");
+ABSL_FLAG(std::string, recompute, "", "`NAME`: none, half (the first half of a chunk's layers) or full.");
 ABSL_FLAG(std::string, state, "",
-          "What lives besides activations: none, weights (and gradients) or full (optimizer too).");
+          "`WHAT` lives besides activations: none, weights (and gradients) or full (optimizer too).");
 ABSL_FLAG(bool, second_stream, false, "Communication buffers are on a stream of their own.");
 ABSL_FLAG(OptionalCount, micro_batches, absl::nullopt, "Micro-batches of an iteration.");
 ABSL_FLAG(OptionalCount, iterations, absl::nullopt, "Iterations that are traced.");
@@ -192,7 +192,8 @@ const Command& SynthCommand() {
        {"output",    "preset", "blocks",          "micro_batches", "iterations", "seed",   "layers",
         "hidden",    "ffn",    "heads",           "vocab",         "batch",      "seq",    "seq_min",
         "experts",   "top_k",  "expert_parallel", "stages",        "stage",      "chunks", "schedule",
-        "recompute", "state",  "second_stream",   "json"}},
+        "recompute", "state",  "second_stream",   "json"},
+       "synth --preset=dense --layers=8 --output=run1/trace/rank00000.trace\n"},
       RunSynth};
   return command;
 }

@@ -111,7 +111,7 @@ absl::Status Pack(const PackOptions& options, std::ostream& out) {
 int RunPack(const PackOptions& options, std::ostream& out, std::ostream& err) {
   const absl::Status status = Pack(options, out);
   if (status.ok()) return 0;
-  err << "stalloc-planner pack: " << std::string(status.message()) << '\n';
+  err << options.name << ": " << std::string(status.message()) << '\n';
   return 1;
 }
 

@@ -18,7 +18,8 @@
 namespace stalloc::planner {
 
 struct PackOptions {
-  std::string input;  // path of a CSV file; "-" reads standard input
+  std::string name = "stalloc-planner pack";  // which lines on `err` begin with
+  std::string input;                          // path of a CSV file; "-" reads standard input
   std::optional<Bytes> capacity;
   double time_limit_s = kDefaultPackingSeconds;  // of work (work.h)
   int threads = 1;

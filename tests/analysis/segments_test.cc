@@ -76,7 +76,10 @@ TEST(SegmentsTest, AFencesEndWithoutItsBeginningIsIgnored) {
 
 TEST(MissingMarksTest, NamesWhatIsMissing) {
   EXPECT_NE(MissingMarks(Cut("+a=512").census).warnings[0].find("no iteration marks"), std::string::npos);
-  EXPECT_NE(MissingMarks(Cut("I? I?").census).warnings[0].find("optimizer steps"), std::string::npos);
+  const MarkFindings automatic = MissingMarks(Cut("I? I?").census);
+  EXPECT_TRUE(automatic.warnings.empty());
+  EXPECT_NE(automatic.notes[0].find("optimizer steps"), std::string::npos);
+  EXPECT_NE(automatic.notes[1].find("no micro-batch marks"), std::string::npos);
   const MarkFindings dense = MissingMarks(Cut("I F0 I F0").census);
   EXPECT_TRUE(dense.warnings.empty());
   ASSERT_EQ(dense.notes.size(), 1u);

@@ -7,7 +7,7 @@
 #include "absl/flags/reflection.h"
 
 ABSL_FLAG(bool, test_switch, false, "A switch.");
-ABSL_FLAG(int, test_number, 7, "A number.");
+ABSL_FLAG(int, test_number, 7, "A number `X`, not a `Y`.");
 ABSL_FLAG(std::string, test_foreign, "", "Of another command.");
 
 namespace stalloc::planner {
@@ -16,7 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const CommandSyntax kSyntax{"test", "FILE", "Tests.", "", {"test_switch", "test_number"}};
+const CommandSyntax kSyntax{
+    "test", "FILE", "Tests.", "", {"test_switch", "test_number"}, "test a\ntest b --test-switch\n"};
 
 TEST(ArgumentsTest, TakesFlagsAnywhereInBothSpellings) {
   const absl::FlagSaver saver;
@@ -47,11 +48,17 @@ TEST(ArgumentsTest, RefusesWhatTheCommandDoesNotTake) {
   }
 }
 
-TEST(ArgumentsTest, HelpListsTheFlagsOfTheCommandWithTheirDefaults) {
-  const std::string help = HelpText(kSyntax);
-  EXPECT_THAT(help, HasSubstr("usage: stalloc-planner test FILE"));
-  EXPECT_THAT(help, HasSubstr("--test-number  A number. [7]"));
+TEST(ArgumentsTest, HelpListsTheFlagsOfTheCommandWithTheirValuesAndDefaults) {
+  const std::string help = HelpText(kSyntax, "stalloc");
+  EXPECT_THAT(help, HasSubstr("usage: stalloc test FILE"));
+  EXPECT_THAT(help, HasSubstr("  --test-switch  A switch.\n"));
+  EXPECT_THAT(help, HasSubstr("--test-number=X  A number X, not a Y. [7]"));
   EXPECT_THAT(help, testing::Not(HasSubstr("foreign")));
+}
+
+TEST(ArgumentsTest, HelpEndsWithExamples) {
+  EXPECT_THAT(HelpText(kSyntax, "stalloc"),
+              testing::EndsWith("\nexamples:\n  stalloc test a\n  stalloc test b --test-switch\n"));
 }
 
 TEST(ArgumentsTest, HelpBehindTheEndOfFlagsIsAName) {

@@ -227,8 +227,8 @@ def test_an_install_that_fails_ends_the_import_of_torch_when_strict(fake: FakePr
 def test_an_unknown_mode_stops_the_program(fake: FakeProcess, program: str) -> None:
     fake.install_entry_point()
     done = fake.python("-c", program, STALLOC_MODE="Tracing")
-    assert done.code == 1
-    assert "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'" in done.err
+    assert done.code == 2
+    assert done.err == "[stalloc] rank 0 error: STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'\n"
 
 
 # Other processes ----------------------------------------------------------------------------------------------------

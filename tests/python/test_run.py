@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Optional
 
 import pytest
 
-from processes import FakeProcess, Finished, run_python
+from processes import ROOT, FakeProcess, Finished, run_python
 from stalloc import cli
 from stalloc._commands import run as run_command
 
@@ -146,7 +147,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     out = capsys.readouterr().out
-    assert all(f"    {name} " in out for name in cli.COMMANDS)
+    assert all(re.search(rf"^    {name}\s", out, re.MULTILINE) for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_the_planners_commands_get_their_arguments_as_they_are(tmp_path: Path) -
     planner.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 5\n')
     planner.chmod(0o755)
     for command in ("plan", "dump", "pack", "check"):
-        flag = "--refine" if command == "plan" else "--help"  # to the help of `plan` something is added
+        flag = "--help" if command == "pack" else "--refine"  # to the help of the others something is added
         done = run_python(
             "-m", "stalloc", command, flag, "a b", "--json", environment={"STALLOC_LIB_PATH": str(tmp_path)}
         )
@@ -229,6 +230,26 @@ def test_settings_come_from_a_file_variables_and_options_overrule_them(tmp_path:
         "STALLOC_NVTX": "1",
         "STALLOC_TRACE_NAMES": "0",
     }
+
+
+def test_settings_may_be_yaml(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    (tmp_path / "told.py").write_text("import os; print(os.environ['STALLOC_TRACE_RANKS'], os.environ['STALLOC_NVTX'])")
+    (tmp_path / "c.yaml").write_text("mode: Torch\ntrace_ranks: [0, 3]\nnvtx: true\n")
+    assert under_stalloc("--config", "c.yaml", "told.py", cwd=tmp_path).out == "0,3 1\n"
+    (tmp_path / "c.yaml").write_text("mode: [")
+    done = under_stalloc("--config", "c.yaml", "told.py", cwd=tmp_path)
+    assert (done.code, done.err.startswith("stalloc run: c.yaml: ")) == (2, True)
+
+
+def test_yaml_that_cannot_be_read_here_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("raise ImportError")
+    (tmp_path / "c.yml").write_text("mode: Torch\n")
+    path = f"{tmp_path}:{ROOT / 'patches'}"
+    words = ("-m", "stalloc", "run", "--config", "c.yml", "told.py")
+    done = run_python(*words, environment={"PYTHONPATH": path}, cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "stalloc run: c.yml: YAML needs `pip install pyyaml`; a .json file needs nothing\n"
 
 
 @pytest.mark.parametrize(

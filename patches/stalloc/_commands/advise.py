@@ -8,6 +8,7 @@ from typing import Any, Optional
 from stalloc._commands import viewed
 
 HELP = "what would lower the peak of a traced run, by how much, and at what cost"
+EXAMPLES = ("advise run1 --gpus 4",)
 
 _EPILOG = """
 Each row is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from stalloc._commands import planner
+from stalloc._commands import of_rank
 
 HELP = "check a plan against its trace, independently of the planner"
+MORE_FLAGS = of_rank.FLAG
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -15,4 +17,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return planner.execute("check", arguments.arguments)
+    def files(path: Path, rank: int) -> list[Path]:
+        return [of_rank.plan(path, rank), of_rank.trace(path, rank)]
+
+    return of_rank.execute("check", arguments.arguments, files)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 HELP = "what a second run has more or less of at its peak, by class, layer, block and phase"
+EXAMPLES = ("diff run1 run2", "diff run1 run2 --html changes.html")
 
 _EPILOG = """
 A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too. What only one
@@ -20,8 +21,8 @@ _MOST = 15
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("before", metavar="A", type=Path)
-    parser.add_argument("after", metavar="B", type=Path)
+    parser.add_argument("before", metavar="A", type=Path, help="the run, or trace, to compare with")
+    parser.add_argument("after", metavar="B", type=Path, help="the run, or trace, that is compared")
     parser.add_argument("--rank", type=int, metavar="R", help="of directories (default: the highest peak of each)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON, with all rows")

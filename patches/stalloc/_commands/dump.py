@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from stalloc._commands import planner
+from stalloc._commands import of_rank
 
 HELP = "print a trace as text"
+MORE_FLAGS = of_rank.FLAG
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -15,4 +16,4 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return planner.execute("dump", arguments.arguments)
+    return of_rank.execute("dump", arguments.arguments, lambda path, rank: [of_rank.trace(path, rank)])

@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from stalloc.report.layer_tape import Operation
 
 HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
+EXAMPLES = (
+    "estimate run1",
+    "estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+    "--micro-batch-size 1 --vocab-size 32000 --bf16",
+)
 
 _EPILOG = """
 With DIR or TRACE the configuration is what stalloc.megatron noted beside the trace (rank00000.megatron.json), else the
 command line that it was recorded with, and the estimate stands beside what was measured; options behind -- change it.
-Without DIR all of it stands behind --:
-    stalloc estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096
-                     --micro-batch-size 1 --vocab-size 32000 --bf16
+Without DIR all of it stands behind --.
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?")
-    parser.add_argument("--rank", type=int, metavar="R", help="(default: of a directory the highest peak, else 0)")
-    parser.add_argument("--world-size", type=int, metavar="N", help="(default: the trace's, else 1)")
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?", help="a traced run, or one of its traces")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak, else 0)")
+    parser.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: the trace's, else 1)")
     parser.add_argument("--operations", action="store_true", help="what each operation of a layer keeps, too")
     parser.add_argument("--json", action="store_true", help="as JSON")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 HELP = "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite"
+EXAMPLES = ("export run1 --format perfetto --output run1.json",)
 
 _EPILOG = """
 snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too
@@ -28,8 +29,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("trace", metavar="DIR|TRACE", type=Path, help="a run's directory, or DIR/trace/rank00000.trace")
     parser.add_argument("--rank", type=int, metavar="R", help="of a directory: whose trace (default 0)")
-    parser.add_argument("--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True)
-    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True, help="see below"
+    )
+    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="what is written")
     parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
     parser.add_argument("--json", action="store_true", help="what was written, as JSON")
 

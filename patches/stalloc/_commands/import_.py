@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stalloc.snapshot.read import Snapshot
 
 HELP = "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)"
+EXAMPLES = ("import run.pickle --output run1",)
 
 _EPILOG = """
 Record some iterations in the training script, without stalloc:
@@ -33,7 +34,7 @@ in stacks are.
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path)
+    parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path, help="what _dump_snapshot wrote")
     parser.add_argument(
         "--output", "-o", type=Path, metavar="DIR", help="of the run (default: SNAPSHOT without .pickle)"
     )
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stalloc import: {error}", file=sys.stderr)
         return 1
     for note in found["notes"]:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"stalloc import: note: {note}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(found))
         return 0

@@ -13,6 +13,7 @@ from stalloc._core import _library
 from stalloc._core._version import __version__
 
 HELP = "print versions, the libraries found and whether they fit this torch"
+EXAMPLES = ("info", "info --json")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from stalloc._commands import viewed
 
 HELP = "find what makes live bytes grow from iteration to iteration, and where it is allocated"
+EXAMPLES = ("leaks run1",)
 
 _EPILOG = """
 A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) of which more is

@@ -18,9 +18,9 @@ from stalloc.report import collect
 
 OPTION = "--max-tokens"
 HELP = (
-    f"  {OPTION}  Tokens of the longest micro-batch to serve, where lengths vary: every request of varying size has a "
-    "slot, larger than the largest size traced by as much as this exceeds the longest micro-batch traced, of which the "
-    "traced run tells by stalloc.tokens(n). Instead of --headroom."
+    f"  {OPTION}=N  N tokens of the longest micro-batch to serve, where lengths vary: every request of varying size "
+    "has a slot, larger than the largest size traced by as much as this exceeds the longest micro-batch traced, of "
+    "which the traced run tells by stalloc.tokens(n). Instead of --headroom."
 )
 
 _MOST_PERCENT = 1000  # that --headroom takes
@@ -93,7 +93,7 @@ def plan(longest: int, words: list[str]) -> int:
     """
     parser = _parser()
     parser.add_argument("--headroom")
-    parser.add_argument("--device", type=int)
+    parser.add_argument("--device", "--rank", type=int)
     parser.add_argument("--devices", type=int)
     given, others = parser.parse_known_args(words)
     if given.headroom is not None:
@@ -118,7 +118,7 @@ def directory_of(words: list[str]) -> Path:
     parser = _parser()
     parser.add_argument("directories", nargs="*", default=[])
     parser.add_argument("--model-memory-dir", "--model_memory_dir", action="append", dest="named", default=[])
-    for name in ("--threads", "--seed", "--device", "--devices", "--headroom", OPTION):
+    for name in ("--threads", "--seed", "--device", "--rank", "--devices", "--headroom", OPTION):
         parser.add_argument(name)
     parser.add_argument("--time-limit", "--time_limit")
     given, _ = parser.parse_known_args(words)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 HELP = "show a report that STALLOC_OOM_REPORT wrote: what was alive, what happened last, where the run was in its plan"
+EXAMPLES = ("oom oom/rank00000.pid4711.oom1.json --stacks",)
 KIND = "stalloc out of memory"
 _AROUND_MODULES = "torch/nn/modules/module.py"  # three calls around each module's own
 _EPILOG = """

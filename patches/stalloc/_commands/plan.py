@@ -16,8 +16,11 @@ HELP = "plan the memory of every traced rank below a directory"
 
 _DRAW = "--draw"
 _ALWAYS = ("--validation", "--autotune")
-_FLAGS_HELP = f"""  {_DRAW}  Draw the report, too: DIR/output/report/report.html, with the plan as a map.
-  {_ALWAYS[0]}, {_ALWAYS[1]}  For users of the published tool: every plan is checked, all solvers are tried."""
+MORE_FLAGS = f"""{max_tokens.HELP}
+  {_DRAW}  Draw the report, too: DIR/output/report/report.html, with the plan as a map.
+  {_ALWAYS[0]}  For users of the published tool: every plan is checked.
+  {_ALWAYS[1]}  For users of the published tool: all solvers are tried.
+"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +31,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     words: list[str] = [word for word in arguments.arguments if word not in _ALWAYS]
     try:
-        if {"--help", "-h"} & set(words):
-            return _help(words)
+        if planner.asks_for_help(words):
+            print(help_text(), end="")
+            return 0
         if _DRAW in words:
             return _draw([word for word in words if word != _DRAW])
         longest, others = max_tokens.split(words)
@@ -50,8 +54,6 @@ def _draw(words: list[str]) -> int:
     return drawn.returncode
 
 
-def _help(words: list[str]) -> int:
+def help_text() -> str:
     """The planner's, and the options that it does not know."""
-    code = planner.run("plan", words).returncode
-    print(f"{max_tokens.HELP}\n{_FLAGS_HELP}")
-    return code
+    return planner.help_text("plan", MORE_FLAGS)

@@ -1,12 +1,18 @@
-"""Starts the packaged stalloc-planner."""
+"""Starts the packaged stalloc-planner, under the name `stalloc`."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from stalloc._core import _library
+
+PROGRAM = "stalloc"  # its lines begin with "stalloc plan: "
+_FLAG = re.compile(r"  --(?P<name>[\w-]+)(?:=(?P<value>\S+))?  (?P<help>.*)")
 
 
 class PlannerError(RuntimeError):
@@ -19,8 +25,9 @@ def execute(command: str, arguments: list[str]) -> int:
         planner = _find()
         sys.stdout.flush()
         sys.stderr.flush()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python's own setting would be inherited
         try:
-            os.execv(planner, [planner, command, *arguments])
+            os.execv(planner, [PROGRAM, command, *arguments])
         except OSError as error:
             raise _not_started(planner, error) from error
     except PlannerError as error:
@@ -34,9 +41,26 @@ def run(command: str, arguments: list[str], captured: bool = False) -> subproces
     sys.stdout.flush()
     output = subprocess.PIPE if captured else None
     try:
-        return subprocess.run([planner, command, *arguments], stdout=output, text=True, check=False)
+        return subprocess.run([PROGRAM, command, *arguments], executable=planner, stdout=output, text=True, check=False)
     except OSError as error:
         raise _not_started(planner, error) from error
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    return bool({"--help", "-h"} & set(arguments))
+
+
+def help_text(command: str, more: str = "") -> str:
+    """The planner's, with flags that it does not know, each on a line of its own as "  --rank=R  what it does"."""
+    told = run(command, ["--help"], captured=True).stdout
+    before, separator, examples = told.partition("\nexamples:\n")
+    return before + more + separator + examples
+
+
+def flags(text: str) -> list[tuple[str, str, str]]:
+    """Of a help text: each flag with the name of its value, "" for a switch, and what it does."""
+    found = map(_FLAG.fullmatch, text.splitlines())
+    return [(match["name"], match["value"] or "", match["help"]) for match in found if match]
 
 
 def _find() -> str:

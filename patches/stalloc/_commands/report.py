@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 HELP = "show where the memory of a traced run went: an HTML file, Markdown or JSON"
+EXAMPLES = ("report run1 --open", "report run1 --md")
 
 _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are

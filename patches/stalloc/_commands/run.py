@@ -14,6 +14,7 @@ from stalloc._core._variables import read_settings
 from stalloc._fake import unknown
 
 HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
+EXAMPLES = ("run --auto train.py --epochs 3", "run --mode Trace --dir run1 -m package.train")
 
 _EPILOG = """
 stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
@@ -43,10 +44,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--config",
-        metavar="FILE.json",
+        metavar="FILE",
         type=Path,
         help='settings: {"mode": "Trace", "trace_steps": "2:5", "trace_stacks": 8}, the STALLOC_* variables in lower '
-        "case; variables that are set, and options, overrule them",
+        "case, as JSON or (.yaml) YAML; variables that are set, and options, overrule them",
     )
     parser.add_argument(
         "--fake",

@@ -13,6 +13,7 @@ from stalloc import _run_cache
 from stalloc._core._report import size
 
 HELP = "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank"
+EXAMPLES = ("status run1",)
 
 _EPILOG = """
 Without DIR: of STALLOC_MODEL_INFO_PATH, else of the run that was started last of those whose plans are in the cache.
@@ -22,6 +23,7 @@ Without DIR: of STALLOC_MODEL_INFO_PATH, else of the run that was started last o
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="directory of the run")
+    parser.add_argument("--rank", type=int, metavar="R", help="this rank alone (default: all)")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -29,8 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         directory = arguments.dir or _last_run()
         ranks = [_read(path) for path in sorted((directory / "log_output").glob("rank*.auto.json"))]
+        if arguments.rank is not None:
+            ranks = [rank for rank in ranks if rank["rank"] == arguments.rank]
         if not ranks:
-            raise ValueError(f"{directory}: no rank has run there under STALLOC_MODE=Auto (log_output/rank*.auto.json)")
+            which = "no rank" if arguments.rank is None else f"rank {arguments.rank} never"
+            raise ValueError(f"{directory}: {which} has run there under STALLOC_MODE=Auto (log_output/rank*.auto.json)")
     except (OSError, ValueError) as error:
         print(f"stalloc status: {error}", file=sys.stderr)
         return 1

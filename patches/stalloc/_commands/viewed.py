@@ -14,7 +14,7 @@ Rows = list[dict[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path)
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
     parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
     parser.add_argument("--json", action="store_true", help="as JSON")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc._commands import viewed
+from stalloc._commands import sizes, viewed
 
 HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
+EXAMPLES = ("whatif run1 --memory 40G", "whatif run1 --memory 80G --micro-batch 2 --beside run2 4")
 
 _EPILOG = """
 The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
@@ -22,24 +22,16 @@ recomputed or offloaded, state offloaded or shared, another split of a Megatron-
 """
 _MOST = 12
 _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
-    parser.add_argument("--memory", type=_bytes, required=True, metavar="80G", help="of the device, binary units")
+    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
     parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="as it was traced (default 1)")
     parser.add_argument(
         "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
     )
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected a size as 80G or 40960M: {text!r}")
-    return round(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def run(arguments: argparse.Namespace) -> int:

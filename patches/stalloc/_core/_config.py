@@ -16,15 +16,19 @@ DEVICES = ("auto", "cuda", "cpu")
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 
 
+class ConfigError(ValueError):
+    """A variable has a value that is not allowed; the text names both."""
+
+
 def _one_of(variable: str, value: str, allowed: tuple[str, ...]) -> str:
     for candidate in allowed:
         if candidate.lower() == value.lower():
             return candidate
-    raise ValueError(f"{variable} must be one of {', '.join(allowed)}: {value!r}")
+    raise ConfigError(f"{variable} must be one of {', '.join(allowed)}: {value!r}")
 
 
 def parse_mode(value: str) -> str:
-    """Returns the mode in its usual spelling; ValueError for anything but Torch, Trace, Alloc and Auto."""
+    """Returns the mode in its usual spelling; ConfigError for anything but Torch, Trace, Alloc and Auto."""
     return _one_of("STALLOC_MODE", value, MODES)
 
 
@@ -77,7 +81,7 @@ _RANKS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 def parse_steps(value: str) -> TraceSteps:
-    """STALLOC_TRACE_STEPS; ValueError names what is allowed."""
+    """STALLOC_TRACE_STEPS; ConfigError names what is allowed."""
     if not value:
         return TraceSteps()
     match = _STEPS.fullmatch(value)
@@ -88,37 +92,37 @@ def parse_steps(value: str) -> TraceSteps:
         end = int(match["end"]) if match["end"] else None
         steps = TraceSteps(int(match["first"] or 0), end, manual=match["manual"] is not None)
     if match is None or (steps.end is not None and steps.end <= steps.first):
-        raise ValueError(f"STALLOC_TRACE_STEPS must be {_STEPS_ALLOWED}: {value!r}")
+        raise ConfigError(f"STALLOC_TRACE_STEPS must be {_STEPS_ALLOWED}: {value!r}")
     return steps
 
 
 def lists_rank(value: str, rank: str) -> bool:
-    """STALLOC_TRACE_RANKS: whether this rank is traced; ValueError where it is no list of ranks."""
+    """STALLOC_TRACE_RANKS: whether this rank is traced; ConfigError where it is no list of ranks."""
     if not value:
         return True
     ranges = (
         [tuple(int(end) for end in item.split("-")) for item in value.split(",")] if _RANKS.fullmatch(value) else []
     )
     if not ranges or any(item[0] > item[-1] for item in ranges):
-        raise ValueError(f"STALLOC_TRACE_RANKS must be ranks and ranges of ranks, such as 0,3,8-15: {value!r}")
+        raise ConfigError(f"STALLOC_TRACE_RANKS must be ranks and ranges of ranks, such as 0,3,8-15: {value!r}")
     return any(item[0] <= int(rank or 0) <= item[-1] for item in ranges)
 
 
 def _switch(variable: str, value: str) -> bool:
     if value not in ("", "0", "1"):
-        raise ValueError(f"{variable} must be 0 or 1: {value!r}")
+        raise ConfigError(f"{variable} must be 0 or 1: {value!r}")
     return value == "1"
 
 
 def _log_steps(value: str) -> Optional[int]:
     if value and not value.isdecimal():
-        raise ValueError(f"STALLOC_LOG_STEPS must be a number of iterations, 0 for no line: {value!r}")
+        raise ConfigError(f"STALLOC_LOG_STEPS must be a number of iterations, 0 for no line: {value!r}")
     return int(value) if value else None
 
 
 def _log_level(value: str) -> int:
     if value not in ("0", "1", "2", "3"):
-        raise ValueError(f"STALLOC_LOG_LEVEL must be 0, 1, 2 or 3: {value!r}")
+        raise ConfigError(f"STALLOC_LOG_LEVEL must be 0, 1, 2 or 3: {value!r}")
     return int(value)
 
 
@@ -127,7 +131,7 @@ _DETAIL = {"STALLOC_TRACE_MODULES": "1", "STALLOC_TRACE_STACKS": "1", "STALLOC_T
 
 
 def detail_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """What STALLOC_TRACE_DETAIL=1 adds to a traced run: modules, stacks and uses. ValueError: it is no switch."""
+    """What STALLOC_TRACE_DETAIL=1 adds to a traced run: modules, stacks and uses. ConfigError: it is no switch."""
     wanted = _switch("STALLOC_TRACE_DETAIL", environ.get("STALLOC_TRACE_DETAIL", ""))
     if not wanted or not environ.get("STALLOC_MODE") or parse_mode(environ["STALLOC_MODE"]) != TRACE:
         return {}
@@ -140,7 +144,7 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
     """Reads the environment. Without a mode nothing else is looked at.
 
     Raises:
-        ValueError: a variable has a value that is not allowed; the text names both.
+        ConfigError: a variable has a value that is not allowed.
     """
     variables = os.environ if environ is None else environ
     if not variables.get("STALLOC_MODE"):

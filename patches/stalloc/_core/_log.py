@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 from stalloc._core._config import rank_text
 
@@ -11,6 +12,11 @@ from stalloc._core._config import rank_text
 def rank() -> str:
     """This process's rank, 0 outside of a launcher."""
     return rank_text(os.environ) or "0"
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Where a person reads it on a terminal that has colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def line(text: str) -> None:

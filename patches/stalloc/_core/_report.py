@@ -14,7 +14,7 @@ _MIB, _GIB = float(1 << 20), float(1 << 30)
 
 
 def size(count: float) -> str:
-    return f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / _MIB:.2f} MiB"
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.2f} MiB"
 
 
 def percent(part: float, whole: float) -> str:

@@ -19,14 +19,14 @@ from stalloc._core._variables import SWITCH, VARIABLES
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """An `extra_args_provider`, or a part of one: adds the arguments and returns the parser."""
     group = parser.add_argument_group("stalloc")
-    for variable, (choices, meaning) in VARIABLES.items():
-        switch: dict[str, Any] = {"nargs": "?", "const": "1"} if choices == SWITCH else {}
+    for name, variable in VARIABLES.items():
+        switch: dict[str, Any] = {"nargs": "?", "const": "1"} if variable.choices == SWITCH else {}
         group.add_argument(
-            _option(variable),
-            choices=choices,
-            default=os.environ.get(variable),
+            _option(name),
+            choices=variable.choices,
+            default=os.environ.get(name),
             action=_Checked,
-            help=f"{meaning} ({variable})",
+            help=f"{variable.meaning} ({name})",
             **switch,
         )
     return parser

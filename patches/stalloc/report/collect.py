@@ -89,11 +89,12 @@ def run_planner(arguments: Sequence[str]) -> Any:
     """The JSON that a planner command prints. CollectError with its words where it fails."""
     try:
         planner = _library.find_or_raise(_library.PLANNER_NAME)
-        done = subprocess.run([str(planner), *arguments], capture_output=True, check=False)
+        done = subprocess.run(["stalloc", *arguments], executable=str(planner), capture_output=True, check=False)
     except (_library.LibraryError, OSError) as error:
         raise CollectError(str(error)) from error
     if done.returncode != 0:
-        raise CollectError(done.stderr.decode("utf-8", "replace").strip() or f"{planner} failed: {done.returncode}")
+        said = done.stderr.decode("utf-8", "replace").strip().removeprefix(f"stalloc {arguments[0]}: ")
+        raise CollectError(said or f"{planner} failed: {done.returncode}")
     return json.loads(done.stdout)
 
 

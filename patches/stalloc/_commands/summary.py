@@ -1,0 +1,67 @@
+"""`stalloc summary`: what a run held, and what its plan saved, of each rank."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from stalloc._core._json import read_object
+from stalloc._core._outcome import Outcome, outcome_of
+
+HELP = "show what a run held, how many requests its plan served, and what that saved, of each rank"
+EXAMPLES = ("summary run1",)
+
+_EPILOG = """
+Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
+docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
+with PyTorch's allocator, simulated from the trace; it is not known where the run is another than the traced one.
+"""
+_NAME = re.compile(r"rank(\d{5,})\.summary\.json")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("dir", metavar="DIR", type=Path, help="directory of the run")
+    parser.add_argument("--rank", type=int, metavar="R", help="this rank alone (default: all)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        ranks = _read(arguments.dir, arguments.rank)
+    except (OSError, ValueError) as error:
+        print(f"stalloc summary: {error}", file=sys.stderr)
+        return 1
+    found = [(rank, summary, outcome_of(summary, arguments.dir, rank)) for rank, summary in ranks.items()]
+    if arguments.json:
+        rows = [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]
+        print(json.dumps({"ranks": rows}, indent=1))
+        return 0
+    for rank, summary, outcome in found:
+        mode = summary.get("degraded") or summary.get("mode")
+        print(f"rank {rank}  {mode}: {'nothing was allocated' if outcome is None else outcome.told()}")
+    return 0
+
+
+def _read(directory: Path, rank: Any) -> dict[int, dict[str, Any]]:
+    """ValueError where there is none."""
+    named = [(_NAME.fullmatch(path.name), path) for path in sorted((directory / "log_output").glob("rank*.json"))]
+    paths = {int(match[1]): path for match, path in named if match}
+    wanted = {number: path for number, path in paths.items() if rank in (None, number)}
+    if not wanted:
+        which = "no rank" if rank is None else f"not rank {rank}"
+        raise ValueError(
+            f"{directory}/log_output has the summary of {which}; a run in mode Trace, Alloc or Auto leaves it"
+        )
+    return {number: read_object(path) for number, path in wanted.items()}
+
+
+def _as_json(outcome: Any) -> Any:
+    if not isinstance(outcome, Outcome):
+        return None
+    return {**dataclasses.asdict(outcome), "saved_bytes": outcome.saved_bytes}

@@ -1,0 +1,94 @@
+"""The line that a run ends with, and `stalloc summary`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes import Training, run_python
+from stalloc._core import _outcome
+
+MIB = 1 << 20
+
+
+def stats(mode: str = "Alloc", live: int = 90 * MIB, **more: Any) -> dict[str, Any]:
+    steady = {"requests": 20, "hits": 19}
+    return {"mode": mode, "peak_live_bytes": live, "held_peak_bytes": 100 * MIB, "steady": steady, **more}
+
+
+def analysed(directory: Path, native: int, live: int = 90 * MIB) -> Path:
+    path = directory / "output" / "trace_analysis" / "rank00000.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"devices": [{"peak": {"live_bytes": live}, "simulated": {"native_bytes": native}}]}))
+    return directory
+
+
+def test_what_is_saved_is_beside_what_pytorchs_allocator_would_hold(tmp_path: Path) -> None:
+    outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB), 0)
+    assert outcome is not None
+    assert outcome.saved_bytes == 30 * MIB
+    assert outcome.told() == (
+        "held 100.00 MiB for 90.00 MiB live: E 90.00 %, 19 of 20 steady requests from the plan; "
+        "PyTorch's allocator would hold 130.00 MiB: 30.00 MiB saved"
+    )
+
+
+def test_a_run_that_is_another_than_the_traced_one_saves_nothing_that_is_known(tmp_path: Path) -> None:
+    outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB, live=50 * MIB), 0)
+    assert outcome is not None
+    assert (outcome.native_bytes, outcome.saved_bytes) == (None, None)
+    assert outcome.told().endswith("from the plan")
+
+
+def test_more_held_than_by_pytorchs_allocator_is_nothing_saved(tmp_path: Path) -> None:
+    outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 95 * MIB), 0)
+    assert outcome is not None
+    assert outcome.saved_bytes == 0
+    assert "saved" not in outcome.told()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"devices": [{}]}', '{"devices": []}'])
+def test_an_analysis_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "output" / "trace_analysis" / "rank00000.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    outcome = _outcome.outcome_of(stats(), tmp_path, 0)
+    assert outcome is not None
+    assert outcome.native_bytes is None
+
+
+def test_auto_is_judged_from_its_plan_on(tmp_path: Path) -> None:
+    since = {"peak_live_bytes": 80 * MIB, "held_peak_bytes": 81 * MIB, "efficiency": 0.9}
+    outcome = _outcome.outcome_of(stats("Auto", since_plan=since), tmp_path, 0)
+    assert outcome is not None
+    assert outcome.held_peak_bytes == 81 * MIB
+    assert _outcome.outcome_of(stats("Auto", since_plan={**since, "peak_live_bytes": 0}), tmp_path, 0) is None
+
+
+def test_trace_and_alloc_end_with_one_line_that_says_what_is_next(training: Training) -> None:
+    traced = training.try_run("Trace", "--iterations", "4")
+    assert (
+        traced.err.splitlines()[-1] == f"[stalloc] rank 0 traced to {training.info}; next: stalloc plan {training.info}"
+    )
+    training.plan()
+    served = training.try_run("Alloc", "--iterations", "4").err.splitlines()[-1]
+    assert re.fullmatch(
+        r"\[stalloc\] rank 0 held .+ live: E [\d.]+ %, \d+ of \d+ steady requests.* from the plan.* "
+        rf"\(stalloc summary {training.info}\)",
+        served,
+    )
+    done = run_python("-m", "stalloc", "summary", str(training.info))
+    assert done.code == 0
+    assert done.out.startswith("rank 0  Alloc: held ")
+    (row,) = json.loads(run_python("-m", "stalloc", "summary", str(training.info), "--json").out)["ranks"]
+    assert row["outcome"]["held_peak_bytes"] == row["summary"]["held_peak_bytes"]
+    missing = run_python("-m", "stalloc", "summary", str(training.info), "--rank", "3")
+    assert (missing.code, "the summary of not rank 3" in missing.err) == (1, True)
+
+
+def test_other_ranks_end_without_a_word(training: Training) -> None:
+    assert training.try_run("Trace", "--iterations", "2", RANK="1", WORLD_SIZE="2").err == ""
