@@ -93,11 +93,10 @@ def test_the_report_has_blocks_events_and_the_place_in_the_plan(pressed: Adapter
     assert report["events"][-1]["event"] == "out_of_memory"
 
 
-def test_nothing_goes_back_while_a_pool_is_open(pressed: Adapter) -> None:
+def test_idle_memory_goes_back_for_a_mempool(pressed: Adapter) -> None:
     result = result_of(pressed, "pool_open")
-    assert result["failed"]
     assert result["arena"] >= 3 * GIB
-    assert result["lent"] == 0
+    assert result["lent"] > 0
 
 
 def test_a_fraction_set_before_the_first_allocation_holds(pressed: Adapter) -> None:

@@ -134,19 +134,16 @@ def too_large() -> dict[str, Any]:
 
 
 def pool_open() -> dict[str, Any]:
-    """Nothing goes back while a MemPool is open: that takes a synchronisation, which a capture would not survive."""
+    """A MemPool that no graph is captured into is served as all else is: idle memory goes back for it."""
     iterations(3)
     arena = own()["arena_bytes"]
-    failed = False
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
-        try:
-            native(free_bytes() + 2 * GIB)
-        except torch.OutOfMemoryError:
-            failed = True
+        large = native(free_bytes() + 2 * GIB)
     lent = own()["arena_times_lent"]
+    del large, pool
     iterations(2)
-    return {"failed": failed, "arena": arena, "lent": lent}
+    return {"arena": arena, "lent": lent}
 
 
 def fraction_first() -> dict[str, Any]:
