@@ -110,6 +110,28 @@ DriverStatus Arena::MapRange(Offset begin, Offset end, Bytes chunk_bytes, std::v
   return driver_.SetAccess(base_ + first, end - first);
 }
 
+DriverStatus Arena::MapAsChunks(std::span<const Range> chunks) noexcept {
+  std::vector<Range> sorted(chunks.begin(), chunks.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  const std::lock_guard lock(mutex_);
+  std::vector<Chunk> added;
+  const DriverStatus status = MapEach(sorted, &added);
+  return Commit(status, added);
+}
+
+// One call makes usable what touches.
+DriverStatus Arena::MapEach(std::span<const Range> chunks, std::vector<Chunk>* added) noexcept {
+  for (const Range& range : chunks) {
+    Chunk chunk{};
+    if (const DriverStatus status = MapChunk(range.offset, range.bytes, &chunk); !status.ok()) return status;
+    added->push_back(chunk);
+  }
+  for (const Range& run : Union(chunks)) {
+    if (const DriverStatus status = driver_.SetAccess(base_ + run.offset, run.bytes); !status.ok()) return status;
+  }
+  return {};
+}
+
 DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept {
   *chunk = {offset, bytes, 0};
   DriverStatus status = driver_.Create(bytes, &chunk->handle);

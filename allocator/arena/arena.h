@@ -65,6 +65,10 @@ class Arena {
   // On failure nothing changes.
   DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
 
+  // Backs each of the ranges by one chunk, as Chunks() told of them before they were released. REQUIRES: nothing in
+  // them is backed. On failure nothing changes.
+  DriverStatus MapAsChunks(std::span<const Range> chunks) noexcept;
+
   // Gives chunks back from the top while they lie wholly at or above `bytes`. REQUIRES: nobody uses those bytes; the
   // caller has synchronised the device. Returns what was given back, bytes.
   Bytes ShrinkTo(Bytes bytes) noexcept;
@@ -128,6 +132,8 @@ class Arena {
   // Appends chunks of `chunk_bytes` that back [begin, end) to `added`; those made before a failure stay in it. One call
   // makes all usable: on an H200 a third cheaper from 32 MiB a chunk on, and no dearer below.
   DriverStatus MapRange(Offset begin, Offset end, Bytes chunk_bytes, std::vector<Chunk>* added) noexcept;
+  // The same of chunks that are given, ascending.
+  DriverStatus MapEach(std::span<const Range> chunks, std::vector<Chunk>* added) noexcept;
   // Not usable yet.
   DriverStatus MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept;
   // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to

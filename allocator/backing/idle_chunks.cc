@@ -78,6 +78,20 @@ Bytes IdleChunks::GiveBack() noexcept {
   return released;
 }
 
+Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
+  if (chunks.empty()) return 0;
+  const Bytes released = ChangeArena([&] { return arena_.ReleaseIdle(chunks); });
+  counts_.lent_bytes += released;
+  return released;
+}
+
+DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
+  if (chunks.empty()) return {};
+  const DriverStatus status = ChangeArena([&] { return arena_.MapAsChunks(chunks); });
+  if (status.ok()) counts_.lent_bytes -= std::min(counts_.lent_bytes, Sum(chunks));
+  return status;
+}
+
 bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
   const std::lock_guard lock(mutex_);
   const Arena::Range range{offset, bytes};

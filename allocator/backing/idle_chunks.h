@@ -99,6 +99,16 @@ class IdleChunks final : public ArenaBacking {
   // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
   void MoveAtMarks() noexcept { moves_ = moves_at_marks_ = true; }
 
+  // For allocator/sleep. As long as the lock is held nobody else maps, moves or gives back; the others REQUIRE it.
+  [[nodiscard]] std::unique_lock<std::mutex> Hold() noexcept { return std::unique_lock(mutex_); }
+  // Unmaps whole chunks, which stay withdrawn; bytes. REQUIRES: they are, and the device is done with them. What the
+  // driver refuses stays mapped.
+  Bytes Release(std::span<const Arena::Range> chunks) noexcept;
+  // Maps them anew, each as one chunk, still withdrawn. On failure nothing changes.
+  DriverStatus MapAgain(std::span<const Arena::Range> chunks) noexcept;
+  // What is mapped of withdrawn ranges may be used.
+  void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
+
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
 
@@ -130,7 +140,6 @@ class IdleChunks final : public ArenaBacking {
   // Chunks that were last used before the stamp `done`.
   [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept;
   [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept;
-  void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
 
   VmmDriver& driver_;
   Arena& arena_;

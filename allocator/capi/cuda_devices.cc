@@ -7,6 +7,7 @@
 #include "allocator/capi/cuda_pool.h"
 #include "allocator/capi/cuda_stream_fence.h"
 #include "allocator/capi/global_session.h"
+#include "allocator/driver/cuda_copies.h"
 #include "allocator/driver/cuda_description.h"
 #include "allocator/driver/cuda_driver.h"
 
@@ -31,11 +32,13 @@ struct CudaDevices::Device {
       : driver(std::move(with)),
         events(driver->api(), driver->context()),
         fence(events),
+        copies(*driver, events),
         pool(driver->api(), driver->device(), driver->context(), events) {}
 
   std::unique_ptr<CudaDriver> driver;
   CudaEvents events;
   CudaStreamFence fence;
+  CudaCopies copies;
   CudaPool pool;
   DeviceRuntime* runtime = nullptr;  // the session's
 };
@@ -65,7 +68,7 @@ CudaDevices::Device& CudaDevices::Open(int ordinal) {
   }
   auto device = std::make_unique<Device>(std::move(driver));
   device->runtime = session.value()->AddDevice(ordinal, &device->pool, device->driver.get(), &device->fence,
-                                               FingerprintOf(*device->driver));
+                                               FingerprintOf(*device->driver), nullptr, nullptr, &device->copies);
   if (device->runtime == nullptr) Refuse(session.value()->failure());
   devices_[ordinal].store(device.get(), std::memory_order_release);
   return *device.release();
@@ -79,6 +82,8 @@ void* CudaDevices::Allocate(Bytes requested, int ordinal, StreamHandle stream) {
   } catch (AllocationFailure& failure) {
     for (const std::string& line : device.runtime->ExplainOutOfMemory(requested, stream)) failure.Append(line);
     throw;
+  } catch (const AsleepError& asleep) {
+    Refuse(asleep.what());
   }
 }
 

@@ -48,6 +48,12 @@ void CudaPool::MakeRoom() noexcept {
   if (pool_ != nullptr) (void)api_.MemPoolTrimTo(pool_, 0);
 }
 
+void CudaPool::ReleaseCached() noexcept {
+  const cuda::ContextScope current(api_, context_);
+  const cuda::RelaxedCaptureScope relaxed(api_);
+  if (pool_ != nullptr) (void)api_.MemPoolTrimTo(pool_, 0);
+}
+
 void* CudaPool::Allocate(Bytes requested, StreamHandle stream) {
   if (requested == 0) return nullptr;
   const cuda::ContextScope current(api_, context_);

@@ -29,6 +29,8 @@ class CudaPool final : public Upstream {
   void* Allocate(Bytes requested, StreamHandle stream) override;
   void Free(void* pointer) noexcept override;
   void RecordStream(void* pointer, StreamHandle stream) override;
+  // What the device is done with.
+  void ReleaseCached() noexcept override;
   // Reserved bytes of the pool, which other users of the default pool share; what was last known once the driver
   // unloads.
   [[nodiscard]] Held HeldBytes() const override;

@@ -2,29 +2,14 @@
 #include "allocator/capi/stalloc.h"
 
 #include <cstring>
-#include <exception>
 
 #include "allocator/capi/global_session.h"
+#include "allocator/capi/guarded.h"
 
 namespace {
 
 using stalloc::GlobalSession;
-using stalloc::SetLastError;
-
-// Runs `call` so that nothing leaves it; 0, or 1 with the thread's last error set.
-template <typename Call>
-int Guarded(Call&& call) noexcept {
-  try {
-    const stalloc::Status status = call();
-    if (status.ok()) return 0;
-    SetLastError(status.error());
-  } catch (const std::exception& error) {
-    SetLastError(error.what());
-  } catch (...) {
-    SetLastError("unknown exception");
-  }
-  return 1;
-}
+using stalloc::Guarded;
 
 stalloc::Status CheckRange(const char* function, const char* what, int value, int least, int most) {
   if (value >= least && value <= most) return stalloc::Ok{};

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 5
+#define STALLOC_ABI_VERSION 6
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -86,6 +86,34 @@ STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_
 /* Since ABI 5. `told` is called with the path of each report of an out-of-memory error (STALLOC_OOM_REPORT), once it is
  * written, on the thread whose request failed; it may add to the file. Null: nobody is told. */
 STALLOC_API void stalloc_tell_oom_reports(void (*told)(const char* path));
+
+/* Since ABI 6: sleep and wake (docs/sleep.md).
+ *
+ * What lives in the arena of a device goes to the host, or nowhere, and its memory back to the device; addresses stay.
+ * Nobody may use a block that sleeps, and no capture may be open. `device`: an index, STALLOC_CPU_DEVICE or
+ * STALLOC_ALL_DEVICES. `tags`: names of regions, "" for what was allocated in none; null: everything, and then requests
+ * of 256 KiB and more fail before the next wake. `keep`: names of those whose bytes are kept; null: as their regions
+ * say. 0: fine; else stalloc_last_error, and nothing has changed. From any thread; one at a time. */
+#define STALLOC_CPU_DEVICE (-1)
+#define STALLOC_ALL_DEVICES (-2)
+STALLOC_API int stalloc_sleep(int device, const char* const* tags, size_t tag_count, const char* const* keep,
+                              size_t keep_count);
+STALLOC_API int stalloc_wake(int device, const char* const* tags, size_t tag_count);
+/* What this thread's last sleep or wake did, as stalloc_stats_json. */
+STALLOC_API size_t stalloc_sleep_json(char* buffer, size_t capacity);
+/* The number of a region's tag, at least 1; `keep` 0: its bytes are dropped by a sleep that does not name what is kept.
+ * -1: an error, as of more than 127 of them. */
+STALLOC_API int stalloc_region_tag(const char* name, int keep);
+/* What this thread allocates from now on has the tag; 0: none; STALLOC_OUTSIDE: it is not of the arena, and so serves
+ * while everything sleeps. Returns the one before. */
+#define STALLOC_OUTSIDE (-1)
+STALLOC_API int stalloc_enter_region(int tag);
+/* Copies bytes of a block that sleeps, by its address, from the host's memory. 0: fine; else they are not there. */
+STALLOC_API int stalloc_read_asleep(const void* address, uint64_t bytes, void* to);
+/* Takes page-locked memory of the host now, that the first sleep would take. 0: fine. */
+STALLOC_API int stalloc_reserve_host_pool(int device, uint64_t bytes);
+/* Gives back what no sleeping block needs; bytes. */
+STALLOC_API uint64_t stalloc_release_host_pools(void);
 
 #ifdef __cplusplus
 }

@@ -69,6 +69,8 @@ inline constexpr int kPoolUsedHigh = 8;
 
 // CUevent_flags, CUstreamCaptureStatus, CUstreamCaptureMode
 inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr int kCaptureStatusNone = 0;
 inline constexpr int kCaptureStatusActive = 1;
 inline constexpr int kCaptureModeGlobal = 0;

@@ -57,6 +57,9 @@
   X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void* to, DevicePointer from, std::size_t bytes))                                  \
   X(MemsetD8Async, "cuMemsetD8Async", (DevicePointer to, unsigned char value, std::size_t bytes, Stream stream))       \
   X(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void* to, DevicePointer from, std::size_t bytes, Stream stream))         \
+  X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (DevicePointer to, const void* from, std::size_t bytes, Stream stream))   \
+  X(MemHostRegister, "cuMemHostRegister_v2", (void* pointer, std::size_t bytes, unsigned flags))                       \
+  X(MemHostUnregister, "cuMemHostUnregister", (void* pointer))                                                         \
   X(MemAlloc, "cuMemAlloc_v2", (DevicePointer * pointer, std::size_t bytes))                                           \
   X(MemAllocHost, "cuMemAllocHost_v2", (void** pointer, std::size_t bytes))                                            \
   X(ModuleLoadData, "cuModuleLoadData", (Module * module, const void* image))                                          \
@@ -81,7 +84,9 @@
   X(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int* mode))
 
 // Of newer drivers; null where they are missing.
-#define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X) X(CtxRecordEvent, "cuCtxRecordEvent", (Context context, Event event))
+#define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X)                              \
+  X(CtxRecordEvent, "cuCtxRecordEvent", (Context context, Event event)) \
+  X(CtxWaitEvent, "cuCtxWaitEvent", (Context context, Event event))
 
 namespace stalloc::cuda {
 

@@ -44,6 +44,11 @@ class CudaDriver final : public VmmDriver {
   // From the next SetAccess on, `peer_device` reads and writes this device's mappings too; what is mapped already needs
   // a new SetAccess (Arena::RefreshAccess, PageHeap::RefreshAccess). kInvalid when the two devices have no peer link.
   DriverStatus EnablePeer(int peer_device) noexcept;
+  // Other devices read and write this one's mappings.
+  [[nodiscard]] bool HasPeers() const noexcept {
+    const std::lock_guard lock(access_mutex_);
+    return access_.size() > 1;
+  }
 
   // Who says when streams are captured; outlives this. Null (at first): none is. Call before other threads do.
   void SetCaptureGate(CaptureGate* captures) noexcept { captures_ = captures; }
@@ -68,7 +73,7 @@ class CudaDriver final : public VmmDriver {
   cuda::AllocationProperties properties_;
   Bytes granularity_ = 0;
   CaptureGate* captures_ = nullptr;
-  std::mutex access_mutex_;
+  mutable std::mutex access_mutex_;
   std::vector<cuda::AccessDescription> access_;  // guarded by access_mutex_; [0] is this device
 };
 

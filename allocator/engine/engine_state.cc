@@ -15,8 +15,14 @@ bool IsInUse(const LiveRecord& record) {
 }  // namespace
 
 LiveBlock PlanEngine::Describe(const LiveRecord& record) const noexcept {
-  return {Offset{record.granule} * kBlockAlignment, record.bytes(), record.requested(), clocks_.HandleOf(record.stream),
-          record.Is(LiveRecord::kFreed)};
+  return {Offset{record.granule} * kBlockAlignment,
+          record.bytes(),
+          record.requested(),
+          clocks_.HandleOf(record.stream),
+          record.Is(LiveRecord::kFreed),
+          record.Is(LiveRecord::kAsleep),
+          record.Is(LiveRecord::kShared),
+          record.tag()};
 }
 
 std::string PlanEngine::CheckLocked() const {
@@ -53,7 +59,7 @@ EngineStats PlanEngine::Stats() const {
   stats.retained_blocks = freed_.retained();
   stats.stream_events = clocks_.events_recorded();
   stats.stream_waits = clocks_.waits();
-  stats.active = active_;
+  stats.active = active_ || paused_;
   return stats;
 }
 

@@ -25,6 +25,10 @@ struct LiveRecord {
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
   static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
   static constexpr std::uint16_t kFreedElsewhere = 64;  // by a thread that ran on another stream
+  static constexpr std::uint16_t kAsleep = 128;         // its bytes are kept elsewhere, or nowhere (allocator/sleep)
+  static constexpr std::uint16_t kShared = 256;         // another process has been told of it
+  static constexpr unsigned kTagShift = 9;              // what is above is the program's word for it; 0: none
+  static constexpr unsigned kMostTags = 127;
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
@@ -39,6 +43,7 @@ struct LiveRecord {
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }
   [[nodiscard]] Bytes requested() const noexcept { return bytes() - slack; }
   [[nodiscard]] bool Is(std::uint16_t flag) const noexcept { return (flags & flag) != 0; }
+  [[nodiscard]] unsigned tag() const noexcept { return flags >> kTagShift; }
 };
 static_assert(sizeof(LiveRecord) == 24);
 

@@ -240,7 +240,9 @@ void PlanEngine::Vacate(LiveRecord& block) noexcept {
   --stats_.live_blocks;
   if (block.Is(LiveRecord::kBeside)) space_.GiveBack(block.granule, block.granules);
   // Flags of live blocks alone: what they leave behind is decided by the others.
-  constexpr std::uint16_t kOfLive = LiveRecord::kBeside | LiveRecord::kWatched;
+  constexpr unsigned kTags = LiveRecord::kMostTags << LiveRecord::kTagShift;
+  constexpr unsigned kOfLive =
+      LiveRecord::kBeside | LiveRecord::kWatched | LiveRecord::kAsleep | LiveRecord::kShared | kTags;
   block.flags &= static_cast<std::uint16_t>(~kOfLive);
 }
 
@@ -267,7 +269,7 @@ Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexc
   if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy_.Erase(block->granule);
-  } else if (active_) {
+  } else if (active_ || paused_) {
     freed_.Free(*block, lock);
   } else {
     freed_.Forget(*block);  // nothing is served any more, and the driver may be gone
@@ -281,6 +283,14 @@ void PlanEngine::RecordStream(void* pointer, StreamHandle stream) noexcept {
   if (block == nullptr) return;
   const StreamIndex index = clocks_.IndexOf(stream);
   if (index == kNoStream || index != block->stream || !clocks_.IsOneStream(index)) freed_.Note(*block, index);
+}
+
+bool PlanEngine::Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept {
+  const Lock lock(mutex_);
+  LiveRecord* const block = LiveAt(pointer);
+  if (block == nullptr) return false;
+  block->flags = static_cast<std::uint16_t>((block->flags & ~cleared) | set);
+  return true;
 }
 
 // Memory --------------------------------------------------------------------------------------------------------------

@@ -112,6 +112,9 @@ struct LiveBlock {
   Bytes requested = 0;
   StreamHandle stream = 0;
   bool freed_pending = false;  // freed by the program, but another stream was recorded and may still use it
+  bool asleep = false;         // the three below: see LiveRecord
+  bool shared = false;
+  unsigned tag = 0;
 };
 
 class PlanEngine {
@@ -174,8 +177,19 @@ class PlanEngine {
   // placed afterwards, not even for requests that are under way, and only these still call the StreamFence.
   void Deactivate() noexcept {
     const Lock lock(mutex_);
-    active_ = false;
+    active_ = paused_ = false;
   }
+
+  // sleeping_blocks.cc. Between Pause and Resume nothing is placed, not even for requests that are under way; blocks
+  // are freed as ever. An engine that serves no more does not begin again.
+  void Pause() noexcept;
+  void Resume() noexcept;
+  // Of the live block that starts there; false, and nothing changes, if none does. `tag`: up to LiveRecord::kMostTags.
+  bool SetTag(const void* pointer, unsigned tag) noexcept;
+  bool SetAsleep(Offset offset, bool asleep) noexcept;
+  bool SetShared(Offset offset) noexcept;
+  // Withdraw, although blocks live there: their bytes are to go elsewhere. False where some of it is withdrawn already.
+  bool WithdrawUnderBlocks(Offset offset, Bytes bytes) noexcept;
 
   [[nodiscard]] EngineStats Stats() const;
   void ResetPeak() noexcept {
@@ -260,6 +274,8 @@ class PlanEngine {
   [[nodiscard]] void* AddressOf(Granules granule) const noexcept { return base_ + Offset{granule} * kBlockAlignment; }
   // The block of the program that starts there; null if none does.
   [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept;
+  // Of the live block that starts there; false if none does.
+  bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
 
   alignas(64) mutable SpinMutex mutex_;  // guards all below it
@@ -285,7 +301,8 @@ class PlanEngine {
   const bool has_plan_;
   EngineStats stats_;
   mutable std::uint64_t checks_ = 0;
-  bool active_;  // serves
+  bool active_;          // serves
+  bool paused_ = false;  // served, and will again
 };
 
 }  // namespace stalloc

@@ -57,6 +57,12 @@ void BlockWatch::Freeing(const void* pointer, std::optional<StreamHandle> curren
   }
 }
 
+void BlockWatch::Forget(const void* pointer) noexcept {
+  const std::lock_guard lock(mutex_);
+  (void)blocks_.Erase(AddressOf(pointer));
+  ++counts_.unchecked;
+}
+
 void BlockWatch::StreamRecorded(const void* pointer) noexcept {
   const std::lock_guard lock(mutex_);
   if (Block* block = blocks_.Find(AddressOf(pointer)); block != nullptr) block->shared = true;

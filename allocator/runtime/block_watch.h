@@ -58,6 +58,8 @@ class BlockWatch final : public UnmapListener {
   void Allocated(const void* block, Bytes requested, StreamHandle stream, Place place) noexcept;
   // The block is about to be freed. `current`: the stream on which the calling thread runs, where it is known.
   void Freeing(const void* block, std::optional<StreamHandle> current) noexcept;
+  // The block is about to be freed, and has no bytes at present.
+  void Forget(const void* block) noexcept;
   // Another stream uses the block, too.
   void StreamRecorded(const void* block) noexcept;
   // These bytes will have other memory, or none.

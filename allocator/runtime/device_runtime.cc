@@ -84,6 +84,8 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.heap != nullptr) return "this device is traced exactly";
   if (self.spaces.full()) return "this device has taken as many plans up as it can";
+  const auto still = self.sleep != nullptr ? self.sleep->HoldStill() : std::unique_lock<std::mutex>();
+  if (self.sleep != nullptr && self.sleep->everything_sleeps()) return "this device is asleep";
   PlannedSpace* const before = self.spaces.Serving();
   if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
     return "the device cannot be waited for: a graph is being captured";
@@ -119,6 +121,11 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   Impl& self = *impl_;
   if (requested == 0 || self.inert.load(std::memory_order_relaxed))
     return self.parts.upstream->Allocate(requested, stream);
+  const unsigned tag = SleepTags::Present();
+  if (tag == SleepTags::kOutside && origin == Origin::kProgram) origin = Origin::kCaptured;
+  if (self.sleep != nullptr && !self.sleep->awake()) [[unlikely]] {
+    self.sleep->AwaitAwake(requested, origin == Origin::kCaptured);
+  }
   self.counts.Request(requested);
   void* pointer = nullptr;
   MissReason reason = MissReason::kNone;
@@ -129,6 +136,7 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
     pointer = self.ServeFromHeap(requested, stream);
   }
   const bool of_upstream = pointer == nullptr;
+  if (tag != 0 && !of_upstream) self.Tag(pointer, tag);
   if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
   if (Recorder* const recorder = self.recorder(); recorder != nullptr) {
@@ -163,10 +171,15 @@ void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, S
 
 void* DeviceRuntime::Impl::ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream,
                                         Origin origin) noexcept {
-  if (!set_up.open() || origin != Origin::kProgram) return nullptr;
+  // What a region names is to sleep, so it is in the arena at any time.
+  if ((!set_up.open() && SleepTags::Present() == 0) || origin != Origin::kProgram) return nullptr;
   void* const pointer = space.engine().AllocateUnexpected(requested, stream, MissReason::kUnplanned).pointer;
   if (pointer != nullptr) ledger.Add(BlockBytes(requested));
   return pointer;
+}
+
+void DeviceRuntime::Impl::Tag(const void* pointer, unsigned tag) noexcept {
+  if (PlannedSpace* const space = spaces.Of(pointer); space != nullptr) space->engine().SetTag(pointer, tag);
 }
 
 void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) noexcept {
@@ -232,7 +245,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
     if (!owned) self.parts.upstream->Free(pointer);
     return;
   }
-  if (self.watch != nullptr) self.watch->Freeing(pointer, current);
+  if (self.watch != nullptr) self.TellWatchOfFree(pointer, current);
   if (self.known_blocks != nullptr) self.known_blocks->Remove(pointer);  // before the address can be given out again
   if (owned) {
     // The trace has to have the free before the address can be given out again.
@@ -354,13 +367,17 @@ bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
   return limit == 0 || spaces.MappedBytes() + more + parts.upstream->HeldBytes().current <= limit;
 }
 
+Bytes DeviceRuntime::Impl::LiveUpstream() const noexcept {
+  const Bytes own = spaces.Sum([](const PlannedSpace& space) { return space.engine().Stats().live_bytes; });
+  const Bytes live = ledger.live_bytes();
+  return live - std::min(live, own);
+}
+
 // Where upstream caches much: its blocks that went are why the arena is about to hold more.
 void DeviceRuntime::Impl::EmptyUpstream() noexcept {
   constexpr Bytes kMuch = Bytes{32} << 20;
   const auto cached = [this] {
-    const Bytes own = spaces.Sum([](const PlannedSpace& space) { return space.engine().Stats().live_bytes; });
-    const Bytes live = ledger.live_bytes();
-    const Bytes needed = live - std::min(live, own);
+    const Bytes needed = LiveUpstream();
     const Bytes held = parts.upstream->HeldBytes().current;
     return held - std::min(held, needed);
   };
@@ -425,6 +442,9 @@ Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
   PlannedSpace* const space = impl_->spaces.Of(pointer);
   const LiveBlock live = space != nullptr ? space->engine().FindLive(pointer) : LiveBlock{};
   if (live.bytes == 0 || live.freed_pending) return Error{"no block of the arena is in use there"};
+  if (live.asleep) return Error{"it is asleep (stalloc.sleep)"};
+  // From here on it does not fall asleep: the other process would keep memory that is no longer its.
+  (void)space->engine().SetShared(live.offset);
   const Offset begin = reinterpret_cast<Address>(pointer) - space->arena().base();
   Result<Arena::Exported> chunks = space->Export(begin, live.offset + live.bytes - begin);
   if (!chunks.ok()) return Error{chunks.error()};

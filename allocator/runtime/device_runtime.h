@@ -31,6 +31,7 @@
 #include "allocator/record/recorder.h"
 #include "allocator/runtime/block_watch.h"
 #include "allocator/runtime/config.h"
+#include "allocator/runtime/device_sleep.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -145,6 +146,7 @@ class DeviceRuntime {
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;        // not owned; null: none is written, and no recent events are kept
     WatchMemory* watch = nullptr;         // not owned; null: blocks are not watched
+    DeviceCopies* copies = nullptr;       // not owned; null: nothing can sleep
     RecomputesHere recomputes = nullptr;  // null: not known, and no request is said to be recomputed
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
@@ -153,8 +155,8 @@ class DeviceRuntime {
 
   // Captured requests go to upstream, never to arena or heap; those of parallel regions never to the arena. Of
   // captured ones `pool` is 1 + the ordinal of theirs, for the trace; 0: not known.
-  // Throws only what upstream throws. Exact Trace that is out of pages falls through to upstream, whose error it is
-  // then. A request of 0 bytes is upstream's, uncounted.
+  // Throws what upstream throws, and AsleepError while the device is asleep. Exact Trace that is out of pages falls
+  // through to upstream, whose error it is then. A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, Origin origin, std::uint32_t pool = 0);
   // Call once when Allocate has thrown for lack of memory and the error is about to leave the adapter: writes the
   // report that STALLOC_OOM_REPORT asks for, and returns what to add to the error, a line each. Takes heap memory for
@@ -205,6 +207,15 @@ class DeviceRuntime {
   // Arena and upstream together shall hold no more: idle chunks go back now if they do, and the arena maps no more than
   // the limit allows. Does not stop upstream. 0: no limit. Bytes.
   void SetHeldLimit(Bytes limit) noexcept;
+
+  // device_runtime_sleep.cc. Blocks of the arenas go to sleep and wake (device_sleep.h): no kernel may use one that
+  // sleeps, and none that is under way may be captured. Errors say what is in the way, and then nothing has changed.
+  [[nodiscard]] Result<SleepFigures> Sleep(const SleepOrder& order);
+  [[nodiscard]] Result<SleepFigures> Wake(const TagNames& tags);
+  [[nodiscard]] Status ReadAsleep(const void* pointer, Bytes bytes, void* to) const;
+  // Memory of the host for that: takes it before it is needed, gives back what no sleeping block needs. Bytes.
+  [[nodiscard]] Status ReserveHostPool(Bytes bytes);
+  Bytes ReleaseHostPool();
 
   // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.
   void SetArenaListener(ArenaListener* listener) noexcept;

@@ -20,6 +20,7 @@
 #include "allocator/runtime/recent_events.h"
 #include "allocator/runtime/request_counts.h"
 #include "allocator/runtime/set_up_window.h"
+#include "allocator/runtime/sleep_tags.h"
 #include "allocator/runtime/spaces.h"
 
 namespace stalloc {
@@ -32,6 +33,14 @@ struct DeviceRuntime::Impl : ArenaListener {
     }
     if (parts.watch != nullptr) watch = std::make_unique<BlockWatch>(parts.device, parts.watch);
     if (watch != nullptr && parts.driver != nullptr) noticed = std::make_unique<UnmapNotice>(*parts.driver, *watch);
+    if (parts.copies != nullptr && parts.driver != nullptr) {
+      sleep = std::make_unique<DeviceSleep>(DeviceSleep::Parts{.device = parts.device,
+                                                               .driver = parts.driver,
+                                                               .copies = parts.copies,
+                                                               .upstream = parts.upstream,
+                                                               .spaces = &spaces,
+                                                               .fills = watch != nullptr});
+    }
   }
 
   const Parts parts;
@@ -39,6 +48,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::unique_ptr<BlockWatch> watch;     // null: blocks are not watched
   std::unique_ptr<UnmapNotice> noticed;  // the arena's driver then
   Spaces spaces;                         // none: there is no plan, and none will be taken up
+  std::unique_ptr<DeviceSleep> sleep;    // null: nothing can sleep
   SetUpWindow set_up;                    // what the space without a plan serves
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
@@ -80,6 +90,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();
+  void Tag(const void* pointer, unsigned tag) noexcept;
+  [[nodiscard]] Bytes LiveUpstream() const noexcept;  // bytes of its blocks
   void EmptyUpstream() noexcept;
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;
@@ -88,6 +100,10 @@ struct DeviceRuntime::Impl : ArenaListener {
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return spaces.Of(pointer) != nullptr || (heap != nullptr && heap->Contains(pointer));
   }
+
+  // device_runtime_sleep.cc
+  [[nodiscard]] Status MaySleep() const;
+  void TellWatchOfFree(void* pointer, std::optional<StreamHandle> current) noexcept;
 
   // device_runtime_oom.cc
   void Note(const RecentEvent& event) noexcept;

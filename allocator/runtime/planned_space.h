@@ -43,6 +43,8 @@ class PlannedSpace {
   [[nodiscard]] bool IsKnownSize(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
     return allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested);
   }
+  // Smaller requests without a slot are upstream's. 0: none are.
+  [[nodiscard]] Bytes least_dynamic() const noexcept { return least_dynamic_; }
   DriverStatus RefreshAccess() noexcept { return arena_->RefreshAccess(); }
   [[nodiscard]] Result<Arena::Exported> Export(Offset offset, Bytes bytes) { return arena_->Export(offset, bytes); }
   void DropDescriptors() noexcept { arena_->DropDescriptors(); }
@@ -65,6 +67,7 @@ class PlannedSpace {
   void OnMark() noexcept { chunks_->OnMark(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
+  [[nodiscard]] IdleChunks& chunks() noexcept { return *chunks_; }
   void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }
 
  private:

@@ -40,10 +40,10 @@ class Session {
   // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the
   // first's. Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under
   // STALLOC_STRICT=1, when the plan does not fit this device: failure() says why and the adapter must raise it. `watch`
-  // is used if STALLOC_WATCH=1 asks for it; null: this device cannot be watched. `recomputes`: see Parts.
+  // is used if STALLOC_WATCH=1 asks for it; null: this device cannot be watched. `recomputes`, `copies`: see Parts.
   DeviceRuntime* AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                            const Fingerprint& device_fingerprint, WatchMemory* watch = nullptr,
-                           RecomputesHere recomputes = nullptr);
+                           RecomputesHere recomputes = nullptr, DeviceCopies* copies = nullptr);
   // Null if not added. Lock-free.
   [[nodiscard]] DeviceRuntime* Device(DeviceIndex device) const noexcept;
 
@@ -62,6 +62,16 @@ class Session {
   // Mode::kAuto: the devices that the plan in this file names take it up, between two iterations and on the thread of
   // the loop. An error, and nothing has changed, where the file is no plan of this run, or no device can take it.
   Status TakePlan(const std::string& path);
+
+  // session_sleep.cc. Of that device, or of all (none named): figures of each. Where one does not sleep, none does. An
+  // error, too, where there is no arena.
+  [[nodiscard]] Result<std::vector<SleepFigures>> Sleep(std::optional<DeviceIndex> device, const SleepOrder& order);
+  [[nodiscard]] Result<std::vector<SleepFigures>> Wake(std::optional<DeviceIndex> device, const TagNames& tags);
+  // Copies bytes of a block that sleeps, of whichever device.
+  [[nodiscard]] Status ReadAsleep(const void* pointer, Bytes bytes, void* to) const;
+  [[nodiscard]] Status ReserveHostPool(std::optional<DeviceIndex> device, Bytes bytes);
+  // Bytes, of all devices.
+  Bytes ReleaseHostPools();
 
   // Who is told of reports of out-of-memory errors: OomReports::SetListener. Nothing where none are written.
   void TellOomReports(void (*listener)(const char* path)) noexcept;

@@ -3,6 +3,7 @@
 
 #include "allocator/base/log.h"
 #include "allocator/capi/global_session.h"
+#include "allocator/driver/host_copies.h"
 #include "allocator/driver/host_driver.h"
 #include "allocator/driver/host_watch_memory.h"
 #include "allocator/torch/cpu_allocator.h"
@@ -37,8 +38,8 @@ Result<StallocCpuAllocator*> MakeAllocator(Session& session, const char* running
   if (driver == nullptr) Log(LogSeverity::kWarning, "cpu: no memfd, so neither arena nor exact trace: errno %d", errno);
   auto* upstream = new CpuUpstream(previous, driver, limit);
   WatchMemory* watch = session.config().watch ? new HostWatchMemory : nullptr;
-  DeviceRuntime* runtime =
-      session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch), watch, &RunsForwardAgain);
+  DeviceRuntime* runtime = session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch),
+                                             watch, &RunsForwardAgain, new HostCopies);
   if (runtime == nullptr) return Error{session.failure()};
   return new StallocCpuAllocator(runtime);
 }

@@ -52,7 +52,7 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
-                                             watch_.get(), &RunsForwardAgain);
+                                             watch_.get(), &RunsForwardAgain, copies_.get());
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
@@ -80,6 +80,7 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
   driver_->SetCaptureGate(&environment_.pools->captures());
   events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context(), &environment_.pools->captures());
   fence_ = std::make_unique<CudaStreamFence>(*events_);
+  copies_ = std::make_unique<CudaCopies>(*driver_, *events_, &environment_.pools->captures());
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
   if (!environment_.session->config().watch) return;
   watch_ = CudaWatchMemory::Create(driver_->api(), driver_->context(), *events_, &status);

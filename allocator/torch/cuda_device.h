@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "allocator/capi/cuda_stream_fence.h"
+#include "allocator/driver/cuda_copies.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_watch_memory.h"
 #include "allocator/runtime/session.h"
@@ -135,6 +136,7 @@ class CudaDevice final : private ArenaListener {
   std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena and no heap
   std::unique_ptr<CudaEvents> events_;
   std::unique_ptr<CudaStreamFence> fence_;
+  std::unique_ptr<CudaCopies> copies_;      // null: no driver
   std::unique_ptr<CudaWatchMemory> watch_;  // null: not wanted, or not possible
   DeviceRuntime* runtime_ = nullptr;        // the session's
   std::atomic<bool> serves_{false};         // there is an arena or a heap

@@ -63,6 +63,8 @@ static_assert(kPoolReservedCurrent == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 static_assert(kPoolReservedHigh == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
 static_assert(kPoolUsedCurrent == CU_MEMPOOL_ATTR_USED_MEM_CURRENT && kPoolUsedHigh == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(kCaptureStatusNone == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(kCaptureStatusActive == CU_STREAM_CAPTURE_STATUS_ACTIVE);
 static_assert(kCaptureModeGlobal == CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -135,6 +137,9 @@ TEST(CudaAbiTest, EveryFunctionHasTheRealParametersAndName) {
   STALLOC_EXPECT_CALL(MemcpyDtoH, cuMemcpyDtoH);
   STALLOC_EXPECT_CALL(MemsetD8Async, cuMemsetD8Async);
   STALLOC_EXPECT_CALL(MemcpyDtoHAsync, cuMemcpyDtoHAsync);
+  STALLOC_EXPECT_CALL(MemcpyHtoDAsync, cuMemcpyHtoDAsync);
+  STALLOC_EXPECT_CALL(MemHostRegister, cuMemHostRegister);
+  STALLOC_EXPECT_CALL(MemHostUnregister, cuMemHostUnregister);
   STALLOC_EXPECT_CALL(MemAlloc, cuMemAlloc);
   STALLOC_EXPECT_CALL(MemAllocHost, cuMemAllocHost);
   STALLOC_EXPECT_CALL(ModuleLoadData, cuModuleLoadData);

@@ -1,4 +1,4 @@
-// CudaDriver and CudaEvents over a fake driver: contexts, capture modes, fallbacks and errors.
+// CudaDriver, CudaEvents and CudaCopies over a fake driver: contexts, capture modes, fallbacks and errors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "allocator/driver/capture_gate.h"
+#include "allocator/driver/cuda_copies.h"
 #include "allocator/driver/cuda_description.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_events.h"
@@ -295,6 +296,89 @@ TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
   EXPECT_EQ(fake().events_created, 2);
   EXPECT_EQ(events_.Record(CudaEvents::StreamOfDevice(5, 0)), 0u) << "no such device";
   fake().retained = 0;  // kept for good, as the adapter's objects are
+}
+
+class CudaCopiesLogicTest : public CudaLogicTest {
+ protected:
+  void SetUp() override {
+    CudaLogicTest::SetUp();
+    driver_ = Open();
+    events_ = std::make_unique<CudaEvents>(api_, driver_->context(), &captures_);
+    copies_ = std::make_unique<CudaCopies>(*driver_, *events_, &captures_);
+  }
+  void TearDown() override {
+    copies_ = nullptr;
+    events_ = nullptr;
+    driver_ = nullptr;
+    CudaLogicTest::TearDown();
+  }
+  CaptureGate captures_;
+  std::unique_ptr<CudaDriver> driver_;
+  std::unique_ptr<CudaEvents> events_;
+  std::unique_ptr<CudaCopies> copies_;
+};
+
+TEST_F(CudaCopiesLogicTest, TheHostsMemoryIsRegisteredAndGoesBack) {
+  void* memory = nullptr;
+  ASSERT_TRUE(copies_->TakeHost(kPage, &memory).ok());
+  EXPECT_EQ(fake().registered, 1);
+  static_cast<char*>(memory)[kPage - 1] = 1;
+  copies_->GiveHostBack(memory, kPage);
+  EXPECT_EQ(fake().registered, 0);
+  fake().any_result = cuda::kErrorOutOfMemory;
+  EXPECT_EQ(copies_->TakeHost(kPage, &memory).code, DriverCode::kOutOfMemory);
+  fake().any_result = cuda::kSuccess;
+}
+
+TEST_F(CudaCopiesLogicTest, CopiesRunOnOneStreamThatWaitsForNoOther) {
+  char host[64] = {};
+  EXPECT_TRUE(copies_->ToHost(host, 0x2000, 64).ok());
+  EXPECT_TRUE(copies_->ToDevice(0x3000, host, 32).ok());
+  EXPECT_TRUE(copies_->Fill(0x4000, 512).ok());
+  EXPECT_TRUE(copies_->Await().ok());
+  const auto at = reinterpret_cast<std::uint64_t>(host);
+  EXPECT_EQ(fake().copies, (std::vector<std::uint64_t>{at, 0x2000, 64, 0x3000, at, 32}));
+  EXPECT_EQ(fake().streams_created, 1);
+  EXPECT_EQ(fake().last_stream_flags, cuda::kStreamNonBlocking);
+  EXPECT_EQ(fake().stream_waits, 1);
+  fake().any_result = 700;
+  EXPECT_EQ(copies_->ToHost(host, 0x2000, 64).code, DriverCode::kFailed);
+  fake().any_result = cuda::kSuccess;
+}
+
+TEST_F(CudaCopiesLogicTest, TheWholeDeviceIsPutBehindThemAndTheHostNeedNotWait) {
+  char host[64] = {};
+  ASSERT_TRUE(copies_->ToDevice(0x3000, host, 32).ok());
+  EXPECT_TRUE(copies_->PutBeforeAll().ok());
+  EXPECT_EQ(fake().context_waits, 1);
+  EXPECT_EQ(fake().stream_waits, 0);
+}
+
+TEST_F(CudaCopiesLogicTest, TheHostWaitsWhereTheDeviceCannotBeToldOrOthersReadIt) {
+  char host[64] = {};
+  ASSERT_TRUE(copies_->ToDevice(0x3000, host, 32).ok());
+  captures_.CaptureBegins();
+  EXPECT_TRUE(copies_->PutBeforeAll().ok()) << "a capture would be broken";
+  captures_.CaptureEnds();
+  EXPECT_EQ(fake().context_waits, 0);
+  EXPECT_EQ(fake().stream_waits, 1);
+  fake().devices = 2;
+  ASSERT_TRUE(driver_->EnablePeer(1).ok());
+  EXPECT_TRUE(copies_->PutBeforeAll().ok());
+  EXPECT_EQ(fake().context_waits, 0);
+  EXPECT_EQ(fake().stream_waits, 2);
+}
+
+TEST_F(CudaCopiesLogicTest, AnOlderDriverMakesTheHostWait) {
+  cuda::Api old = api_;
+  old.CtxWaitEvent = nullptr;
+  DriverStatus status;
+  const auto driver = CudaDriver::Create(old, 0, &status);
+  CudaCopies copies(*driver, *events_);
+  char host[64] = {};
+  ASSERT_TRUE(copies.ToDevice(0x3000, host, 32).ok());
+  EXPECT_TRUE(copies.PutBeforeAll().ok());
+  EXPECT_EQ(fake().stream_waits, 1);
 }
 
 TEST(CudaDescriptionTest, IsTheDevicesOfThatOrdinal) {

@@ -1,7 +1,7 @@
 // FakeCuda: a table of CUDA driver functions that keep score, so that the CUDA side is tested where there is no GPU.
 //
-// Only what CudaDriver and CudaEvents call is there; state is global, since the driver's functions carry none. Not for
-// several tests at once.
+// Only what CudaDriver, CudaEvents and CudaCopies call is there; state is global, since the driver's functions carry
+// none. Not for several tests at once.
 #pragma once
 
 #include <fcntl.h>
@@ -39,6 +39,12 @@ struct FakeCuda {
   cuda::Stream last_record_stream = nullptr;
   int context_events = 0;            // recorded behind all streams
   std::vector<std::uint64_t> waits;  // stream, event
+  int context_waits = 0;             // of all streams
+  int registered = 0;                // ranges of the host's memory
+  int streams_created = 0;
+  unsigned last_stream_flags = 0;
+  std::vector<std::uint64_t> copies;  // of each: to, from, bytes
+  int stream_waits = 0;               // of the host
   int handles = 0;
   cuda::AllocationHandle last_exported = 0;
   int last_exported_as = cuda::kHandleTypeNone;
@@ -161,6 +167,38 @@ inline cuda::Api FakeCuda::Table() {
     ++F().context_events;
     return Checked();
   };
+  api.CtxWaitEvent = [](cuda::Context, cuda::Event) {
+    ++F().context_waits;
+    return Checked();
+  };
+  api.StreamCreate = [](cuda::Stream* stream, unsigned flags) {
+    *stream = reinterpret_cast<cuda::Stream>(static_cast<std::uintptr_t>(0x500 + ++F().streams_created));
+    F().last_stream_flags = flags;
+    return Checked();
+  };
+  api.StreamSynchronize = [](cuda::Stream) {
+    ++F().stream_waits;
+    return Checked();
+  };
+  api.MemHostRegister = [](void*, std::size_t, unsigned) {
+    const cuda::Result result = Checked();
+    F().registered += result == cuda::kSuccess ? 1 : 0;
+    return result;
+  };
+  api.MemHostUnregister = [](void*) {
+    const cuda::Result result = Checked();
+    F().registered -= result == cuda::kSuccess ? 1 : 0;
+    return result;
+  };
+  api.MemcpyDtoHAsync = [](void* to, cuda::DevicePointer from, std::size_t bytes, cuda::Stream) {
+    F().copies.insert(F().copies.end(), {reinterpret_cast<std::uint64_t>(to), from, bytes});
+    return Checked();
+  };
+  api.MemcpyHtoDAsync = [](cuda::DevicePointer to, const void* from, std::size_t bytes, cuda::Stream) {
+    F().copies.insert(F().copies.end(), {to, reinterpret_cast<std::uint64_t>(from), bytes});
+    return Checked();
+  };
+  api.MemsetD8Async = [](cuda::DevicePointer, unsigned char, std::size_t, cuda::Stream) { return Checked(); };
   api.EventCreate = [](cuda::Event* event, unsigned) {
     *event = reinterpret_cast<cuda::Event>(static_cast<std::uintptr_t>(0x100 + ++F().events_created));
     return Checked();

@@ -21,6 +21,7 @@ ORDERS = {
         "allocator/arena",
         "allocator/engine",
         "allocator/backing",
+        "allocator/sleep",
         "allocator/record",
         "allocator/runtime",
         "allocator/capi",

@@ -29,7 +29,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "5")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "6")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -52,6 +52,26 @@ API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
 API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
 API int stalloc_take_plan(const char* path) { return Outcome("take_plan", path); }
 API int stalloc_trace_again(const char* path) { return Outcome("trace_again", path); }
+API int stalloc_sleep(int device, const char* const* tags, size_t tag_count, const char* const* keep, size_t keep_count) {
+  char line[64];
+  snprintf(line, sizeof(line), "%d %d %d", device, tags ? (int)tag_count : -1, keep ? (int)keep_count : -1);
+  return Outcome("sleep", line);
+}
+API int stalloc_wake(int device, const char* const* tags, size_t tag_count) {
+  char line[64];
+  snprintf(line, sizeof(line), "%d %d", device, tags ? (int)tag_count : -1);
+  return Outcome("wake", line);
+}
+API size_t stalloc_sleep_json(char* buffer, size_t capacity) {
+  const char* text = "{\"devices\": []}";
+  if (strlen(text) < capacity) memcpy(buffer, text, strlen(text) + 1);
+  return strlen(text);
+}
+API int stalloc_region_tag(const char* name, int keep) { return 1; }
+API int stalloc_enter_region(int tag) { return 0; }
+API int stalloc_read_asleep(const void* address, uint64_t bytes, void* to) { return 1; }
+API int stalloc_reserve_host_pool(int device, uint64_t bytes) { return Outcome("reserve_host_pool", ""); }
+API uint64_t stalloc_release_host_pools(void) { return 0; }
 API int64_t stalloc_text(const char* text) {
   static int64_t next = 0;
   (void)Outcome("text", text);

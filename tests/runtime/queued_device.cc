@@ -1,6 +1,7 @@
 #include "tests/runtime/queued_device.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "proto/model/units.h"
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::size_t kMostQueued = 4096;  // operations, of all streams
 constexpr int kInATurn = 24;               // operations that run without a look around
-constexpr std::size_t kPatience = 64;      // so little work may wait for more
+constexpr StreamHandle kCopies = 0xc0b1e5;
+constexpr std::size_t kPatience = 64;  // so little work may wait for more
 
 }  // namespace
 
@@ -58,6 +60,7 @@ void QueuedDevice::Give(std::unique_lock<std::mutex>& lock, std::size_t stream, 
   if (queued_ >= kMostQueued) work_.notify_one();
   progress_.wait(lock, [this] { return queued_ < kMostQueued; });
   --waiting_;
+  if (!IsOver(behind_)) operation.behind.insert(operation.behind.end(), behind_.begin(), behind_.end());
   streams_[stream].queue.push_back(std::move(operation));
   ++streams_[stream].given;
   if (++queued_ % kPatience == 0) work_.notify_one();
@@ -65,13 +68,33 @@ void QueuedDevice::Give(std::unique_lock<std::mutex>& lock, std::size_t stream, 
 
 void QueuedDevice::Launch(StreamHandle stream, const Kernel& kernel) {
   std::unique_lock lock(mutex_);
-  Give(lock, IndexOf(stream), {kernel, {}});
+  Give(lock, IndexOf(stream), {.kernel = kernel, .behind = {}});
+}
+
+void QueuedDevice::Copy(Address address, std::byte* host, Bytes bytes, bool to_host) {
+  std::unique_lock lock(mutex_);
+  Give(lock, IndexOf(kCopies), {.kernel = {address, bytes}, .host = host, .to_host = to_host, .behind = {}});
+}
+
+void QueuedDevice::AwaitCopies() {
+  std::unique_lock lock(mutex_);
+  const std::vector<Point> copies = PointsOf(kCopies);
+  if (habits_.forgets_copies) return;
+  ++waiting_;
+  work_.notify_one();
+  progress_.wait(lock, [&] { return IsOver(copies); });
+  --waiting_;
+}
+
+void QueuedDevice::PutBehindCopies() {
+  const std::lock_guard lock(mutex_);
+  if (!habits_.ignores_copies) behind_ = PointsOf(kCopies);
 }
 
 void QueuedDevice::OrderBehind(StreamHandle stream, StreamHandle behind) {
   std::unique_lock lock(mutex_);
   std::vector<Point> points = PointsOf(behind);
-  Give(lock, IndexOf(stream), {{}, std::move(points)});
+  Give(lock, IndexOf(stream), {.kernel = {}, .behind = std::move(points)});
 }
 
 void QueuedDevice::BeginCapture(StreamHandle stream) {
@@ -127,7 +150,7 @@ bool QueuedDevice::Wait(StreamHandle stream, Event event) noexcept {
   }
   const std::size_t index = IndexOf(stream);
   if (streams_[index].captured || Happens(habits_.refuses)) return false;
-  if (!habits_.waits_do_nothing) Give(lock, index, {{}, std::vector<Point>(found->second)});
+  if (!habits_.waits_do_nothing) Give(lock, index, {.kernel = {}, .behind = std::vector<Point>(found->second)});
   return true;
 }
 
@@ -223,13 +246,25 @@ bool QueuedDevice::RunSome() {
 
 bool QueuedDevice::RunNext(Stream& stream) {
   if (stream.queue.empty() || !IsOver(stream.queue.front().behind)) return false;
-  const Kernel kernel = stream.queue.front().kernel;
+  const Operation operation = std::move(stream.queue.front());
+  const Kernel& kernel = operation.kernel;
   stream.queue.pop_front();
   ++stream.done;
   --queued_;
   ++operations_;
+  if (operation.host != nullptr) RunCopy(operation);
   if (kernel.writes != 0) Run(kernel);
   return true;
+}
+
+void QueuedDevice::RunCopy(const Operation& copy) {
+  const auto [address, bytes, expects, writes] = copy.kernel;
+  for (Bytes at = 0; at < bytes; at += kBlockAlignment) {
+    const std::uint8_t* const page = PageOf(address + at);
+    if (page == nullptr || *page == 0) return Find(&findings_.unmapped, "not mapped for a copy", copy.kernel, at);
+  }
+  auto* const device = reinterpret_cast<std::byte*>(address);
+  std::memcpy(copy.to_host ? copy.host : device, copy.to_host ? device : copy.host, bytes);
 }
 
 void QueuedDevice::Run(const Kernel& kernel) {

@@ -39,6 +39,8 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
     bool done_lies = false;           // Done says yes of work that is queued
     bool never_synchronizes = false;  // Synchronize returns at once
     bool ignores_captures = false;    // Synchronize and RecordAll go ahead, and break them
+    bool ignores_copies = false;      // what was to run behind the copies does not
+    bool forgets_copies = false;      // whoever waits for copies returns at once
   };
 
   // `driver` outlives this.
@@ -57,6 +59,12 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void Launch(StreamHandle stream, const Kernel& kernel);
   // The program makes `stream` wait for all that `behind` was given so far.
   void OrderBehind(StreamHandle stream, StreamHandle behind);
+
+  // Bytes between [address, address + bytes), which must be usable when the copy runs, and the host; on a stream of its
+  // own. What everybody is given after PutBehindCopies runs behind the copies before it.
+  void Copy(Address address, std::byte* host, Bytes bytes, bool to_host);
+  void AwaitCopies();
+  void PutBehindCopies();
 
   // While it is captured, nothing can be recorded on the stream, and it cannot wait; nor can anybody wait for the
   // device, or record behind all of it.
@@ -95,6 +103,8 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   };
   struct Operation {
     Kernel kernel;              // none if it writes nothing
+    std::byte* host = nullptr;  // of a copy of the kernel's bytes
+    bool to_host = false;
     std::vector<Point> behind;  // of a wait
   };
   struct Stream {
@@ -114,6 +124,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   [[nodiscard]] bool RunSome();
   [[nodiscard]] bool RunNext(Stream& stream);
   void Run(const Kernel& kernel);
+  void RunCopy(const Operation& copy);
   void Find(std::uint64_t* kind, const std::string& text);
   void Find(std::uint64_t* kind, const char* what, const Kernel& kernel, Bytes at);
   [[nodiscard]] std::uint8_t* PageOf(Address address);
@@ -131,6 +142,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   std::map<std::pair<StreamHandle, std::thread::id>, std::size_t> names_;  // the per-thread stream has a thread
   std::deque<Stream> streams_;
   std::map<Event, std::vector<Point>> events_;
+  std::vector<Point> behind_;  // what is given now
   Event last_event_ = 0;
   std::map<Address, std::vector<std::uint8_t>> usable_;  // by reservation, a page each
   std::size_t queued_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "allocator/runtime/planned_space.h"
+#include "allocator/runtime/sleep_tags.h"
 
 namespace stalloc {
 namespace {
@@ -16,6 +17,9 @@ constexpr Bytes kPage = 4096;
 constexpr int kIterations = 12;
 constexpr std::uint64_t kKeyStep = std::uint64_t{1} << 32;  // a block's kernels write keys below its next one
 constexpr StreamHandle kCapturedStream = 0x900;
+
+constexpr const char* kRegion = "of the region";
+unsigned RegionTag() { return *SleepTags::Number(kRegion, true); }
 
 constexpr Divergence kFaithful{};
 constexpr Divergence kSome{
@@ -56,6 +60,7 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
   const Bytes arena = RoundUp(plan_.arena_bytes, kPage);
   host_ = HostDriver::Create({.capacity = full_ ? arena : 2 * arena, .granularity = kPage});
   device_ = std::make_unique<QueuedDevice>(*host_, random_(), habits);
+  copies_ = std::make_unique<QueuedCopies>(*device_);
   runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = 0,
                                                                   .upstream = &upstream_,
                                                                   .driver = device_.get(),
@@ -63,7 +68,8 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
                                                                   .plan = switches_ > 0 ? nullptr : &plan_,
                                                                   .awaits_plan = switches_ > 0,
                                                                   .dynamic = Happens(random_, 0.9),
-                                                                  .moves_at_marks = Happens(random_, 0.5)});
+                                                                  .moves_at_marks = Happens(random_, 0.5),
+                                                                  .copies = copies_.get()});
 }
 
 bool ThreadedRun::Happens(std::mt19937_64& random, double share) const {
@@ -131,11 +137,13 @@ ThreadedRun::Result ThreadedRun::Run() {
   if (!runtime_->degraded().empty()) result.findings.first = runtime_->degraded();
   std::atomic<bool> stop{false};
   std::thread meddler([this, &stop, seed = random_()] { Meddle(seed, stop); });
+  std::thread sleeper([this, &stop, seed = random_()] { SleepAndWake(seed, stop); });
   std::vector<std::thread> threads;
   for (Worker& worker : workers_) threads.emplace_back([this, &worker] { Work(worker); });
   for (std::thread& thread : threads) thread.join();
   stop = true;
   meddler.join();
+  sleeper.join();
   for (const Block& block : std::exchange(handed_over_, {})) Free(block, block.stream);
   (void)device_->Synchronize();
   result.findings = device_->GetFindings();
@@ -145,6 +153,12 @@ ThreadedRun::Result ThreadedRun::Run() {
     result.findings.first = std::move(broken);
     ++result.findings.damaged;
   }
+  if (!lost_.empty()) {
+    result.findings.first = lost_;
+    ++result.findings.unmapped;
+  }
+  result.sleeps = sleeps_;
+  result.refused = refused_;
   result.stats = runtime_->Stats();
   result.operations = operations_ + device_->operations();
   result.threads = static_cast<int>(workers_.size());
@@ -187,10 +201,15 @@ void ThreadedRun::Allocate(Worker& worker, Block& block, Bytes bytes) {
   block.stream = worker.stream;
   block.key = next_key_.fetch_add(1) * kKeyStep;
   const Origin origin = Happens(worker.random, 0.02) ? Origin::kParallel : Origin::kProgram;
+  block.in_region = Happens(worker.random, 0.3);
+  (void)SleepTags::Enter(block.in_region ? RegionTag() : 0);
   try {
     block.pointer = static_cast<std::byte*>(runtime_->Allocate(bytes, block.stream, origin));
   } catch (const std::bad_alloc&) {
     return;  // upstream had nothing, nor had the arena anything to give back
+  } catch (const AsleepError&) {
+    ++refused_;
+    return;
   }
   if (!Happens(worker.random, 0.1)) Launch(worker, block);
   if (Happens(worker.random, 0.05)) UseElsewhere(worker, block);
@@ -198,6 +217,7 @@ void ThreadedRun::Allocate(Worker& worker, Block& block, Bytes bytes) {
 
 // Upstream's memory is its own business.
 void ThreadedRun::Launch(Worker& worker, Block& block) {
+  const InUse in_use = Use(block);
   for (const StreamHandle stream : std::exchange(worker.behind, {})) device_->OrderBehind(worker.stream, stream);
   if (!runtime_->Owns(block.pointer)) return;
   device_->Launch(block.stream, {reinterpret_cast<Address>(block.pointer), block.bytes, block.written, block.key});
@@ -208,6 +228,7 @@ void ThreadedRun::Launch(Worker& worker, Block& block) {
 void ThreadedRun::UseElsewhere(Worker& worker, Block& block) {
   const StreamHandle other = 0x200u + 16u * (worker.random() % 4);
   if (!runtime_->Owns(block.pointer) || block.written == 0) return;
+  const InUse in_use = Use(block);
   device_->OrderBehind(other, block.stream);
   runtime_->RecordStream(block.pointer, other);
   device_->Launch(other, {reinterpret_cast<Address>(block.pointer), block.bytes, block.written, block.key});
@@ -222,8 +243,11 @@ void ThreadedRun::End(Worker& worker, const Block& ended) {
     // Used unrecorded on a stream of the thread's own, and freed there: the block's stream waits before its next
     // kernel.
     const StreamHandle other = worker.stream + 1 + worker.random() % 3;
-    device_->OrderBehind(other, block.stream);
-    device_->Launch(other, {reinterpret_cast<Address>(block.pointer), block.bytes, block.written, block.key});
+    {
+      const InUse in_use = Use(block);
+      device_->OrderBehind(other, block.stream);
+      device_->Launch(other, {reinterpret_cast<Address>(block.pointer), block.bytes, block.written, block.key});
+    }
     worker.behind.push_back(other);
     return Free(block, other);
   }
@@ -294,6 +318,34 @@ void ThreadedRun::Meddle(std::uint64_t seed, const std::atomic<bool>& stop) {
   }
 }
 
+// All of it, or a region's blocks, which are woken with the others or by their name. A device without room to spare
+// might be full at a wake of some.
+void ThreadedRun::SleepAndWake(std::uint64_t seed, const std::atomic<bool>& stop) {
+  std::mt19937_64 random(seed);
+  const TagNames region = std::vector<std::string>{kRegion};
+  (void)RegionTag();
+  while (!stop) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    const bool all = full_ || random() % 2 == 0;
+    const auto closed = all ? of_all_.Close() : of_region_.Close();
+    // While a capture runs it is refused, and nothing has changed.
+    if (!runtime_->Sleep({.tags = all ? std::nullopt : region, .keep = std::nullopt}).ok()) continue;
+    ++sleeps_;
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+    const TagNames woken = all || random() % 2 == 0 ? std::nullopt : region;
+    if (all && random() % 4 == 0) (void)runtime_->Wake(region);
+    for (int tries = 0;; ++tries) {
+      const auto figures = runtime_->Wake(woken);
+      if (figures.ok()) break;
+      if (tries == 2000) {
+        lost_ = figures.error();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 // Nobody can wait for the device meanwhile.
 void ThreadedRun::Capture(std::mt19937_64& random) {
   device_->BeginCapture(kCapturedStream);
@@ -303,6 +355,8 @@ void ThreadedRun::Capture(std::mt19937_64& random) {
     try {
       blocks.push_back(runtime_->Allocate(1 + random() % 10'000, kCapturedStream, origin));
     } catch (const std::bad_alloc&) {
+      continue;
+    } catch (const AsleepError&) {
       continue;
     }
   }

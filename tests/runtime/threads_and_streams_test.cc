@@ -34,6 +34,8 @@ struct Totals {
   std::uint64_t grown = 0;
   std::uint64_t gave_up = 0;
   std::uint64_t switched = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t refused = 0;
 
   void Add(const ThreadedRun::Result& result) {
     ++programs;
@@ -46,16 +48,21 @@ struct Totals {
     grown += result.stats.lent.times_grown;
     gave_up += result.stats.gave_up ? 1 : 0;
     switched += result.switched ? 1 : 0;
+    sleeps += result.sleeps;
+    refused += result.refused;
   }
   void Print() const {
     std::printf(
         "%llu operations in %llu programs: %llu requests in slots, %llu beside them, %llu moves (%llu waited for the "
-        "device), %llu times given back, %llu times grown, %llu plans given up, %llu taken up in the middle\n",
+        "device), %llu times given back, %llu times grown, %llu plans given up, %llu taken up in the middle, %llu "
+        "times asleep (%llu "
+        "requests refused)\n",
         static_cast<unsigned long long>(operations), static_cast<unsigned long long>(programs),
         static_cast<unsigned long long>(planned), static_cast<unsigned long long>(beside),
         static_cast<unsigned long long>(moved), static_cast<unsigned long long>(waited),
         static_cast<unsigned long long>(given_back), static_cast<unsigned long long>(grown),
-        static_cast<unsigned long long>(gave_up), static_cast<unsigned long long>(switched));
+        static_cast<unsigned long long>(gave_up), static_cast<unsigned long long>(switched),
+        static_cast<unsigned long long>(sleeps), static_cast<unsigned long long>(refused));
   }
 };
 
@@ -88,6 +95,8 @@ TEST(ThreadsAndStreamsTest, NoKernelFindsItsMemoryTakenOrAnothers) {
   EXPECT_GT(totals.grown, 0u);
   EXPECT_GT(totals.gave_up, 0u);
   EXPECT_GT(totals.switched, 0u);
+  EXPECT_GT(totals.sleeps, 0u);
+  EXPECT_GT(totals.refused, 0u);
 }
 
 // The simulation itself: a device that does not do what it says is found out.
@@ -97,6 +106,8 @@ TEST(ThreadsAndStreamsTest, ADeviceThatLiesIsFoundOut) {
       {"what runs is said to be done", {.done_lies = true}},
       {"it is not waited for", {.never_synchronizes = true}},
       {"captures are ignored", {.ignores_captures = true}},
+      {"kernels start before their bytes are back", {.ignores_copies = true}},
+      {"memory goes before it is copied", {.forgets_copies = true}},
   };
   for (const auto& [what, habits] : devices) {
     std::uint64_t seed = 1;

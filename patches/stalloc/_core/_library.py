@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from stalloc._core import _interface
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
@@ -71,6 +71,20 @@ class Library:
             "stalloc_name_tensor", None, ctypes.c_void_p, wide, wide, number, ctypes.c_int64
         )
 
+        self._declare_sleep()
+
+    def _declare_sleep(self) -> None:
+        number, text, size, names = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)
+        self._function("stalloc_sleep", number, number, names, size, names, size)
+        self._function("stalloc_wake", number, number, names, size)
+        self._function("stalloc_sleep_json", size, text, size)
+        self._function("stalloc_region_tag", number, text, number)
+        # The tag of what this thread allocates from now on; the one before.
+        self.enter_region = self._function("stalloc_enter_region", number, number)
+        self._function("stalloc_read_asleep", number, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+        self._function("stalloc_reserve_host_pool", number, number, ctypes.c_uint64)
+        self._function("stalloc_release_host_pools", ctypes.c_uint64)
+
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._dll, name)
         function.restype = result
@@ -95,15 +109,7 @@ class Library:
 
     def stats(self) -> dict[str, Any]:
         """StatsJson, parsed."""
-        needed = self._dll.stalloc_stats_json(None, 0)
-        while True:
-            buffer = ctypes.create_string_buffer(needed + 1)
-            written = self._dll.stalloc_stats_json(buffer, needed + 1)
-            if written <= needed:
-                break
-            needed = written  # it grew in between
-        result: dict[str, Any] = json.loads(buffer.value or b"{}")
-        return result
+        return _parsed(self._dll.stalloc_stats_json)
 
     def flush(self) -> None:
         """Events and summary to their files. RuntimeError with the library's words when that fails."""
@@ -124,6 +130,34 @@ class Library:
     def trace_again(self, path: Path) -> None:
         """Traces what is asked for from now on, in mode Auto. RuntimeError with the library's words, and no trace."""
         self._raise_unless_zero(self._dll.stalloc_trace_again(os.fsencode(path)))
+
+    def sleep(self, device: int, tags: Optional[list[str]], keep: Optional[list[str]]) -> dict[str, Any]:
+        """What it did, of each device (allocator/capi/stalloc.h). RuntimeError with the library's words."""
+        self._raise_unless_zero(self._dll.stalloc_sleep(device, *_names(tags), *_names(keep)))
+        return _parsed(self._dll.stalloc_sleep_json)
+
+    def wake(self, device: int, tags: Optional[list[str]]) -> dict[str, Any]:
+        """As `sleep`."""
+        self._raise_unless_zero(self._dll.stalloc_wake(device, *_names(tags)))
+        return _parsed(self._dll.stalloc_sleep_json)
+
+    def region_tag(self, name: str, keep: bool) -> int:
+        """The number of a region's tag. RuntimeError with the library's words."""
+        number = int(self._dll.stalloc_region_tag(name.encode(), int(keep)))
+        self._raise_unless_zero(int(number < 0))
+        return number
+
+    def read_asleep(self, address: int, size: int, to: int) -> bool:
+        """Copies bytes of a block that sleeps to the host's address `to`; False where they are not at the host."""
+        return int(self._dll.stalloc_read_asleep(address, size, to)) == 0
+
+    def reserve_host_pool(self, device: int, size: int) -> None:
+        """RuntimeError with the library's words where the host has too little."""
+        self._raise_unless_zero(self._dll.stalloc_reserve_host_pool(device, size))
+
+    def release_host_pools(self) -> int:
+        """Bytes."""
+        return int(self._dll.stalloc_release_host_pools())
 
     def address_of(self, name: str) -> int:
         """The address of an exported function, for torch's setters."""
@@ -166,6 +200,26 @@ class TorchLibrary(Library):
         """Adds a device without memory to the trace. RuntimeError with the library's words when that fails."""
         index = 0 if device == "cuda" else -1
         self._raise_unless_zero(self._dll.stalloc_torch_install_fake(running_torch.encode(), index))
+
+
+def _parsed(write: Any) -> dict[str, Any]:
+    """What `write` writes as JSON into a buffer that is large enough."""
+    needed = write(None, 0)
+    while True:
+        buffer = ctypes.create_string_buffer(needed + 1)
+        written = write(buffer, needed + 1)
+        if written <= needed:
+            break
+        needed = written  # it grew in between
+    result: dict[str, Any] = json.loads(buffer.value or b"{}")
+    return result
+
+
+def _names(names: Optional[list[str]]) -> tuple[Any, int]:
+    """An array of names and its length; no array where there is no list."""
+    if names is None:
+        return None, 0
+    return (ctypes.c_char_p * max(len(names), 1))(*[name.encode() for name in names]), len(names)
 
 
 def _decoded(text: Optional[bytes]) -> str:
