@@ -65,6 +65,7 @@ package_of() {
   case $1 in
     xdist | pytest_timeout) echo "pytest-${1#pytest_}" ;;
     yaml) echo pyyaml ;;
+    material) echo mkdocs-material ;;
     *) echo "${1//_/-}" ;;
   esac
 }

@@ -9,13 +9,13 @@ import pytest
 from processes import HERE, ROOT
 from stalloc import cli
 
-README = ROOT / "patches" / "stalloc" / "report" / "README.md"
+PAGE = ROOT / "docs" / "reports.md"
 ROWS = [*(f"M{i}" for i in range(1, 12)), *(f"I{i}" for i in range(1, 6)), *(f"D{i}" for i in range(1, 7))]
 ROWS += ["G1", "V1", "V2", "S1", *(f"O{i}" for i in range(1, 5))]
 
 
 def table() -> dict[str, list[str]]:
-    lines = README.read_text().splitlines()
+    lines = PAGE.read_text().splitlines()
     begin = lines.index("| row | what | command | output | test |") + 2
     rows = {}
     for line in lines[begin:]:

@@ -1,0 +1,74 @@
+"""Hooks of mkdocs (mkdocs.yml): pages that lie beside the code, and links that work both there and in the site.
+
+A link in any page is written as for the repository. Here it becomes one of the site where its file is a page, and plain
+text where it is another file of the repository. One that leads nowhere stays as it is: `mkdocs build --strict` fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any, Optional
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+# Pages of the site that are files elsewhere in the repository.
+ELSEWHERE = {
+    "source/allocator.md": "allocator/README.md",
+    "source/engine.md": "allocator/engine/README.md",
+    "source/backing.md": "allocator/backing/README.md",
+    "source/planner.md": "planner/README.md",
+    "source/package.md": "patches/README.md",
+    "source/format.md": "proto/FORMAT.md",
+    "source/bench.md": "bench/README.md",
+    "source/examples.md": "examples/README.md",
+    "source/contributing.md": "CONTRIBUTING.md",
+    "source/changelog.md": "CHANGELOG.md",
+}
+_PAGES = {path: page for page, path in ELSEWHERE.items()}
+_LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
+_FENCE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)\s*$", re.MULTILINE | re.DOTALL)
+_OUTSIDE = re.compile(r"[a-z]+:|#")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    for page, path in ELSEWHERE.items():
+        files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    uri = page.file.src_uri
+    source = PurePosixPath(ELSEWHERE.get(uri, f"docs/{uri}"))
+
+    def replaced(match: re.Match[str]) -> str:
+        if _OUTSIDE.match(match["target"]):
+            return match[0]
+        target, _, anchor = match["target"].partition("#")
+        path = os.path.normpath(source.parent / target)
+        found = _in_site(path)
+        if found is not None:
+            return f"{match['image']}[{match['text']}]({_relative(found, uri)}{'#' + anchor if anchor else ''})"
+        return match["text"] if (ROOT / path).exists() and not match["image"] else match[0]
+
+    code, parts = _FENCE.findall(markdown), _FENCE.split(markdown)
+    told = [_LINK.sub(replaced, part) for part in parts]
+    return "".join(text + block for text, block in zip(told, [*code, ""]))
+
+
+def _in_site(path: str) -> Optional[str]:
+    """The page or file of the site that a file of the repository is."""
+    if path in _PAGES:
+        return _PAGES[path]
+    for folder in (f"{path}/README.md",):
+        if folder in _PAGES:
+            return _PAGES[folder]
+    if path.startswith("docs/") and (ROOT / path).is_file():
+        return path.removeprefix("docs/")
+    return None
+
+
+def _relative(target: str, page: str) -> str:
+    return os.path.relpath(target, os.path.dirname(page) or ".")
