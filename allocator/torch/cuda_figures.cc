@@ -23,8 +23,9 @@ void StallocCudaAllocator::resetPeakStats(DeviceIndex device) {
 StallocCudaAllocator::SnapshotInfo StallocCudaAllocator::TakeSnapshot(MempoolId pool, bool include_traces) {
   SnapshotInfo info = version::Snapshot(*native_, pool, include_traces);
   if (!IsDefaultPool(pool)) {
+    std::size_t order = 0;
     for (const MemPools::Block& block : mem_pools_.Show(pool)) {
-      info.segments.push_back(LoneSegment(block.device, block.known, history_, pool));
+      info.segments.push_back(LoneSegment(block.device, block.known, history_, order++, pool));
     }
     return info;
   }

@@ -75,7 +75,7 @@ bool MemPools::Knows(Device device, const Id& id) noexcept {
 
 void MemPools::Add(const Block& block, const Id& id) noexcept {
   const std::lock_guard lock(mutex_);
-  blocks_.Insert(AddressKey(block.known.pointer), {block, {id.first, id.second}});
+  blocks_.Insert(AddressKey(block.known.pointer), {block, {id.first, id.second}, given_out_++});
   block_count_.store(blocks_.size(), std::memory_order_relaxed);
 }
 
@@ -99,15 +99,17 @@ bool MemPools::KeepsSlowly(void* pointer) noexcept {
 }
 
 std::vector<MemPools::Block> MemPools::Show(const Id& id) {
-  std::vector<Block> shown;
+  std::vector<std::pair<std::uint64_t, Block>> in_order;
   const std::lock_guard lock(mutex_);
   for (Pool& pool : pools_) pool.planned = pool.planned && pool.id != id;
   blocks_.ForEach([&](std::uint64_t, const OfPool& of) {
-    if (of.Is(id)) shown.push_back(of.block);
+    if (of.Is(id)) in_order.emplace_back(of.order, of.block);
   });
+  std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Block> shown;
+  shown.reserve(in_order.size());
+  for (const auto& [order, block] : in_order) shown.push_back(block);
   Keep(shown);
-  std::sort(shown.begin(), shown.end(),
-            [](const Block& a, const Block& b) { return a.known.pointer < b.known.pointer; });
   return shown;
 }
 

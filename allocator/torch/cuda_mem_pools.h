@@ -54,7 +54,8 @@ class MemPools {
   [[nodiscard]] bool Keeps(void* pointer) noexcept {
     return block_count_.load(std::memory_order_relaxed) != 0 && KeepsSlowly(pointer);
   }
-  // The pool's blocks in the arena, on all devices, by address. From now on they are kept.
+  // The pool's blocks in the arena, on all devices, in the order in which they were given out, which is the same in
+  // ranks that do the same. From now on they are kept.
   [[nodiscard]] std::vector<Block> Show(const Id& id);
   // Takes the pool's live blocks in the arena out of `expected`; false if one is not there.
   [[nodiscard]] bool TakeLive(Device device, const Id& id, std::unordered_set<void*>& expected) const;
@@ -69,6 +70,7 @@ class MemPools {
   struct OfPool {
     Block block;
     std::uint64_t id[2] = {};  // of the pool
+    std::uint64_t order = 0;   // in which it was given out, of all
     bool kept = false;
     bool freed = false;
 
@@ -84,6 +86,7 @@ class MemPools {
   mutable std::mutex mutex_;  // guards all below it
   std::vector<Pool> pools_;   // that were made and are used
   OpenTable<OfPool> blocks_{64};
+  std::uint64_t given_out_ = 0;
   std::atomic<std::size_t> block_count_{0};  // of them; read without the lock
 };
 

@@ -13,6 +13,8 @@ namespace {
 using c10::cuda::CUDACachingAllocator::BlockInfo;
 using c10::cuda::CUDACachingAllocator::SegmentInfo;
 
+constexpr Bytes kSmallestChunk = Bytes{2} << 20;
+
 BlockInfo Gap(Bytes bytes) {
   BlockInfo gap;
   gap.size = bytes;
@@ -36,6 +38,7 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
   segment.total_size = mapped.bytes;
   segment.is_large = true;
   segment.is_expandable = true;  // a mapped part of reserved addresses, as the native allocator's
+  version::SetRegistrationOrder(segment, static_cast<std::size_t>(mapped.offset / kSmallestChunk));
   Offset end = mapped.offset;
   for (const LiveBlock& block : live) {
     if (block.offset < mapped.offset || block.offset + block.bytes > mapped.offset + mapped.bytes) continue;
@@ -57,9 +60,10 @@ SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Ran
 }
 
 SegmentInfo LoneSegment(c10::DeviceIndex device, const KnownBlock& block, const AllocationHistory& history,
-                        const c10::MempoolId_t& pool) {
+                        std::size_t order, const c10::MempoolId_t& pool) {
   SegmentInfo segment;
   segment.owner_private_pool_id = pool;
+  version::SetRegistrationOrder(segment, order);
   segment.device = device;
   segment.address = reinterpret_cast<std::size_t>(block.pointer);
   segment.total_size = BlockBytes(block.requested);

@@ -21,9 +21,10 @@ namespace stalloc {
                                                                         const AllocationHistory& history);
 
 // A block as a segment of its own, since its neighbours in address space are unrelated: of the exact trace's heap, or
-// of a MemPool in the arena.
+// of a MemPool in the arena. `order` of those that are shown together: see version::SetRegistrationOrder.
 [[nodiscard]] c10::cuda::CUDACachingAllocator::SegmentInfo LoneSegment(c10::DeviceIndex device, const KnownBlock& block,
                                                                        const AllocationHistory& history,
+                                                                       std::size_t order = 0,
                                                                        const c10::MempoolId_t& pool = {0, 0});
 
 // Merges `ours` (times in approximate-clock ticks) into `native` (converted, microseconds), by time; each keeps its own

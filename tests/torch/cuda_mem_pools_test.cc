@@ -79,14 +79,14 @@ TEST(MemPoolsTest, WhatASnapshotHasShownIsKeptUntilThePoolIsLeft) {
   pools.Add(BlockAt(0x1000), kPool);
   pools.Add(BlockAt(0x2000), kOther);
   pools.Add(BlockAt(0x4000, 1), kPool);
-  EXPECT_THAT(AddressesOf(pools.Show(kPool)), ElementsAre(At(0x1000), At(0x3000), At(0x4000)));
+  EXPECT_THAT(AddressesOf(pools.Show(kPool)), ElementsAre(At(0x3000), At(0x1000), At(0x4000)));
   EXPECT_FALSE(pools.Plans(0, kPool)) << "what comes now would be shown next time";
   EXPECT_FALSE(pools.Plans(1, kPool));
   EXPECT_TRUE(pools.Plans(0, kOther));
 
   EXPECT_TRUE(pools.Keeps(At(0x1000)));
   EXPECT_FALSE(pools.Keeps(At(0x2000)));
-  EXPECT_THAT(AddressesOf(pools.Show(kPool)), ElementsAre(At(0x1000), At(0x3000), At(0x4000))) << "freed or not";
+  EXPECT_THAT(AddressesOf(pools.Show(kPool)), ElementsAre(At(0x3000), At(0x1000), At(0x4000))) << "freed or not";
   EXPECT_THAT(pools.Left(0, kPool), ElementsAre(At(0x1000)));
   EXPECT_FALSE(pools.Keeps(At(0x1000))) << "its pool is gone";
   EXPECT_FALSE(pools.Keeps(At(0x3000)));

@@ -3,7 +3,11 @@
 #include <c10/util/ApproximateClock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "allocator/torch/version/native_calls.h"
 #include "allocator/torch/version/records.h"
@@ -105,6 +109,20 @@ TEST(LoneSegmentTest, IsOneBlockOfItsRoundedSize) {
   ASSERT_EQ(segment.blocks.size(), 1u);
   EXPECT_EQ(segment.blocks[0].requested_size, 700u);
   EXPECT_TRUE(segment.blocks[0].allocated);
+}
+
+// NCCL refuses a segment without a number, and ranks that register segments with each other sort by it.
+TEST(LoneSegmentTest, HasItsPlaceAmongThoseThatAreRegistered) {
+  std::vector<std::int64_t> numbers;
+  for (const std::size_t order : {0, 1, 2}) {
+    const auto segment = LoneSegment(0, {.pointer = reinterpret_cast<void*>(0x9000 - 512 * order), .requested = 512},
+                                     AllocationHistory(), order);
+    if constexpr (requires { segment.registration_counter; }) numbers.push_back(segment.registration_counter);
+  }
+  if (numbers.empty()) GTEST_SKIP() << "this torch's segments have no numbers";
+  EXPECT_GT(numbers[0], 0);
+  EXPECT_TRUE(std::is_sorted(numbers.begin(), numbers.end()));
+  EXPECT_NE(numbers[0], numbers[1]);
 }
 
 TEST(AllocationHistoryTest, KeepsNothingUntilItIsSwitchedOn) {

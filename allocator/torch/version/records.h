@@ -48,6 +48,17 @@ std::string UserMetadataOfEntry(const Entry& entry) {
   }
 }
 
+// Processes that register segments with each other (NCCL) sort by this number, so it has to be theirs in the same
+// order. Up to 2.10 segments have none. The native allocator counts from 0; ours come behind all of its.
+template <typename Segment>
+void SetRegistrationOrder(Segment& segment, std::size_t order) {
+  constexpr std::size_t kBehindNative = 1u << 30;
+  if constexpr (requires { segment.registration_counter; }) {
+    segment.registration_counter =
+        static_cast<decltype(segment.registration_counter)>(kBehindNative + order % kBehindNative);
+  }
+}
+
 template <typename Segment>
 void SetStream(Segment& segment, void* stream) {
   segment.stream = static_cast<decltype(segment.stream)>(stream);
