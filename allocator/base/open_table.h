@@ -55,6 +55,13 @@ class OpenTable {
   // The key's place will soon be looked at: it is fetched into the cache.
   void Prefetch(std::uint64_t key) const noexcept { __builtin_prefetch(&slots_[Home(Store(key))]); }
 
+  // What Find found, without looking for it again. REQUIRES: nothing was inserted or erased since.
+  void EraseFound(Value* found) noexcept {
+    static_assert(offsetof(Slot, value) == sizeof(Slot::stored));
+    CloseGap(
+        static_cast<std::size_t>(reinterpret_cast<Slot*>(reinterpret_cast<std::uint64_t*>(found) - 1) - slots_.data()));
+    --size_;
+  }
   // The value that was there, or nullopt.
   std::optional<Value> Erase(std::uint64_t key) noexcept {
     const std::size_t slot = FindSlot(key);

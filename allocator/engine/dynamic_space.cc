@@ -11,10 +11,11 @@ constexpr int kMostRooms = 32;
 }  // namespace
 
 DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
-                           const FreedBlocks& freed, const GranuleRanges& withdrawn)
+                           const FreedBlocks& freed, const RangeSet& withdrawn, GapIndex& live_gaps)
     : occupancy_(occupancy),
       freed_(freed),
       withdrawn_(withdrawn),
+      live_gaps_(live_gaps),
       limit_(WholeGranules(options.limit_bytes)),
       least_(std::max<Granules>(WholeGranules(options.least_bytes), 1)),
       begins_empty_(IsEmpty(plan)),
@@ -30,7 +31,7 @@ template <typename Visit>
 void DynamicSpace::ForEachRoom(IdleGaps::Window window, Visit&& visit) const noexcept {
   const Gap* gap = window.data();
   const Gap* const end = gap + window.size();
-  for (const GranuleRange* below = beside_.Between(); gap != end; ++below) {
+  for (const GranuleRange* below = beside_.BetweenFrom(gap->lo); gap != end; ++below) {
     const Granules free_lo = below[0].hi;
     const Granules free_hi = std::min(below[1].lo, mapped_);
     const auto look = [&] {
@@ -86,26 +87,33 @@ Granules DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Request& r
   return best;
 }
 
+// Between live blocks, what of it can be had now: freed blocks and withdrawn memory may be in the way.
 Granules DynamicSpace::FindAnywhere(const Request& request, Cost cost) const noexcept {
   Granules best = kNone;
   Granules best_room = kNone;
   int rooms = 0;  // that are large enough
-  for (Gap gap{0, mapped_}; gap.lo < gap.hi && gap.hi - gap.lo >= request.granules;) {
-    const Gap part{request.soon_over ? gap.hi - request.granules : gap.lo, gap.hi};
-    const Gap obstacle = LastObstacle(part, request, cost);
-    // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
-    const Granules lo = std::min(std::max(obstacle.hi, part.lo), gap.hi);
-    const Granules room = gap.hi - lo;
-    if (room >= request.granules) {
-      ++rooms;
-      if (room < best_room) {
-        best = lo;
-        best_room = room;
+  const auto look = [&](Gap gap) {
+    while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
+      const Gap part{request.soon_over ? gap.hi - request.granules : gap.lo, gap.hi};
+      const Gap obstacle = LastObstacle(part, request, cost);
+      // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
+      const Granules lo = std::min(std::max(obstacle.hi, part.lo), gap.hi);
+      const Granules room = gap.hi - lo;
+      if (room >= request.granules) {
+        ++rooms;
+        if (room < best_room) {
+          best = lo;
+          best_room = room;
+        }
       }
+      if (best_room == request.granules || rooms == kMostRooms) return false;
+      if (obstacle.hi == 0) return true;
+      gap.hi = obstacle.lo;
     }
-    if (obstacle.hi == 0 || best_room == request.granules || rooms == kMostRooms) break;
-    gap.hi = obstacle.lo;
-  }
+    return true;
+  };
+  const auto last_live = [this](Granules lo, Granules hi) { return occupancy_.LastLiveIn(lo, hi); };
+  live_gaps_.ForEachDownwards(mapped_, request.granules, freed_.last_stamp(), last_live, look);
   return best;
 }
 

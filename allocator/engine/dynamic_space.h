@@ -11,9 +11,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "allocator/base/gap_index.h"
+#include "allocator/base/range_set.h"
 #include "allocator/engine/fence_rooms.h"
 #include "allocator/engine/freed_blocks.h"
-#include "allocator/engine/granule_ranges.h"
 #include "allocator/engine/idle_gaps.h"
 #include "allocator/engine/occupancy.h"
 #include "allocator/engine/rules.h"
@@ -44,7 +45,7 @@ class DynamicSpace {
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
-               const FreedBlocks& freed, const GranuleRanges& withdrawn);
+               const FreedBlocks& freed, const RangeSet& withdrawn, GapIndex& live_gaps);
 
   [[nodiscard]] bool Takes(Granules granules) const noexcept {
     return limit_ > 0 && granules >= least_ && (mapped_ > 0 || begins_empty_) && beside_.CanChange();
@@ -88,7 +89,7 @@ class DynamicSpace {
   void ForEachRoom(IdleGaps::Window window, Visit&& visit) const noexcept;
   // Looks behind the blocks in the rooms.
   [[nodiscard]] Granules FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
-  // The tightest room of all that is mapped, block by block, or what is soon over the highest.
+  // The tightest room of all that is mapped, or for what is soon over the highest.
   [[nodiscard]] Granules FindAnywhere(const Request& request, Cost cost) const noexcept;
   [[nodiscard]] Granules Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none.
@@ -96,12 +97,13 @@ class DynamicSpace {
 
   const Occupancy& occupancy_;
   const FreedBlocks& freed_;
-  const GranuleRanges& withdrawn_;
+  const RangeSet& withdrawn_;
+  GapIndex& live_gaps_;
   const Granules limit_;
   const Granules least_;
   const bool begins_empty_;  // there is no plan: the first request is the first to be mapped for
   Granules mapped_;
-  GranuleRanges beside_{kMostBeside};  // what blocks beside the slots occupy
+  RangeSet beside_{kMostBeside};  // what blocks beside the slots occupy
   const IdleGaps gaps_;
   const std::vector<std::vector<Gap>> late_rooms_;
 };

@@ -47,7 +47,7 @@ void FreedBlocks::Free(LiveRecord& block, Lock& lock) noexcept {
 
 void FreedBlocks::Forget(LiveRecord& block) noexcept {
   uses_.Clear(block.uses);
-  occupancy_.Erase(block.granule);
+  occupancy_.Erase(block);
 }
 
 // Reuse ---------------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ void FreedBlocks::Remove(std::uint32_t granule) noexcept {
     Delist(block);
     uses_.Clear(block.uses);
   }
-  occupancy_.Erase(granule);
+  occupancy_.Erase(block);
 }
 
 // Its stream stands for those behind which it runs already, and which are not among its needs.
@@ -168,7 +168,7 @@ void FreedBlocks::LetGo(std::uint32_t granule) noexcept {
   uses_.RemoveIf(block.uses, [&](StreamIndex stream) { return clocks_.IsDone(stream, before.stamp); });
   if (block.uses != 0) return;
   Delist(before);
-  if (before.Is(LiveRecord::kPrivate) && !before.Is(LiveRecord::kFreedElsewhere)) occupancy_.Erase(granule);
+  if (before.Is(LiveRecord::kPrivate) && !before.Is(LiveRecord::kFreedElsewhere)) occupancy_.Erase(block);
 }
 
 void FreedBlocks::Enlist(const LiveRecord& block) noexcept {

@@ -89,34 +89,6 @@ class ForeignUses {
   Set free_ = 0;
 };
 
-// When something was last freed in each part of the arena, so that nobody has to wait for a device that is done with
-// it: one store for each part that a freed block has bytes in. Offsets in granules.
-class LastFrees {
- public:
-  explicit LastFrees(std::uint32_t arena_granules)
-      : shift_(static_cast<std::uint32_t>(std::bit_width(arena_granules / kParts | 1)) - 1),
-        stamps_((arena_granules >> shift_) + 1) {}
-
-  // Blocks of [lo, hi) were freed at `stamp`; stamps ascend. REQUIRES: lo < hi, inside the arena.
-  void Note(std::uint32_t lo, std::uint32_t hi, std::uint64_t stamp) noexcept {
-    for (std::uint32_t part = lo >> shift_; part <= (hi - 1) >> shift_; ++part) stamps_[part] = stamp;
-  }
-  // Nothing was freed in [lo, hi) after this stamp.
-  [[nodiscard]] std::uint64_t In(std::uint32_t lo, std::uint32_t hi) const noexcept {
-    std::uint64_t last = 0;
-    for (std::uint32_t part = lo >> shift_; part <= (hi - 1) >> shift_; ++part) last = std::max(last, stamps_[part]);
-    return last;
-  }
-
- private:
-  // Or up to twice as many: 32 MiB each of the addresses that an arena has on a device of 140 GiB. More cost the usual
-  // free more than a move saves.
-  static constexpr std::uint32_t kParts = 4096;
-
-  const std::uint32_t shift_;  // of a part's granules
-  MappedArray<std::uint64_t> stamps_;
-};
-
 class FreedBlocks {
  public:
   using Lock = StreamClocks::Lock;
@@ -154,6 +126,8 @@ class FreedBlocks {
   // At marks: lets go of what is known to be done.
   void Sweep(Lock& lock) noexcept;
 
+  // The latest that a free was given.
+  [[nodiscard]] std::uint64_t last_stamp() const noexcept { return clocks_.last_stamp(); }
   // Blocks, or what is left of them, that wait for streams that were noted.
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
   [[nodiscard]] Bytes pending_bytes() const noexcept { return pending_bytes_; }

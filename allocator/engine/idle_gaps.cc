@@ -160,7 +160,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
   for (std::size_t number = 0; number < entries.size(); ++number) {
     const bool has_one_size = entries[number]->entry_class != EntryClass::kDynamic;
     if (!has_one_size || lists_[number].count == 0) continue;
-    by_size_.push_back({WholeGranules(entries[number]->bytes), static_cast<std::uint32_t>(number)});
+    by_size_.push_back({WholeGranules(entries[number]->bytes), static_cast<std::uint32_t>(number), spans_[number].end});
   }
   std::ranges::sort(by_size_);
 }

@@ -11,7 +11,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <vector>
 
@@ -49,42 +48,38 @@ class IdleGaps {
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
-  // Requests from `entry` to the free of another one's block, or its own: 0 if that is over, kForever if it stays for
-  // good.
-  [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t other, std::int32_t entry) const noexcept {
-    const std::uint64_t end = spans_[Number(script, other)].end;
-    return end == kForever ? kForever : end - std::min(end, spans_[AtOrLast(script, entry)].begin);
+  // Requests from `entry` to the free of its own block; kForever if it stays for good.
+  [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
+    return LifeLeft(script, entry, spans_[Number(script, entry)].end);
   }
   // To the last free of the nearest entries of this size, before and behind it; kForever: there is none.
   [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry, Granules granules) const noexcept {
     std::uint64_t longest = 0;
     bool any = false;
-    const auto consider = [&](std::int32_t other) {
-      longest = std::max(longest, LifeLeft(script, other, entry));
+    const auto consider = [&](std::int32_t, std::uint64_t left) {
+      longest = std::max(longest, left);
       any = true;
     };
-    ForEachOfSize(script, entry, granules, consider, 1);
+    for (const Side side : {Side::kFrom, Side::kBefore}) ForEachOfSize(side, script, entry, granules, consider, 1);
     return any ? longest : kForever;
   }
-  // Calls visit(entry) for entries of this size around `entry`: so many from it on, and as many before it.
+  // Calls visit(other, left) for the nearest entries of this size, so many from `entry` on or before it. `left`:
+  // requests from `entry` to the free of the other's block, 0 if that is over.
+  enum class Side : std::uint8_t { kBefore, kFrom };
   template <typename Visit>
-  void ForEachOfSize(std::uint32_t script, std::int32_t entry, Granules granules, Visit&& visit,
+  void ForEachOfSize(Side side, std::uint32_t script, std::int32_t entry, Granules granules, Visit&& visit,
                      int most = kMostOfSize) const noexcept {
     const std::size_t number = Number(script, entry);
-    const auto is_near = [&](const Sized& found) {
-      const bool inside = found.entry >= script_begins_[script] && found.entry < script_begins_[script + 1];
-      const std::size_t distance = found.entry > number ? found.entry - number : number - found.entry;
-      return found.granules == granules && inside && distance <= kNear;
-    };
-    const auto tell = [&](const Sized& found) {
-      visit(static_cast<std::int32_t>(found.entry - script_begins_[script]));
-    };
-    const auto from =
-        std::lower_bound(by_size_.begin(), by_size_.end(), Sized{granules, static_cast<std::uint32_t>(number)});
-    int left = most;
-    for (auto at = from; left > 0 && at != by_size_.end() && is_near(*at); ++at, --left) tell(*at);
-    left = most;
-    for (auto at = from; left > 0 && at != by_size_.begin() && is_near(*std::prev(at)); --at, --left) tell(at[-1]);
+    const std::size_t lowest =
+        std::max<std::size_t>(number - std::min<std::size_t>(number, kNear), script_begins_[script]);
+    const std::size_t end = std::min<std::size_t>(number + kNear + 1, script_begins_[script + 1]);
+    auto at = std::ranges::lower_bound(by_size_, Sized{granules, static_cast<std::uint32_t>(number), 0});
+    const auto last = side == Side::kFrom ? by_size_.end() : by_size_.begin();
+    for (; most > 0 && at != last; --most) {
+      const Sized& found = side == Side::kFrom ? *at++ : *--at;
+      if (found.granules != granules || found.entry < lowest || found.entry >= end) return;
+      visit(static_cast<std::int32_t>(found.entry - script_begins_[script]), LifeLeft(script, entry, found.end));
+    }
   }
 
  private:
@@ -104,6 +99,7 @@ class IdleGaps {
   struct Sized {
     Granules granules = 0;
     std::uint32_t entry = 0;  // its number
+    std::uint64_t end = 0;    // of its span
     auto operator<=>(const Sized&) const = default;
   };
 
@@ -114,6 +110,9 @@ class IdleGaps {
   // REQUIRES: the script is not empty.
   [[nodiscard]] std::size_t AtOrLast(std::uint32_t script, std::int32_t entry) const noexcept {
     return std::min<std::size_t>(Number(script, entry), script_begins_[script + 1] - 1);
+  }
+  [[nodiscard]] std::uint64_t LifeLeft(std::uint32_t script, std::int32_t entry, std::uint64_t end) const noexcept {
+    return end == kForever ? kForever : end - std::min(end, spans_[AtOrLast(script, entry)].begin);
   }
   [[nodiscard]] Window OfNumber(std::size_t number) const noexcept {
     return {gaps_.data() + lists_[number].first, lists_[number].count};

@@ -12,6 +12,7 @@
 
 #include "allocator/base/bit_tree.h"
 #include "allocator/base/open_table.h"
+#include "allocator/engine/plan_reading.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -56,6 +57,9 @@ class Occupancy {
   // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
   [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
 
+  // Of the last block of the program there; empty if there is none.
+  [[nodiscard]] GranuleRange LastLiveIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+
   // A block will soon be inserted or erased at `granule`, of which the caches know nothing. REQUIRES: inside the arena.
   void Prefetch(std::uint32_t granule) const noexcept {
     starts_.Prefetch(granule);
@@ -67,10 +71,10 @@ class Occupancy {
     starts_.Insert(record.granule);
     table_.Insert(record.granule, record);
   }
-  // REQUIRES: a block starts there.
-  void Erase(std::uint32_t granule) noexcept {
-    starts_.Erase(granule);
-    table_.Erase(granule);
+  // REQUIRES: it is the one that Find finds.
+  void Erase(LiveRecord& record) noexcept {
+    starts_.Erase(record.granule);
+    table_.EraseFound(&record);
   }
   // The block that starts there, null if none does. Valid until the next Insert or Erase.
   [[nodiscard]] LiveRecord* Find(std::uint32_t granule) noexcept { return table_.Find(granule); }

@@ -39,8 +39,8 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),
       freed_(occupancy_, clocks_, MaxBlocks(plan)),
-      last_frees_(arena_granules_),
-      space_(plan, options, occupancy_, freed_, withdrawn_),
+      live_gaps_(arena_granules_),
+      space_(plan, options, occupancy_, freed_, withdrawn_, live_gaps_),
       bindings_(CountStreams(plan)),
       main_stream_(MainStream(plan)),
       kept_(KeptPlacesOf(plan, FlagsOfSlots(plan))),
@@ -213,7 +213,9 @@ void PlanEngine::ForgetPrivacyOf(StreamIndex home) noexcept {
 bool PlanEngine::OrderOrPutBack(Granules granule, StreamIndex stream, const StreamNeeds& needs, std::uint64_t& hits,
                                 Lock& lock) noexcept {
   if (clocks_.Order(stream, needs, lock)) return true;
-  Vacate(*occupancy_.Find(granule));
+  LiveRecord& block = *occupancy_.Find(granule);
+  Vacate(block);
+  live_gaps_.Remove(granule, block.end(), clocks_.NewStamp());
   --hits;
   freed_.PutBack(granule, needs);
   return false;
@@ -265,10 +267,10 @@ Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexc
   const Bytes bytes = block->bytes();
   if (block->Is(LiveRecord::kWatched)) observations_.Freed(*block, matcher_.cursor(), matcher_.in_sync());
   Vacate(*block);
-  last_frees_.Note(block->granule, block->end(), clocks_.NewStamp());
+  live_gaps_.Remove(block->granule, block->end(), clocks_.NewStamp());
   if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
-    occupancy_.Erase(block->granule);
+    occupancy_.Erase(*block);
   } else if (active_ || paused_) {
     freed_.Free(*block, lock);
   } else {
@@ -310,7 +312,7 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
 std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept {
   const auto [lo, hi] = InArena(offset, bytes);
   const Lock lock(mutex_);
-  return lo < hi ? last_frees_.In(lo, hi) : 0;
+  return lo < hi ? live_gaps_.LastRemoved(lo, hi) : 0;
 }
 
 // Marks ---------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "allocator/base/check.h"
+#include "allocator/base/gap_index.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/engine/dynamic_space.h"
 #include "allocator/engine/freed_blocks.h"
@@ -289,8 +290,8 @@ class PlanEngine {
   StreamClocks clocks_;
   FreedBlocks freed_;
   static constexpr std::size_t kMostWithdrawn = 8192;  // ranges: of 4 TiB in chunks of 1 GiB, every second one
-  GranuleRanges withdrawn_{kMostWithdrawn};
-  LastFrees last_frees_;
+  RangeSet withdrawn_{kMostWithdrawn};
+  GapIndex live_gaps_;  // between blocks of the program
   DynamicSpace space_;
   std::vector<StreamBinding> bindings_;  // by the plan's ordinals
   const std::uint32_t main_stream_;      // ordinal

@@ -1,22 +1,17 @@
 // How the engine's parts read a plan, and the unit they count in: granules of kBlockAlignment bytes. Pure.
 #pragma once
 
-#include <algorithm>
-#include <compare>
 #include <cstdint>
 #include <vector>
 
+#include "allocator/base/range_set.h"
 #include "proto/model/plan.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
 
 using Granules = std::uint32_t;
-struct GranuleRange {  // [lo, hi)
-  Granules lo = 0;
-  Granules hi = 0;
-  auto operator<=>(const GranuleRange&) const = default;
-};
+using GranuleRange = IndexRange;
 
 // Of a request, rounded up; 0 stands for "too large to be in any plan".
 [[nodiscard]] constexpr Granules ToGranules(Bytes bytes) noexcept {
@@ -34,19 +29,6 @@ struct GranuleRange {  // [lo, hi)
 [[nodiscard]] inline GranuleRange PlaceOf(const DevicePlan& plan, const Entry& entry) noexcept {
   return entry.slot == kNoSlot ? GranuleRange{} : RangeOf(plan.slots[entry.slot]);
 }
-// What lies beside these below `limit`, ascending.
-[[nodiscard]] inline std::vector<GranuleRange> Beside(std::vector<GranuleRange> used, Granules limit) {
-  std::ranges::sort(used, {}, &GranuleRange::lo);
-  std::vector<GranuleRange> beside;
-  Granules at = 0;
-  for (const GranuleRange& range : used) {
-    if (range.lo > at) beside.push_back({at, range.lo});
-    at = std::max(at, range.hi);
-  }
-  if (at < limit) beside.push_back({at, limit});
-  return beside;
-}
-
 // Of an arena that is served before there is a plan.
 [[nodiscard]] inline bool IsEmpty(const DevicePlan& plan) noexcept {
   return plan.arena_bytes == 0 && plan.prologue.empty() && plan.cycle.empty();

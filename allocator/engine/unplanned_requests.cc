@@ -95,19 +95,19 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
   const std::uint32_t script = cursor_.script_number();
   const std::int32_t at = request.entry >= 0 ? request.entry : matcher_.cursor();
   const std::uint64_t life =
-      request.entry >= 0 ? gaps.LifeLeft(script, at, at) : gaps.LifeOfSize(script, at, request.granules);
+      request.entry >= 0 ? gaps.LifeOf(script, at) : gaps.LifeOfSize(script, at, request.granules);
   const std::uint64_t least = life - life / 8;
   std::uint64_t best_left = 0;
   Place best;
-  gaps.ForEachOfSize(script, at, request.granules, [&](std::int32_t other) {
-    const std::uint64_t left = gaps.LifeLeft(script, other, at);
-    if (other >= at || left < least || (best.granules > 0 && left >= best_left)) return;
-    const Place& place = cursor_.script()->PlaceOf(other);
-    const bool fits = place.granules >= request.granules && bindings_[place.stream].handle() == request.stream;
-    if (!fits || !freed_.OnlyFreedIn(place.granule, place.granule + request.granules)) return;
-    best = place;
-    best_left = left;
-  });
+  gaps.ForEachOfSize(
+      IdleGaps::Side::kBefore, script, at, request.granules, [&](std::int32_t other, std::uint64_t left) {
+        if (left < least || (best.granules > 0 && left >= best_left)) return;
+        const Place& place = cursor_.script()->PlaceOf(other);
+        const bool fits = place.granules >= request.granules && bindings_[place.stream].handle() == request.stream;
+        if (!fits || !freed_.OnlyFreedIn(place.granule, place.granule + request.granules)) return;
+        best = place;
+        best_left = left;
+      });
   return best;
 }
 
@@ -132,21 +132,21 @@ bool PlanEngine::HasMappedRoom(const Request& request) noexcept {
 
 bool PlanEngine::MayLieInTheWay(std::int32_t entry) const noexcept {
   if (!rules_.Have(Rule::kInTheWay)) return false;
-  return entry < 0 || space_.gaps().LifeLeft(cursor_.script_number(), entry, entry) != IdleGaps::kForever;
+  return entry < 0 || space_.gaps().LifeOf(cursor_.script_number(), entry) != IdleGaps::kForever;
 }
 
 // README, In the way of slots.
 Granules PlanEngine::FindInTheWay(DynamicSpace::Request room, std::int32_t entry) const noexcept {
   if (cursor_.script() == nullptr) return kNone;  // the lock was open
   GranuleRange slot;
-  std::int32_t last = entry >= 0 ? entry : matcher_.cursor();
-  space_.gaps().ForEachOfSize(cursor_.script_number(), last, room.granules, [&](std::int32_t other) {
+  const std::int32_t at = entry >= 0 ? entry : matcher_.cursor();
+  const auto take_later = [&](std::int32_t other, std::uint64_t) {
     const Place& place = cursor_.script()->PlaceOf(other);
     const Granules end = place.granule + room.granules;
-    if (other <= last || place.granules < room.granules || !freed_.OnlyFreedIn(place.granule, end)) return;
+    if (other == at || place.granules < room.granules || !freed_.OnlyFreedIn(place.granule, end)) return;
     slot = {place.granule, end};
-    last = other;
-  });
+  };
+  space_.gaps().ForEachOfSize(IdleGaps::Side::kFrom, cursor_.script_number(), at, room.granules, take_later);
   room.window = {&slot, 1};
   const Granules granule = slot.hi > 0 ? space_.FindMapped(room) : kNone;
   return granule != kNone ? granule : space_.FindMapped(Anywhere(room));

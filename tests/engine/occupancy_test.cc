@@ -52,7 +52,7 @@ TEST(OccupancyTest, AgreesWithANaiveListOverRandomOperations) {
     }
     if (!naive.blocks.empty() && random() % 2 == 0) {
       const std::size_t victim = random() % naive.blocks.size();
-      occupancy.Erase(naive.blocks[victim].granule);
+      occupancy.Erase(*occupancy.Find(naive.blocks[victim].granule));
       naive.blocks[victim] = naive.blocks.back();
       naive.blocks.pop_back();
     }

@@ -49,7 +49,8 @@ class RoomSearchTest : public testing::Test {
 
   void RemoveBlocks() {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      occupancy_.Erase(blocks_[i].lo);
+      occupancy_.Erase(*occupancy_.Find(blocks_[i].lo));
+      live_gaps_.Remove(blocks_[i].lo, blocks_[i].hi, clocks_.NewStamp());
       if (beside_[i]) space_.GiveBack(blocks_[i].lo, blocks_[i].hi - blocks_[i].lo);
     }
     blocks_.clear();
@@ -107,13 +108,35 @@ class RoomSearchTest : public testing::Test {
     return best;
   }
 
+  // Of the 32 highest rooms that are large enough the tightest, where none is known to be idle; of equal ones the
+  // highest. Of what is soon over the highest place.
+  [[nodiscard]] std::uint32_t ExpectedAnywhere(std::uint32_t granules, bool soon_over) const {
+    std::uint32_t best = DynamicSpace::kNone;
+    std::uint32_t best_room = ~std::uint32_t{0};
+    int rooms = 0;
+    for (std::uint32_t hi = kMapped; hi > 0 && rooms < 32; --hi) {
+      if (hi < kMapped && !IsTaken(hi, /*slots_too=*/true)) continue;
+      std::uint32_t lo = hi;
+      while (lo > 0 && !IsTaken(lo - 1, /*slots_too=*/true)) --lo;
+      if (hi - lo < granules) continue;
+      if (soon_over) return hi - granules;
+      ++rooms;
+      if (hi - lo >= best_room) continue;
+      best = lo;
+      best_room = hi - lo;
+    }
+    return best;
+  }
+
   std::mt19937_64 random_{7};
   Occupancy occupancy_{kLimit, 256};
   StreamClocks clocks_{nullptr};
   FreedBlocks freed_{occupancy_, clocks_, 256};
-  GranuleRanges withdrawn_{64};
+  RangeSet withdrawn_{64};
+  GapIndex live_gaps_{kLimit};
   DynamicSpace space_{DevicePlan{}, DynamicSpaceOptions{kLimit * kBlockAlignment, kMapped* kBlockAlignment, 0},
-                      occupancy_, freed_, withdrawn_};
+                      occupancy_,   freed_,
+                      withdrawn_,   live_gaps_};
   std::vector<Gap> blocks_;
   std::vector<bool> beside_;
 };
@@ -136,6 +159,43 @@ TEST_F(RoomSearchTest, FindsTheTightestRoomThatHasAPlace) {
   }
   EXPECT_GT(found, 1000);
   EXPECT_GT(none, 100);
+}
+
+TEST_F(RoomSearchTest, AnywhereItIsTheTightestOfTheHighestRooms) {
+  int found = 0;
+  int none = 0;
+  for (int round = 0; round < 1000; ++round) {
+    for (std::uint32_t i = Number(0, 90); i > 0; --i) AddBlock(false);
+    for (const std::uint32_t granules : {1u, 2u, 5u, 12u, 40u}) {
+      for (const bool soon_over : {false, true}) {
+        const DynamicSpace::Request request{.granules = granules, .stream = 0, .window = {}, .soon_over = soon_over};
+        const std::uint32_t expected = ExpectedAnywhere(granules, soon_over);
+        ASSERT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), expected)
+            << "round " << round << ", " << granules << " granules, soon over: " << soon_over;
+        ++(expected == DynamicSpace::kNone ? none : found);
+      }
+    }
+    if (round % 3 == 0) RemoveBlocks();
+  }
+  EXPECT_GT(found, 1000);
+  EXPECT_GT(none, 100);
+}
+
+TEST_F(RoomSearchTest, WhatOtherStreamsMayStillUseIsNoRoomWithoutAWait) {
+  ASSERT_EQ(clocks_.IndexOf(0), 0);
+  LiveRecord freed;
+  freed.granule = 100;
+  freed.granules = 300;
+  freed.flags = LiveRecord::kFreed;
+  freed.stream = static_cast<std::uint8_t>(clocks_.IndexOf(7));
+  freed.stamp = clocks_.NewStamp();
+  occupancy_.Insert(freed);
+  const DynamicSpace::Request request{.granules = 120, .stream = 0, .window = {}};
+  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), DynamicSpace::kNone);
+  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kWaiting), 0u);
+  withdrawn_.Add(0, 150);
+  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kWaiting), 150u);
+  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kMapping), 0u);
 }
 
 }  // namespace room_search_test

@@ -1,4 +1,4 @@
-#include "allocator/engine/granule_ranges.h"
+#include "allocator/base/range_set.h"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@ constexpr std::size_t kMost = 8192;
 constexpr std::uint32_t kEnd = 96;
 
 // What lies between them, without empty ranges; the last one ends at kEnd.
-Pairs Between(const GranuleRanges& ranges) {
+Pairs Between(const RangeSet& ranges) {
   Pairs between;
-  const GranuleRange* below = ranges.Between();
+  const IndexRange* below = ranges.BetweenFrom(0);
   for (std::size_t i = 0; i <= ranges.size(); ++i, ++below) {
     const std::uint32_t hi = std::min(below[1].lo, kEnd);
     if (hi > below[0].hi) between.emplace_back(below[0].hi, hi);
@@ -40,10 +40,10 @@ Pairs FreeOf(const std::vector<bool>& taken, std::uint32_t begin, std::uint32_t 
   return ranges;
 }
 
-TEST(GranuleRangesTest, WhatLiesBetweenThemIsWhatNoBlockHas) {
+TEST(RangeSetTest, WhatLiesBetweenThemIsWhatNoBlockHas) {
   std::mt19937_64 random(1);
   const auto number = [&](std::uint32_t most) { return static_cast<std::uint32_t>(random() % most); };
-  GranuleRanges ranges(kMost);
+  RangeSet ranges(kMost);
   std::vector<bool> taken(kEnd);
   Pairs blocks;
   for (int step = 0; step < 4000; ++step) {
@@ -67,8 +67,8 @@ TEST(GranuleRangesTest, WhatLiesBetweenThemIsWhatNoBlockHas) {
   }
 }
 
-TEST(GranuleRangesTest, BlocksThatTouchAreOne) {
-  GranuleRanges ranges(kMost);
+TEST(RangeSetTest, BlocksThatTouchAreOne) {
+  RangeSet ranges(kMost);
   ranges.Add(0, 2);
   ranges.Add(4, 6);
   EXPECT_EQ(ranges.size(), 2u);
@@ -78,8 +78,8 @@ TEST(GranuleRangesTest, BlocksThatTouchAreOne) {
   EXPECT_EQ(ranges.size(), 2u);
 }
 
-TEST(GranuleRangesTest, TouchesWhatOverlapsAndNothingElse) {
-  GranuleRanges ranges(kMost);
+TEST(RangeSetTest, TouchesWhatOverlapsAndNothingElse) {
+  RangeSet ranges(kMost);
   EXPECT_TRUE(ranges.empty());
   EXPECT_TRUE(ranges.Add(20, 30));
   EXPECT_TRUE(ranges.Add(10, 15));
@@ -94,10 +94,10 @@ TEST(GranuleRangesTest, TouchesWhatOverlapsAndNothingElse) {
   EXPECT_TRUE(ranges.empty());
 }
 
-TEST(GranuleRangesTest, AgreesWithOneFlagAGranule) {
+TEST(RangeSetTest, AgreesWithOneFlagAGranule) {
   constexpr std::uint32_t kSize = 200;
   std::mt19937 random(5);
-  GranuleRanges ranges(kMost);
+  RangeSet ranges(kMost);
   std::vector<bool> naive(kSize, false);
   for (int step = 0; step < 20000; ++step) {
     const std::uint32_t lo = random() % kSize;
@@ -114,7 +114,7 @@ TEST(GranuleRangesTest, AgreesWithOneFlagAGranule) {
       std::fill(begin, end, false);
     }
     // The last range in [lo, hi), as far as it goes on both sides.
-    const GranuleRange* const found = ranges.LastIn(lo, hi);
+    const IndexRange* const found = ranges.LastIn(lo, hi);
     std::uint32_t last = hi;
     while (last > lo && !naive[last - 1]) --last;
     ASSERT_EQ(found != nullptr, last > lo);
@@ -127,8 +127,8 @@ TEST(GranuleRangesTest, AgreesWithOneFlagAGranule) {
   }
 }
 
-TEST(GranuleRangesTest, IsFullAtSomePoint) {
-  GranuleRanges ranges(kMost);
+TEST(RangeSetTest, IsFullAtSomePoint) {
+  RangeSet ranges(kMost);
   for (std::uint32_t i = 0; i < kMost; ++i) ASSERT_TRUE(ranges.Add(2 * i, 2 * i + 1));
   EXPECT_FALSE(ranges.Add(1u << 30, (1u << 30) + 1));
   EXPECT_TRUE(ranges.Add(1, 2)) << "joins two";

@@ -1,0 +1,115 @@
+// RangeSet: disjoint ranges of integers, ascending; ranges that touch are one.
+//
+// A sorted array: looked up by bisection, changed by moving what is behind. Not thread-safe; noexcept; memory from
+// mmap, taken once.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "allocator/base/mapped_array.h"
+
+namespace stalloc {
+
+struct IndexRange {  // [lo, hi)
+  std::uint32_t lo = 0;
+  std::uint32_t hi = 0;
+  auto operator<=>(const IndexRange&) const = default;
+};
+
+// What lies beside these below `limit`, ascending; they may overlap.
+[[nodiscard]] inline std::vector<IndexRange> Beside(std::vector<IndexRange> used, std::uint32_t limit) {
+  std::ranges::sort(used, {}, &IndexRange::lo);
+  std::vector<IndexRange> beside;
+  std::uint32_t at = 0;
+  for (const IndexRange& range : used) {
+    if (range.lo > at) beside.push_back({at, range.lo});
+    at = std::max(at, range.hi);
+  }
+  if (at < limit) beside.push_back({at, limit});
+  return beside;
+}
+
+class RangeSet {
+ public:
+  // There are at most so many.
+  explicit RangeSet(std::size_t most) noexcept : most_(most), ranges_(most + 2) { *End() = {kEnd, kEnd}; }
+
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  // There is room for one more range anywhere, and for cutting one in two.
+  [[nodiscard]] bool CanChange() const noexcept { return size_ + 1 < most_; }
+
+  // Something of [lo, hi) is in a range. REQUIRES: lo < hi.
+  [[nodiscard]] bool Touches(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    return FirstEndingAfter(lo)->lo < hi;
+  }
+  // The last one that lies partly in [lo, hi), null if none does. REQUIRES: lo < hi.
+  [[nodiscard]] const IndexRange* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
+    const IndexRange* behind =
+        std::partition_point(Begin(), End(), [hi](const IndexRange& range) { return range.lo < hi; });
+    return behind != Begin() && (behind - 1)->hi > lo ? behind - 1 : nullptr;
+  }
+  // What lies between them, ascending and without an end: from `hi` of one to `lo` of the next. The first one reaches
+  // above `from`, or is empty; below all of them there is one, too. Valid until the next change.
+  [[nodiscard]] const IndexRange* BetweenFrom(std::uint32_t from) const noexcept { return FirstEndingAfter(from) - 1; }
+
+  // False, and nothing changes, when some of it is in a range already, or there are too many.
+  bool Add(std::uint32_t lo, std::uint32_t hi) noexcept {
+    IndexRange* const next = Begin() + (FirstEndingAfter(lo) - Begin());
+    if (next->lo < hi) return false;
+    IndexRange* const first = next != Begin() && (next - 1)->hi == lo ? next - 1 : next;
+    IndexRange* const last = next->lo == hi ? next + 1 : next;
+    if (first == last && size_ == most_) return false;
+    const IndexRange joined{first != next ? first->lo : lo, last != next ? next->hi : hi};
+    Replace(first, last, std::span(&joined, 1));
+    return true;
+  }
+
+  // Nothing of [lo, hi) is in a range any more. Where that would make two of one and there are too many, that one stays
+  // as it is.
+  void Remove(std::uint32_t lo, std::uint32_t hi) noexcept {
+    IndexRange* const first = Begin() + (FirstEndingAfter(lo) - Begin());
+    IndexRange* last = first;
+    while (last->lo < hi) ++last;
+    if (first == last) return;
+    IndexRange rest[2];
+    std::size_t count = 0;
+    if (first->lo < lo) rest[count++] = {first->lo, lo};
+    if ((last - 1)->hi > hi) rest[count++] = {hi, (last - 1)->hi};
+    if (count == 2 && last - first == 1 && size_ == most_) return;
+    Replace(first, last, std::span(rest, count));
+  }
+
+ private:
+  static constexpr std::uint32_t kEnd = 0xffffffffu;  // in no range
+
+  [[nodiscard]] IndexRange* Begin() noexcept { return ranges_.data() + 1; }
+  [[nodiscard]] const IndexRange* Begin() const noexcept { return ranges_.data() + 1; }
+  [[nodiscard]] IndexRange* End() noexcept { return Begin() + size_; }
+  [[nodiscard]] const IndexRange* End() const noexcept { return Begin() + size_; }
+  [[nodiscard]] const IndexRange* FirstEndingAfter(std::uint32_t lo) const noexcept {
+    return std::partition_point(Begin(), End(), [lo](const IndexRange& range) { return range.hi <= lo; });
+  }
+
+  // Puts `others` in the place of [first, last).
+  void Replace(IndexRange* first, const IndexRange* last, std::span<const IndexRange> others) noexcept {
+    const auto removed = static_cast<std::size_t>(last - first);
+    if (removed != others.size()) {
+      std::memmove(first + others.size(), last, static_cast<std::size_t>(End() + 1 - last) * sizeof(IndexRange));
+    }
+    std::copy(others.begin(), others.end(), first);
+    size_ = size_ - removed + others.size();
+  }
+
+  const std::size_t most_;
+  MappedArray<IndexRange> ranges_;  // between two empty ones, at 0 and at kEnd
+  std::size_t size_ = 0;
+};
+
+}  // namespace stalloc
