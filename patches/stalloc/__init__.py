@@ -29,6 +29,7 @@ from stalloc._marking._marks import NO_MARK, NoMark, check_pass
 
 __all__ = [
     "__version__",
+    "apply",
     "auto",
     "fake_trace",
     "fence",
@@ -57,6 +58,27 @@ def auto(directory: Union[str, os.PathLike[str], None] = None) -> None:
         RuntimeError: CUDA is initialised already, or the allocator could not be put in place.
     """
     _install.activate_auto(directory)
+
+
+def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[Any] = None) -> list[str]:
+    """Does to a model what `stalloc fit --output fit.json` chose: recomputes and offloads exactly those modules.
+
+        model = Model()
+        stalloc.apply("fit.json", model)     # before it is compiled or sharded
+
+    Args:
+        choice: the file.
+        model: a torch.nn.Module with the modules of the traced one.
+        optimizer: where the choice offloads the optimizer's state.
+    Returns:
+        The paths of the modules that were changed.
+    Raises:
+        ValueError: the file is no choice, or the model has no such module; nothing was changed then.
+        OSError: the file cannot be read.
+    """
+    from stalloc.fitting import applied
+
+    return applied.apply(choice, model, optimizer)
 
 
 def iteration(index: Optional[int] = None) -> NoMark:

@@ -11,3 +11,5 @@ ABSL_DECLARE_FLAG(std::int32_t, threads);
 ABSL_DECLARE_FLAG(double, time_limit);
 ABSL_DECLARE_FLAG(std::uint64_t, seed);
 ABSL_DECLARE_FLAG(std::string, output);
+ABSL_DECLARE_FLAG(std::string, beside);
+ABSL_DECLARE_FLAG(double, ratio);

@@ -11,16 +11,13 @@
 #include "planner/analysis/rank_planner.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/flags.h"
-#include "planner/cli/read_trace.h"
+#include "planner/cli/timed_trace.h"
 #include "planner/report/rank_text.h"
 #include "planner/report/run_view.h"
 #include "proto/codec/plan_reader.h"
 
 ABSL_FLAG(std::uint32_t, ranks, 0, "Share state among `N` ranks in what would lower the peak; 0: as traced.");
-ABSL_FLAG(std::string, beside, "",
-          "A second `TRACE` of the program, with another micro-batch: sizes are fitted to both.");
 ABSL_FLAG(bool, every_block, false, "With --json: class, layer and tensor of each block, too.");
-ABSL_FLAG(double, ratio, 0, "The second trace's micro-batch over the first's: `R`.");
 
 namespace stalloc::planner {
 namespace {
@@ -38,40 +35,6 @@ absl::StatusOr<std::optional<Plan>> ReadPlanOf(const std::vector<std::string>& p
                                                    ", found ", plan.value().fingerprint.rank));
   }
   return std::move(plan.value());
-}
-
-// A trace, when its events happened, and what used its blocks.
-struct TimedTrace {
-  TracedRank traced;
-  TraceClock clock;
-  std::vector<BlockUse> uses;
-};
-
-absl::StatusOr<TimedTrace> ReadTimedTrace(const std::string& path) {
-  TimedTrace timed;
-  const auto keep = [&](const Trace& chunk, const std::vector<BlockUse>& uses) {
-    timed.clock.Take(chunk);
-    timed.uses.insert(timed.uses.end(), uses.begin(), uses.end());
-  };
-  absl::StatusOr<TracedRank> traced = ReadTracedRank(path, {}, keep);
-  if (!traced.ok()) {
-    return traced.status();
-  }
-  timed.traced = *std::move(traced);
-  return timed;
-}
-
-// Nullopt where --beside is not given.
-absl::StatusOr<std::optional<TimedTrace>> ReadBeside() {
-  const std::string path = absl::GetFlag(FLAGS_beside);
-  if (path.empty()) {
-    return std::nullopt;
-  }
-  absl::StatusOr<TimedTrace> timed = ReadTimedTrace(path);
-  if (!timed.ok()) {
-    return timed.status();
-  }
-  return std::optional<TimedTrace>(*std::move(timed));
 }
 
 absl::StatusOr<RankReport> Analyse(const std::string& path, const TracedRank& traced) {
@@ -124,10 +87,7 @@ int RunReport(const std::vector<std::string>& positional, Streams streams) {
     return FailUsage(
         "report", absl::StrCat("expected TRACE and at most one PLAN, found arguments: ", positional.size()), streams);
   }
-  const double ratio = absl::GetFlag(FLAGS_ratio);
-  if (!absl::GetFlag(FLAGS_beside).empty() && (!(ratio > 0) || ratio == 1)) {
-    return FailUsage("report", absl::StrCat("--beside needs a --ratio above 0 other than 1, found: ", ratio), streams);
-  }
+  if (const std::string wrong = WrongBeside(); !wrong.empty()) return FailUsage("report", wrong, streams);
   const absl::StatusOr<std::string> text = Render(positional);
   if (!text.ok()) {
     return FailInput("report", text.status(), streams);

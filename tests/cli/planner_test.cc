@@ -25,7 +25,7 @@ TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
     EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
     EXPECT_THAT(result.err, IsEmpty());
   }
-  for (const char* command : {"plan", "dump", "check", "import", "pack", "report", "synth"}) {
+  for (const char* command : {"plan", "dump", "check", "import", "pack", "report", "synth", "edit"}) {
     const ProcessResult result = folder.Run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
@@ -54,6 +54,11 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"pack"},
                                                     {"report"},
                                                     {"import"},
+                                                    {"edit", "a"},
+                                                    {"edit", "a", "--output=a.trace", "--scale=0"},
+                                                    {"edit", "a", "--output=a.trace", "--beside=b", "--ratio=1"},
+                                                    {"fit"},
+                                                    {"fit", "a", "--scales=1,x"},
                                                     {"import", "a", "--output=a.txt"},
                                                     {"report", "a", "b", "c"},
                                                     {"synth"},

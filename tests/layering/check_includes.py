@@ -37,6 +37,7 @@ ORDERS = {
         "planner/analysis",
         "planner/trial",
         "planner/report",
+        "planner/fit",
         "planner/cli",
     ],
 }

@@ -13,7 +13,7 @@ from stalloc.report.estimate import Configuration
 
 _CHECKPOINT = "functools.partial(torch.utils.checkpoint.checkpoint, m.forward, use_reentrant=False)"
 _STORED = "switch off what they store for later calls (transformers: model.config.use_cache = False)"
-_MEGATRON_MODULES = {  # of --recompute-modules, by the end of the path
+MEGATRON_MODULES = {  # of --recompute-modules, by the end of the path
     "core_attention": "core_attn",
     "input_layernorm": "layernorm",
     "pre_mlp_layernorm": "layernorm",
@@ -124,7 +124,7 @@ def _megatron_option(path: str) -> str:
     if _repeats(path):
         return "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     head, _, inside = path.rpartition("*.")
-    module = _MEGATRON_MODULES.get(inside if head else "")
+    module = MEGATRON_MODULES.get(inside if head else "")
     if module is None and inside.startswith("self_attention."):
-        module = _MEGATRON_MODULES.get(inside.removeprefix("self_attention."))
+        module = MEGATRON_MODULES.get(inside.removeprefix("self_attention."))
     return "" if module is None else f"--recompute-granularity selective --recompute-modules {module}"

@@ -1,0 +1,240 @@
+"""`stalloc fit`: the cheapest way to fit into so much memory, or the best use of what is left of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc._commands import sizes
+
+HELP = "from one trace: the fastest micro-batch, and what to recompute or offload, for so much memory"
+EXAMPLES = (
+    "fit run1 --memory 80G --micro-batch 4 --output fit.json",
+    "fit run1 --memory 40G --keep-micro-batch --for trainer",
+)
+
+_EPILOG = """
+Each choice is an edit of the traced run, and the edited run goes through the whole planner: predicted are its peak of
+live bytes, what its plan holds, and the seconds of a step, from the traced times of passes and layers. Which layers to
+recompute is known of traces with STALLOC_TRACE_MODULES=1; on a GPU STALLOC_TRACE_TIMES=1 makes their times the
+device's.
+"""
+_MOST = 12
+_FREE = 1 << 30  # what CUDA's context and libraries take of a card, beside what an allocator holds
+_CARD = 16 << 30  # less is no card, but a cap
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    from stalloc.fitting import replayed, settings
+
+    parser.epilog = _EPILOG
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
+    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
+    parser.add_argument(
+        "--headroom", type=sizes.parse, metavar="2G", help="of it, to leave free (default: 1G of a card of 16G or more)"
+    )
+    parser.add_argument("--micro-batch", type=int, metavar="N", help="as it was traced (default: Megatron-LM's, or 1)")
+    parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches of a step (default 1)")
+    parser.add_argument("--keep-micro-batch", action="store_true", help="do not change it")
+    parser.add_argument(
+        "--beside",
+        nargs=2,
+        metavar=("DIR|TRACE", "N"),
+        help="traced with a micro-batch of N: sizes and times as a + b k",
+    )
+    parser.add_argument("--bus-bandwidth", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
+    parser.add_argument("--allocator", choices=replayed.ALLOCATORS, default="stalloc", help="that has to fit")
+    parser.add_argument("--for", dest="kind", choices=settings.KINDS, default="torch", help="what it is written for")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
+    parser.add_argument(
+        "--output", type=Path, metavar="fit.json", help='write the choice: stalloc.apply("fit.json", model)'
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: it fits; 1: bad input, or nothing fits."""
+    from stalloc.fitting import choose
+    from stalloc.report import collect
+
+    try:
+        document = _document(arguments)
+    except (choose.FitError, collect.CollectError, OSError) as error:
+        choose.progress("")
+        print(f"stalloc fit: {error}", file=sys.stderr)
+        return 1
+    if arguments.output is not None:
+        _write(arguments.output, document)
+    if arguments.json:
+        print(json.dumps(document))
+    else:
+        _show(document, arguments)
+    return 0 if document["fits"] else 1
+
+
+def _document(arguments: argparse.Namespace) -> dict[str, Any]:
+    from stalloc.fitting import choose
+    from stalloc.fitting.document import document_of
+
+    files, traced = _traced_run(arguments)
+    micro_batch = arguments.micro_batch or _megatron_s_micro_batch(files) or 1
+    headroom = arguments.headroom
+    if headroom is None:
+        headroom = _FREE if arguments.memory >= _CARD else 0
+    wish = choose.Wish(
+        memory=arguments.memory - headroom,
+        micro_batch=micro_batch,
+        accumulation=arguments.accumulation,
+        keep_micro_batch=arguments.keep_micro_batch,
+        bus=arguments.bus_bandwidth * 1e9,
+        allocator=arguments.allocator,
+    )
+    choice = choose.choose(traced(micro_batch), wish, choose.progress)
+    return document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+
+
+def _traced_run(arguments: argparse.Namespace) -> Any:
+    """The files of the rank that is asked for, and the run, given its micro-batch."""
+    from stalloc.fitting.replayed import TracedRun
+    from stalloc.report import collect
+
+    files = _rank_of(arguments.path, arguments.rank)
+
+    def traced(micro_batch: int) -> Any:
+        if arguments.beside is None:
+            return TracedRun(files.trace)
+        other, count = _rank_of(Path(arguments.beside[0]), files.rank), arguments.beside[1]
+        if not count.isdigit() or int(count) in (0, micro_batch):
+            raise collect.CollectError(f"--beside needs a micro-batch other than {micro_batch}: {count}")
+        return TracedRun(files.trace, other.trace, int(count) / micro_batch)
+
+    return files, traced
+
+
+def _rank_of(path: Path, rank: Optional[int]) -> Any:
+    from stalloc.report import collect, select
+
+    found = collect.find_ranks(path)
+    if len(found) == 1:
+        return found[0]
+    if rank is None:
+        rank = select.view_of(path, None)["rank"]["rank"]
+    chosen = [files for files in found if files.rank == rank]
+    if not chosen:
+        raise collect.CollectError(f"rank {rank} has no trace in {path}/trace")
+    return chosen[0]
+
+
+def _megatron_s_micro_batch(files: Any) -> Optional[int]:
+    from stalloc.report import collect, megatron_arguments
+
+    try:
+        settled = megatron_arguments.read_settled(files.trace)
+    except ValueError as error:
+        raise collect.CollectError(str(error)) from error
+    found = (settled or {}).get("micro_batch_size")
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+# -- As text
+
+
+def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from stalloc.report.figures import device_name, size
+
+    traced, predicted, chosen = document["traced"], document["predicted"], document["chosen"]
+    print(
+        f"{device_name(document['device'])}: traced with micro-batches of {document['micro_batch']}: "
+        f"{size(traced['peak_live_bytes'])} live at the peak, {traced['step_seconds']:.3f} s a step; "
+        f"room {size(document['room_bytes'])}\n"
+    )
+    _show_tried(document)
+    _show_candidates(document)
+    if not document["fits"]:
+        least = size(predicted["peak_live_bytes"])
+        print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
+        return
+    print(f"chosen: micro-batches of {chosen['micro_batch']}, {chosen['accumulation']} a step")
+    for word in ("recompute", "offload"):
+        if chosen[word]:
+            print(f"  {word} {_brief(chosen[word])}")
+    if chosen["offload_state"]:
+        print("  offload the optimizer's state")
+    held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
+    print(
+        f"predicted: {size(predicted['peak_live_bytes'])} live at the peak ({document['bound']}); held under {held}\n"
+        f"           {predicted['step_seconds']:.3f} s a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
+    )
+    graphs = predicted["graphs"]
+    verdict = "fit" if graphs["fit"] else "do not fit"
+    print(f"graphs of all passes in one pool would hold {size(graphs['held_bytes'])}: they {verdict}")
+    print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def _show_tried(document: dict[str, Any]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    rows = [
+        (
+            f"{row['accumulation']} x {row['micro_batch']}",
+            str(len(row["recompute"])),
+            str(len(row["offload"]) + row["offload_state"]),
+            size(row["peak_live_bytes"]),
+            f"{row['step_seconds']:.3f}",
+            f"{row['tokens_per_second']:.3f} x",
+            "yes" if row["fits"] else "no",
+            row["bound"],
+        )
+        for row in document["tried"]
+    ]
+    header = ("micro-batch", "recomputed", "offloaded", "live", "step s", "tokens/s", "fits", "peak in")
+    print(text.table(header, rows, text_columns=(6, 7)))
+
+
+def _show_candidates(document: dict[str, Any]) -> None:
+    from stalloc.report import text
+    from stalloc.report.figures import size
+
+    rows = [
+        (
+            f"{row['use']} {row['layers']} ({row['count']})",
+            size(row["away_bytes"]),
+            ("at most " if row["at_least"] else "") + size(row["peak_live_bytes"]),
+            f"{row['seconds']:.3f}",
+        )
+        for row in document["candidates"][:_MOST]
+    ]
+    if rows:
+        header = ("each alone, micro-batch as traced", "away", "live then", "seconds more")
+        print(text.table(header, rows))
+
+
+def _brief(paths: list[str]) -> str:
+    """ "blocks.*.mlp: 0-3, 5" for each kind."""
+    kinds: dict[str, list[int]] = {}
+    for path in paths:
+        parts = path.split(".")
+        numbers = [int(part) for part in parts if part.isdigit()]
+        kinds.setdefault(".".join("*" if p.isdigit() else p for p in parts), []).extend(numbers[-1:])
+    return "; ".join(f"{kind}: {_ranges(sorted(set(numbers)))}" if numbers else kind for kind, numbers in kinds.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

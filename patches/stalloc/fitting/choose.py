@@ -1,0 +1,255 @@
+"""Which micro-batch, and what to recompute or offload for it, is fastest in so much memory. Bytes, seconds.
+
+A micro-batch of k times the traced one takes k times as long in its passes (or what two traces say), the rest of a step
+stays. A step has about as many tokens as before: a smaller micro-batch comes more often, with gradients of those before
+it there, a larger one less often, but once at least. Recomputed layers run forward once more, what is offloaded crosses
+the bus twice. The fastest by tokens a second is chosen among those that fit, and a smaller change where it is as fast.
+What is chosen is planned; where the plan holds more than there is room for, the search is asked again for as much less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any, Callable, Optional
+
+from stalloc.fitting.replayed import Change, Outcome, TracedRun
+from stalloc.report import findings
+
+_AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
+_ROUNDS = 6
+_MOST_SCALES = 12
+
+
+class FitError(ValueError):
+    """There is no answer. One line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is asked for."""
+
+    memory: int  # bytes that may be held
+    micro_batch: int = 1  # as it was traced
+    accumulation: int = 1  # micro-batches of a traced step
+    keep_micro_batch: bool = False
+    bus: float = 25e9
+    allocator: str = "stalloc"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """One micro-batch, with the least change that was found for it."""
+
+    micro_batch: int
+    accumulation: int
+    change: Change
+    fits: bool
+    live: int
+    step_seconds: float
+    tokens: float  # a second, over those of the traced run
+    bound: str
+    graph_bytes: int  # if graphs of all passes lay in one pool
+    outcome: Optional[Outcome] = None  # planned
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    device: int
+    traced_live: int
+    traced_step_seconds: float
+    best: Tried  # with its outcome
+    fits: bool
+    tried: list[Tried]
+    candidates: list[dict[str, Any]]
+    layers: dict[str, dict[str, Any]]  # by the planner's name
+
+
+@dataclasses.dataclass(frozen=True)
+class StepModel:
+    """Seconds of a step: `count` micro-batches, each of `scale` times the traced one, and what comes besides."""
+
+    rest: float
+    passes_fixed: float  # of one micro-batch
+    passes_scaling: float
+
+    def seconds(self, scale: float, count: int) -> float:
+        return self.rest + count * (self.passes_fixed + scale * self.passes_scaling)
+
+
+def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
+    """Of the device that holds most. FitError, CollectError.
+
+    Args:
+        run: what was traced.
+        wish: what is asked for.
+        told: is given lines of progress.
+    """
+    return _Chooser(run, wish, told).choose()
+
+
+def progress(line: str) -> None:
+    """On a terminal one line that changes, else nothing."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{line}")
+        sys.stderr.flush()
+
+
+class _Chooser:
+    def __init__(self, run: TracedRun, wish: Wish, told: Callable[[str], object]) -> None:
+        self._run = run
+        self._wish = wish
+        self._told = told
+        told("reading the trace")
+        devices = run.search(1 << 62, 1.0, wish.bus, candidates=True)
+        self._first = max(devices, key=lambda device: int(device["peak"]))
+        self._device = int(self._first["device"])
+        self._model = self._step_model()
+
+    def choose(self) -> Choice:
+        best, tried = self._fastest()
+        self._told("")
+        first = self._first
+        return Choice(
+            device=self._device,
+            traced_live=first["peak"],
+            traced_step_seconds=first["step_ns"] / 1e9,
+            best=best,
+            fits=best.fits,
+            tried=tried,
+            candidates=first["candidates"],
+            layers={layer["name"]: layer for layer in first["layers"]},
+        )
+
+    def _step_model(self) -> StepModel:
+        first, run, count = self._first, self._run, self._wish.accumulation
+        rest = max(0, first["step_ns"] - first["passes_ns"]) / 1e9
+        passes = first["passes_ns"] / 1e9 / count
+        if run.beside is None:
+            return StepModel(rest, 0.0, passes)
+        others = TracedRun(run.beside).search(1 << 62, 1.0, 0)
+        other = next(each for each in others if each["device"] == self._device)
+        scaling = min(passes, max(0.0, (other["passes_ns"] / 1e9 / count - passes) / (run.ratio - 1)))
+        return StepModel(rest, passes - scaling, scaling)
+
+    def _count(self, micro_batch: int) -> int:
+        """How many make about as many tokens a step as were traced."""
+        return max(1, round(self._wish.accumulation * self._wish.micro_batch / micro_batch))
+
+    def _tokens(self, micro_batch: int, seconds: float) -> float:
+        """A second, over those of the traced run."""
+        traced = self._wish.accumulation
+        scale = micro_batch / self._wish.micro_batch * self._count(micro_batch) / traced
+        before = self._model.seconds(1.0, traced)
+        return scale * before / seconds if seconds > 0 else scale
+
+    # -- Which micro-batches
+
+    def _largest_untouched(self) -> int:
+        """That fits with nothing changed, live; 0: none."""
+        try:
+            scale = findings.largest_scale(self._first["scaling"], self._wish.memory)
+        except ValueError as error:
+            raise FitError(str(error)) from error
+        return int(scale * self._wish.micro_batch + 1e-9)
+
+    def _search(self, memory: int, micro_batch: int) -> Tried:
+        scale = micro_batch / self._wish.micro_batch
+        accumulated = self._wish.accumulation == 1 and self._count(micro_batch) > 1
+        devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated)
+        found = next(each for each in devices if each["device"] == self._device)
+        return self._tried(micro_batch, accumulated, found["results"][0])
+
+    def _try_all(self) -> list[Tried]:
+        """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
+        traced = self._wish.micro_batch
+        if self._wish.keep_micro_batch:
+            return [self._told_and_searched(traced)]
+        largest = self._largest_untouched()
+        smaller = {largest - 1, largest // 2} if largest < traced else set()
+        known = [self._told_and_searched(each) for each in sorted({max(1, largest), traced, *smaller} - {0, -1})]
+        for micro_batch in _larger(max(1, largest)):
+            best = max((each.tokens for each in known if each.fits), default=0.0)
+            if micro_batch != traced and self._most_tokens(micro_batch) > best * (1 + _AS_FAST):
+                known.append(self._told_and_searched(micro_batch))
+        return sorted(known, key=lambda each: each.micro_batch)
+
+    def _told_and_searched(self, micro_batch: int) -> Tried:
+        self._told(f"micro-batch {micro_batch}: what to recompute for it")
+        return self._search(self._wish.memory, micro_batch)
+
+    def _most_tokens(self, micro_batch: int) -> float:
+        scale = micro_batch / self._wish.micro_batch
+        return self._tokens(micro_batch, self._model.seconds(scale, self._count(micro_batch)))
+
+    # -- The fastest
+
+    def _fastest(self) -> tuple[Tried, list[Tried]]:
+        tried = {each.micro_batch: each for each in self._try_all()}
+        while True:
+            left = [each for each in tried.values() if each.fits]
+            if not left:
+                lowest = min(tried.values(), key=lambda each: each.live)
+                return self._with_outcome(lowest), list(tried.values())
+            first = min(left, key=self._rank)
+            if first.outcome is not None:
+                return first, list(tried.values())
+            planned = tried[first.micro_batch] = self._planned(first)
+            less = first.micro_batch - 1
+            if planned.change != first.change and less > self._wish.micro_batch and less not in tried:
+                tried[less] = self._told_and_searched(less)  # the plan holds more than is live: one less may do
+
+    def _rank(self, one: Tried) -> tuple[float, int]:
+        """Lowest first: faster by steps of _AS_FAST, then what changes less."""
+        changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
+        return -round(one.tokens / _AS_FAST), changes
+
+    def _tried(self, micro_batch: int, accumulated: bool, result: dict[str, Any]) -> Tried:
+        scale, count = micro_batch / self._wish.micro_batch, self._count(micro_batch)
+        layers = tuple(result["recompute"]), tuple(result["offload"])
+        # The planner counts what it costs in a traced iteration, with its micro-batches.
+        cost = result["cost_ns"] / 1e9 * count / self._wish.accumulation
+        seconds = self._model.seconds(scale, count) + cost
+        return Tried(
+            micro_batch=micro_batch,
+            accumulation=count,
+            change=Change(scale, *layers, result["offload_state"], accumulated),
+            fits=result["fits"],
+            live=result["peak"],
+            step_seconds=seconds,
+            tokens=self._tokens(micro_batch, seconds),
+            bound=result["bound"],
+            graph_bytes=result["pool"] + result["outside_pool"],
+        )
+
+    def _planned(self, one: Tried) -> Tried:
+        """With its plan; searched anew for less live memory where the plan holds too much."""
+        live, best, outcome = self._wish.memory, one, self._outcome(one)
+        for _ in range(_ROUNDS):
+            held = outcome.held[self._wish.allocator]
+            if held <= self._wish.memory:
+                return dataclasses.replace(best, outcome=outcome)
+            live = min(live, best.live) - max(1, held - self._wish.memory)
+            again = self._search(live, best.micro_batch)
+            if not again.fits:
+                break
+            best, outcome = again, self._outcome(again)
+        return dataclasses.replace(best, fits=False, outcome=outcome)
+
+    def _with_outcome(self, one: Tried) -> Tried:
+        return one if one.outcome is not None else dataclasses.replace(one, outcome=self._outcome(one))
+
+    def _outcome(self, one: Tried) -> Outcome:
+        recomputed = len(one.change.recompute)
+        self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
+        return self._run.outcome(one.change, self._device)
+
+
+def _larger(largest: int) -> list[int]:
+    """Than what fits untouched, up to four times as large."""
+    found: list[int] = []
+    size = largest
+    while size < 4 * largest and len(found) < _MOST_SCALES:
+        size = max(size + 1, round(size * 1.25))
+        found.append(size)
+    return found

@@ -1,0 +1,86 @@
+"""What the planner says of a run with changes: the search over its trace, and the edited trace, planned. Bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc.report import collect
+
+_PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
+ALLOCATORS = ("stalloc", "expandable", "native")
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """Of a traced run. Layers have the planner's names; `scale` is of the micro-batch."""
+
+    scale: float = 1.0
+    recompute: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+    offload_state: bool = False
+    accumulated: bool = False  # a traced step had one micro-batch, now there are several
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Of the run with a change, planned: `held` is by allocator."""
+
+    live: int
+    held: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedRun:
+    """A trace, and the one of the same program with another micro-batch, `ratio` times as large, if there is one."""
+
+    trace: Path
+    beside: Optional[Path] = None
+    ratio: float = 0.0
+
+    def search(
+        self, memory: int, scale: float, bus: float, candidates: bool = False, accumulated: bool = False
+    ) -> list[dict[str, Any]]:
+        """Of each device: `stalloc-planner fit`. CollectError."""
+        words = ["fit", str(self.trace), f"--memory={max(0, memory)}", f"--bus={bus!r}", *self._beside()]
+        words += ["--candidates"] if candidates else []
+        words += ["--accumulated"] if accumulated else []
+        found: list[dict[str, Any]] = collect.run_planner([*words, f"--scales={scale!r}"])["devices"]
+        return found
+
+    def outcome(self, change: Change, device: int) -> Outcome:
+        """The edited trace goes through the whole planner. CollectError."""
+        with tempfile.TemporaryDirectory(prefix="stalloc-fit-") as directory:
+            edited = Path(directory) / "trace" / "rank00000.trace"
+            edited.parent.mkdir()
+            collect.run_planner([*self._edit(change), f"--output={edited}", "--json"])
+            planned = collect.run_planner(
+                ["plan", directory, "--device=0", f"--time-limit={_PLAN_SECONDS}", "--json"], may_fail=True
+            )
+            return _outcome(planned["ranks"][0], device)
+
+    def _edit(self, change: Change) -> list[str]:
+        words = ["edit", str(self.trace), f"--scale={change.scale!r}", *(self._beside() if change.scale != 1 else ())]
+        if change.recompute:
+            words.append(f"--recompute_layers={','.join(change.recompute)}")
+        if change.offload:
+            words.append(f"--offload_layers={','.join(change.offload)}")
+        words += ["--state_offloaded"] if change.offload_state else []
+        return [*words, "--accumulated"] if change.accumulated else words
+
+    def _beside(self) -> list[str]:
+        return [] if self.beside is None else [f"--beside={self.beside}", f"--ratio={self.ratio!r}"]
+
+
+def _outcome(rank: dict[str, Any], device: int) -> Outcome:
+    if rank.get("report") is None:
+        raise collect.CollectError(f"the edited trace cannot be planned: {rank['error']}")
+    report = next(each for each in rank["report"]["devices"] if each["device"] == device)
+    simulated = report["simulated"]
+    held = {"expandable": simulated["expandable_segments_bytes"], "native": simulated["native_bytes"]}
+    plan = report.get("plan")
+    # What cannot be planned is served by PyTorch's allocator below.
+    held["stalloc"] = plan["predicted"]["held_bytes"] if plan else held["expandable"]
+    return Outcome(report["peak"]["live_bytes"], held)

@@ -1,0 +1,116 @@
+"""A choice as what people set: Megatron-LM's arguments, transformers' Trainer, Lightning, plain torch.
+
+Megatron-LM, Trainer and Lightning recompute whole layers, or some parts of each; where a choice is finer, the next
+coarser setting is told, and that it is coarser.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from stalloc.fitting.applied import plain_path
+from stalloc.report import how_to
+
+KINDS = ("torch", "megatron", "trainer", "lightning")
+
+
+def module_path(layer: str) -> str:
+    """As named_modules() of the model has it, from the trace's name: "GPT.blocks.3" -> "blocks.3"."""
+    return plain_path(layer.partition(".")[2])
+
+
+def settings(kind: str, chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    """What to set. `layers`: all that the trace has, by path in the model."""
+    writers = {"torch": _torch, "megatron": _megatron, "trainer": _trainer, "lightning": _lightning}
+    return writers[kind](chosen, layers)
+
+
+def _pattern(path: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def _chain(paths: list[str], layers: list[str]) -> tuple[int, int]:
+    """How many of the layers that the model is a chain of are chosen as a whole, and how many there are."""
+    chains = [path for path in layers if re.fullmatch(r"(.*\.)?\d+", path) and _pattern(path).count("*") == 1]
+    return len(set(chains) & set(paths)), len(chains)
+
+
+def _torch(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    changes = chosen["recompute"] or chosen["offload"] or chosen["offload_state"]
+    what = 'stalloc.apply("fit.json", model' + (", optimizer)" if chosen["offload_state"] else ")")
+    return {
+        "micro_batch": chosen["micro_batch"],
+        "accumulation": chosen["accumulation"],
+        "python": what if changes else "",
+    }
+
+
+def _accumulated(chosen: dict[str, Any]) -> str:
+    return f"a step has {chosen['tokens_of_a_step']:.2f} x the tokens of a traced one"
+
+
+def _trainer(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    whole, chain = _chain(chosen["recompute"], layers)
+    some = bool(chosen["recompute"] or chosen["offload"])
+    everything = some and whole == chain > 0
+    return {
+        "arguments": {
+            "per_device_train_batch_size": chosen["micro_batch"],
+            "gradient_accumulation_steps": chosen["accumulation"],
+            "gradient_checkpointing": everything,
+            **({"gradient_checkpointing_kwargs": {"use_reentrant": False}} if everything else {}),
+        },
+        "python": ""
+        if everything or not some
+        else 'stalloc.apply("fit.json", model)  # before Trainer(model=model, ...)',
+        "note": _accumulated(chosen),
+    }
+
+
+def _lightning(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    return {
+        "arguments": {"accumulate_grad_batches": chosen["accumulation"]},
+        "dataloader": {"batch_size": chosen["micro_batch"]},
+        "python": 'stalloc.apply("fit.json", self.model)  # in configure_model()'
+        if chosen["recompute"] or chosen["offload"]
+        else "",
+        "note": _accumulated(chosen),
+    }
+
+
+def _megatron(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    words = ["--micro-batch-size", str(chosen["micro_batch"])]
+    notes = []
+    paths = chosen["recompute"]
+    if paths:
+        whole, _ = _chain(paths, layers)
+        if whole:
+            # `block` recomputes the first so many layers of each stage's chunk.
+            words += ["--recompute-granularity", "full", "--recompute-method", "block"]
+            words += ["--recompute-num-layers", str(_of_a_chunk(paths, whole))]
+        parts = {_pattern(path) for path in paths} - {
+            _pattern(path) for path in paths if re.search(r"(^|\.)\d+$", path)
+        }
+        modules = sorted(
+            {how_to.MEGATRON_MODULES[end] for end in map(_inside, parts) if end in how_to.MEGATRON_MODULES}
+        )
+        if modules and not whole:
+            words += ["--recompute-granularity", "selective", "--recompute-modules", *modules]
+            notes.append("selective recomputation is of every layer; the choice may have fewer")
+        if not whole and not modules:
+            notes.append(f"no option of Megatron-LM recomputes these alone: {', '.join(sorted(parts))}")
+    if chosen["offload_state"]:
+        words.append("--optimizer-cpu-offload")
+    return {"arguments": words, "note": "; ".join(notes)}
+
+
+def _of_a_chunk(paths: list[str], whole: int) -> int:
+    """Chunks of a pipeline's stage number their layers from 0 each: as often as the first one is there."""
+    firsts = sum(path.endswith(".0") for path in paths) or 1
+    return -(-whole // firsts)
+
+
+def _inside(pattern: str) -> str:
+    head, _, inside = pattern.rpartition("*.")
+    return inside.removeprefix("self_attention.") if head or pattern.startswith("*.") else ""

@@ -1,0 +1,85 @@
+// The cheapest choice of what is recomputed or offloaded with which a run fits into so many bytes, live. Each choice is
+// played over the whole run. Bytes, nanoseconds. Pure.
+//
+// Units are taken one by one, each time the one whose bytes at the peak cost least; where the peak moves, the next one
+// is chosen for where it is then. Of layers that are called alike the first to run is taken first: it is away longest.
+// Then each is given back that is not needed any more. Every kind of layers alone, as many of them as it takes, is
+// tried beside; the cheapest of all is the result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "planner/fit/layer_units.h"
+#include "planner/fit/run_edit.h"
+
+namespace stalloc::planner {
+
+struct FitCosts {
+  double bus_bytes_per_ns = 25;  // one way
+  bool offload = true;           // false: the host's memory is the device's
+  bool accumulated = false;      // UnitChoice::accumulated, of every choice
+};
+
+struct FitResult {
+  UnitChoice choice;
+  EditedPeak peak;
+  bool fits = false;         // else the choice is the one with the lowest peak that was found
+  std::int64_t cost_ns = 0;  // of an iteration
+  std::string bound;         // what would have to go next: "F 0", the phase of the peak
+};
+
+// What choosing all units of a kind would do.
+struct FitCandidate {
+  std::string layers;  // a pattern or a name; "optimizer state"
+  UnitUse use = UnitUse::kRecomputed;
+  std::size_t count = 0;
+  Bytes away = 0;            // of all of them, in an iteration
+  Bytes peak = 0;            // with all of them
+  std::int64_t cost_ns = 0;  // of all of them
+  bool at_least = false;
+};
+
+class FitSearch {
+ public:
+  // Both must outlive it.
+  FitSearch(const DeviceFacts& facts, const LayerUnits& units, const FitCosts& costs);
+
+  // `parts`: sizes of blocks by the micro-batch; `scale`: k.
+  [[nodiscard]] FitResult Find(Bytes budget, const std::vector<BlockPart>& parts, double scale) const;
+  [[nodiscard]] std::vector<FitCandidate> Candidates(const std::vector<BlockPart>& parts, double scale) const;
+  [[nodiscard]] std::int64_t CostOf(const UnitChoice& choice, double scale) const;
+
+ private:
+  struct Group {
+    std::string name;
+    UnitUse use = UnitUse::kRecomputed;
+    std::vector<std::size_t> units;  // in the order in which they are taken
+  };
+  class Attempt;
+
+  [[nodiscard]] UnitChoice Nothing() const;
+  [[nodiscard]] std::vector<Group> GroupUnits() const;
+  [[nodiscard]] std::int64_t CostOfUnit(std::size_t unit, UnitUse use) const;
+  void Greedy(Bytes budget, Attempt* attempt) const;
+  void Uniform(const Group& group, Bytes budget, Attempt* attempt) const;
+  void GiveBack(Bytes budget, Attempt* attempt) const;
+
+  const DeviceFacts& facts_;
+  const LayerUnits& units_;
+  const FitCosts costs_;
+  const EditPlayer player_;
+  std::vector<Group> groups_;
+};
+
+// Of the traced iterations behind the first, medians.
+struct StepTimes {
+  std::int64_t step_ns = 0;
+  std::int64_t passes_ns = 0;  // forward and backward; without marks of passes, what is not the optimizer's
+  std::int64_t optimizer_ns = 0;
+};
+[[nodiscard]] StepTimes FindStepTimes(const DeviceFacts& facts, const Segmentation& segmentation);
+
+}  // namespace stalloc::planner

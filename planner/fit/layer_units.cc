@@ -1,0 +1,289 @@
+#include "planner/fit/layer_units.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "planner/fit/median.h"
+#include "planner/report/layer_pattern.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr Bytes kNoticed = 1000;         // what is a lower share of the peak than one in so many makes no difference
+constexpr Bytes kGeneratorState = 5056;  // torch's CPU generator, which a checkpoint keeps
+
+bool IsPassing(const Allocation& allocation) {
+  return allocation.freed() && !allocation.outside && allocation.role == TensorRole::kNone;
+}
+
+}  // namespace
+
+bool IsInside(const std::string& inner, const std::string& outer) {
+  return inner.size() > outer.size() ? inner.compare(0, outer.size(), outer) == 0 && inner[outer.size()] == '.'
+                                     : inner == outer;
+}
+
+LayerUnits::LayerUnits(const DeviceFacts& facts)
+    : facts_(facts),
+      visits_(FindLayerVisits(facts.layers, facts.phases)),
+      noticed_bytes_(PeakLiveBytes(facts.device) / kNoticed) {
+  std::uint64_t root_end = 0;
+  for (const LayerVisit& visit : visits_) {
+    holdings_.push_back(HoldingOf(visit));
+    if (visit.forward_begin < root_end) continue;
+    roots_.push_back({visit.forward_begin, visit.forward_end});
+    root_end = visit.forward_end;
+  }
+  FindUnits();
+  FindState();
+}
+
+std::size_t LayerUnits::Find(const std::string& name) const {
+  const auto found =
+      std::find_if(units_.begin(), units_.end(), [&](const LayerUnit& unit) { return unit.name == name; });
+  return static_cast<std::size_t>(found - units_.begin());
+}
+
+std::pair<std::size_t, std::size_t> LayerUnits::BlocksIn(std::uint64_t begin_event, std::uint64_t end_event) const {
+  const std::vector<Allocation>& all = facts_.device.allocations;
+  const auto at = [&](std::uint64_t event) {
+    const auto found = std::lower_bound(all.begin(), all.end(), event,
+                                        [](const Allocation& one, std::uint64_t other) { return one.event < other; });
+    return static_cast<std::size_t>(found - all.begin());
+  };
+  return {at(begin_event), at(end_event)};
+}
+
+LayerUnits::Holding LayerUnits::HoldingOf(const LayerVisit& visit) const {
+  Holding holding;
+  holding.kept_known = visit.kept_bytes != kKeptUnknown;
+  const auto [begin, end] = BlocksIn(visit.forward_begin, visit.forward_end);
+  for (std::size_t i = begin; i < end; ++i) {
+    const Allocation& allocation = facts_.device.allocations[i];
+    if (allocation.outside || allocation.role != TensorRole::kNone) continue;
+    if (allocation.free_event > visit.backward_end) {
+      holding.left_bytes += allocation.bytes;
+      holding.stored.push_back(static_cast<std::uint32_t>(i));
+    }
+    if (allocation.free_event < visit.backward_begin || allocation.free_event > visit.backward_end) continue;
+    holding.away.push_back(static_cast<std::uint32_t>(i));
+    holding.last_event = allocation.event;
+  }
+  LeaveOutputs(holding.kept_known ? static_cast<Bytes>(visit.kept_bytes) : 0, holding.kept_known, &holding.away);
+  TakeStored(visit, &holding);
+  for (const std::uint32_t block : holding.away) holding.away_bytes += facts_.device.allocations[block].bytes;
+  return holding;
+}
+
+// What a layer of many leaves behind is stored for later, but for the last block that it makes: that is its output.
+void LayerUnits::TakeStored(const LayerVisit& visit, Holding* holding) const {
+  const std::vector<Allocation>& all = facts_.device.allocations;
+  const std::string& name = facts_.layers.names()[visit.name];
+  const bool repeats = LayerPattern(name) != name;
+  std::erase_if(holding->stored, [&](std::uint32_t block) {
+    return !repeats || !all[block].freed() || all[block].event > holding->last_event;
+  });
+  for (const std::uint32_t block : holding->stored) {
+    holding->left_bytes -= all[block].bytes;
+    holding->away.push_back(block);
+  }
+  std::sort(holding->away.begin(), holding->away.end());
+}
+
+// Takes out what the layer gives to others and keeps itself: the last blocks of as many bytes; not known: the largest.
+void LayerUnits::LeaveOutputs(Bytes kept, bool known, std::vector<std::uint32_t>* own) const {
+  const std::vector<Allocation>& all = facts_.device.allocations;
+  if (own->empty() || (known && kept == 0)) return;
+  if (!known) {
+    own->erase(std::max_element(own->begin(), own->end(),
+                                [&](std::uint32_t a, std::uint32_t b) { return all[a].bytes < all[b].bytes; }));
+    return;
+  }
+  const auto same = std::find_if(own->rbegin(), own->rend(), [&](std::uint32_t i) { return all[i].bytes == kept; });
+  if (same != own->rend()) {
+    own->erase(std::next(same).base());
+    return;
+  }
+  for (Bytes left = kept; left > 0 && !own->empty();) {
+    left -= std::min(left, all[own->back()].bytes);
+    own->pop_back();
+  }
+}
+
+void LayerUnits::FindUnits() {
+  std::map<std::uint32_t, std::size_t> unit_of;
+  std::vector<std::map<std::uint32_t, std::pair<Bytes, std::int64_t>>> of_segment;  // away and time, by unit
+  for (std::size_t i = 0; i < visits_.size(); ++i) {
+    const auto [found, is_new] = unit_of.try_emplace(visits_[i].name, units_.size());
+    if (is_new) {
+      LayerUnit unit;
+      unit.name = facts_.layers.names()[visits_[i].name];
+      unit.pattern = LayerPattern(unit.name);
+      units_.push_back(std::move(unit));
+      of_segment.emplace_back();
+    }
+    LayerUnit& unit = units_[found->second];
+    const Holding& holding = holdings_[i];
+    unit.visits.push_back(i);
+    unit.at_least = unit.at_least || !holding.kept_known;
+    unit.stores = unit.stores || !holding.stored.empty();
+    unit.leaves = unit.leaves || holding.left_bytes > noticed_bytes_;
+    auto& [away, ns] =
+        of_segment[found->second][facts_.phases.spans()[facts_.phases.At(visits_[i].forward_begin)].segment];
+    away += holding.away_bytes;
+    ns += facts_.clock.time_ns[visits_[i].forward_end] - facts_.clock.time_ns[visits_[i].forward_begin];
+  }
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    std::vector<std::int64_t> times;
+    for (const auto& [segment, sums] : of_segment[i]) {
+      units_[i].away = std::max(units_[i].away, sums.first);
+      if (segment > 1 || of_segment[i].size() == 1) times.push_back(sums.second);  // the first iteration warms up
+    }
+    units_[i].forward_ns = MedianOf(std::move(times));
+  }
+  std::erase_if(units_, [](const LayerUnit& unit) { return unit.away == 0; });
+}
+
+void LayerUnits::FindState() {
+  for (std::uint32_t i = 0; i < facts_.blocks.size(); ++i) {
+    if (facts_.blocks[i].memory_class != MemoryClass::kOptimizerState) continue;
+    state_.push_back(i);
+    state_bytes_ += facts_.device.allocations[i].bytes;
+  }
+}
+
+RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
+  RunEdit edit;
+  std::vector<std::size_t> recomputed;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    for (const std::size_t visit : units_[i].visits) {
+      if (choice.uses[i] == UnitUse::kRecomputed) {
+        Recompute(visit, &edit);
+        recomputed.push_back(visit);
+      } else if (choice.uses[i] == UnitUse::kOffloaded) {
+        Offload(visit, &edit);
+      }
+    }
+  }
+  std::sort(recomputed.begin(), recomputed.end());
+  HoldInputs(recomputed, &edit);
+  if (choice.state_offloaded) OffloadState(&edit);
+  if (choice.accumulated) Accumulate(&edit);
+  edit.Sort();
+  return edit;
+}
+
+void LayerUnits::Recompute(std::size_t index, RunEdit* edit) const {
+  const LayerVisit& visit = visits_[index];
+  const Holding& holding = holdings_[index];
+  for (const std::uint32_t block : holding.away) edit->actions.push_back({visit.forward_end, block, false});
+  if (facts_.device.device < 0) {
+    const auto state = static_cast<std::uint32_t>(facts_.device.allocations.size() + edit->extras.size());
+    edit->extras.push_back({kNone, kGeneratorState});
+    edit->actions.push_back({visit.forward_begin, state, true});
+    edit->actions.push_back({visit.backward_end, state, false});
+  }
+  if (!holding.away.empty()) RunAgain(visit, holding, edit);
+  for (const std::uint32_t block : holding.stored) edit->actions.push_back({visit.backward_end, block, false});
+}
+
+// What the forward pass made comes in the same order, up to the last block that the backward pass needs. What is not
+// away is there besides, up to where the forward pass freed it, or to the end of this.
+void LayerUnits::RunAgain(const LayerVisit& visit, const Holding& holding, RunEdit* edit) const {
+  const std::vector<Allocation>& all = facts_.device.allocations;
+  const auto [begin, end] = BlocksIn(visit.forward_begin, holding.last_event + 1);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> gone;  // when, extra block
+  std::vector<EditAction> again;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (all[i].outside || all[i].role != TensorRole::kNone) continue;
+    auto block = static_cast<std::uint32_t>(i);
+    if (!std::binary_search(holding.away.begin(), holding.away.end(), block)) {
+      block = static_cast<std::uint32_t>(all.size() + edit->extras.size());
+      edit->extras.push_back({static_cast<std::uint32_t>(i), 0});
+      gone.push_back({all[i].free_event, block});
+    }
+    again.push_back({all[i].event, block, true});
+  }
+  for (const auto& [event, block] : gone)
+    again.push_back({std::min<std::uint64_t>(event, holding.last_event + 1), block, false});
+  std::stable_sort(again.begin(), again.end(),
+                   [](const EditAction& a, const EditAction& b) { return a.event < b.event; });
+  for (const EditAction& action : again) edit->actions.push_back({visit.backward_begin, action.block, action.makes});
+}
+
+// Blocks come back in the order in which they are freed, each when the ones before it are gone: those that no request
+// parts are one operation's.
+void LayerUnits::Offload(std::size_t index, RunEdit* edit) const {
+  const LayerVisit& visit = visits_[index];
+  const std::vector<Allocation>& all = facts_.device.allocations;
+  std::vector<std::uint32_t> blocks = holdings_[index].away;
+  std::sort(blocks.begin(), blocks.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return all[a].free_event < all[b].free_event; });
+  std::uint64_t back = visit.backward_begin;
+  std::uint64_t last = visit.backward_begin;
+  for (const std::uint32_t block : blocks) {
+    const auto [begin, end] = BlocksIn(last, all[block].free_event);
+    if (begin != end) back = last;
+    last = std::uint64_t{all[block].free_event} + 1;
+    edit->actions.push_back({visit.forward_end, block, false});
+    edit->actions.push_back({back, block, true});
+  }
+}
+
+void LayerUnits::OffloadState(RunEdit* edit) const {
+  const std::vector<PhaseSpan>& spans = facts_.phases.spans();
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> steps;  // of the optimizer
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    if (spans[i].kind != PhaseKind::kOptimizer) continue;
+    steps.push_back({spans[i].begin_event, i + 1 < spans.size() ? spans[i + 1].begin_event : facts_.events});
+  }
+  for (const std::uint32_t block : state_) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].second <= facts_.device.allocations[block].event) continue;
+      edit->actions.push_back({steps[i].second, block, false});
+      if (i + 1 < steps.size()) edit->actions.push_back({steps[i + 1].first, block, true});
+    }
+  }
+}
+
+// A gradient of the last micro-batch is added to what is there, and goes at once.
+void LayerUnits::Accumulate(RunEdit* edit) const {
+  const std::vector<PhaseSpan>& spans = facts_.phases.spans();
+  for (std::uint32_t i = 0; i < facts_.blocks.size(); ++i) {
+    const Allocation& gradient = facts_.device.allocations[i];
+    if (facts_.blocks[i].memory_class != MemoryClass::kGradients || gradient.segment == 0) continue;
+    const auto begin = std::find_if(spans.begin(), spans.end(),
+                                    [&](const PhaseSpan& span) { return span.segment == gradient.segment; });
+    if (begin == spans.end() || begin->begin_event > gradient.event) continue;
+    const auto sum = static_cast<std::uint32_t>(facts_.device.allocations.size() + edit->extras.size());
+    edit->extras.push_back({i, 0});
+    edit->actions.push_back({begin->begin_event, sum, true});
+    edit->actions.push_back({std::uint64_t{gradient.event} + 1, i, false});
+    if (gradient.freed()) edit->actions.push_back({gradient.free_event, sum, false});
+  }
+}
+
+// What was there before a visit and went behind it, in the forward pass, may be an input: which blocks a layer was
+// given is not recorded.
+void LayerUnits::HoldInputs(const std::vector<std::size_t>& chosen, RunEdit* edit) const {
+  for (const auto& [root_begin, root_end] : roots_) {
+    const auto [begin, end] = BlocksIn(root_begin, root_end);
+    for (std::size_t i = begin; i < end; ++i) {
+      const Allocation& allocation = facts_.device.allocations[i];
+      if (!IsPassing(allocation) || allocation.free_event >= root_end) continue;
+      std::uint64_t until = 0;
+      auto next =
+          std::lower_bound(chosen.begin(), chosen.end(), std::uint64_t{allocation.event},
+                           [&](std::size_t v, std::uint64_t event) { return visits_[v].forward_begin < event; });
+      for (; next != chosen.end() && visits_[*next].forward_begin < allocation.free_event; ++next) {
+        if (visits_[*next].forward_end <= allocation.free_event) until = std::max(until, visits_[*next].backward_end);
+      }
+      if (until == 0) continue;
+      edit->staying.push_back(static_cast<std::uint32_t>(i));
+      edit->actions.push_back({until, static_cast<std::uint32_t>(i), false});
+    }
+  }
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,105 @@
+// The layers of a traced run that could be recomputed or offloaded: what each of them holds away from its own passes,
+// how long its forward pass takes, and the edit of the run that a choice of them makes. Bytes, nanoseconds. Pure.
+//
+//   layer      forward ]...... away ......[ made anew at once, in the order of the forward pass; freed as it was
+//   output     stays as long as a later layer needs it
+//   inputs     of a checkpoint stay up to the end of the layer's backward pass
+//   offloaded  forward ]...... on the host ....[ back, what one operation frees at a time
+//
+// planner/report/recomputation.h counts the same as sums, for one kind of layers at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/fit/run_edit.h"
+#include "planner/report/block_facts.h"
+#include "planner/report/layer_visits.h"
+
+namespace stalloc::planner {
+
+struct LayerUnit {
+  std::string name;     // "GPT.blocks.3.mlp"
+  std::string pattern;  // "GPT.blocks.*.mlp"
+  std::vector<std::size_t> visits;
+  Bytes away = 0;               // that recomputing would free, of the iteration that has most
+  std::int64_t forward_ns = 0;  // of an iteration, the median
+  bool at_least = false;        // the trace does not tell what the output is: the worse was taken
+  // Layers that repeat store blocks for later calls, as keys and values of a cache: it has to be switched off, for they
+  // would be stored twice. Then they go with the rest.
+  bool stores = false;
+  bool leaves = false;  // something else outlives the backward pass: what running it again leaves is not known
+};
+
+enum class UnitUse : std::uint8_t { kAsItWas, kRecomputed, kOffloaded };
+
+// What is chosen: of each unit, and of the optimizer's state.
+struct UnitChoice {
+  std::vector<UnitUse> uses;  // by unit
+  bool state_offloaded = false;
+  // Of a run without accumulation: its iterations are the last of several micro-batches, and gradients of those before
+  // are there from the beginning.
+  bool accumulated = false;
+
+  bool operator==(const UnitChoice&) const = default;
+};
+
+class LayerUnits {
+ public:
+  // `facts` must outlive it.
+  explicit LayerUnits(const DeviceFacts& facts);
+
+  // Those that hold something away from their passes, by where they first run.
+  [[nodiscard]] const std::vector<LayerUnit>& units() const { return units_; }
+  // Index of the unit of this name; units().size(): there is none.
+  [[nodiscard]] std::size_t Find(const std::string& name) const;
+  [[nodiscard]] UnitChoice Nothing() const {
+    return {std::vector<UnitUse>(units_.size(), UnitUse::kAsItWas), false, false};
+  }
+  // Of units that hold no other one.
+  [[nodiscard]] RunEdit EditOf(const UnitChoice& choice) const;
+
+  // What goes over the bus in one direction in an iteration, as it was traced.
+  [[nodiscard]] Bytes state_bytes() const { return state_bytes_; }
+
+ private:
+  // What one visit holds.
+  struct Holding {
+    std::vector<std::uint32_t> away;    // blocks, ascending
+    std::vector<std::uint32_t> stored;  // of them, those that outlive the backward pass: see LayerUnit::stores
+    std::uint64_t last_event = 0;       // of the last block that the backward pass needs: there a checkpoint stops
+    bool kept_known = true;
+    Bytes away_bytes = 0;
+    Bytes left_bytes = 0;
+  };
+
+  [[nodiscard]] std::pair<std::size_t, std::size_t> BlocksIn(std::uint64_t begin_event, std::uint64_t end_event) const;
+  [[nodiscard]] Holding HoldingOf(const LayerVisit& visit) const;
+  void TakeStored(const LayerVisit& visit, Holding* holding) const;
+  void LeaveOutputs(Bytes kept, bool known, std::vector<std::uint32_t>* own) const;
+  void FindUnits();
+  void FindState();
+  void Recompute(std::size_t visit, RunEdit* edit) const;
+  void RunAgain(const LayerVisit& visit, const Holding& holding, RunEdit* edit) const;
+  void Offload(std::size_t visit, RunEdit* edit) const;
+  void OffloadState(RunEdit* edit) const;
+  void Accumulate(RunEdit* edit) const;
+  void HoldInputs(const std::vector<std::size_t>& chosen, RunEdit* edit) const;
+
+  const DeviceFacts& facts_;
+  std::vector<LayerVisit> visits_;
+  Bytes noticed_bytes_ = 0;
+  std::vector<Holding> holdings_;                               // by visit
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> roots_;  // forward passes inside no other, ascending
+  std::vector<LayerUnit> units_;
+  std::vector<std::uint32_t> state_;  // blocks of the optimizer's state
+  Bytes state_bytes_ = 0;
+};
+
+// Whether one is the other's, or inside it.
+[[nodiscard]] bool IsInside(const std::string& inner, const std::string& outer);
+
+}  // namespace stalloc::planner

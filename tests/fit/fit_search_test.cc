@@ -1,0 +1,106 @@
+#include "planner/fit/fit_search.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/report/facts_fixture.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Three layers; each has a cheap part that holds 8192 and a dear one (three temporaries more) that holds 4096.
+std::string ThreeLayers() {
+  std::string forward;
+  std::string backward;
+  for (int i = 0; i < 3; ++i) {
+    const std::string n = std::to_string(i);
+    forward += "L:m." + n + ".c +a" + n + "=8192 +p" + n + "=512 LE:m." + n + ".c=0 L:m." + n + ".d " +
+               Repeat("+t=512 -t ", 8) + "+b" + n + "=4096 +q" + n + "=512 LE:m." + n + ".d=0 ";
+    backward = "LB:m." + n + ".d -b" + n + " -q" + n + " LBE:m." + n + ".d LB:m." + n + ".c -a" + n + " -p" + n +
+               " LBE:m." + n + ".c " + backward;
+  }
+  return "+w=4096 " + Repeat("I F0 " + forward + "+l=16384 B0 +d=512 -l " + backward + "-d O ", 4);
+}
+
+class FitSearchTest : public testing::Test {
+ protected:
+  FitSearchTest() : facts_(ThreeLayers()), units_(*facts_), search_(*facts_, units_, {25, false, false}) {}
+
+  [[nodiscard]] FitResult Find(Bytes budget, double scale = 1) const {
+    return search_.Find(budget, PartsByClass(*facts_), scale);
+  }
+  [[nodiscard]] std::size_t CountOf(const FitResult& found, const std::string& end) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < units_.units().size(); ++i) {
+      const std::string& name = units_.units()[i].name;
+      count += found.choice.uses[i] == UnitUse::kRecomputed && name.substr(name.size() - end.size()) == end;
+    }
+    return count;
+  }
+
+  const ScriptFacts facts_;
+  const LayerUnits units_;
+  const FitSearch search_;
+};
+
+constexpr Bytes kPeak = 4096 + 3 * (8192 + 512 + 4096 + 512) + 16384 + 512;
+
+TEST_F(FitSearchTest, NothingIsDoneWhereItFits) {
+  const FitResult found = Find(kPeak);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.peak.live, kPeak);
+  EXPECT_EQ(found.cost_ns, 0);
+  EXPECT_EQ(found.choice, units_.Nothing());
+}
+
+TEST_F(FitSearchTest, TheCheapestThatIsEnoughIsChosen) {
+  const FitResult found = Find(kPeak - 8192);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(CountOf(found, ".c"), 1u);
+  EXPECT_EQ(CountOf(found, ".d"), 0u);
+  EXPECT_LE(found.peak.live, kPeak - 8192);
+  EXPECT_EQ(found.cost_ns, units_.units()[units_.Find("m.0.c")].forward_ns);
+}
+
+TEST_F(FitSearchTest, DearOnesComeWhenTheCheapAreNotEnough) {
+  const FitResult found = Find(kPeak - 3 * 8192 - 2 * 4096);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(CountOf(found, ".c"), 3u);
+  EXPECT_GE(CountOf(found, ".d"), 1u);
+}
+
+TEST_F(FitSearchTest, WhatCannotFitIsSaidWithTheLowestPeak) {
+  const FitResult found = Find(4096);
+  EXPECT_FALSE(found.fits);
+  EXPECT_LT(found.peak.live, kPeak - 3 * 8192);
+  EXPECT_EQ(found.bound.empty(), false);
+}
+
+TEST_F(FitSearchTest, ALargerMicroBatchNeedsMore) {
+  const FitResult twice = Find(kPeak, 2);
+  EXPECT_TRUE(twice.fits);
+  EXPECT_GE(CountOf(twice, ".c"), 2u);
+  EXPECT_GT(twice.cost_ns, Find(kPeak - 8192).cost_ns);
+}
+
+TEST_F(FitSearchTest, CandidatesTellWhatAllOfAKindWouldDo) {
+  const std::vector<FitCandidate> found = search_.Candidates(PartsByClass(*facts_), 1);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].layers, "m.*.c");
+  EXPECT_EQ(found[0].count, 3u);
+  EXPECT_EQ(found[0].away, 3u * (8192 + 512));
+  EXPECT_LT(found[0].peak, kPeak);
+  EXPECT_LT(found[0].cost_ns, found[1].cost_ns);
+}
+
+TEST_F(FitSearchTest, StepsAreMeasuredBehindTheFirstIteration) {
+  const StepTimes times = FindStepTimes(*facts_, facts_.traced().segmentation);
+  const Segment& second = facts_.traced().segmentation.segments[2];
+  EXPECT_EQ(times.step_ns, static_cast<std::int64_t>(second.end_event - second.begin_event) * 1000);
+  EXPECT_LT(times.passes_ns, times.step_ns);
+}
+
+}  // namespace
+}  // namespace stalloc::planner

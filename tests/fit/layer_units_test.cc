@@ -1,0 +1,118 @@
+#include "planner/fit/layer_units.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "planner/report/block_tables.h"
+#include "planner/report/recomputation.h"
+#include "tests/report/facts_fixture.h"
+
+namespace stalloc::planner {
+namespace {
+
+// Weights are 4096 in all scripts.
+class LayerUnitsTest : public testing::Test {
+ protected:
+  void Run(const std::string& iteration) {
+    facts_ = std::make_unique<ScriptFacts>("+w=4096 " + Repeat("I F0 " + iteration + " ", 3));
+    units_ = std::make_unique<LayerUnits>(**facts_);
+  }
+  [[nodiscard]] bool Has(const std::string& name) const { return units_->Find(name) < units_->units().size(); }
+  [[nodiscard]] const LayerUnit& Of(const std::string& name) const { return units_->units().at(units_->Find(name)); }
+  [[nodiscard]] Bytes PeakWith(const std::vector<std::string>& names, UnitUse use = UnitUse::kRecomputed) const {
+    UnitChoice choice = units_->Nothing();
+    for (const std::string& name : names) choice.uses.at(units_->Find(name)) = use;
+    return PeakOf(choice);
+  }
+  [[nodiscard]] Bytes PeakOf(const UnitChoice& choice) const {
+    return EditPlayer(**facts_).Play(units_->EditOf(choice), SizesAt(PartsByClass(**facts_), 1)).live;
+  }
+  [[nodiscard]] const DeviceFacts& facts() const { return **facts_; }
+  [[nodiscard]] const LayerUnits& units() const { return *units_; }
+
+ private:
+  std::unique_ptr<ScriptFacts> facts_;
+  std::unique_ptr<LayerUnits> units_;
+};
+
+constexpr const char* kTwoLayers =
+    "L:m.0 +a=8192 LE:m.0=0 L:m.1 +b=8192 LE:m.1=0 +l=2048 B0 +d=2048 LB:m.1 -b -l LBE:m.1 LB:m.0 -a -d LBE:m.0 O";
+
+TEST_F(LayerUnitsTest, ALayerIsAwayBetweenItsPasses) {
+  Run(kTwoLayers);
+  EXPECT_EQ(PeakWith({"m.0", "m.1"}), 4096u + 8192u + 2u * 2048u);
+  EXPECT_EQ(PeakWith({"m.1"}), 4096u + 2u * 8192u + 2u * 2048u) << "it is back where the peak is";
+  EXPECT_EQ(Of("m.0").away, 8192u);
+  EXPECT_EQ(Of("m.0").pattern, "m.*");
+  EXPECT_EQ(Of("m.0").forward_ns, 2000);
+}
+
+TEST_F(LayerUnitsTest, AdviceCountsTheSame) {
+  Run("L:n +x=512 L:m.0 +t=4096 +a=8192 -t +c=512 LE:m.0=0 -x L:m.1 +u=4096 +b=8192 -u LE:m.1=0 LE:n=0 +l=2048 "
+      "B0 +d=2048 LB:n LB:m.1 -b -l LBE:m.1 LB:m.0 -a -c -d LBE:m.0 LBE:n O");
+  const auto advised = FindRecomputations(facts(), GroupPeak(facts(), 1).event, 8, 8);
+  ASSERT_FALSE(advised.empty());
+  for (const Recomputation& each : advised) {
+    if (each.layers == "m.*") {
+      EXPECT_EQ(each.peak, PeakWith({"m.0", "m.1"}));
+    }
+    if (each.layers == "m.0") {
+      EXPECT_EQ(each.peak, PeakWith({"m.0"}));
+    }
+  }
+}
+
+TEST_F(LayerUnitsTest, AnOutputThatTheLayerKeepsItselfStays) {
+  Run("L:relu +m=1024 +r=8192 LE:relu=8192 +l=2048 B0 +d=2048 -l LB:relu -r -m LBE:relu -d O");
+  EXPECT_EQ(Of("relu").away, 1024u);
+}
+
+TEST_F(LayerUnitsTest, WhatALayerStoresForLaterGoesWithTheRest) {
+  // k outlives the backward pass in layers of which there are many: a cache.
+  Run("L:m.0 +k=4096 +a=8192 LE:m.0=0 +l=8192 B0 +d=512 -l LB:m.0 -a LBE:m.0 -d O -k");
+  EXPECT_TRUE(Of("m.0").stores);
+  EXPECT_FALSE(Of("m.0").leaves);
+  EXPECT_EQ(PeakWith({"m.0"}), 4096u + 4096u + 8192u + 512u) << "at the peak it is back";
+  EXPECT_EQ(Of("m.0").away, 4096u + 8192u);
+}
+
+TEST_F(LayerUnitsTest, AnotherLayerThatLeavesSomethingSaysSo) {
+  Run("L:head +k=4096 +a=8192 LE:head=0 +l=2048 B0 +d=512 -l LB:head -a LBE:head -d O -k");
+  EXPECT_FALSE(Of("head").stores);
+  EXPECT_TRUE(Of("head").leaves);
+}
+
+TEST_F(LayerUnitsTest, WhatIsOffloadedComesBackAsItIsNeeded) {
+  Run("L:m.0 +a=8192 +b=8192 LE:m.0=0 +l=2048 B0 +d=512 -l LB:m.0 +g=512 -b -g +h=512 -a -h LBE:m.0 -d O");
+  EXPECT_EQ(PeakWith({"m.0"}, UnitUse::kOffloaded), 4096u + 2u * 8192u) << "the forward pass has both";
+  EXPECT_EQ(PeakWith({"m.0"}, UnitUse::kRecomputed), 4096u + 2u * 8192u + 2u * 512u);
+}
+
+TEST_F(LayerUnitsTest, StateThatIsOffloadedIsThereInStepsOnly) {
+  Run("+a=8192 B0 -a O +s=4096 ");  // a state of each iteration: all stay
+  UnitChoice choice = units().Nothing();
+  EXPECT_EQ(PeakOf(choice), 4096u + 2 * 4096u + 8192u);
+  choice.state_offloaded = true;
+  EXPECT_GT(units().state_bytes(), 0u);
+  EXPECT_EQ(PeakOf(choice), 4096u + 8192u + 4096u) << "of the last one nobody can tell that it is state";
+}
+
+TEST_F(LayerUnitsTest, GradientsOfEarlierMicroBatchesAreThereFromTheBeginning) {
+  Run("+a=8192 B0 +g=4096 -a O -g");
+  UnitChoice choice = units().Nothing();
+  EXPECT_EQ(PeakOf(choice), 4096u + 8192u + 4096u);
+  choice.accumulated = true;
+  EXPECT_EQ(PeakOf(choice), 4096u + 4096u + 8192u + 4096u);
+}
+
+TEST_F(LayerUnitsTest, ALayerIsInsideAnotherByItsPath) {
+  EXPECT_TRUE(IsInside("m.1.mlp", "m.1"));
+  EXPECT_TRUE(IsInside("m.1", "m.1"));
+  EXPECT_FALSE(IsInside("m.10", "m.1"));
+  EXPECT_FALSE(IsInside("m.1", "m.1.mlp"));
+}
+
+}  // namespace
+}  // namespace stalloc::planner

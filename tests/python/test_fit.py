@@ -1,0 +1,161 @@
+"""`stalloc fit` against what comes: a run is traced, fitted into less and into more memory, changed by `stalloc.apply`,
+and traced again. Peaks of live bytes must be those that were predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes import SCRIPTS, Training, run_python
+from stalloc.report import collect
+
+pytest.importorskip("torch")
+
+SCRIPT = str(SCRIPTS / "fitted_training.py")
+MARKED = 2
+WITHIN = 0.02
+CHUNK = 2 << 20  # bytes: what is held comes in such units
+FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 16, "gpt": 8, "llama": 8}
+
+
+def made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def trace(training: Training, *words: str) -> Path:
+    return traced(training, *words)[0]
+
+
+def traced(training: Training, *words: str) -> tuple[Path, str]:
+    """The trace, and what the program printed."""
+    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, *words, STALLOC_TRACE_MODULES="1")
+    assert done.code == 0, done.err
+    return training.info / "trace" / "rank00000.trace", done.out
+
+
+def fit(build: Path, path: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    done = run_python("-m", "stalloc", "fit", str(path), "--json", *words, environment={"STALLOC_LIB_PATH": str(build)})
+    assert done.code == code, done.err or done.out
+    document: dict[str, Any] = json.loads(done.out)
+    return document
+
+
+def view_of(build: Path, path: Path) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STALLOC_LIB_PATH", str(build))
+        return collect.view(collect.RankFiles(0, path, None, None))
+
+
+@pytest.fixture(scope="module")
+def decoder(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trace(Training(build, tmp_path_factory.mktemp("decoder")), "decoder", "8", "3")
+
+
+def fit_all(build: Path, directory: Path, families: list[str]) -> dict[str, dict[str, Any]]:
+    """Each family for less memory and for more, by name. `directory` gets what is to be trained: each.json."""
+    documents: dict[str, dict[str, Any]] = {}
+    entries = []
+    for family in families:
+        batch = FAMILIES[family]
+        path = trace(Training(build, made(directory / family)), family, str(batch), "3")
+        peak = view_of(build, path)["devices"][0]["peak"]["live_bytes"]
+        wishes = {
+            "less": [f"--memory={int(0.8 * peak)}", "--keep-micro-batch"],
+            "less, accumulated": [f"--memory={int(0.8 * peak)}"],
+            "more": [f"--memory={int(2.3 * peak)}"],
+        }
+        for name, words in wishes.items():
+            file = directory / f"{len(entries)}.json"
+            document = fit(build, path, "--micro-batch", str(batch), "--output", str(file), *words)
+            documents[f"{family}: {name}"] = document
+            numbers = {key: document["chosen"][key] for key in ("micro_batch", "accumulation")}
+            entries.append({"family": family, "fit": str(file), **numbers})
+    (directory / "each.json").write_text(json.dumps(entries))
+    return documents
+
+
+def check_choice(name: str, document: dict[str, Any]) -> None:
+    """Less memory recomputes, or has smaller batches; more takes larger ones."""
+    chosen, traced_with = document["chosen"], FAMILIES[name.partition(":")[0]]
+    assert document["fits"], name
+    if name.endswith("less"):
+        assert chosen["recompute"], name
+        assert chosen["micro_batch"] == traced_with, name
+    elif name.endswith("more"):
+        assert chosen["micro_batch"] > traced_with, name
+        assert document["predicted"]["tokens_per_second"] > 1, name
+    else:
+        assert chosen["micro_batch"] * chosen["accumulation"] >= traced_with // 2, name
+
+
+@pytest.mark.parametrize(
+    "families",
+    [["gpt", "decoder"], pytest.param(["encoder", "convnet"], marks=pytest.mark.slow), ["llama"]],
+    ids=" ".join,
+)
+def test_peaks_are_those_that_were_predicted(build: Path, tmp_path: Path, families: list[str]) -> None:
+    if families == ["llama"]:
+        pytest.importorskip("transformers")
+    documents = fit_all(build, tmp_path, families)
+    again = trace(Training(build, made(tmp_path / "again")), "--each", str(tmp_path / "each.json"))
+    peaks = view_of(build, again)["devices"][0]["iterations"]["peak_live"][1:]  # the first is the set-up
+    assert len(peaks) == (MARKED + 1) * len(documents)
+    off = {}
+    for i, (name, document) in enumerate(documents.items()):
+        check_choice(name, document)
+        came = max(peaks[(MARKED + 1) * i :][:MARKED])
+        off[name] = came / document["predicted"]["peak_live_bytes"] - 1
+        assert came <= document["memory_bytes"] * (1 + WITHIN), name
+    assert not {name: share for name, share in off.items() if abs(share) > WITHIN}
+
+
+def test_the_plan_holds_what_was_predicted_and_the_step_takes_as_long(build: Path, tmp_path: Path) -> None:
+    """Of layers whose time is their own: this machine's does not matter."""
+    first = trace(Training(build, made(tmp_path / "first")), "sleeping", "4", "4")
+    file = tmp_path / "fit.json"
+    peak = view_of(build, first)["devices"][0]["peak"]["live_bytes"]
+    memory = ["--memory", str(int(0.9 * peak)), "--micro-batch", "4", "--keep-micro-batch"]
+    document = fit(build, first, *memory, "--output", str(file))
+    entries = tmp_path / "each.json"
+    entries.write_text(json.dumps([{"family": "sleeping", "micro_batch": 4, "fit": str(file), "iterations": 4}]))
+    again, printed = traced(Training(build, made(tmp_path / "again")), "--each", str(entries))
+    measured = fit(build, again, "--memory=1T", "--keep-micro-batch")
+    assert len(document["chosen"]["recompute"]) in (1, 2, 3)
+    assert measured["predicted"]["peak_live_bytes"] == pytest.approx(document["predicted"]["peak_live_bytes"], WITHIN)
+    held = document["predicted"]["held_bytes"]["stalloc"]
+    assert measured["predicted"]["held_bytes"]["stalloc"] == pytest.approx(held, WITHIN, CHUNK)
+    assert float(printed) == pytest.approx(document["predicted"]["step_seconds"], 0.05)
+
+
+def test_a_run_that_cannot_fit_says_what_binds_it(build: Path, decoder: Path) -> None:
+    document = fit(build, decoder, "--memory=1M", code=1)
+    assert not document["fits"]
+    assert document["bound"]
+
+
+@pytest.mark.parametrize("kind", ["torch", "megatron", "trainer", "lightning"])
+def test_each_framework_has_its_settings(build: Path, decoder: Path, kind: str) -> None:
+    peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
+    words = ["--micro-batch=8", "--keep-micro-batch", "--for", kind]
+    set_by = fit(build, decoder, f"--memory={int(0.9 * peak)}", *words)["settings"]
+    if kind == "trainer":
+        assert set_by["arguments"]["per_device_train_batch_size"] == 8
+        assert "stalloc.apply" in set_by["python"], "some layers, not all"
+    elif kind == "megatron":
+        assert set_by["arguments"][:2] == ["--micro-batch-size", "8"]
+    elif kind == "lightning":
+        assert set_by["dataloader"] == {"batch_size": 8}
+    else:
+        assert "stalloc.apply" in set_by["python"]
+
+
+def test_errors_are_one_line(build: Path, tmp_path: Path) -> None:
+    environment = {"STALLOC_LIB_PATH": str(build)}
+    done = run_python("-m", "stalloc", "fit", str(tmp_path), "--memory", "1G", environment=environment)
+    assert done.code == 1
+    assert done.err.startswith("stalloc fit: ")
+    assert done.err.count("\n") == 1
