@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import platform
@@ -162,7 +163,7 @@ def row_of(results: dict[str, dict[str, Any]], mode: str) -> dict[str, Any]:
     if "out_of_memory" in result:
         return {"mode": mode, "out_of_memory": result["out_of_memory"]}
     summary = result.get("summary")
-    held = summary["held_peak_bytes"] if summary else result["memory"]["held_peak"]
+    held = summary["held_peak_bytes"] if summary else result["memory"].get("held_peak")
     live = live_peak(results, mode)
     since = (summary or {}).get("since_plan")
     run_efficiency = live / held if live and held else None
@@ -306,6 +307,23 @@ def write_document(comparison: Comparison, rows: list[dict[str, Any]], problems:
     partial.replace(path)
 
 
+def tell_report(comparison: Comparison) -> None:
+    """What no row can say on a CPU, from the trace; and, where it stays and plotly is there, the page of the plan."""
+    if comparison.plan is None:
+        return
+    (device, *_) = comparison.plan["ranks"][0]["report"]["devices"]
+    if device["device"] < 0:
+        native, share = device["simulated"]["native_bytes"], device["simulated"]["native_efficiency"]
+        print(
+            f"PyTorch's allocator would hold {native / GIB:.3f} GiB, E {100 * share:.2f} % (simulated from the trace)"
+        )
+    if comparison.arguments.directory is None or importlib.util.find_spec("plotly") is None:
+        return
+    command = [sys.executable, "-m", "stalloc", "report", str(comparison.run_directory("alloc"))]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(f"report: {told.stdout.strip()}" if told.returncode == 0 else told.stderr.strip())
+
+
 def device_of(comparison: Comparison) -> str:
     return next((r["device"] for r in comparison.results.values() if "device" in r), "unknown device")
 
@@ -325,6 +343,7 @@ def main() -> int:
                 write_document(comparison, rows, [], complete=False)
     print(f"{arguments.preset} on {device_of(comparison)}, {arguments.iterations} iterations")
     print_table(rows, arguments.markdown)
+    tell_report(comparison)
     problems = failures(rows, arguments) + plan_failures(comparison.plan) if arguments.check else []
     if arguments.json:
         write_document(comparison, rows, problems, complete=True)

@@ -155,8 +155,9 @@ def run(mode: str, arguments: argparse.Namespace, directory: Path) -> list[dict[
     done = subprocess.run(command, env=environment(mode, directory), stdout=subprocess.PIPE, text=True, check=True)
     seconds = time.perf_counter() - begin
     told = [json.loads(path.read_text()) for path in sorted(results.glob("rank*.json"))]
-    for rank, (of_rank, printed) in enumerate(zip(told, printed_of(done.stdout))):
-        of_rank.update({"wall_seconds": seconds, "printed": printed})
+    printed = printed_of(done.stdout)
+    for rank, of_rank in enumerate(told):
+        of_rank.update({"wall_seconds": seconds, "printed": printed[rank] if rank < len(printed) else {}})
         if mode in AUTO:
             of_rank.update(since_plan(mode, directory, rank))
     return told

@@ -250,9 +250,10 @@ class Training:
         }
 
     def memory(self) -> dict[str, int]:
-        """Bytes; `held_peak`: what the allocator kept from the device (on the CPU: the resident set's growth)."""
+        """Bytes; `held_peak`: what the allocator kept from the device. Not known on the CPU: the resident set has
+        libraries and threads in it, too."""
         if self.device.type == "cpu":
-            return {"held_peak": max_resident_bytes() - self.resident_at_start}
+            return {"resident_growth": max_resident_bytes() - self.resident_at_start}
         self.peaks.end()
         stats = torch.cuda.memory_stats(self.device)
         return {

@@ -76,14 +76,24 @@ install_packages() {  # install_packages REQUIREMENT...
   "$PYTHON" -m uv pip install -q --python "$PYTHON" "$@" 2>/dev/null || "$PYTHON" -m pip install -q --no-compile "$@"
 }
 
+# What a virtual environment has is seen in another one, which --system-site-packages does not do.
+share_packages() {  # share_packages FROM INTO: interpreters
+  "$1" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)' || return 0
+  "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$("$2" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+}
+
 # An environment of its own; a torch that the base interpreter has already is used as it is.
 ensure_python() {
   local site=()
   if "$base_python" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
   [ -x "$venv/bin/python" ] || { say "creating $venv"; "$base_python" -m venv "${site[@]}" "$venv"; }
   PYTHON=$venv/bin/python
-  "$PYTHON" -c 'import torch' 2>/dev/null \
-    || { say "installing $torch_requirement"; install_packages "$torch_requirement"; }
+  [ ${#site[@]} = 0 ] || share_packages "$base_python" "$PYTHON"
+  "$PYTHON" -c 'import torch' 2>/dev/null || {
+    say "$base_python has no torch: installing $torch_requirement, which downloads some GB of CUDA's libraries with it"
+    install_packages "$torch_requirement"
+  }
   local missing=() name
   for name in numpy rich plotly pytest scikit_build_core "$@"; do
     "$PYTHON" -c "import $name" 2>/dev/null || missing+=("$(package_of "$name")")

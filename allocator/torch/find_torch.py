@@ -14,8 +14,23 @@ import os
 import re
 import site
 import sys
+import types
 
-NEWEST_KNOWN = (2, 15)  # whose format of shared segments was looked at
+
+def load_interface() -> types.ModuleType:
+    """Returns the package's module of torch's interface."""
+    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_core", "_interface.py")
+    spec = importlib.util.spec_from_file_location("_interface", source)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.dont_write_bytecode = True  # not into the source tree
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_interface"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+INTERFACE = load_interface()
 
 
 def find_package() -> str | None:
@@ -53,7 +68,7 @@ def segment_format(version: str, cuda_library: str) -> int:
 
     Its library tells: where the text says what its handles are, there is an error for a receiver that cannot take them.
     """
-    if tuple(int(part) for part in minor_version(version).split(".")) > NEWEST_KNOWN or not cuda_library:
+    if not INTERFACE.supported(version) or not cuda_library:
         return 0
     with open(cuda_library, "rb") as file:
         return 3 if b"received FABRIC handle from producer" in file.read() else 2
@@ -79,19 +94,6 @@ def find_cuda_runtime(headers: str) -> str:
     return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
 
 
-def fingerprint_of_interface(headers: str) -> str:
-    """Returns what the package compares at load, by the package's own rule."""
-    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_core", "_interface.py")
-    spec = importlib.util.spec_from_file_location("_interface", source)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.dont_write_bytecode = True  # not into the source tree
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["_interface"] = module
-    spec.loader.exec_module(module)
-    return module.fingerprint(headers) or ""
-
-
 def main() -> None:
     """Prints the lines."""
     if "--user" in sys.argv:
@@ -111,10 +113,12 @@ def main() -> None:
     facts["c10_cuda"] = cuda_library if facts["cuda"] and os.path.exists(cuda_library) else ""
     facts["cuda_include"] = find_cuda_headers(package, facts["cuda"]) if facts["c10_cuda"] else ""
     facts["cuda_compiler_include"] = find_compiler_headers(package, facts["cuda_include"])
-    facts["interface"] = fingerprint_of_interface(headers)
+    facts["interface"] = INTERFACE.fingerprint(headers) or ""
     facts["cudart"] = find_cuda_runtime(facts["cuda_include"])
     facts["minor_version"] = minor_version(facts["version"])
     facts["segment_format"] = str(segment_format(facts["version"], facts["c10_cuda"]))
+    facts["supported"] = "1" if INTERFACE.supported(facts["version"]) else "0"
+    facts["range"] = INTERFACE.SUPPORTED
     facts["new_abi"] = "1" if uses_new_abi(library) else "0"
     for key, value in facts.items():
         print(f"{key}={value}")

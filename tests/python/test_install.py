@@ -148,6 +148,18 @@ def test_a_run_under_a_torch_that_no_adapter_is_for_goes_on_unplanned(
     assert fake.calls() == []
 
 
+@pytest.mark.parametrize("version", ["2.8.0", "2.16.0", "3.0.0a0+gitabc"])
+def test_a_torch_that_stalloc_does_not_know_is_one_line_without_a_remedy_that_is_none(
+    fake: FakeProcess, version: str
+) -> None:
+    done = fake.python("-c", "import stalloc; import torch; print(1)", STALLOC_MODE="Alloc", FAKE_TORCH_VERSION=version)
+    assert (done.code, done.out) == (0, "1\n")
+    assert done.err == (
+        f"[stalloc] rank 0 error: no adapter is for torch {version}: stalloc has them for PyTorch 2.9 to 2.15; planner "
+        "and reports work; this run goes on with plain torch, unplanned\n"
+    )
+
+
 def test_stalloc_run_goes_on_under_a_torch_that_no_adapter_is_for_unless_strict(fake: FakeProcess) -> None:
     fake.install_entry_point()
     (fake.directory / "train.py").write_text("import torch, stalloc; print(stalloc.installed())")

@@ -14,6 +14,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
+# Minor versions of torch that adapters are built for.
+OLDEST, NEWEST = (2, 9), (2, 15)
+SUPPORTED = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+
 # Whose classes the adapter derives from, calls virtually, holds by value or looks into.
 HEADERS = (
     "ATen/core/alias_info.h",
@@ -87,6 +91,12 @@ def fits(claim: Claim, running: str, include: Union[str, Path]) -> bool:
         return False
     here = fingerprint(include)
     return here == claim.interface if here is not None else _release(claim.torch) == _release(running)
+
+
+def supported(version: str) -> bool:
+    """True of a torch whose minor version adapters are built for, whatever its headers have."""
+    numbers = [int(part) for part in _minor(version) if part.isdecimal()]
+    return len(numbers) == 2 and OLDEST <= (numbers[0], numbers[1]) <= NEWEST
 
 
 def _release(version: str) -> str:

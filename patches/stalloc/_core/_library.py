@@ -274,6 +274,11 @@ def find_adapter(running: str, include: Path) -> Path:
     for path, claim in found:
         if _interface.fits(claim, running, include):
             return path
+    if not _interface.supported(running):
+        raise UnfitTorchError(
+            f"no adapter is for torch {running}: stalloc has them for PyTorch {_interface.SUPPORTED}; planner and "
+            "reports work"
+        )
     if not found:
         return find_or_raise(TORCH_LIBRARY_NAME)
     built_for = ", ".join(dict.fromkeys(claim.torch for _, claim in found))
