@@ -70,6 +70,7 @@ RANKED = (
     "leaks",
     "advise",
     "whatif",
+    "fit",
     "estimate",
     "export",
     "dump",
