@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
                               "json", "markdown", "floors"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (AsksForHelp(arguments)) {
-    std::cout << absl::StrReplaceAll(HelpText(syntax), {{"stalloc-planner ", ""}});
+    std::cout << absl::StrReplaceAll(HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});
     return 0;
   }
   const absl::StatusOr<std::vector<std::string>> positional = ParseArguments(syntax, arguments);

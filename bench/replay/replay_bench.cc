@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
        "floor",     "root",    "time_limit", "threads", "seed",        "json",        "markdown"}};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
-    std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax), {{"stalloc-planner ", ""}});
+    std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});
     return 0;
   }
   const absl::StatusOr<std::vector<std::string>> files = stalloc::planner::ParseArguments(syntax, arguments);
