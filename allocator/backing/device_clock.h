@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "allocator/driver/stream_fence.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/engine/stream_fence.h"
 
 namespace stalloc {
 

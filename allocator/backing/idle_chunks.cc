@@ -10,19 +10,6 @@
 namespace stalloc {
 namespace {
 
-// Adds the time of its life.
-class Stopwatch {
- public:
-  explicit Stopwatch(std::int64_t* nanoseconds) noexcept : sum_(nanoseconds), begin_(MonotonicNanoseconds()) {}
-  ~Stopwatch() { *sum_ += MonotonicNanoseconds() - begin_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  std::int64_t* sum_;
-  std::int64_t begin_;
-};
-
 // For what the device need not be known to be done with, since it is waited for.
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/driver/cuda_events.h"
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 
 namespace stalloc {
 

@@ -13,7 +13,6 @@
 
 #include "allocator/base/gap_index.h"
 #include "allocator/base/range_set.h"
-#include "allocator/engine/fence_rooms.h"
 #include "allocator/engine/freed_blocks.h"
 #include "allocator/engine/idle_gaps.h"
 #include "allocator/engine/occupancy.h"

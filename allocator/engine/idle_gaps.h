@@ -129,6 +129,10 @@ class IdleGaps {
   bool varies_mostly_ = false;
 };
 
+// For what is asked for in a fence, of which nobody knows when it will be freed (README, Fences): the addresses below
+// `limit` that all iterations of the cycle use late, or not at all, what is used last first; none that are empty.
+[[nodiscard]] std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granules limit);
+
 // When the plan next needs each part of the arena: whoever lends memory lends what is needed last. A part is needed
 // when an entry is due whose slot has bytes in it. O(entries x parts of a slot). Sizes are bytes.
 class SlotUses {

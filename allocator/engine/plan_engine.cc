@@ -27,6 +27,17 @@ Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& option
   return end <= kMaxArenaBytes ? WholeGranules(end) : 0;
 }
 
+// The places that a plan has for what evaluations and checkpoints leave behind for good, and for blocks of which size.
+std::vector<std::pair<Granules, LoadedScript::Place>> KeptPlacesOf(const DevicePlan& plan,
+                                                                   const std::vector<std::uint16_t>& slot_flags) {
+  std::vector<std::pair<Granules, LoadedScript::Place>> kept;
+  for (const Entry& entry : plan.kept.entries) {
+    const LoadedScript::Place place = LoadedScript::PlaceOf(entry, plan.slots, slot_flags);
+    if (place.granules > 0) kept.emplace_back(WholeGranules(entry.bytes), place);
+  }
+  return kept;
+}
+
 }  // namespace
 
 PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options,

@@ -10,8 +10,8 @@ namespace stalloc {
 
 enum class Rule : std::uint8_t {
   kInTheWay,      // README, In the way of slots
-  kKeptPlaces,    // fence_rooms.h
-  kLateRooms,     // fence_rooms.h
+  kKeptPlaces,    // README, Fences
+  kLateRooms,     // idle_gaps.h
   kLentSlots,     // unplanned_requests.cc, FindLentSlot
   kDueSoon,       // backing/idle_chunks.cc: a move also brings back what is due soon
   kLargerChunks,  // backing/README, Moves in every iteration

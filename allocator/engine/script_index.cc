@@ -64,14 +64,11 @@ void ScriptIndex::FillSizes(const Script& script) {
   const Frequencies frequencies = CountSizes(script);
   const auto entries = static_cast<double>(script.entries.size());
   unknown_worth_ = std::min(Points(std::log2(entries + 1)), kMaxWorth);
-  known_.assign(std::bit_ceil(std::max<std::size_t>(2 * frequencies.size(), 16)), SizeInfo{});
   for (const auto& [granules, frequency] : frequencies) {
     if (granules == 0) continue;
-    std::size_t place = HomeOf(granules);
-    while (known_[place].granules != 0) place = (place + 1) & (known_.size() - 1);
     const double bits = std::log2(entries / std::max(frequency.fixed + frequency.chance, 1.0));
-    known_[place] = {granules, std::clamp(Points(bits), kMinWorth, kMaxWorth),
-                     frequency.fixed > 0 && frequency.chance <= kMaxChanceHits * frequency.fixed};
+    const bool anchor = frequency.fixed > 0 && frequency.chance <= kMaxChanceHits * frequency.fixed;
+    known_.Insert(granules, {std::clamp(Points(bits), kMinWorth, kMaxWorth), anchor});
   }
 }
 
@@ -122,14 +119,6 @@ void ScriptIndex::FillGrams() {
     grams_.push_back({hash, static_cast<std::uint32_t>(end - 1)});
   }
   std::ranges::stable_sort(grams_, {}, &Gram::hash);
-}
-
-const ScriptIndex::SizeInfo* ScriptIndex::FindSize(Granules granules) const noexcept {
-  if (granules == 0) return nullptr;
-  for (std::size_t place = HomeOf(granules);; place = (place + 1) & (known_.size() - 1)) {
-    if (known_[place].granules == granules) return &known_[place];
-    if (known_[place].granules == 0) return nullptr;
-  }
 }
 
 }  // namespace stalloc

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "allocator/base/open_table.h"
 #include "allocator/engine/plan_reading.h"
 #include "proto/model/plan.h"
 
@@ -109,7 +110,6 @@ class ScriptIndex {
 
  private:
   struct SizeInfo {
-    Granules granules = 0;  // 0: empty place
     std::int32_t worth = 0;
     bool anchor = false;
   };
@@ -118,10 +118,7 @@ class ScriptIndex {
   [[nodiscard]] static const T& At(const std::vector<T>& column, std::int32_t position) noexcept {
     return column[static_cast<std::size_t>(position + kPadding)];
   }
-  [[nodiscard]] std::size_t HomeOf(Granules granules) const noexcept {
-    return granules * 0x9e3779b1u & (known_.size() - 1);
-  }
-  [[nodiscard]] const SizeInfo* FindSize(Granules granules) const noexcept;
+  [[nodiscard]] const SizeInfo* FindSize(Granules granules) const noexcept { return known_.Find(granules); }
   void FillSizes(const Script& script);
   void FillColumns(const Script& script);
   void FillVarying(const Entry& entry, std::size_t at);
@@ -132,7 +129,7 @@ class ScriptIndex {
 
   std::int32_t size_;
   std::int32_t unknown_worth_ = 0;
-  std::vector<SizeInfo> known_;     // open addressing, at most half full
+  OpenTable<SizeInfo> known_{0};    // sizes of entries that do not vary
   std::vector<Granules> sizes_;     // padded, as the next four
   std::vector<Granules> weak_low_;  // sizes in [low, low + span] match weakly
   std::vector<Granules> weak_span_;

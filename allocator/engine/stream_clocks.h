@@ -18,7 +18,7 @@
 
 #include "allocator/base/mapped_array.h"
 #include "allocator/base/spin_mutex.h"
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 #include "proto/model/units.h"
 
 namespace stalloc {

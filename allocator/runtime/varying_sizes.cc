@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "allocator/engine/plan_reading.h"
+#include "proto/model/plan_walk.h"
 
 namespace stalloc {
 

@@ -10,7 +10,7 @@
 #include <deque>
 
 #include "allocator/driver/forwarding_driver.h"
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 #include "bench/replay/driver_calls.h"
 
 namespace stalloc::bench {

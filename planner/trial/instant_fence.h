@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 
 namespace stalloc {
 

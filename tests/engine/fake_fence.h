@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

@@ -1,5 +1,4 @@
 // What evaluations and checkpoints leave behind for good.
-#include "allocator/engine/fence_rooms.h"
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {

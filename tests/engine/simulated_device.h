@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 
 namespace stalloc {
 

@@ -26,7 +26,7 @@
 
 #include "allocator/driver/capture_gate.h"
 #include "allocator/driver/forwarding_driver.h"
-#include "allocator/engine/stream_fence.h"
+#include "allocator/driver/stream_fence.h"
 
 namespace stalloc {
 
