@@ -204,10 +204,11 @@ def test_settings_that_are_in_the_way_are_told(environ: dict[str, str], status: 
 def test_a_torch_that_no_adapter_is_for_is_told_with_what_to_type(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
     other = torch()
-    other.__version__ = "3.0.0"
-    (found,) = software.adapter(Machine(torch=other))
-    assert found.status == FAILURE
-    assert "pip install" in found.advice
+    for version, told in (("2.9.99", "pip install"), ("3.0.0", "stalloc has them for PyTorch 2.9 to 2.15")):
+        other.__version__ = version
+        (found,) = software.adapter(Machine(torch=other))
+        assert found.status == FAILURE
+        assert told in found.advice
 
 
 def test_a_planner_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
