@@ -26,6 +26,10 @@ from stalloc import _autoload, _fake_trace, _install, _session
 from stalloc._core import _imports, _process
 from stalloc._core._version import __version__
 from stalloc._marking._marks import NO_MARK, NoMark, check_pass
+from stalloc._sleep import api as _sleep_api
+from stalloc._sleep import server as _sleep_server
+from stalloc._sleep.api import Tags
+from stalloc._sleep.figures import SleepResult
 
 __all__ = [
     "__version__",
@@ -40,10 +44,17 @@ __all__ = [
     "microbatch",
     "mode",
     "optimizer",
+    "outside",
+    "region",
+    "release_host_memory",
+    "reserve_host_memory",
+    "serve_sleep",
+    "sleep",
     "stats",
     "stop",
     "tokens",
     "trace",
+    "wake",
 ]
 
 
@@ -150,6 +161,81 @@ def fake_trace(
         ValueError: a device or an assumption that is not allowed.
     """
     return _fake_trace.fake_trace(directory, device, assume)
+
+
+def sleep(keep: Tags = None, tags: Tags = None, to: str = "host", device: Any = None) -> SleepResult:
+    """Gives the device's memory away: what lives in the arena goes to page-locked memory of the host, or nowhere.
+
+        with stalloc.region("kv_cache", keep=False): cache = ...
+        stalloc.sleep()                     # another process may have the memory
+        stalloc.wake()                      # the same tensors at the same addresses
+
+    Until the wake nobody may use a tensor that sleeps, and no graph that reads one may be replayed. Tensors may be
+    freed. While everything sleeps, requests of 256 KiB or more are errors, but inside `stalloc.outside()`.
+
+    Args:
+        keep: names of regions whose bytes are kept, all others' are lost; default: as the regions say, and all else.
+        tags: names of regions that sleep, "" for what was allocated in none; default: everything.
+        to: "host", or "nothing": no bytes are kept.
+        device: an index, "cpu", "cuda:1"; default: all that have an arena.
+    Returns:
+        bytes and seconds, and with `stays()` what stays on the device and why.
+    Raises:
+        RuntimeError: there is no arena, a graph is being captured, the host has too little memory, a block is shared
+            with another process. Everything is awake then, and as before.
+    """
+    return _sleep_api.sleep(keep, tags, to, device)
+
+
+def wake(tags: Tags = None, device: Any = None) -> SleepResult:
+    """Brings back what sleeps, or what of it is of those regions; requests are served again.
+
+    What the device is given afterwards, on any stream, runs behind the copies; the host need not wait for them.
+
+    Raises:
+        RuntimeError: the device is full, as long as another process has the memory. All sleeps on; call it again.
+    """
+    return _sleep_api.wake(tags, device)
+
+
+def region(tag: str, keep: bool = True) -> AbstractContextManager[None]:
+    """What this thread allocates inside has a name for `sleep` and `wake`; of nested ones the innermost counts.
+
+    Args:
+        tag: the name.
+        keep: False: its bytes are dropped by a sleep that does not name what is kept. Under STALLOC_WATCH they read as
+            NaN afterwards, until they are written.
+    """
+    return _sleep_api.region(tag, keep)
+
+
+def outside() -> AbstractContextManager[None]:
+    """What this thread allocates inside is not of the arena: it does not sleep, and can be had while all else does."""
+    return _sleep_api.outside()
+
+
+def serve_sleep(at: str = "boundary") -> Path:
+    """From now on `stalloc sleep PID` and `stalloc wake PID` of the same user work; the socket's path.
+
+    Args:
+        at: "boundary": orders are carried out between two iterations, where the loop stays until it is woken; "once":
+            at once, on a thread of their own. Then the program must see to it that nothing runs.
+    """
+    return _sleep_server.serve(at)
+
+
+def reserve_host_memory(size: int, device: Any = None) -> None:
+    """Takes `size` bytes of page-locked host memory now; else the first sleep does, which takes longer than to copy.
+
+    Raises:
+        RuntimeError: the host has too little.
+    """
+    _sleep_api.library().reserve_host_pool(_sleep_api.index_of(device), size)
+
+
+def release_host_memory() -> int:
+    """Gives back the host's memory that no sleeping tensor needs; bytes. It is kept from sleep to sleep otherwise."""
+    return _sleep_api.library().release_host_pools()
 
 
 def stats() -> dict[str, Any]:

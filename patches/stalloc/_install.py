@@ -25,6 +25,7 @@ from stalloc._marking._marks import Marker
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
 from stalloc._oom import reports, torch_mode
+from stalloc._sleep import boundary, server
 from stalloc.frameworks import _adapters
 
 TOO_LATE = (
@@ -91,12 +92,13 @@ def activate(to_the_end: bool = True) -> None:
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
-            marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, finished)
+            marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, _both(finished, boundary.reached))
             _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, marker, tracing, auto)
             if fake is not None:
                 fake.begin(to_the_end)
+            server.serve_if_asked(config.sleep_socket)
         _adapters.watch()
     finally:
         _activating = False

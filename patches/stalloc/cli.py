@@ -30,9 +30,11 @@ from stalloc._commands import (
     planner,
     report,
     run,
+    sleep,
     status,
     summary,
     synth,
+    wake,
     whatif,
 )
 from stalloc._core._version import __version__
@@ -66,6 +68,8 @@ COMMANDS: dict[str, Command] = {
     "pack": pack,
     "check": check,
     "synth": synth,
+    "sleep": sleep,
+    "wake": wake,
     "oom": oom,
     "doctor": doctor,
     "info": info,

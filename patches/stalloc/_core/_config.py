@@ -72,6 +72,7 @@ class Config:
         None  # a line of figures after every so many iterations, 0: none; None: as the mode has it
     )
     tensorboard: str = ""  # directory of the scalars
+    sleep_socket: str = ""  # "1": orders to sleep are taken, between iterations; "once": at once
 
 
 # The same as in allocator/runtime/trace_config.h.
@@ -112,6 +113,12 @@ def _switch(variable: str, value: str) -> bool:
     if value not in ("", "0", "1"):
         raise ConfigError(f"{variable} must be 0 or 1: {value!r}")
     return value == "1"
+
+
+def _sleep_socket(value: str) -> str:
+    if value not in ("", "0", "1", "once"):
+        raise ValueError(f"STALLOC_SLEEP_SOCKET must be 0, 1 or once: {value!r}")
+    return "" if value == "0" else value
 
 
 def _log_steps(value: str) -> Optional[int]:
@@ -166,4 +173,5 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
         log_steps=_log_steps(variables.get("STALLOC_LOG_STEPS", "")),
         tensorboard=variables.get("STALLOC_TENSORBOARD", ""),
+        sleep_socket=_sleep_socket(variables.get("STALLOC_SLEEP_SOCKET", "")),
     )

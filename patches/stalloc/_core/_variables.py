@@ -78,6 +78,14 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "Python",
         ),
         Variable(
+            "STALLOC_SLEEP_SOCKET",
+            "`0` (default), `1`, `once`",
+            "takes orders of `stalloc sleep PID` and `stalloc wake PID`",
+            ("0", "1", "once"),
+            "1: between two iterations; once: at once ([sleep.md](sleep.md))",
+            "Python",
+        ),
+        Variable(
             "STALLOC_PLAN_RANK",
             "a rank",
             "whose plan this rank is served from, if not its own",

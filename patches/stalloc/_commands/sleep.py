@@ -1,0 +1,27 @@
+"""`stalloc sleep`: a process gives its device's memory away for a while."""
+
+from __future__ import annotations
+
+import argparse
+
+from stalloc._sleep import client
+
+HELP = "put processes to sleep: what lives in their arenas goes to the host, its memory to the device"
+EXAMPLES = (
+    "sleep 4711",
+    "sleep 4711 4712 --tags kv_cache,weights --json",
+)
+
+_EPILOG = """
+A process takes such orders where it was started with STALLOC_SLEEP_SOCKET=1 or calls stalloc.serve_sleep(), from its
+own user. A training loop obeys between two iterations, and stays there until it is woken.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    client.prepare_parser(parser, "sleep")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return client.run("sleep", arguments)
