@@ -6,13 +6,10 @@
 // block gives its work to the device before the block is freed. Thread-safe, noexcept, no heap.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
-#include "allocator/driver/stream_fence.h"
+#include "allocator/driver/fence_events.h"
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
@@ -30,40 +27,26 @@ class DeviceClock {
     const std::uint64_t stamp = engine_.NewStamp();
     const StreamFence::Event event = fence_->RecordAll();
     if (event == 0) return;
-    if (size_ == kMost) DropOldest(1);
-    points_[size_++] = {stamp, event};
+    if (const StreamFence::Event dropped = events_.Add(stamp, event); dropped != 0) fence_->Recycle(dropped);
   }
 
   // All that was given to the device before this stamp was drawn is done. Asks the device: its events come to pass in
   // the order in which they were recorded, so the newest that is done decides.
   [[nodiscard]] std::uint64_t Done() noexcept {
     const std::lock_guard lock(mutex_);
-    std::size_t at = size_;
-    while (at > 0 && !fence_->Done(points_[at - 1].event)) --at;
-    if (at > 0) done_ = points_[at - 1].stamp;
-    DropOldest(at);
+    std::uint32_t at = events_.size();
+    while (at > 0 && !fence_->Done(events_.At(at - 1).event)) --at;
+    if (at > 0) done_ = events_.At(at - 1).stamp;
+    for (; at > 0; --at) fence_->Recycle(events_.DropOldest());
     return done_;
   }
 
  private:
-  struct Point {
-    std::uint64_t stamp = 0;
-    StreamFence::Event event = 0;
-  };
-  static constexpr std::size_t kMost = 32;  // what a device lags behind, in marks; of more the oldest are dropped
-
-  void DropOldest(std::size_t count) noexcept {
-    for (std::size_t at = 0; at < count; ++at) fence_->Recycle(points_[at].event);
-    std::move(points_.begin() + count, points_.begin() + size_, points_.begin());
-    size_ -= count;
-  }
-
   StreamFence* const fence_;
   PlanEngine& engine_;
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::array<Point, kMost> points_;  // ascending
-  std::size_t size_ = 0;
+  FenceEvents<32> events_;  // what a device lags behind, in marks; of more the oldest are dropped
   std::uint64_t done_ = 0;
 };
 

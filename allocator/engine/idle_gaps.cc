@@ -3,6 +3,8 @@
 #include <functional>
 #include <utility>
 
+#include "allocator/base/range_map.h"
+
 namespace stalloc {
 namespace {
 
@@ -21,46 +23,8 @@ constexpr std::size_t kNeighbourhood = 256;
 // An expert with few tokens in the traced iterations may have so many times as many.
 constexpr Granules kGrowth = 64;
 
-// When each address is used next. Ascending ranges that cover [0, limit).
-class NextUses {
- public:
-  explicit NextUses(Granules limit) : limit_(limit), ranges_{{0, kNever}} {}
-
-  void Assign(Gap place, Position use) {
-    if (place.lo == place.hi) return;
-    Split(place.hi);
-    Split(place.lo);
-    const auto first = From(place.lo);
-    first->use = use;
-    ranges_.erase(first + 1, From(place.hi));
-  }
-
-  // Calls visit(lo, hi) for each maximal range that is not used before `until`, ascending.
-  template <typename Visit>
-  void ForEachIdle(Position until, Visit&& visit) const {
-    for (std::size_t i = 0; i < ranges_.size();) {
-      const Granules lo = ranges_[i].lo;
-      if (ranges_[i++].use < until) continue;
-      while (i < ranges_.size() && ranges_[i].use >= until) ++i;
-      visit(lo, i < ranges_.size() ? ranges_[i].lo : limit_);
-    }
-  }
-
- private:
-  struct Range {
-    Granules lo;
-    Position use;
-  };
-  std::vector<Range>::iterator From(Granules at) { return std::ranges::lower_bound(ranges_, at, {}, &Range::lo); }
-  // A range begins there, if anything lies there.
-  void Split(Granules at) {
-    const auto range = From(at);
-    if (at < limit_ && (range == ranges_.end() || range->lo > at)) ranges_.insert(range, {at, std::prev(range)->use});
-  }
-
-  Granules limit_;
-  std::vector<Range> ranges_;
-};
+// When each address is used next.
+using NextUses = RangeMap<Position>;
 
 // Goes back over the axis: requests of the prologue, then of three rounds of the cycle. Calls visit(entry's number,
 // uses, begin, end) for each entry, those of the cycle in its second round: what is used next when, and until when the
@@ -88,7 +52,7 @@ void SweepBackwards(const DevicePlan& plan, const std::vector<const Entry*>& ent
   }
   std::ranges::sort(lasts, std::greater());
 
-  NextUses uses(limit);
+  NextUses uses(limit, kNever);
   for (const Entry& kept : plan.kept.entries) uses.Assign(PlaceOf(plan, kept), kInUse);
   auto last = lasts.begin();
   for (Position at = size; at > 0; --at) {
@@ -117,7 +81,7 @@ std::vector<Gap> GapsFor(const Entry& entry, const NextUses& uses, Position end,
   if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return gaps;
   // A smaller block than was seen may come: it then does without the smallest gaps.
   const Granules worth = std::max(WholeGranules(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
-  uses.ForEachIdle(end, [&](Granules lo, Granules hi) {
+  uses.ForEachFrom(end, [&](Granules lo, Granules hi) {
     if (hi - lo >= worth || hi == limit) gaps.push_back({lo, hi});
   });
   if (gaps.size() <= kMostGaps) return gaps;

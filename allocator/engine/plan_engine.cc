@@ -27,17 +27,6 @@ Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& option
   return end <= kMaxArenaBytes ? WholeGranules(end) : 0;
 }
 
-// The places that a plan has for what evaluations and checkpoints leave behind for good, and for blocks of which size.
-std::vector<std::pair<Granules, LoadedScript::Place>> KeptPlacesOf(const DevicePlan& plan,
-                                                                   const std::vector<std::uint16_t>& slot_flags) {
-  std::vector<std::pair<Granules, LoadedScript::Place>> kept;
-  for (const Entry& entry : plan.kept.entries) {
-    const LoadedScript::Place place = LoadedScript::PlaceOf(entry, plan.slots, slot_flags);
-    if (place.granules > 0) kept.emplace_back(WholeGranules(entry.bytes), place);
-  }
-  return kept;
-}
-
 }  // namespace
 
 PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options,
@@ -54,7 +43,7 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       space_(plan, options, occupancy_, freed_, withdrawn_, live_gaps_),
       bindings_(CountStreams(plan)),
       main_stream_(MainStream(plan)),
-      kept_(KeptPlacesOf(plan, FlagsOfSlots(plan))),
+      kept_(plan.kept, plan.slots, FlagsOfSlots(plan)),
       turns_(plan),
       rules_(options.rules),
       has_plan_(!IsEmpty(plan)),

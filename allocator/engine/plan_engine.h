@@ -296,7 +296,7 @@ class PlanEngine {
   std::vector<StreamBinding> bindings_;  // by the plan's ordinals
   const std::uint32_t main_stream_;      // ordinal
   ArenaBacking* backing_ = nullptr;
-  const std::vector<std::pair<Granules, Place>> kept_;  // of the plan, and their sizes: README, Fences
+  const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: README, Fences
   const Turns turns_;
   const Rules rules_;
   const bool has_plan_;

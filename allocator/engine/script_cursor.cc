@@ -13,6 +13,14 @@ namespace {
 
 constexpr std::int32_t kOfAll = -1;  // the index of a family
 
+LoadedScript::Place PlaceIn(const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
+                            const Entry& entry) {
+  if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
+  const Slot& slot = slots[entry.slot];
+  return {WholeGranules(slot.offset), WholeGranules(slot.capacity), static_cast<std::uint16_t>(entry.stream),
+          slot_flags[entry.slot]};
+}
+
 }  // namespace
 
 std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept {
@@ -33,19 +41,11 @@ std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept {
   return hash;
 }
 
-LoadedScript::Place LoadedScript::PlaceOf(const Entry& entry, const std::vector<Slot>& slots,
-                                          const std::vector<std::uint16_t>& slot_flags) {
-  if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
-  const Slot& slot = slots[entry.slot];
-  return {WholeGranules(slot.offset), WholeGranules(slot.capacity), static_cast<std::uint16_t>(entry.stream),
-          slot_flags[entry.slot]};
-}
-
 LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
                            const std::vector<std::uint16_t>& slot_flags)
     : index_(script) {
   places_.reserve(script.entries.size());
-  for (const Entry& entry : script.entries) places_.push_back(PlaceOf(entry, slots, slot_flags));
+  for (const Entry& entry : script.entries) places_.push_back(PlaceIn(slots, slot_flags, entry));
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {
     phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});

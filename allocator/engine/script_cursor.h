@@ -41,8 +41,6 @@ class LoadedScript {
   static constexpr std::int32_t kNoPhase = -1;
 
   // `slot_flags`: FlagsOfSlots of the plan.
-  [[nodiscard]] static Place PlaceOf(const Entry& entry, const std::vector<Slot>& slots,
-                                     const std::vector<std::uint16_t>& slot_flags);
   LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags);
 
   [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }

@@ -23,7 +23,7 @@ bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need
   if (IsOrdered(waiter, need.stream, need.stamp)) return true;
   if (fence_ == nullptr) return false;
   Stream& stream = streams_[need.stream];
-  FenceEvents::Entry* const entry = stream.events.FirstFrom(need.stamp);
+  Events::Entry* const entry = stream.events.FirstFrom(need.stamp);
   if (entry == nullptr) return Record(need.stream, waiter, lock);
   const std::uint64_t stamp = entry->stamp;
   const auto wait = [&](StreamFence::Event event) { return fence_->Wait(HandleOf(waiter), event); };
@@ -33,7 +33,7 @@ bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need
 }
 
 template <typename Ask>
-bool StreamClocks::AskPinned(Stream& stream, FenceEvents::Entry& entry, Lock& lock, Ask&& ask) noexcept {
+bool StreamClocks::AskPinned(Stream& stream, Events::Entry& entry, Lock& lock, Ask&& ask) noexcept {
   const StreamFence::Event event = entry.event;
   ++entry.pins;
   lock.unlock();
@@ -89,7 +89,7 @@ void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
   DropDone(stream, lock);
 }
 
-bool StreamClocks::Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept {
+bool StreamClocks::Query(Stream& stream, Events::Entry& entry, Lock& lock) noexcept {
   const std::uint64_t stamp = entry.stamp;
   const bool done = AskPinned(stream, entry, lock, [this](StreamFence::Event event) { return fence_->Done(event); });
   if (done) stream.done = std::max(stream.done, stamp);

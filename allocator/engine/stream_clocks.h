@@ -14,10 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <utility>
 
 #include "allocator/base/mapped_array.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/driver/fence_events.h"
 #include "allocator/driver/stream_fence.h"
 #include "proto/model/units.h"
 
@@ -53,68 +53,6 @@ class StreamNeeds {
  private:
   std::array<Need, kMost> needs_;
   std::size_t size_ = 0;
-};
-
-// The events that were recorded behind one stream's work, ascending by stamp: a ring of fixed size, fine as all zero
-// bytes. One that is not pinned may be dropped: whoever would have waited for it then waits for a later one.
-class FenceEvents {
- public:
-  static constexpr std::uint32_t kMost = 256;
-  struct Entry {
-    std::uint64_t stamp = 0;
-    StreamFence::Event event = 0;
-    std::uint32_t pins = 0;  // calls outside the lock that use the event just now
-  };
-
-  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  // The oldest is at 0. REQUIRES: index < size(). Valid until the next Add or DropOldest.
-  [[nodiscard]] Entry& At(std::uint32_t index) noexcept { return entries_[(first_ + index) % kMost]; }
-
-  // The first that is behind all work up to `stamp`; null if there is none.
-  [[nodiscard]] Entry* FirstFrom(std::uint64_t stamp) noexcept {
-    std::uint32_t low = 0;
-    for (std::uint32_t high = size_; low < high;) {
-      const std::uint32_t middle = (low + high) / 2;
-      (At(middle).stamp < stamp ? low : high) = At(middle).stamp < stamp ? middle + 1 : middle;
-    }
-    return low < size_ ? &At(low) : nullptr;
-  }
-
-  // The entry of a pinned event. REQUIRES: it is here.
-  [[nodiscard]] Entry& Find(StreamFence::Event event) noexcept {
-    std::uint32_t index = size_ - 1;
-    while (At(index).event != event) --index;
-    return At(index);
-  }
-
-  // Returns the event that is no longer needed, to be recycled: the oldest if there was no room, or this one if that is
-  // pinned; 0 if none.
-  StreamFence::Event Add(std::uint64_t stamp, StreamFence::Event event) noexcept {
-    StreamFence::Event dropped = 0;
-    if (size_ == kMost) {
-      if (At(0).pins > 0) return event;
-      dropped = DropOldest();
-    }
-    At(size_++) = {stamp, event, 0};
-    // Threads that record at once may come back in another order than they drew their stamps.
-    for (std::uint32_t index = size_ - 1; index > 0 && At(index - 1).stamp > At(index).stamp; --index) {
-      std::swap(At(index - 1), At(index));
-    }
-    return dropped;
-  }
-
-  // REQUIRES: size() > 0, and the oldest is not pinned.
-  StreamFence::Event DropOldest() noexcept {
-    const StreamFence::Event event = At(0).event;
-    first_ = (first_ + 1) % kMost;
-    --size_;
-    return event;
-  }
-
- private:
-  std::uint32_t first_ = 0;
-  std::uint32_t size_ = 0;
-  std::array<Entry, kMost> entries_{};
 };
 
 class StreamClocks {
@@ -193,11 +131,12 @@ class StreamClocks {
  private:
   static constexpr std::uint32_t kQueries = 8;  // of one stream in one Poll, besides the newest event
 
+  using Events = FenceEvents<256>;
   struct Stream {
     StreamHandle handle = 0;
     std::uint64_t done = 0;  // stamp
     bool owes = false;
-    FenceEvents events;
+    Events events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
     std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: README, Debts
   };
@@ -206,10 +145,10 @@ class StreamClocks {
   // Behind the stream's work up to now; a `waiter`, if there is one, is made to wait for it.
   bool Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept;
   void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
-  [[nodiscard]] bool Query(Stream& stream, FenceEvents::Entry& entry, Lock& lock) noexcept;
+  [[nodiscard]] bool Query(Stream& stream, Events::Entry& entry, Lock& lock) noexcept;
   // ask(event) without the lock.
   template <typename Ask>
-  [[nodiscard]] static bool AskPinned(Stream& stream, FenceEvents::Entry& entry, Lock& lock, Ask&& ask) noexcept;
+  [[nodiscard]] static bool AskPinned(Stream& stream, Events::Entry& entry, Lock& lock, Ask&& ask) noexcept;
   void PollStream(Stream& stream, Lock& lock) noexcept;
   void DropDone(Stream& stream, Lock& lock) noexcept;
   void Recycle(StreamFence::Event event, Lock& lock) noexcept;

@@ -38,10 +38,11 @@ std::int32_t PlanEngine::StillThere(std::int32_t entry) const noexcept {
 // README, Fences.
 Granules PlanEngine::TakeKeptPlace(const Request& request, Lock& lock) noexcept {
   if (!rules_.Have(Rule::kKeptPlaces)) return kNone;
-  for (const auto& [granules, place] : kept_) {
+  for (std::int32_t entry = 0; entry < kept_.index().size(); ++entry) {
+    const Place& place = kept_.PlaceOf(entry);
     const StreamBinding& binding = bindings_[place.stream];
     const bool is_own = binding.unbound() || binding.handle() == request.stream;
-    if (granules != request.granules || !is_own) continue;
+    if (place.granules == 0 || kept_.index().SizeAt(entry) != request.granules || !is_own) continue;
     if (!freed_.OnlyFreedIn(place.granule, place.granule + place.granules)) continue;
     if (BackUp(place, request, lock) != MissReason::kNone) return kNone;
     return OccupyInOrder(place, request, stats_.dynamic_hits, lock) == MissReason::kNone ? place.granule : kNone;

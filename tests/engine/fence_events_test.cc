@@ -1,14 +1,16 @@
+#include "allocator/driver/fence_events.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-#include "allocator/engine/stream_clocks.h"
-
 namespace stalloc {
 namespace fence_events_test {
 
+constexpr std::uint32_t kMost = 256;
+
 TEST(FenceEventsTest, FindsTheFirstThatIsLateEnough) {
-  FenceEvents events;
+  FenceEvents<kMost> events;
   EXPECT_EQ(events.FirstFrom(0), nullptr);
   for (const std::uint64_t stamp : {3, 7, 5}) EXPECT_EQ(events.Add(stamp, 100 + stamp), 0u);
   EXPECT_EQ(events.FirstFrom(1)->event, 103u);
@@ -18,8 +20,8 @@ TEST(FenceEventsTest, FindsTheFirstThatIsLateEnough) {
 }
 
 TEST(FenceEventsTest, TheOldestGoesUnlessItIsPinned) {
-  FenceEvents events;
-  for (std::uint64_t stamp = 1; stamp <= FenceEvents::kMost; ++stamp) EXPECT_EQ(events.Add(stamp, stamp), 0u);
+  FenceEvents<kMost> events;
+  for (std::uint64_t stamp = 1; stamp <= kMost; ++stamp) EXPECT_EQ(events.Add(stamp, stamp), 0u);
   EXPECT_EQ(events.Add(1000, 1000), 1u);
   ++events.At(0).pins;
   EXPECT_EQ(events.Add(1001, 1001), 1001u) << "the new one, since the oldest is in use";
