@@ -86,7 +86,9 @@ int UnitShift(std::string_view unit) {
 }
 
 void Reader::Size(const char* name, Bytes* target) {
-  constexpr std::string_view kAllowed = "a whole number of bytes with an optional K, M, G or T (binary), such as 512M";
+  constexpr std::string_view kAllowed =
+      "a size with its unit K, M, G or T (binary), such as 512M, or a whole number of at least 1048576 bytes";
+  constexpr Bytes kLeastPlain = 1 << 20;
   const std::string_view value = Value(name);
   if (value.empty()) return;
   Bytes number = 0;
@@ -96,6 +98,7 @@ void Reader::Size(const char* name, Bytes* target) {
   if (code != std::errc() || shift < 0 || number > (std::numeric_limits<Bytes>::max() >> shift)) {
     return Fail(name, kAllowed, value);
   }
+  if (end == last && number != 0 && number < kLeastPlain) return Fail(name, kAllowed, value);  // another unit was meant
   *target = number << shift;
 }
 

@@ -73,7 +73,7 @@ TEST(ConfigTest, TraceAndAllocNeedADirectory) {
 
 TEST(ConfigTest, SizesTakeBinarySuffixes) {
   const std::map<std::string, Bytes> sizes = {{"0", 0},
-                                              {"512", 512},
+                                              {"1048576", 1048576},
                                               {"512B", 512},
                                               {"4K", 4096},
                                               {"4k", 4096},
@@ -91,7 +91,8 @@ TEST(ConfigTest, SizesTakeBinarySuffixes) {
 }
 
 TEST(ConfigTest, BadSizesAreErrors) {
-  for (const char* text : {"x", "G", "-1", "1.5G", "1 G", "2GG", "2Gib2", "16777216T", "18446744073709551616", "+3"}) {
+  for (const char* text :
+       {"x", "G", "-1", "1.5G", "1 G", "2GG", "2Gib2", "16777216T", "18446744073709551616", "+3", "40", "1048575"}) {
     EXPECT_THAT(ErrorOf({{"STALLOC_MEMORY_LIMIT", text}}),
                 AllOf(HasSubstr("STALLOC_MEMORY_LIMIT"), HasSubstr(std::string("\"") + text + "\"")));
   }
