@@ -55,11 +55,11 @@ def sleep(keep: Tags, tags: Tags, to: str, device: Device) -> SleepResult:
     if to == "nothing" and keep is not None:
         raise ValueError(f"to='nothing' keeps nothing, and keep names {keep!r}")
     kept = [] if to == "nothing" else names_of(keep)
-    return SleepResult.parse(library().sleep(index_of(device), names_of(tags), kept))
+    return SleepResult.parse(library().sleep(index_of(device), names_of(tags), kept), asleep=True)
 
 
 def wake(tags: Tags, device: Device) -> SleepResult:
-    return SleepResult.parse(library().wake(index_of(device), names_of(tags)))
+    return SleepResult.parse(library().wake(index_of(device), names_of(tags)), asleep=False)
 
 
 @contextlib.contextmanager

@@ -46,12 +46,14 @@ class SleepResult:
     """What `stalloc.sleep` or `stalloc.wake` did, of each device and of all together (bytes, seconds)."""
 
     devices: tuple[DeviceFigures, ...]
+    asleep: bool  # else it is a wake
 
     @classmethod
-    def parse(cls, figures: dict[str, Any]) -> SleepResult:
+    def parse(cls, figures: dict[str, Any], asleep: bool) -> SleepResult:
         """Of the library's JSON; keys of a newer one are left out."""
         known = [field.name for field in dataclasses.fields(DeviceFigures)]
-        return cls(tuple(DeviceFigures(**{name: row[name] for name in known}) for row in figures["devices"]))
+        rows = (DeviceFigures(**{name: row[name] for name in known}) for row in figures["devices"])
+        return cls(tuple(rows), asleep)
 
     @property
     def blocks(self) -> int:
@@ -82,7 +84,9 @@ class SleepResult:
         return sum(device.seconds for device in self.devices)
 
     def stays(self) -> tuple[Stay, ...]:
-        """What is left on the devices beside their contexts, largest first. Asks PyTorch's allocator now."""
+        """What a sleep leaves on the devices beside their contexts, largest first. Asks PyTorch's allocator now."""
+        if not self.asleep:
+            return ()
         rows = [row for device in self.devices for row in _stays_of(device)]
         return tuple(sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes))
 
