@@ -8,6 +8,24 @@ namespace {
 // Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
 constexpr int kMostRooms = 32;
 
+// The tightest of them so far, and a place in it.
+struct Tightest {
+  // Looks at one that is large enough; place(): kNone if there is none in it after all. False when no more are wanted.
+  template <typename Place>
+  bool Consider(Granules granules, Granules asked, Place&& place) {
+    const Granules found = granules < room ? place() : DynamicSpace::kNone;
+    if (found != DynamicSpace::kNone) {
+      at = found;
+      room = granules;
+    }
+    return ++rooms < kMostRooms && room > asked;
+  }
+
+  Granules at = DynamicSpace::kNone;
+  Granules room = DynamicSpace::kNone;
+  int rooms = 0;
+};
+
 }  // namespace
 
 DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
@@ -71,42 +89,26 @@ Granules DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, C
 
 // Where blocks lie in the tightest room, against the plan.
 Granules DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
-  Granules best = kNone;
-  Granules best_room = kNone;
-  int rooms = 0;  // that are large enough
+  Tightest tightest;
   ForEachRoom(window, [&](Granules lo, Granules hi) {
-    const Granules room = hi - lo;
-    if (room < request.granules) return true;
-    const Granules place = room < best_room ? Lowest({lo, hi}, request, cost) : kNone;
-    if (place != kNone) {
-      best = place;
-      best_room = room;
-    }
-    return ++rooms < kMostRooms && best_room > request.granules;
+    return hi - lo < request.granules || tightest.Consider(hi - lo, request.granules, [&] {
+      return Lowest({lo, hi}, request, cost);
+    });
   });
-  return best;
+  return tightest.at;
 }
 
 // Between live blocks, what of it can be had now: freed blocks and withdrawn memory may be in the way.
 Granules DynamicSpace::FindAnywhere(const Request& request, Cost cost) const noexcept {
-  Granules best = kNone;
-  Granules best_room = kNone;
-  int rooms = 0;  // that are large enough
+  Tightest tightest;
   const auto look = [&](Gap gap) {
     while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
       const Gap part{request.soon_over ? gap.hi - request.granules : gap.lo, gap.hi};
       const Gap obstacle = LastObstacle(part, request, cost);
       // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
       const Granules lo = std::min(std::max(obstacle.hi, part.lo), gap.hi);
-      const Granules room = gap.hi - lo;
-      if (room >= request.granules) {
-        ++rooms;
-        if (room < best_room) {
-          best = lo;
-          best_room = room;
-        }
-      }
-      if (best_room == request.granules || rooms == kMostRooms) return false;
+      const bool fits = gap.hi - lo >= request.granules;
+      if (fits && !tightest.Consider(gap.hi - lo, request.granules, [lo] { return lo; })) return false;
       if (obstacle.hi == 0) return true;
       gap.hi = obstacle.lo;
     }
@@ -114,7 +116,7 @@ Granules DynamicSpace::FindAnywhere(const Request& request, Cost cost) const noe
   };
   const auto last_live = [this](Granules lo, Granules hi) { return occupancy_.LastLiveIn(lo, hi); };
   live_gaps_.ForEachDownwards(mapped_, request.granules, freed_.last_stamp(), last_live, look);
-  return best;
+  return tightest.at;
 }
 
 // Only what would end above what is mapped: everything below was tried.

@@ -63,17 +63,6 @@ void SweepBackwards(const DevicePlan& plan, const std::vector<const Entry*>& ent
   }
 }
 
-// Calls visit(part, entry) for each part that an entry's slot has bytes in; entries ascend.
-template <typename Visit>
-void ForEachUse(const DevicePlan& plan, Bytes unit, Visit&& visit) {
-  std::uint32_t number = 0;
-  ForEachEntry(plan, [&](const Entry& entry) {
-    const Slot slot = entry.slot != kNoSlot ? plan.slots[entry.slot] : Slot{};
-    for (Offset at = slot.offset / unit; at * unit < slot.offset + slot.capacity; ++at) visit(at, number);
-    ++number;
-  });
-}
-
 // Those that are worth something to a block of the entry that goes at `end`.
 std::vector<Gap> GapsFor(const Entry& entry, const NextUses& uses, Position end, Granules limit, Granules least) {
   std::vector<Gap> gaps;
@@ -167,25 +156,25 @@ std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granule
 
 // SlotUses ------------------------------------------------------------------------------------------------------------
 
-SlotUses::SlotUses(const DevicePlan& plan, Bytes unit) : begins_(RoundUp(plan.arena_bytes, unit) / unit + 1) {
+SlotUses::SlotUses(const DevicePlan& plan, Bytes unit) : dues_(RoundUp(plan.arena_bytes, unit) / unit) {
   const std::vector<std::uint32_t> scripts = ScriptBegins(plan);
   cycle_ = scripts[plan.prologue.size()];
   end_ = scripts.back();
-  ForEachUse(plan, unit, [this](Offset part, std::uint32_t) { ++begins_[part + 1]; });
-  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
-  dues_.resize(begins_.back());
-  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
-  ForEachUse(plan, unit, [&](Offset part, std::uint32_t entry) { dues_[next[part]++] = entry; });
+  std::uint32_t number = 0;
+  ForEachEntry(plan, [&](const Entry& entry) {
+    const Slot slot = entry.slot != kNoSlot ? plan.slots[entry.slot] : Slot{};
+    for (Offset at = slot.offset / unit; at * unit < slot.offset + slot.capacity; ++at) dues_[at].push_back(number);
+    ++number;
+  });
 }
 
 std::uint64_t SlotUses::UntilDue(std::size_t part, std::uint64_t now) const noexcept {
-  if (part + 1 >= begins_.size()) return kNever;
-  const auto begin = dues_.begin() + static_cast<std::ptrdiff_t>(begins_[part]);
-  const auto end = dues_.begin() + static_cast<std::ptrdiff_t>(begins_[part + 1]);
-  const auto due = std::lower_bound(begin, end, now);
-  if (due != end) return *due - now;
-  const auto first = std::lower_bound(begin, end, cycle_);  // of the next round
-  return first != end ? *first - cycle_ + (end_ - std::min(now, end_)) : kNever;
+  if (part >= dues_.size()) return kNever;
+  const std::vector<std::uint32_t>& dues = dues_[part];
+  const auto due = std::ranges::lower_bound(dues, now);
+  if (due != dues.end()) return *due - now;
+  const auto first = std::ranges::lower_bound(dues, cycle_);  // of the next round
+  return first != dues.end() ? *first - cycle_ + (end_ - std::min(now, end_)) : kNever;
 }
 
 }  // namespace stalloc

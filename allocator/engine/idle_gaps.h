@@ -148,10 +148,9 @@ class SlotUses {
   [[nodiscard]] std::uint64_t cycle_length() const noexcept { return end_ - cycle_; }
 
  private:
-  std::vector<std::size_t> begins_;  // in dues_, by part; and one more
-  std::vector<std::uint32_t> dues_;  // entries, ascending for each part
-  std::uint64_t cycle_ = 0;          // the first entry of the cycle
-  std::uint64_t end_ = 0;            // of the cycle
+  std::vector<std::vector<std::uint32_t>> dues_;  // by part: entries, ascending
+  std::uint64_t cycle_ = 0;                       // the first entry of the cycle
+  std::uint64_t end_ = 0;                         // of the cycle
 };
 
 }  // namespace stalloc

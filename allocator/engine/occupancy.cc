@@ -21,18 +21,13 @@ GranuleRange Occupancy::LastLiveIn(std::uint32_t lo, std::uint32_t hi) const noe
 
 std::string Occupancy::CheckInvariants() const {
   if (!starts_.Consistent()) return "occupancy: a summary bit contradicts its word";
-  bool all_have_bits = true;
-  table_.ForEach([&](std::uint64_t granule, const LiveRecord& record) {
-    all_have_bits = all_have_bits && starts_.Contains(granule) && record.granule == granule;
-  });
-  if (!all_have_bits) return "occupancy: a block of the table has no start bit, or another's place";
-
   std::size_t in_bits = 0;
   std::uint64_t begin_above = arena_granules_;
   for (std::uint64_t start = starts_.LastBefore(arena_granules_); start != BitTree::kNone;
        start = starts_.LastBefore(start)) {
     const LiveRecord* record = table_.Find(start);
-    if (record == nullptr) return "occupancy: a start bit without a block, granule=" + std::to_string(start);
+    if (record == nullptr || record->granule != start)
+      return "occupancy: a start bit without a block, granule=" + std::to_string(start);
     const std::uint64_t end = start + record->granules;
     if (record->granules == 0 || end > arena_granules_) {
       return "occupancy: a block leaves the arena, granule=" + std::to_string(start);

@@ -1,10 +1,7 @@
 // PlanEngine: serves the requests of one device from an arena, where the plan says they belong (README).
 //
-// A request that the plan expects (matcher.h) gets its slot, provided that no live block holds any byte of it
-// (occupancy.h). What has no slot, or cannot have it, gets room that the plan leaves idle, above which the arena grows
-// (dynamic_space.h). Every other request is the caller's to serve elsewhere, and is counted by reason. Bytes that
-// another stream used last are handed out after the requesting stream was made to wait for that one (freed_blocks.h).
-// A wrong plan or a diverging run therefore costs memory, never data.
+// Puts the parts together, each of which answers one question (README); what it does not serve is the caller's to serve
+// elsewhere, and is counted by reason. A wrong plan or a diverging run costs memory, never data.
 //
 // Thread-safe; Allocate and Free are noexcept, take no heap memory (ArenaBacking may), do no I/O, hold no lock over a
 // driver call.

@@ -23,24 +23,6 @@ LoadedScript::Place PlaceIn(const std::vector<Slot>& slots, const std::vector<st
 
 }  // namespace
 
-std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  const auto add = [&hash](std::uint64_t value, int bytes) {
-    for (; bytes > 0; --bytes, value >>= 8) hash = (hash ^ (value & 0xff)) * 0x100000001b3ull;
-  };
-  add(static_cast<std::uint64_t>(mark.kind), 1);
-  add(static_cast<std::uint64_t>(mark.edge), 1);
-  if (mark.kind == MarkKind::kIteration) return hash;
-  add(mark.automatic ? 1 : 0, 1);
-  add(static_cast<std::uint64_t>(mark.pass), 1);
-  add(static_cast<std::uint32_t>(mark.chunk), 4);
-  add(static_cast<std::uint32_t>(index), 4);
-  if (mark.kind == MarkKind::kLayer || mark.kind == MarkKind::kFence) {
-    for (const char letter : mark.name) add(static_cast<unsigned char>(letter), 1);
-  }
-  return hash;
-}
-
 LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
                            const std::vector<std::uint16_t>& slot_flags)
     : index_(script) {

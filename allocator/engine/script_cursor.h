@@ -1,9 +1,5 @@
 // ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop (README,
-// Marks; planner/analysis/segments.h cuts traces by the same rules).
-//
-// Iterations are counted by their begin marks as they are seen, whatever index they carry. Within a script a mark moves
-// to the next phase that has an equal mark: forward, else from the start. Inside a fence only fence marks count. Marks
-// that a hook placed are ignored from the first mark of their kind on that the training script placed itself.
+// Marks and turns; planner/analysis/segments.h cuts traces by the same rules).
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory. Offsets and lengths in granules.
 #pragma once
@@ -16,16 +12,11 @@
 #include <vector>
 
 #include "allocator/engine/script_index.h"
+#include "proto/model/mark_key.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {
-
-// Equal for marks that name the same point of a loop. Compares kind and edge; but for iterations also pass, chunk,
-// index and who placed it (a hook's optimizer mark comes at another point than the script's own); for layers and fences
-// also the name.
-[[nodiscard]] std::uint64_t MarkKey(const Mark& mark, std::int32_t index) noexcept;  // as if its index were this one
-[[nodiscard]] inline std::uint64_t MarkKey(const Mark& mark) noexcept { return MarkKey(mark, mark.index); }
 
 // One script of a plan as the engine follows it: index for the matcher, places of its entries, phases. Built when the
 // plan is loaded; read-only and shared afterwards.
