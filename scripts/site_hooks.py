@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     "source/allocator.md": "allocator/README.md",
     "source/engine.md": "allocator/engine/README.md",
+    "source/engine-details.md": "allocator/engine/details.md",
     "source/backing.md": "allocator/backing/README.md",
     "source/planner.md": "planner/README.md",
     "source/package.md": "patches/README.md",

@@ -1,4 +1,4 @@
-// DynamicSpace: finds room in the arena for what the plan has no place for (README, Room beside the slots).
+// DynamicSpace: finds room in the arena for what the plan has no place for (details.md, Room beside the slots).
 //
 // A block goes where the plan leaves the bytes idle until the block's expected free (idle_gaps.h) and where no block
 // lives now; what fits nowhere goes above the arena's height, which grows. Of all room that an entry's gaps leave, the

@@ -1,4 +1,4 @@
-// FreedBlocks: bytes that the program has freed, and the streams that may still use them (README, Streams).
+// FreedBlocks: bytes that the program has freed, and the streams that may still use them (details.md, Streams).
 //
 // Freed blocks stay in the occupancy, but are no obstacle to a request whose stream can be ordered behind theirs. A
 // block that only the stream of its place ever uses leaves nothing: see LiveRecord::kPrivate. One whose streams could

@@ -1,5 +1,5 @@
 // IdleGaps: for each entry of a plan, the addresses that no slot uses from that entry until the entry's block is
-// expected to be freed. Where a block goes that the plan has no place for (README, Room beside the slots).
+// expected to be freed. Where a block goes that the plan has no place for (details.md, Room beside the slots).
 //
 // Time is counted in requests, along the prologue and three rounds of the cycle; the cycle's gaps are those of its
 // second round. What is live beyond the plan is not known here: the caller checks (dynamic_space.h).
@@ -129,8 +129,8 @@ class IdleGaps {
   bool varies_mostly_ = false;
 };
 
-// For what is asked for in a fence, of which nobody knows when it will be freed (README, Fences): the addresses below
-// `limit` that all iterations of the cycle use late, or not at all, what is used last first; none that are empty.
+// For what is asked for in a fence, of which nobody knows when it will be freed (details.md, Fences): the addresses
+// below `limit` that all iterations of the cycle use late, or not at all, what is used last first; none that are empty.
 [[nodiscard]] std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granules limit);
 
 // When the plan next needs each part of the arena: whoever lends memory lends what is needed last. A part is needed

@@ -1,4 +1,4 @@
-// Matcher: which entry of a script the next request of a live run is (README, Matching).
+// Matcher: which entry of a script the next request of a live run is (details.md, Matching).
 //
 // A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
 // A place that is wrong costs more than a miss: until the block is freed, whoever is planned for its bytes is turned

@@ -1,4 +1,4 @@
-// Occupancy: which bytes of the arena are in use, exactly, whatever the plan says (README, What is in use).
+// Occupancy: which bytes of the arena are in use, exactly, whatever the plan says (details.md, What is in use).
 //
 // Blocks never overlap; hence the last block that starts before hi decides alone whether [lo, hi) is free. Freed blocks
 // stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for.

@@ -88,7 +88,7 @@ inline MissReason PlanEngine::TakePlace(const Place& place, const Request& reque
   return MissReason::kNone;
 }
 
-// README, Turns. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
+// details.md, Turns. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
 [[gnu::noinline]] MissReason PlanEngine::TakePlaceOfOtherTurn(Place& place, const Request& request,
                                                               Lock& lock) noexcept {
   const Granules own = place.granule;

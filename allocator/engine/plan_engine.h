@@ -134,8 +134,8 @@ class PlanEngine {
   // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle room alone.
   Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
-  // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see README,
-  // Freed on another stream.
+  // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
+  // details.md, Freed on another stream.
   Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
@@ -293,7 +293,7 @@ class PlanEngine {
   std::vector<StreamBinding> bindings_;  // by the plan's ordinals
   const std::uint32_t main_stream_;      // ordinal
   ArenaBacking* backing_ = nullptr;
-  const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: README, Fences
+  const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences
   const Turns turns_;
   const Rules rules_;
   const bool has_plan_;

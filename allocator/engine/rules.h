@@ -9,8 +9,8 @@
 namespace stalloc {
 
 enum class Rule : std::uint8_t {
-  kInTheWay,      // README, In the way of slots
-  kKeptPlaces,    // README, Fences
+  kInTheWay,      // details.md, In the way of slots
+  kKeptPlaces,    // details.md, Fences
   kLateRooms,     // idle_gaps.h
   kLentSlots,     // unplanned_requests.cc, FindLentSlot
   kDueSoon,       // backing/idle_chunks.cc: a move also brings back what is due soon

@@ -1,5 +1,5 @@
-// ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop (README,
-// Marks and turns; planner/analysis/segments.h cuts traces by the same rules).
+// ScriptCursor: which script of a plan is live, and at which of its phases, by the marks of the training loop
+// (details.md, Marks and turns; planner/analysis/segments.h cuts traces by the same rules).
 //
 // Not thread-safe; OnMark is noexcept and takes no heap memory. Offsets and lengths in granules.
 #pragma once
@@ -68,7 +68,7 @@ class LoadedScript {
   std::vector<Family> families_;
 };
 
-// Which copy of a plan's cycle the next iteration is (README, Marks and turns). Read-only after it was built.
+// Which copy of a plan's cycle the next iteration is (details.md, Marks and turns). Read-only after it was built.
 class Turns {
  public:
   explicit Turns(const DevicePlan& plan);

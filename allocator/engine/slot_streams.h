@@ -1,5 +1,6 @@
 // What the plan says of streams: which slots no other stream's slot touches, whose bytes it hands to another stream
-// (cold; pure); and which stream of the run stands for one of the plan's (README, Streams; not thread-safe; noexcept).
+// (cold; pure); and which stream of the run stands for one of the plan's (details.md, Streams; not thread-safe;
+// noexcept).
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,8 @@ namespace stalloc {
 // Greatest stream ordinal of an entry, plus one.
 [[nodiscard]] std::size_t CountStreams(const DevicePlan& plan);
 
-// The first request that matches an entry of an ordinal binds it to its stream, the *home* (README, Homes). It moves
-// only in an iteration in which the home has not asked yet; the per-thread default stream is nobody's.
+// The first request that matches an entry of an ordinal binds it to its stream, the *home* (details.md, Homes). It
+// moves only in an iteration in which the home has not asked yet; the per-thread default stream is nobody's.
 class StreamBinding {
  public:
   // The home's handle while settled, else no stream's. All that the usual request looks at.

@@ -1,4 +1,4 @@
-// StreamClocks: which stream is known to run behind which, and the events that make it so (README, Stamps).
+// StreamClocks: which stream is known to run behind which, and the events that make it so (details.md, Stamps).
 //
 // One counter for the engine: a free draws a stamp, an event draws one before it is recorded. So an event is behind all
 // uses of blocks that its stream had and that were freed at earlier stamps; a freed block needs no event of its own.
@@ -89,7 +89,7 @@ class StreamClocks {
     return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
   }
 
-  // README, Debts: `own` took bytes that `other` may use up to `stamp`.
+  // details.md, Debts: `own` took bytes that `other` may use up to `stamp`.
   void Owe(StreamIndex own, StreamIndex other, std::uint64_t stamp) noexcept {
     std::uint64_t& owed = streams_[own].owed[other];
     owed = std::max(owed, stamp);
@@ -138,7 +138,7 @@ class StreamClocks {
     bool owes = false;
     Events events;
     std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
-    std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: README, Debts
+    std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: details.md, Debts
   };
 
   bool OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept;

@@ -35,7 +35,7 @@ std::int32_t PlanEngine::StillThere(std::int32_t entry) const noexcept {
   return cursor_.script() != nullptr && entry >= cursor_.script()->index().size() ? -1 : entry;
 }
 
-// README, Fences.
+// details.md, Fences.
 Granules PlanEngine::TakeKeptPlace(const Request& request, Lock& lock) noexcept {
   if (!rules_.Have(Rule::kKeptPlaces)) return kNone;
   for (std::int32_t entry = 0; entry < kept_.index().size(); ++entry) {
@@ -112,7 +112,7 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
   return best;
 }
 
-// README, Fences.
+// details.md, Fences.
 Granules PlanEngine::FindLateRoom(DynamicSpace::Request room) const noexcept {
   if (room.stream == kNoStream) return kNone;
   for (const IdleGaps::Window window : space_.late_rooms()) {
@@ -136,7 +136,7 @@ bool PlanEngine::MayLieInTheWay(std::int32_t entry) const noexcept {
   return entry < 0 || space_.gaps().LifeOf(cursor_.script_number(), entry) != IdleGaps::kForever;
 }
 
-// README, In the way of slots.
+// details.md, In the way of slots.
 Granules PlanEngine::FindInTheWay(DynamicSpace::Request room, std::int32_t entry) const noexcept {
   if (cursor_.script() == nullptr) return kNone;  // the lock was open
   GranuleRange slot;

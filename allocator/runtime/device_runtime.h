@@ -164,7 +164,7 @@ class DeviceRuntime {
   std::vector<std::string> ExplainOutOfMemory(Bytes requested, StreamHandle stream);
   // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
   // we are). `current`: the stream on which the calling thread runs, where that may be another than the block's
-  // (engine/README.md, Freed on another stream).
+  // (engine/details.md, Freed on another stream).
   void Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
   // Upstream gave a block out, or took one back, on its own (a graph pool set back to an earlier state): ledger and
