@@ -18,10 +18,10 @@ from stalloc import _auto, _run_cache, _session
 from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
-from stalloc._marking import _nvtx
+from stalloc._marking import _device_times, _nvtx
 from stalloc._marking._graphs import GraphMarks
 from stalloc._marking._hooks import OptimizerHooks
-from stalloc._marking._marks import Marker
+from stalloc._marking._marks import Marker, MarkSink
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
 from stalloc._oom import reports, torch_mode
@@ -92,7 +92,8 @@ def activate(to_the_end: bool = True) -> None:
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
-            marker = Marker(_nvtx.beside(mark, torch) if config.nvtx else mark, _both(finished, boundary.reached))
+            seen = _seen_by(config, mark, torch, config.trace_times and tracing is not None and fake is None)
+            marker = Marker(seen, _both(finished, boundary.reached))
             _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, marker, tracing, auto)
@@ -102,6 +103,12 @@ def activate(to_the_end: bool = True) -> None:
         _adapters.watch()
     finally:
         _activating = False
+
+
+def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, timed: bool) -> MarkSink:
+    """The sink; `timed`: at the device's time; with ranges beside it, where these are asked for."""
+    mark = _device_times.behind_the_device(mark, torch) if timed else mark
+    return _nvtx.beside(mark, torch) if config.nvtx else mark
 
 
 def _read_environment() -> _config.Config:

@@ -50,6 +50,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_log_steps": None,
         "stalloc_tensorboard": None,
         "stalloc_trace_modules": None,
+        "stalloc_trace_times": None,
         "stalloc_nvtx": None,
         "stalloc_dynamic": None,
         "stalloc_plan_rank": None,

@@ -61,6 +61,7 @@ class Config:
     log_level: int = 3
     rank: str = ""
     trace_modules: bool = False
+    trace_times: bool = False
     trace_names: bool = True
     trace_steps: TraceSteps = TraceSteps()
     traced: bool = True  # this rank is in STALLOC_TRACE_RANKS
@@ -163,6 +164,7 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         log_level=_log_level(variables.get("STALLOC_LOG_LEVEL") or "3"),
         rank=rank_text(variables),
         trace_modules=_switch("STALLOC_TRACE_MODULES", variables.get("STALLOC_TRACE_MODULES", "")),
+        trace_times=_switch("STALLOC_TRACE_TIMES", variables.get("STALLOC_TRACE_TIMES", "")),
         trace_names=variables.get("STALLOC_TRACE_NAMES", "") == ""
         or _switch("STALLOC_TRACE_NAMES", variables["STALLOC_TRACE_NAMES"]),
         trace_steps=parse_steps(variables.get("STALLOC_TRACE_STEPS", "")),

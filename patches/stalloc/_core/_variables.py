@@ -200,6 +200,15 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "Python",
         ),
         Variable(
+            "STALLOC_TRACE_TIMES",
+            _OFF,
+            "marks of a trace are at the device's time",
+            SWITCH,
+            "The host waits for the device at passes, layers and their parts: `stalloc fit` then knows how long each "
+            "takes",
+            "Python",
+        ),
+        Variable(
             "STALLOC_TRACE_STACKS",
             "`0` (default), `1`, `N`, `64K`",
             "Python stacks: 0, 1, every Nth request, or a least size as 64K",
