@@ -4,8 +4,8 @@
 
 The workload is the one of --round (round.py's --output) whose peers hold most beyond Alloc, and its plans are used;
 where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
---margin: `torch.cuda.set_per_process_memory_fraction` in all modes. Each mode trains --iterations under it. A mode that
-runs out of memory then recomputes more and more layers of each model chunk until it trains; throughput is tokens per
+--margin: `torch.cuda.set_per_process_memory_fraction` in all modes, or --card, which binds the arena, too. Each mode
+trains --iterations under it. A mode that runs out of memory then recomputes more and more layers of each model chunk until it trains; throughput is tokens per
 second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after each run.
 """
 
@@ -23,6 +23,10 @@ from compare import Comparison, add_arguments, write_json
 from figures import GIB, Result, quiet_step_ms
 from workloads import WORKLOADS
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from card import parse_bytes
+
 MODES = ("alloc", "native", "expandable")
 _MARGIN = 64 << 20  # bytes; what PyTorch's allocator takes at a time is at most 20 MiB for small blocks
 
@@ -33,6 +37,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--workload", choices=WORKLOADS, default="pp2-vpp4", help="where there is no round")
     parser.add_argument("--margin", type=int, default=_MARGIN, help="bytes beside what Alloc held")
     parser.add_argument("--fraction", type=float, help="the cap, as a part of the device's memory")
+    parser.add_argument(
+        "--card", type=parse_bytes, help="as if the GPU had so much, for every allocator alike; else a fraction (80G)"
+    )
     parser.add_argument("--most-recomputed", type=int, default=3, help="layers of a chunk")
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
@@ -84,7 +91,8 @@ class Fit:
         """True where Alloc trained under the cap."""
         held = held_by_mode(self.measured)
         total = next(rank["device_bytes"] for rank in self.measured["results"]["alloc"]["ranks"])
-        self.fraction = self.chosen.fraction or (held["alloc"] + self.chosen.margin) / total
+        card = (self.chosen.card or 0) / total
+        self.fraction = card or self.chosen.fraction or (held["alloc"] + self.chosen.margin) / total
         self.cap_bytes = int(self.fraction * total)
         self.held = held
         for mode in MODES:
@@ -104,7 +112,8 @@ class Fit:
         """Under the cap; with `layers` of each chunk recomputed, which needs a trace of its own for Alloc."""
         output = self.chosen.output / f"{mode}-recompute{layers}"
         recompute = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}".split()
-        extra = [*(recompute if layers else []), "--memory-fraction", repr(self.fraction)]
+        cap = ["--card", str(self.chosen.card)] if self.chosen.card else ["--memory-fraction", repr(self.fraction)]
+        extra = [*(recompute if layers else []), *cap]
         modes = ["trace", "alloc"] if mode == "alloc" and layers else [mode]
         if mode == "alloc" and not layers:
             shutil.copytree(self.plan, output / "plan", dirs_exist_ok=True)

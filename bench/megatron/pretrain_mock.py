@@ -17,6 +17,7 @@ import inspect
 import json
 import os
 import random
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ from megatron.training.arguments import core_transformer_config_from_args
 from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 from without_extensions import supply
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from card import occupy, parse_bytes
 
 MODELS: list[Any] = []  # the chunks of this rank
 LENGTHS = random.Random(1234)
@@ -160,6 +165,7 @@ def run_pretrain(add_arguments: Any) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--result-dir", type=Path)
     parser.add_argument("--memory-fraction", type=float, help="cap the device's memory, as a part of it")
+    parser.add_argument("--card", type=parse_bytes, help="of the device's memory, so much is there (bench/card.py)")
     parser.add_argument("--vary-lengths", type=float, nargs="+", help="parts of --seq-length")
     return stalloc.megatron.add_arguments(parser)
 
@@ -194,6 +200,10 @@ def main() -> None:
     if fraction.memory_fraction is not None:
         device = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_per_process_memory_fraction(fraction.memory_fraction, device)
+    if fraction.card is not None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        occupy(fraction.card, device)
     run_pretrain(add_arguments)
     directory = get_args().result_dir
     if directory is not None:

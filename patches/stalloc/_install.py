@@ -92,8 +92,7 @@ def activate(to_the_end: bool = True) -> None:
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
-            seen = _seen_by(config, mark, torch, config.trace_times and tracing is not None and fake is None)
-            marker = Marker(seen, _both(finished, boundary.reached))
+            marker = Marker(_seen_by(config, mark, torch, fake is None), _both(finished, boundary.reached))
             _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, marker, tracing, auto)
@@ -105,9 +104,10 @@ def activate(to_the_end: bool = True) -> None:
         _activating = False
 
 
-def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, timed: bool) -> MarkSink:
-    """The sink; `timed`: at the device's time; with ranges beside it, where these are asked for."""
-    mark = _device_times.behind_the_device(mark, torch) if timed else mark
+def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, on_device: bool) -> MarkSink:
+    """The sink, of a trace at the device's time (`on_device`: there is one), and with ranges beside it, as is asked for."""
+    if on_device and config.trace_times and config.mode == _config.TRACE:
+        mark = _device_times.behind_the_device(mark, torch)
     return _nvtx.beside(mark, torch) if config.nvtx else mark
 
 

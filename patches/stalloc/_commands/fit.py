@@ -41,6 +41,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches of a step (default 1)")
     parser.add_argument("--keep-micro-batch", action="store_true", help="do not change it")
     parser.add_argument(
+        "--longest", action="store_true", help="the largest micro-batch (or sequence) that fits, however slow"
+    )
+    parser.add_argument(
         "--beside",
         nargs=2,
         metavar=("DIR|TRACE", "N"),
@@ -90,6 +93,7 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         micro_batch=micro_batch,
         accumulation=arguments.accumulation,
         keep_micro_batch=arguments.keep_micro_batch,
+        longest=arguments.longest,
         bus=arguments.bus_bandwidth * 1e9,
         allocator=arguments.allocator,
     )

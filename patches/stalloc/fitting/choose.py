@@ -35,6 +35,8 @@ class Wish:
     keep_micro_batch: bool = False
     bus: float = 25e9
     allocator: str = "stalloc"
+    longest: bool = False  # the largest micro-batch that fits, however slow
+    keep_accumulation: bool = False  # a step has as many micro-batches whatever their size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +136,8 @@ class _Chooser:
 
     def _count(self, micro_batch: int) -> int:
         """How many make about as many tokens a step as were traced."""
+        if self._wish.keep_accumulation:
+            return self._wish.accumulation
         return max(1, round(self._wish.accumulation * self._wish.micro_batch / micro_batch))
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
@@ -165,6 +169,8 @@ class _Chooser:
         traced = self._wish.micro_batch
         if self._wish.keep_micro_batch:
             return [self._told_and_searched(traced)]
+        if self._wish.longest:
+            return self._longest()
         largest = self._largest_untouched()
         smaller = {largest - 1, largest // 2} if largest < traced else set()
         known = [self._told_and_searched(each) for each in sorted({max(1, largest), traced, *smaller} - {0, -1})]
@@ -173,6 +179,20 @@ class _Chooser:
             if micro_batch != traced and self._most_tokens(micro_batch) > best * (1 + _AS_FAST):
                 known.append(self._told_and_searched(micro_batch))
         return sorted(known, key=lambda each: each.micro_batch)
+
+    def _longest(self) -> list[Tried]:
+        """The largest that fits with whatever it takes, and the next one."""
+        least = max(1, self._largest_untouched())
+        known = [self._told_and_searched(least)]
+        most = 2 * least
+        while self._told_and_searched(most).fits:
+            least, most = most, 2 * most
+        while most - least > max(1, least // 64):
+            middle = (least + most) // 2
+            found = self._told_and_searched(middle)
+            known.append(found)
+            least, most = (middle, most) if found.fits else (least, middle)
+        return [*known, self._told_and_searched(least)] if least > known[0].micro_batch else known
 
     def _told_and_searched(self, micro_batch: int) -> Tried:
         self._told(f"micro-batch {micro_batch}: what to recompute for it")
@@ -201,6 +221,8 @@ class _Chooser:
 
     def _rank(self, one: Tried) -> tuple[float, int]:
         """Lowest first: faster by steps of _AS_FAST, then what changes less."""
+        if self._wish.longest:
+            return -one.micro_batch, 0
         changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
         return -round(one.tokens / _AS_FAST), changes
 

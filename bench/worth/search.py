@@ -1,0 +1,90 @@
+"""The fastest configuration that fits, found by few attempts: the same search for every allocator.
+
+A proposal is what `stalloc fit` would choose for so much memory. It is attempted; where memory runs out, less is
+assumed, where some is left, more, until what fits and what does not are close or the attempts are used up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Optional, TypeVar
+
+Configuration = TypeVar("Configuration", bound=Hashable)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Of an attempt. `held` of 0: not known."""
+
+    fits: bool
+    tokens_per_second: float = 0.0
+    held: int = 0
+    figures: Optional[dict[str, Any]] = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt(Generic[Configuration]):
+    assumed: int  # bytes of memory
+    configuration: Configuration
+    outcome: Outcome
+
+
+_LESS, _MORE = 0.04, 0.03  # shares of the memory by which the assumption changes
+_SPARE = 0.03  # what is held is below the memory by more: there is room for more
+_CLOSE = 0.01  # assumptions that differ by less are one
+_MOST_PROPOSALS = 12
+
+
+def search(
+    memory: int,
+    propose: Callable[[int], Optional[Configuration]],
+    attempt: Callable[[Configuration], Outcome],
+    most: int = 4,
+) -> list[Attempt[Configuration]]:
+    """All attempts in their order; `best_of` tells which is meant.
+
+    Args:
+        memory: bytes that are there.
+        propose: a configuration for so many bytes; None: nothing would fit.
+        attempt: trains with it for a few steps.
+        most: attempts.
+    """
+    known: dict[Configuration, Attempt[Configuration]] = {}
+    assumed: Optional[int] = memory
+    fits, fails = 0, 0  # the largest assumption that fits, the least that does not; 0: none yet
+    for _ in range(_MOST_PROPOSALS):
+        if assumed is None or assumed <= 0:
+            break
+        configuration = propose(assumed)
+        if configuration is None:
+            break
+        if configuration not in known:
+            if len(known) == most:
+                break
+            known[configuration] = Attempt(assumed, configuration, attempt(configuration))
+        outcome = known[configuration].outcome
+        if outcome.fits:
+            fits = max(fits, assumed)
+        else:
+            fails = min(fails or assumed, assumed)
+        assumed = _next(memory, fits, fails, outcome)
+    return list(known.values())
+
+
+def _next(memory: int, fits: int, fails: int, last: Outcome) -> Optional[int]:
+    """What is assumed next; None: it is found."""
+    if not fails:
+        spare = 0 < last.held < memory * (1 - _SPARE)
+        return int(fits + _MORE * memory) if spare and fits < 2 * memory else None
+    if not fits:
+        return int(fails - _LESS * memory)
+    return (fits + fails) // 2 if fails - fits > _CLOSE * memory else None
+
+
+def best_of(attempts: list[Attempt[Configuration]], longest: bool = False) -> Optional[Attempt[Configuration]]:
+    """The fastest that fits; `longest`: the last that was larger, by what it assumed. None: nothing fits."""
+    fitting = [each for each in attempts if each.outcome.fits]
+    if not fitting:
+        return None
+    return max(fitting, key=lambda each: each.assumed if longest else each.outcome.tokens_per_second)

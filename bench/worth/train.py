@@ -1,0 +1,132 @@
+"""Trains one program of programs.py for a few steps under whatever allocator the process has; JSON on one line.
+
+    python bench/worth/train.py lora --micro-batch 4 --steps 6
+    STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=run1 stalloc run bench/worth/train.py lora --size toy --steps 3
+
+Exit code 3: the memory was not enough. `--card 80G` leaves so much of a larger GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from programs import PROGRAMS, Options, Program
+
+import stalloc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from card import occupy, parse_bytes
+
+EXIT_OUT_OF_MEMORY = 3
+_NO_MEMORY = re.compile(r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", re.IGNORECASE)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("--size", choices=["real", "toy"], default="real")
+    parser.add_argument("--micro-batch", type=int, default=1)
+    parser.add_argument("--fit", type=Path, help="what stalloc.apply does to the model")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
+    parser.add_argument("--card", type=parse_bytes, help="of the GPU's memory, so much is there")
+    parser.add_argument("--seed", type=int, default=7)
+    return parser.parse_args()
+
+
+def device_of(arguments: argparse.Namespace) -> torch.device:
+    if arguments.device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    if arguments.card is not None:
+        occupy(arguments.card, device)
+    return device
+
+
+def begin_ranks(device: torch.device, wanted: int) -> None:
+    """A process group where the program is sharded; alone it is one rank."""
+    if wanted == 1:
+        return
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}.items():
+        os.environ.setdefault(name, value)
+    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def measure(program: Program, steps: int, device: torch.device) -> dict[str, Any]:
+    seconds: list[float] = []
+    tokens: list[int] = []
+    begin = 0.0
+
+    def before() -> None:
+        nonlocal begin
+        _synchronize(device)
+        begin = time.perf_counter()
+
+    def after(count: int) -> None:
+        _synchronize(device)
+        seconds.append(time.perf_counter() - begin)
+        tokens.append(count)
+
+    program.run(steps, before, after)
+    return {"seconds": seconds, "tokens": tokens}
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def memory(device: torch.device) -> dict[str, int]:
+    if device.type == "cuda":
+        stats = torch.cuda.memory_stats(device)
+        return {
+            "live_bytes": stats["allocated_bytes.all.peak"],
+            "held_bytes": stats["reserved_bytes.all.peak"],
+            "alloc_retries": stats["num_alloc_retries"],
+        }
+    counted = stalloc.stats()["devices"] if stalloc.installed() else []
+    return {"live_bytes": counted[0]["peak_live_bytes"], "held_bytes": counted[0]["held_peak_bytes"]} if counted else {}
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    device = device_of(arguments)
+    options = Options(arguments.size, arguments.micro_batch, seed=arguments.seed)
+    make = PROGRAMS[arguments.program]
+    begin_ranks(device, getattr(make, "gpus", 1))
+    program = make(options, device)
+    if arguments.fit is not None:
+        stalloc.apply(arguments.fit, program.model)
+    program.prepare()
+    found = measure(program, arguments.steps, device)
+    return {**found, **memory(device), "accumulation": program.accumulation}
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    try:
+        result = train(arguments)
+        code = 0
+    except RuntimeError as error:  # torch.OutOfMemoryError is one, cuBLAS' another
+        if not _NO_MEMORY.search(str(error)):
+            raise
+        result, code = {"out_of_memory": str(error).splitlines()[0]}, EXIT_OUT_OF_MEMORY
+    print("RESULT " + json.dumps(result), flush=True)
+    if code:
+        os._exit(code)  # other ranks may wait in a collective: nothing ends in order
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
