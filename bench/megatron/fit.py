@@ -4,9 +4,10 @@
 
 The workload is the one of --round (round.py's --output) whose peers hold most beyond Alloc, and its plans are used;
 where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
---margin: `torch.cuda.set_per_process_memory_fraction` in all modes, or --card, which binds the arena, too. Each mode
-trains --iterations under it. A mode that runs out of memory then recomputes more and more layers of each model chunk until it trains; throughput is tokens per
-second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after each run.
+--margin: `torch.cuda.set_per_process_memory_fraction` in all modes; or --card, which binds the arena, too. Each mode
+trains --iterations under it. A mode that runs out of memory then recomputes more and more layers of each model chunk
+until it trains; throughput is tokens per second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after
+each run.
 """
 
 from __future__ import annotations

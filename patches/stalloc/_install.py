@@ -105,7 +105,7 @@ def activate(to_the_end: bool = True) -> None:
 
 
 def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, on_device: bool) -> MarkSink:
-    """The sink, of a trace at the device's time (`on_device`: there is one), and with ranges beside it, as is asked for."""
+    """The sink; of a trace at the device's time (`on_device`: there is one), with ranges beside it, as is asked for."""
     if on_device and config.trace_times and config.mode == _config.TRACE:
         mark = _device_times.behind_the_device(mark, torch)
     return _nvtx.beside(mark, torch) if config.nvtx else mark

@@ -62,6 +62,7 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_watch": None,
         "stalloc_test_moves": None,
         "stalloc_oom_report": None,
+        "stalloc_sleep_socket": None,
     }
     assert megatron.fake.calls()[0] == "install cpu 2.11.0+cu130"
     assert megatron.marks() == ["iteration 0", "F 0", "B 0", "optimizer"]
