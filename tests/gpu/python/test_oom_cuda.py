@@ -96,7 +96,7 @@ def test_the_report_has_blocks_events_and_the_place_in_the_plan(pressed: Adapter
 def test_a_mempool_gets_the_memory_that_lies_idle_in_the_arena(pressed: Adapter) -> None:
     result = result_of(pressed, "pool_open")
     assert result["beyond_free"] >= 2 * GIB
-    assert result["hits_after"] == 6
+    assert result["hits_after"] >= 6
 
 
 def test_a_fraction_set_before_the_first_allocation_holds(pressed: Adapter) -> None:
