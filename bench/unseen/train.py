@@ -30,6 +30,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--scale", type=int, default=1, help="widths and tokens, so many times")
     parser.add_argument("--seed", type=int, default=0, help="of tokens per expert and of lengths")
+    parser.add_argument("--fit", help="what stalloc.apply does to the model")
     parser.add_argument("--list", action="store_true", help="list the workloads and exit")
     arguments = parser.parse_args()
     if arguments.name is None and not arguments.list:
@@ -134,6 +135,8 @@ def main() -> int:
     workload = WORKLOADS[arguments.name]
     kind = AdversarialTraining if workload.program is Adversarial else Training
     training = kind(workload, arguments)
+    if arguments.fit is not None:
+        stalloc.apply(arguments.fit, training.program)
     losses = [training.iteration(index) for index in range(arguments.iterations)]
     print(f"{arguments.name}: {len(losses)} iterations, last loss {losses[-1]:.6f}" if losses else "no iterations")
     return 0

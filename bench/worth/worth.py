@@ -85,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--devices", default="0", help="GPUs, as 0,1,2: allocators run side by side where there are enough"
     )
-    parser.add_argument("--card", type=parse_bytes, default=80 << 30, help="memory of the card (default 80G)")
+    parser.add_argument("--card", type=parse_bytes, default=79 << 30, help="its memory (default 79G: an 80 GB card's)")
     parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
     parser.add_argument("--attempts", type=int, default=4, help="of each allocator, at most")
     parser.add_argument("--steps", type=int, default=6, help="of an attempt")

@@ -13,6 +13,13 @@ namespace {
 constexpr Bytes kNoticed = 1000;         // what is a lower share of the peak than one in so many makes no difference
 constexpr Bytes kGeneratorState = 5056;  // torch's CPU generator, which a checkpoint keeps
 
+// Of a unit's forward passes in one iteration.
+struct SegmentSums {
+  Bytes away = 0;
+  std::int64_t ns = 0;
+  std::int64_t runs = 0;
+};
+
 bool IsPassing(const Allocation& allocation) {
   return allocation.freed() && !allocation.outside && allocation.role == TensorRole::kNone;
 }
@@ -113,7 +120,7 @@ void LayerUnits::LeaveOutputs(Bytes kept, bool known, std::vector<std::uint32_t>
 
 void LayerUnits::FindUnits() {
   std::map<std::uint32_t, std::size_t> unit_of;
-  std::vector<std::map<std::uint32_t, std::pair<Bytes, std::int64_t>>> of_segment;  // away and time, by unit
+  std::vector<std::map<std::uint32_t, SegmentSums>> of_segment;  // by unit
   for (std::size_t i = 0; i < visits_.size(); ++i) {
     const auto [found, is_new] = unit_of.try_emplace(visits_[i].name, units_.size());
     if (is_new) {
@@ -129,16 +136,18 @@ void LayerUnits::FindUnits() {
     unit.at_least = unit.at_least || !holding.kept_known;
     unit.stores = unit.stores || !holding.stored.empty();
     unit.leaves = unit.leaves || holding.left_bytes > noticed_bytes_;
-    auto& [away, ns] =
+    SegmentSums& sums =
         of_segment[found->second][facts_.phases.spans()[facts_.phases.At(visits_[i].forward_begin)].segment];
-    away += holding.away_bytes;
-    ns += facts_.clock.time_ns[visits_[i].forward_end] - facts_.clock.time_ns[visits_[i].forward_begin];
+    ++sums.runs;
+    sums.away += holding.away_bytes;
+    sums.ns += facts_.clock.time_ns[visits_[i].forward_end] - facts_.clock.time_ns[visits_[i].forward_begin];
   }
   for (std::size_t i = 0; i < units_.size(); ++i) {
     std::vector<std::int64_t> times;
     for (const auto& [segment, sums] : of_segment[i]) {
-      units_[i].away = std::max(units_[i].away, sums.first);
-      if (segment > 1 || of_segment[i].size() == 1) times.push_back(sums.second);  // the first iteration warms up
+      units_[i].away = std::max(units_[i].away, sums.away);
+      units_[i].runs = std::max(units_[i].runs, sums.runs);
+      if (segment > 1 || of_segment[i].size() == 1) times.push_back(sums.ns);  // the first iteration warms up
     }
     units_[i].forward_ns = MedianOf(std::move(times));
   }

@@ -27,6 +27,7 @@ struct LayerUnit {
   std::vector<std::size_t> visits;
   Bytes away = 0;               // that recomputing would free, of the iteration that has most
   std::int64_t forward_ns = 0;  // of an iteration, the median
+  std::int64_t runs = 0;        // forward passes of an iteration, the most
   bool at_least = false;        // the trace does not tell what the output is: the worse was taken
   // Layers that repeat store blocks for later calls, as keys and values of a cache: it has to be switched off, for they
   // would be stored twice. Then they go with the rest.

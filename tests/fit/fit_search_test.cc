@@ -61,7 +61,7 @@ TEST_F(FitSearchTest, TheCheapestThatIsEnoughIsChosen) {
   EXPECT_EQ(CountOf(found, ".c"), 1u);
   EXPECT_EQ(CountOf(found, ".d"), 0u);
   EXPECT_LE(found.peak.live, kPeak - 8192);
-  EXPECT_EQ(found.cost_ns, units_.units()[units_.Find("m.0.c")].forward_ns);
+  EXPECT_GT(found.cost_ns, units_.units()[units_.Find("m.0.c")].forward_ns) << "a checkpoint costs something itself";
 }
 
 TEST_F(FitSearchTest, DearOnesComeWhenTheCheapAreNotEnough) {

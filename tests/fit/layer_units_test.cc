@@ -47,6 +47,7 @@ TEST_F(LayerUnitsTest, ALayerIsAwayBetweenItsPasses) {
   EXPECT_EQ(Of("m.0").away, 8192u);
   EXPECT_EQ(Of("m.0").pattern, "m.*");
   EXPECT_EQ(Of("m.0").forward_ns, 2000);
+  EXPECT_EQ(Of("m.0").runs, 1);
 }
 
 TEST_F(LayerUnitsTest, AdviceCountsTheSame) {

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from processes import SCRIPTS, Training, run_python
+from processes import ROOT, SCRIPTS, Training, run_python
 from stalloc.report import collect
 
 pytest.importorskip("torch")
 
 SCRIPT = str(SCRIPTS / "fitted_training.py")
+UNSEEN = str(ROOT / "bench" / "unseen" / "train.py")
 MARKED = 2
 WITHIN = 0.02
 CHUNK = 2 << 20  # bytes: what is held comes in such units
@@ -26,13 +27,13 @@ def made(directory: Path) -> Path:
     return directory
 
 
-def trace(training: Training, *words: str) -> Path:
-    return traced(training, *words)[0]
+def trace(training: Training, *words: str, script: str = SCRIPT) -> Path:
+    return traced(training, *words, script=script)[0]
 
 
-def traced(training: Training, *words: str) -> tuple[Path, str]:
+def traced(training: Training, *words: str, script: str = SCRIPT) -> tuple[Path, str]:
     """The trace, and what the program printed."""
-    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, *words, STALLOC_TRACE_MODULES="1")
+    done = training.start_plain("Trace", "-m", "stalloc", "run", script, *words, STALLOC_TRACE_MODULES="1")
     assert done.code == 0, done.err
     return training.info / "trace" / "rank00000.trace", done.out
 
@@ -111,6 +112,23 @@ def test_peaks_are_those_that_were_predicted(build: Path, tmp_path: Path, famili
         off[name] = came / document["predicted"]["peak_live_bytes"] - 1
         assert came <= document["memory_bytes"] * (1 + WITHIN), name
     assert not {name: share for name, share in off.items() if abs(share) > WITHIN}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("moe8-collapse-acc1", "var-bucket"))],
+)
+def test_what_varies_comes_as_it_was_predicted(build: Path, tmp_path: Path, name: str) -> None:
+    """Programs of bench/unseen, whose data is drawn alike in both runs."""
+    words = [name, "--iterations", "4"]
+    first = trace(Training(build, made(tmp_path / "first")), *words, script=UNSEEN)
+    peak = view_of(build, first)["devices"][0]["peak"]["live_bytes"]
+    file = str(tmp_path / "fit.json")
+    document = fit(build, first, f"--memory={int(0.85 * peak)}", "--keep-micro-batch", "--output", file)
+    again = trace(Training(build, made(tmp_path / "again")), *words, "--fit", file, script=UNSEEN)
+    came = view_of(build, again)["devices"][0]["peak"]["live_bytes"]
+    assert document["chosen"]["recompute"]
+    assert came == pytest.approx(document["predicted"]["peak_live_bytes"], WITHIN)
 
 
 def test_the_plan_holds_what_was_predicted_and_the_step_takes_as_long(build: Path, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Optional
 
 import pytest
 
-from processes import ROOT, run_with_torch
+from processes import ROOT, run_python, run_with_torch
 
 sys.path.insert(0, str(ROOT / "bench" / "worth"))
 
@@ -86,3 +87,60 @@ def test_toy_programs_train(program: str) -> None:
     result = json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))
     assert len(result["seconds"]) == 2
     assert all(count > 0 for count in result["tokens"])
+
+
+def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
+    import worth
+
+    speed = {"median": 100.0, "interval": [99.0, 101.0], "steps": 4}
+    own = {"best": "4", "micro_batch": 4, "tokens_per_second": speed, "held_bytes": 1 << 30, "live_bytes": 1000}
+    own |= {"predicted": {"live_bytes": 1010, "step_seconds": 0.99}, "step_seconds": 1.0}
+    peers = {**own, "best": "3", "micro_batch": 3, "tokens_per_second": {**speed, "median": 80.0}}
+    rows = [
+        {
+            "program": "lora",
+            "longest": False,
+            "allocators": {"native": {"best": None}, "expandable": peers, "stalloc": own},
+        },
+        {
+            "program": "long",
+            "longest": True,
+            "allocators": {"native": {"best": None}, "expandable": peers, "stalloc": own},
+        },
+        {"program": "trainer", "error": "no transformers"},
+    ]
+    lines = worth.table(rows).splitlines()
+    assert len(lines) == 5
+    assert "nothing fits" in lines[2]
+    assert "| 1.250 | +1.0 %, -1.0 % |" in lines[2]
+    assert "| 1.333 (length) |" in lines[3]
+    assert "no transformers" in lines[4]
+
+
+def test_megatron_s_row_is_the_fastest_that_trained() -> None:
+    import worth
+
+    def ran(mode: str, layers: int, trained: bool, speed: float) -> dict[str, object]:
+        figures = {"tokens_per_second": speed, "held_bytes": [1 << 30, 2 << 30]}
+        return {"mode": mode, "recomputed_layers_of_a_chunk": layers, "trained": trained, **figures}
+
+    runs = [ran("alloc", 0, True, 10.0), ran("expandable", 0, False, 0.0), ran("expandable", 1, True, 8.0)]
+    row = worth.megatron_row({"workload": "pp2-vpp4", "runs": runs})
+    assert row["allocators"]["native"]["best"] is None
+    assert row["allocators"]["stalloc"]["best"] == "nothing recomputed"
+    assert row["allocators"]["expandable"]["best"] == "1 layers of a chunk recomputed"
+    assert "1.250" in worth.table([row])
+
+
+@pytest.mark.slow
+def test_a_toy_row_is_made_on_a_cpu(build: Path, tmp_path: Path) -> None:
+    words = ["rollout", "--size", "toy", "--device", "cpu", "--card", "8M", "--attempts", "1", "--rounds", "0"]
+    result = tmp_path / "worth.json"
+    done = run_python(
+        str(WORTH / "worth.py"), *words, "--json", str(result), environment={"STALLOC_LIB_PATH": str(build)}
+    )
+    assert done.code == 0, done.err
+    (row,) = json.loads(result.read_text())["rows"]
+    assert all(found["best"] for found in row["allocators"].values())
+    ours = row["allocators"]["stalloc"]
+    assert ours["predicted"]["live_bytes"] == pytest.approx(ours["live_bytes"], 0.1), "lengths vary"
