@@ -77,6 +77,30 @@ def test_a_compiled_graph_has_no_hooks_and_is_whole() -> None:
         marks.remove()
 
 
+def test_parts_that_are_compiled_in_place_are_seen_and_what_is_in_them_is_not() -> None:
+    told: list[str] = []
+    compile_it = torch.nn.Module.compile
+    marks = ModuleMarks(
+        lambda path, kind, begins, _: told.append(f"{kind}{'+' if begins else '-'}{path}"),
+        None,
+        torch.compiler.is_compiling,
+    )
+    marks.install(torch)
+    try:
+        model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.nn.Linear(4, 4))
+        model[0].compile(backend="eager")
+        model(torch.ones(2, 4)).sum().backward()
+        told.clear()  # the first call compiles
+        model(torch.ones(2, 4)).sum().backward()
+        assert "F+Sequential.0" in told
+        assert "F-Sequential.0" in told
+        assert "B+Sequential.0" in told
+        assert not [text for text in told if "Sequential.0." in text]
+    finally:
+        marks.remove()
+    assert torch.nn.Module.compile is compile_it
+
+
 def test_two_roots_of_a_kind_are_told_apart() -> None:
     first, second = Pair(), Pair()
     with Marks() as marks:

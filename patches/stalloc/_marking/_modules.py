@@ -9,11 +9,13 @@ Where a forward pass ends the mark tells, too, how much of the module's output i
 the module does not free that as long as what comes behind it needs the output (_kept.py).
 
 Outputs are looked at in tuples, lists and dictionaries. Modules that torch.compile has taken into its graph are not
-seen. Marks do not change what is allocated; a run from the plan needs none of them.
+seen; the one that was compiled is, by torch.compile(module) and by module.compile(). Marks do not change what is
+allocated; a run from the plan needs none of them.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Iterator
@@ -42,6 +44,7 @@ class ModuleMarks:
         self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
         self._handles: list[Any] = []
+        self._unsee_compiled: Callable[[], object] = lambda: None
         self._torch: Any = None
 
     def install(self, torch: Any) -> None:
@@ -53,11 +56,42 @@ class ModuleMarks:
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
         ]
+        self._see_compiled(torch.nn.Module)
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._unsee_compiled()
+
+    def _see_compiled(self, kind: Any) -> None:
+        """Module.compile() takes a module's hooks into its graph: it is marked around what it compiles then."""
+        compile_it = kind.compile
+
+        @functools.wraps(compile_it)
+        def compile_seen(module: Any, *args: Any, **kwargs: Any) -> None:
+            compile_it(module, *args, **kwargs)
+            module._compiled_call_impl = self._marked(module, module._compiled_call_impl)
+
+        def restore() -> None:
+            kind.compile = compile_it
+
+        kind.compile = compile_seen
+        self._unsee_compiled = restore
+
+    def _marked(self, module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            if self._is_compiling():  # a part of a larger graph
+                return call(*args, **kwargs)
+            self._enter(module, args)
+            output = None
+            try:
+                output = call(*args, **kwargs)
+            finally:
+                self._leave(module, args, output)
+            return output
+
+        return marked
 
     # -- Forward
 
