@@ -177,3 +177,13 @@ def test_errors_are_one_line(build: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert done.err.startswith("stalloc fit: ")
     assert done.err.count("\n") == 1
+
+
+def test_the_longest_is_larger_than_the_fastest_and_its_plan_fits(build: Path, decoder: Path) -> None:
+    peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
+    words = [f"--memory={int(1.5 * peak)}", "--micro-batch=8"]
+    fastest, longest = fit(build, decoder, *words), fit(build, decoder, *words, "--longest")
+    assert longest["chosen"]["micro_batch"] > fastest["chosen"]["micro_batch"] > 8
+    assert longest["chosen"]["recompute"]
+    for document in (fastest, longest):
+        assert document["predicted"]["held_bytes"]["stalloc"] <= document["memory_bytes"]

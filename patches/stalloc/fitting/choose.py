@@ -18,6 +18,7 @@ from stalloc.report import findings
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
 _ROUNDS = 6
+_CLOSE = 32  # micro-batches that differ by one in so many are next to each other
 _MOST_SCALES = 12
 
 
@@ -206,18 +207,39 @@ class _Chooser:
 
     def _fastest(self) -> tuple[Tried, list[Tried]]:
         tried = {each.micro_batch: each for each in self._try_all()}
+        failed: set[int] = set()  # plans of these, as they were found, hold too much
         while True:
             left = [each for each in tried.values() if each.fits]
             if not left:
                 lowest = min(tried.values(), key=lambda each: each.live)
                 return self._with_outcome(lowest), list(tried.values())
             first = min(left, key=self._rank)
-            if first.outcome is not None:
-                return first, list(tried.values())
-            planned = tried[first.micro_batch] = self._planned(first)
-            less = first.micro_batch - 1
-            if planned.change != first.change and less > self._wish.micro_batch and less not in tried:
-                tried[less] = self._told_and_searched(less)  # the plan holds more than is live: one less may do
+            if first.outcome is None:
+                planned = tried[first.micro_batch] = self._planned(first)
+                if planned.fits and planned.change == first.change:
+                    continue
+                failed.add(first.micro_batch)
+                following = self._less(planned)
+            else:
+                following = self._between(first.micro_batch, failed)
+                if following is None or following in tried:
+                    return first, list(tried.values())
+            if following is not None and following not in tried:
+                tried[following] = self._told_and_searched(following)
+
+    def _less(self, planned: Tried) -> Optional[int]:
+        """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
+        if self._wish.keep_micro_batch or planned.outcome is None:
+            return None
+        held = planned.outcome.held[self._wish.allocator]
+        less = min(planned.micro_batch - 1, planned.micro_batch * self._wish.memory // max(1, held))
+        return less if less >= 1 else None
+
+    def _between(self, fits: int, failed: set[int]) -> Optional[int]:
+        """Half way to the next that failed, where that is far."""
+        above = [each for each in failed if each > fits]
+        nearest = min(above, default=fits)
+        return (fits + nearest) // 2 if nearest - fits > max(1, nearest // _CLOSE) else None
 
     def _rank(self, one: Tried) -> tuple[float, int]:
         """Lowest first: faster by steps of _AS_FAST, then what changes less."""
