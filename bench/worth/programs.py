@@ -11,13 +11,14 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from models import Decoder, Shape
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -88,6 +89,18 @@ class Program:
         with self.device:
             return Decoder(shape).to(dtype)
 
+    def length(self, least: int, most: int) -> int:
+        """Of a micro-batch's longest sequence: `most` first, then as drawn, whatever the micro-batch."""
+        drawn = self.draw.randint(least, most)
+        self.begun, first = True, not getattr(self, "begun", False)
+        return most if first else drawn
+
+    def lengths(self, least: int, most: int) -> list[int]:
+        """Of a micro-batch's sequences; the longest is the first."""
+        longest = self.length(least, most)
+        others = random.Random(self.draw.getrandbits(31))
+        return [longest, *(others.randint(least, longest) for _ in range(self.options.micro_batch - 1))]
+
     def drawn(self, length: int, vocabulary: int) -> Tensor:
         shape = (self.options.micro_batch, length + 1)
         generator = torch.Generator().manual_seed(self.draw.getrandbits(31))
@@ -117,7 +130,7 @@ class FsdpPacked(Program):
 
     def micro_step(self) -> tuple[int, Tensor]:
         least, most = (16, 64) if self.toy else (512, 2048)
-        length = self.draw.randint(least, most) // 16 * 16
+        length = self.length(least, most) // 16 * 16
         tokens = self.drawn(length, self.shape.vocabulary)
         return tokens[:, 1:].numel(), self.model(tokens[:, :-1], tokens[:, 1:])
 
@@ -132,8 +145,8 @@ class Lora(Program):
 
     def micro_step(self) -> tuple[int, Tensor]:
         longest = 64 if self.toy else 2048
-        lengths = [self.draw.randint(longest // 16, longest) for _ in range(self.options.micro_batch)]
-        tokens = self.drawn(max(lengths), self.shape.vocabulary)
+        lengths = self.lengths(longest // 16, longest)
+        tokens = self.drawn(lengths[0], self.shape.vocabulary)
         labels = tokens[:, 1:].clone()
         for row, length in enumerate(lengths):
             labels[row, length:] = -100
@@ -179,7 +192,7 @@ class Rollout(Program):
 
     def micro_step(self) -> tuple[int, Tensor]:
         prompt, answer = (8, 8) if self.toy else (512, 128)
-        prompt = self.draw.randint(prompt // 2, prompt)
+        prompt = self.length(prompt // 2, prompt)
         written = self.model.generate(self.drawn(prompt - 1, self.shape.vocabulary), answer)
         return written.numel(), self.model(written[:, :-1], written[:, 1:])
 
@@ -229,11 +242,11 @@ class HuggingFace(Program):
                 before()
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                after(sum(counted))
-                counted.clear()
+                after(counted.pop(0))  # the next batch may be there already
 
         def collate(rows: list[Tensor]) -> dict[str, Tensor]:
-            counted.append(sum(map(len, rows)))
+            if self.model.training:
+                counted.append(sum(map(len, rows)))
             padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
             mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
             return {"input_ids": padded, "attention_mask": mask, "labels": padded.masked_fill(mask == 0, -100)}
@@ -255,14 +268,24 @@ class HuggingFace(Program):
                 dataloader_pin_memory=False,
                 remove_unused_columns=False,
             )
-            rows, held_out = self._rows(batch * (steps + 1)), self._rows(batch)
+            rows, held_out = InOrder(self._rows(steps + 1)), self._rows(1)
             Trainer(self.model, settings, collate, rows, held_out, callbacks=[Told()]).train()
 
-    def _rows(self, count: int) -> Any:
+    def _rows(self, batches: int) -> list[Tensor]:
         longest = 64 if self.toy else 2048
-        lengths = [self.draw.randint(longest // 16, longest) for _ in range(count)]
-        generator = torch.Generator().manual_seed(self.draw.getrandbits(31))
+        generator = torch.Generator().manual_seed(self.options.seed)
+        lengths = [length for _ in range(batches) for length in self.lengths(longest // 16, longest)]
         return [torch.randint(0, self.vocabulary, (length,), generator=generator) for length in lengths]
+
+
+class InOrder(IterableDataset[Tensor]):
+    """Rows as they come, which a Trainer does not shuffle."""
+
+    def __init__(self, rows: list[Tensor]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.rows)
 
 
 PROGRAMS: dict[str, Callable[[Options, torch.device], Program]] = {
