@@ -91,6 +91,7 @@ void* MapHostMemory(Bytes bytes) noexcept {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  (void)madvise(memory, bytes, MADV_DONTFORK);
   PopulateByMany(static_cast<std::byte*>(memory), bytes);
   return memory;
 }

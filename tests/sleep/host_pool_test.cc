@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -77,6 +81,21 @@ TEST(HostPoolTest, AHostThatHasLessIsNotAsked) {
   const auto taken = pool.Take(Bytes{1} << 46);
   ASSERT_FALSE(taken.ok());
   EXPECT_THAT(taken.error(), testing::HasSubstr("are available"));
+}
+
+// Or a fork would have the kernel copy all of it, or a device write where the parent does not look.
+TEST(HostPoolTest, ForkedChildrenDoNotHaveTheMemory) {
+  HostCopies copies;
+  HostPool pool(copies);
+  const auto piece = Taken(pool, 4 * kMiB)[0];
+  const pid_t child = fork();
+  if (child == 0) {
+    unsigned char there = 0;
+    _exit(mincore(piece.at, 4096, &there) != 0 && errno == ENOMEM ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(HostPoolTest, PiecesNeverOverlapAndNothingIsLost) {

@@ -41,6 +41,10 @@ class Server:
         with contextlib.suppress(OSError):
             self.path.unlink()
 
+    def leave(self) -> None:
+        """In a forked child."""
+        self._socket.close()
+
     def _listen(self) -> None:
         while True:
             try:
@@ -107,7 +111,10 @@ def serve(at: str) -> Path:
 
 
 def _forget() -> None:
+    """A forked child must not keep the socket open: whoever orders would wait for it when the parent has gone."""
     global _server
+    if _server is not None:
+        _server.leave()
     _server = None
 
 
