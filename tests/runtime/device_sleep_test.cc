@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -37,6 +37,23 @@ class Region {
   unsigned before_;
 };
 
+// Does something of the test's whenever the device is waited for, which cannot be while a capture runs.
+class HookedDriver final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  DriverStatus Synchronize() noexcept override {
+    if (capturing_) return {DriverCode::kFailed, 900, "Synchronize"};
+    if (hook_) hook_();
+    return ForwardingDriver::Synchronize();
+  }
+  void SetCapturing(bool capturing) { capturing_ = capturing; }
+  void SetHook(std::function<void()> hook) { hook_ = std::move(hook); }
+
+ private:
+  bool capturing_ = false;
+  std::function<void()> hook_;
+};
+
 TagNames Names(std::vector<std::string> names) { return names; }
 
 class DeviceSleepTest : public testing::Test {
@@ -46,7 +63,7 @@ class DeviceSleepTest : public testing::Test {
     runtime_ = nullptr;
     host_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
     faulty_ = std::make_unique<FaultyDriver>(*host_);
-    driver_ = std::make_unique<CapturingDriver>(*faulty_);
+    driver_ = std::make_unique<HookedDriver>(*faulty_);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
                                                                     .driver = driver_.get(),
@@ -115,7 +132,7 @@ class DeviceSleepTest : public testing::Test {
   FaultyCopies copies_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<FaultyDriver> faulty_;
-  std::unique_ptr<CapturingDriver> driver_;
+  std::unique_ptr<HookedDriver> driver_;
   std::unique_ptr<DeviceRuntime> runtime_;
   void* first_ = nullptr;
   void* second_ = nullptr;
@@ -265,6 +282,29 @@ TEST_F(DeviceSleepTest, WhatIsFreedInItsSleepIsGone) {
   EXPECT_TRUE(HasPattern(first_, 3 * kMiB, 1));
   EXPECT_EQ(runtime_->ReleaseHostPool(), 8 * kMiB) << "nobody's bytes are kept";
   EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
+  ExpectSound();
+}
+
+// What lives was chosen before the device was waited for, so that no kernel runs in what seems idle; and nobody is
+// placed there any more.
+TEST_F(DeviceSleepTest, WhileTheDeviceIsWaitedForNothingIsPlacedAndWhatEndsWasChosen) {
+  StartTraining();
+  Weights();
+  int waits = 0;
+  driver_->SetHook([&] {
+    if (waits++ > 0) return;
+    PlanEngine& engine = runtime_->spaces()[0]->engine();
+    EXPECT_EQ(engine.Allocate(4 * kMiB, 0).pointer, nullptr);
+    EXPECT_EQ(engine.AllocateUnexpected(2 * kMiB, 0, MissReason::kParallel).pointer, nullptr);
+    runtime_->Free(second_);
+  });
+  const SleepFigures slept = Sleep();
+  EXPECT_EQ(waits, 1) << "one wait for all";
+  EXPECT_EQ(slept.blocks, 2u);
+  EXPECT_EQ(slept.asleep, 3 * kMiB);
+  driver_->SetHook(nullptr);
+  EXPECT_EQ(Wake().blocks, 1u);
+  EXPECT_TRUE(HasPattern(first_, 3 * kMiB, 1));
   ExpectSound();
 }
 
