@@ -116,7 +116,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`forward` gives the loss of the next tokens; label -100 does not count."""
+    """`forward` gives the loss of the next tokens (label -100 does not count); without labels, `count` more tokens."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -129,7 +129,9 @@ class Decoder(nn.Module):
             for part in (self.embedding, self.norm, self.head):
                 part.requires_grad_(False)
 
-    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, labels: Optional[Tensor] = None, count: int = 0) -> Tensor:
+        if labels is None:
+            return self._generate(tokens, count)
         x = self.embedding(tokens)
         if self.shape.lora_rank:
             x.requires_grad_()  # so that recomputed blocks have gradients
@@ -140,7 +142,7 @@ class Decoder(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
 
     @torch.no_grad()
-    def generate(self, tokens: Tensor, count: int) -> Tensor:
+    def _generate(self, tokens: Tensor, count: int) -> Tensor:
         """With `count` more tokens, drawn one by one over a cache that grows."""
         cache: Cache = [None] * len(self.blocks)
         x, begin = tokens, 0

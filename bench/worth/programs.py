@@ -193,7 +193,7 @@ class Rollout(Program):
     def micro_step(self) -> tuple[int, Tensor]:
         prompt, answer = (8, 8) if self.toy else (512, 128)
         prompt = self.length(prompt // 2, prompt)
-        written = self.model.generate(self.drawn(prompt - 1, self.shape.vocabulary), answer)
+        written = self.model(self.drawn(prompt - 1, self.shape.vocabulary), count=answer)
         return written.numel(), self.model(written[:, :-1], written[:, 1:])
 
 

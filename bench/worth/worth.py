@@ -333,7 +333,10 @@ def _outcome(results: list[dict[str, Any]]) -> Outcome:
     speeds = [count / second for count, second in zip(tokens, seconds)]
     figures = {
         "tokens_per_second": speeds,
-        "step_seconds": statistics.median(seconds),
+        # Of the steps that were traced for the prediction: with other lengths they take another time.
+        "step_seconds": statistics.median_low(
+            max(rank["seconds"][i] for rank in results) for i in range(1, min(4, steps))
+        ),
         "live_bytes": results[0].get("live_bytes", 0),
         "alloc_retries": [rank.get("alloc_retries") for rank in results],
     }

@@ -66,7 +66,8 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   std::map<std::string, Bytes> away;
   const std::vector<LayerUnit>& units = units_.units();
   for (std::size_t i = 0; i < units.size(); ++i) {
-    if (units[i].leaves) continue;
+    // A model as a whole is back where the peak is; and what has no path in one cannot be told to a program.
+    if (units[i].leaves || units[i].name.find('.') == std::string::npos) continue;
     Group& group = by_pattern[units[i].pattern];
     group.name = units[i].pattern;
     group.units.push_back(i);

@@ -112,6 +112,11 @@ def test_a_module_that_is_not_there_is_an_error_and_nothing_changes(model: Model
     assert model.layers[0].runs == 1
 
 
+def test_the_model_itself_is_no_path(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="found an empty one"):
+        stalloc.apply(write(tmp_path / "fit.json", recompute=[""]), model)
+
+
 def test_another_file_is_an_error(model: Model, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match="expected a choice of stalloc fit"):

@@ -78,6 +78,8 @@ def _by_path(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _find(path: str, modules: dict[str, Any], choice: Union[str, os.PathLike[str]]) -> Any:
+    if not path:
+        raise ApplyError(f"{choice}: expected paths of modules in the model, found an empty one")
     if path in modules:
         return modules[path]
     ends = [known for known in modules if known.endswith("." + path)]  # a model inside what is given here
