@@ -85,8 +85,8 @@ absl::StatusOr<std::vector<std::uint32_t>> RanksToPlan(const RunDirectory& direc
     return traced.status();
   }
   std::vector<std::uint32_t> wanted;
-  if (const auto rank = OneRank(); rank.has_value()) {
-    wanted.push_back(static_cast<std::uint32_t>(*rank));
+  if (const auto one = OneRank(); one.has_value()) {
+    wanted.push_back(static_cast<std::uint32_t>(*one));
   } else if (const auto devices = absl::GetFlag(FLAGS_devices); devices.has_value()) {
     for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(*devices); ++rank) {
       wanted.push_back(rank);

@@ -15,6 +15,6 @@ def parse(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"expected a size as 80G or 40960M: {text!r}")
     size = round(float(match[1]) * _UNITS[match[2].upper()])
-    if size < _LEAST and not match[2] and not match[3]:
+    if 0 < size < _LEAST and not match[2] and not match[3]:
         raise argparse.ArgumentTypeError(f"{text} is {text} bytes; did you mean {text}G?")
     return size
