@@ -170,7 +170,8 @@ int main(int argc, char** argv) {
                              "Solvers against baselines: ratio to the load bound and seconds of solving.",
                              "",
                              {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed",
-                              "json", "markdown", "floors"}};
+                              "json", "markdown", "floors"},
+                             "plan_quality_bench --time-limit 5 --markdown\nplan_quality_bench instance.csv\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});

@@ -254,7 +254,8 @@ int main(int argc, char** argv) {
       "",
       {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",        "scale",   "marks",  "dynamic",
        "without",   "lag",     "late",       "late_by", "late_shared", "empty_cache", "times",   "growth", "floors",
-       "floor",     "root",    "time_limit", "threads", "seed",        "json",        "markdown"}};
+       "floor",     "root",    "time_limit", "threads", "seed",        "json",        "markdown"},
+      "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18 --markdown\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});
