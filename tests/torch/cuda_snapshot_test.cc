@@ -111,13 +111,19 @@ TEST(LoneSegmentTest, IsOneBlockOfItsRoundedSize) {
   EXPECT_TRUE(segment.blocks[0].allocated);
 }
 
+// A template, so that it compiles where segments have none.
+template <typename Segment>
+void AppendNumber(const Segment& segment, std::vector<std::int64_t>& numbers) {
+  if constexpr (requires { segment.registration_counter; }) numbers.push_back(segment.registration_counter);
+}
+
 // NCCL refuses a segment without a number, and ranks that register segments with each other sort by it.
 TEST(LoneSegmentTest, HasItsPlaceAmongThoseThatAreRegistered) {
   std::vector<std::int64_t> numbers;
   for (const std::size_t order : {0, 1, 2}) {
     const auto segment = LoneSegment(0, {.pointer = reinterpret_cast<void*>(0x9000 - 512 * order), .requested = 512},
                                      AllocationHistory(), order);
-    if constexpr (requires { segment.registration_counter; }) numbers.push_back(segment.registration_counter);
+    AppendNumber(segment, numbers);
   }
   if (numbers.empty()) GTEST_SKIP() << "this torch's segments have no numbers";
   EXPECT_GT(numbers[0], 0);
