@@ -12,14 +12,8 @@ EXAMPLES = (
     "sleep 4711 4712 --tags kv_cache,weights --json",
 )
 
-_EPILOG = """
-A process takes such orders where it was started with STALLOC_SLEEP_SOCKET=1 or calls stalloc.serve_sleep(), from its
-own user. A training loop obeys between two iterations, and stays there until it is woken.
-"""
-
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
     client.prepare_parser(parser, "sleep")
 
 

@@ -12,14 +12,8 @@ EXAMPLES = (
     "wake 4711 --tags weights",
 )
 
-_EPILOG = """
-A process takes such orders where it was started with STALLOC_SLEEP_SOCKET=1 or calls stalloc.serve_sleep(), from its
-own user. A training loop obeys between two iterations, and stays there until it is woken.
-"""
-
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
     client.prepare_parser(parser, "wake")
 
 

@@ -13,9 +13,14 @@ from stalloc._core._report import size
 from stalloc._sleep import sockets
 
 _SLACK_SECONDS = 600.0  # for the sleep itself, once it has begun
+_EPILOG = """
+A process takes such orders where it was started with STALLOC_SLEEP_SOCKET=1 or calls stalloc.serve_sleep(), from its
+own user. A training loop obeys between two iterations, and stays there until it is woken.
+"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser, verb: str) -> None:
+    parser.epilog = _EPILOG
     parser.add_argument("pids", metavar="PID", nargs="+", type=int, help=f"the processes that are to {verb}")
     parser.add_argument("--tags", metavar="NAME,...", help="regions whose blocks do so (default: everything)")
     if verb == "sleep":
