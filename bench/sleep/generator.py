@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import torch
-from parts import memory, obey, synchronize
+from parts import obey, sleep, synchronize, wake
 
 import stalloc
 
@@ -37,17 +38,4 @@ def generate(tokens: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - begin, "sum": total.hex()}
 
 
-def sleep() -> dict[str, Any]:
-    begin = time.perf_counter()
-    result = stalloc.sleep()
-    return {"seconds": time.perf_counter() - begin, **result.to_dict(), "memory": memory(device)}
-
-
-def wake() -> dict[str, Any]:
-    begin = time.perf_counter()
-    result = stalloc.wake()
-    synchronize(device)
-    return {"seconds": time.perf_counter() - begin, **result.to_dict()}
-
-
-obey({"generate": generate, "sleep": sleep, "wake": wake})
+obey({"generate": generate, "sleep": partial(sleep, device), "wake": partial(wake, device)})

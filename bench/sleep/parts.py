@@ -156,6 +156,25 @@ class Training:
         return digest.hexdigest()
 
 
+def sleep(device: str) -> dict[str, Any]:
+    """Puts this process to sleep. What it told, its own seconds, and what it holds then."""
+    import stalloc
+
+    begin = time.perf_counter()
+    result = stalloc.sleep()
+    return {"seconds": time.perf_counter() - begin, **result.to_dict(), "memory": memory(device)}
+
+
+def wake(device: str) -> dict[str, Any]:
+    """`seconds` until all is there."""
+    import stalloc
+
+    begin = time.perf_counter()
+    result = stalloc.wake()
+    synchronize(device)
+    return {"seconds": time.perf_counter() - begin, **result.to_dict(), "memory": memory(device)}
+
+
 def plan(directory: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "patches")}
     subprocess.run(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import Any
 
-from parts import Training, memory, obey, synchronize
+from parts import Training, memory, obey, sleep, synchronize, wake
 
-import stalloc
+import stalloc  # noqa: F401  # before anything is on the device
 
 device, width, layers, rows = sys.argv[1], *map(int, sys.argv[2:])
 training = Training(device, width, layers, rows)
@@ -26,22 +27,8 @@ def train(steps: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - begin, "losses": losses[-steps:]}
 
 
-def sleep() -> dict[str, Any]:
-    begin = time.perf_counter()
-    result = stalloc.sleep()
-    return {"seconds": time.perf_counter() - begin, **result.to_dict(), "memory": memory(device)}
-
-
-def wake() -> dict[str, Any]:
-    """`seconds` until all is there."""
-    begin = time.perf_counter()
-    result = stalloc.wake()
-    synchronize(device)
-    return {"seconds": time.perf_counter() - begin, **result.to_dict(), "memory": memory(device)}
-
-
 def end() -> dict[str, Any]:
     return {"losses": losses, "digest": training.digest(), "memory": memory(device)}
 
 
-obey({"train": train, "sleep": sleep, "wake": wake, "end": end})
+obey({"train": train, "sleep": partial(sleep, device), "wake": partial(wake, device), "end": end})
