@@ -19,7 +19,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODES = ["native", "expandable", "alloc", "auto"]
 HEADS = {"native": "native", "expandable": "expandable_segments", "alloc": "**stalloc** Alloc", "auto": "stalloc Auto"}
 LIMIT_S = 600  # of one program in all its modes
+FIRST_PORT = 29611  # of torchrun; each program has its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +86,10 @@ def obstacle(program: Program, devices: int) -> Optional[str]:
     return None
 
 
-def measure_on_gpu(program: Program, directory: Path) -> dict[str, Any]:
+def measure_on_gpu(program: Program, directory: Path, port: int) -> dict[str, Any]:
     output = directory / "result.json"
     command = [sys.executable, str(ROOT / "bench" / "programs.py"), "--modes", *MODES, "--ranks", str(program.ranks)]
-    command += ["--json", str(output), "--trace-arguments", program.trace_arguments]
+    command += ["--json", str(output), "--trace-arguments", program.trace_arguments, "--port", str(port)]
     subprocess.run([*command, "--", str(program.path), *program.on_gpu], check=True, timeout=LIMIT_S, cwd=directory)
     modes = json.loads(output.read_text(encoding="utf-8"))["modes"]
     held = {mode: worst([_of_rank(mode, rank) for rank in ranks]) for mode, ranks in modes.items()}
@@ -146,19 +147,19 @@ def _summary(directory: Path, rank: int) -> dict[str, Any]:
     return {"live_bytes": live, "held_bytes": held, "efficiency": live / held}
 
 
-def measured(programs: list[Program], devices: int) -> Iterator[dict[str, Any]]:
+def measured(program: Program, devices: int, port: int) -> dict[str, Any]:
     """One that fails is a row that says so; the others go on."""
-    for program in programs:
-        why = obstacle(program, devices)
-        row: dict[str, Any] = {"program": program.name, "ranks": program.ranks, "not_run": why}
-        if why is None:
-            print(f"== {program.name}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="stalloc-worked-") as temporary:
-                try:
-                    row |= (measure_on_gpu if devices else measure_on_cpu)(program, Path(temporary))
-                except (subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                    row["not_run"] = f"failed: {type(error).__name__}: {error}"
-        yield row
+    why = obstacle(program, devices)
+    row: dict[str, Any] = {"program": program.name, "ranks": program.ranks, "not_run": why}
+    if why is None:
+        print(f"== {program.name}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="stalloc-worked-") as temporary:
+            directory = Path(temporary)
+            try:
+                row |= measure_on_gpu(program, directory, port) if devices else measure_on_cpu(program, directory)
+            except (subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                row["not_run"] = f"failed: {type(error).__name__}: {error}"
+    return row
 
 
 def machine(devices: int) -> dict[str, Any]:
@@ -194,6 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=Path, metavar="FOLDER", help="of further programs, on a GPU")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these programs alone, without .py")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs side by side (default: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", required=True)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="default: printed")
     options = parser.parse_args()
@@ -202,11 +204,13 @@ def main() -> int:
     if options.only:
         programs = [program for program in programs if program.path.stem in options.only]
     document: dict[str, Any] = {"machine": machine(devices), "rows": []}
-    for row in measured(programs, devices):
-        document["rows"].append(row)
-        partial = options.json.with_suffix(".tmp")
-        partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        partial.replace(options.json)
+    ports = range(FIRST_PORT, FIRST_PORT + len(programs))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(lambda program, port: measured(program, devices, port), programs, ports):
+            document["rows"].append(row)
+            partial = options.json.with_suffix(".tmp")
+            partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
+            partial.replace(options.json)
     text = table(document["rows"])
     if options.markdown is not None:
         options.markdown.write_text(text, encoding="utf-8")
