@@ -50,7 +50,7 @@ def examples() -> list[Program]:
     folder = ROOT / "examples"
     large = ("--width", "2048", "--layers", "16")
     return [
-        Program(folder / "plain_loop.py", (*large, "--batch", "16384")),
+        Program(folder / "plain_loop.py", (*large, "--batch", "8192", "--steps", "16")),
         Program(folder / "trainer.py", ("--width", "1024", "--layers", "12", "--length", "512"), ("transformers",)),
         Program(folder / "lightning_fit.py", ("--width", "1024", "--layers", "12"), ("lightning",)),
         Program(folder / "fsdp2.py", large, ranks=2),
@@ -61,7 +61,7 @@ def examples() -> list[Program]:
 def cases(folder: Path) -> list[Program]:
     """The programs of a folder; one that speaks of torchrun's ranks gets two."""
     found = []
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.resolve().glob("*.py")):
         text = path.read_text(encoding="utf-8")
         steps = "--steps 4" if '"--steps"' in text or "'--steps'" in text else ""
         found.append(Program(path, ranks=2 if "LOCAL_RANK" in text else 1, trace_arguments=steps))
