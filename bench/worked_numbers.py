@@ -63,8 +63,11 @@ def cases(folder: Path) -> list[Program]:
     found = []
     for path in sorted(folder.resolve().glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        steps = "--steps 4" if '"--steps"' in text or "'--steps'" in text else ""
-        found.append(Program(path, ranks=2 if "LOCAL_RANK" in text else 1, trace_arguments=steps))
+        ranks = 2 if "LOCAL_RANK" in text else 1
+        if '"--steps"' in text or "'--steps'" in text:
+            found.append(Program(path, ("--steps", "24"), ranks=ranks, trace_arguments="--steps 4"))
+        else:
+            found.append(Program(path, ranks=ranks))
     return found
 
 
@@ -101,9 +104,10 @@ def measure_on_gpu(program: Program, directory: Path, port: int) -> dict[str, An
 def _of_rank(mode: str, rank: dict[str, Any]) -> dict[str, Any]:
     figures = (rank.get("since_plan") if mode == "auto" else None) or {}
     live, held = figures.get("peak_live_bytes"), figures.get("held_peak_bytes")
+    unplanned = mode == "auto" and not held
     if not live or not held:
         live, held = rank["live_bytes"], rank["held_bytes"]
-    return {"live_bytes": live, "held_bytes": held, "efficiency": live / held}
+    return {"live_bytes": live, "held_bytes": held, "efficiency": live / held, "unplanned": unplanned}
 
 
 def worst(ranks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -188,7 +192,7 @@ def size(count: int) -> str:
 
 
 def percent(figures: dict[str, Any]) -> str:
-    return f"{100 * figures['efficiency']:.1f} %"
+    return f"{100 * figures['efficiency']:.1f} %" + (", ended before its plan" if figures.get("unplanned") else "")
 
 
 def main() -> int:

@@ -26,7 +26,10 @@ def test_programs_of_a_folder_are_found_with_their_ranks_and_a_short_trace(tmp_p
     (tmp_path / "b.py").write_text("rank = os.environ['LOCAL_RANK']")
     (tmp_path / "notes.md").write_text("")
     found = worked_numbers.cases(tmp_path)
-    assert [(p.name, p.ranks, p.trace_arguments) for p in found] == [("a.py", 1, "--steps 4"), ("b.py", 2, "")]
+    assert [(p.name, p.ranks, p.on_gpu, p.trace_arguments) for p in found] == [
+        ("a.py", 1, ("--steps", "24"), "--steps 4"),
+        ("b.py", 2, (), ""),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -69,4 +72,6 @@ def test_the_worst_rank_counts_and_auto_counts_from_its_plan_on() -> None:
     rank = {"live_bytes": 1, "held_bytes": 2, "since_plan": since}
     assert worked_numbers._of_rank("auto", rank)["efficiency"] == 0.9
     assert worked_numbers._of_rank("alloc", rank)["efficiency"] == 0.5
+    assert not worked_numbers._of_rank("auto", rank)["unplanned"]
+    assert worked_numbers.percent(worked_numbers._of_rank("auto", {**rank, "since_plan": None})).endswith("its plan")
     assert worked_numbers.worst([{"efficiency": 0.9}, {"efficiency": 0.8}]) == {"efficiency": 0.8}
