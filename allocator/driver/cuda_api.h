@@ -70,6 +70,7 @@
   X(EventCreate, "cuEventCreate", (Event * event, unsigned flags))                                                     \
   X(EventRecord, "cuEventRecord", (Event event, Stream stream))                                                        \
   X(EventQuery, "cuEventQuery", (Event event))                                                                         \
+  X(EventSynchronize, "cuEventSynchronize", (Event event))                                                             \
   X(EventDestroy, "cuEventDestroy_v2", (Event event))                                                                  \
   X(StreamCreate, "cuStreamCreate", (Stream * stream, unsigned flags))                                                 \
   X(StreamDestroy, "cuStreamDestroy_v2", (Stream stream))                                                              \

@@ -8,14 +8,20 @@
 
 namespace stalloc {
 
-// Runs `call` with the primary context current, free of other threads' capture rules, and the stream there.
+// Runs `call` with the primary context current and free of other threads' capture rules.
 template <typename Call>
-DriverStatus CudaCopies::OnStream(const char* name, Call&& call) noexcept {
+DriverStatus CudaCopies::InContext(const char* name, Call&& call) const noexcept {
   const cuda::ContextScope current(api_, driver_.context());
   if (current.result() != cuda::kSuccess) return cuda::ToStatus(current.result(), "cuCtxPushCurrent");
   const cuda::RelaxedCaptureScope relaxed(api_);
-  if (const cuda::Result made = MakeStream(); made != cuda::kSuccess) return cuda::ToStatus(made, "cuStreamCreate");
   return cuda::ToStatus(std::forward<Call>(call)(), name);
+}
+
+// And with the stream there.
+template <typename Call>
+DriverStatus CudaCopies::OnStream(const char* name, Call&& call) noexcept {
+  const DriverStatus made = InContext("cuStreamCreate", [this] { return MakeStream(); });
+  return made.ok() ? InContext(name, std::forward<Call>(call)) : made;
 }
 
 cuda::Result CudaCopies::MakeStream() noexcept {
@@ -26,7 +32,7 @@ DriverStatus CudaCopies::TakeHost(Bytes bytes, void** memory) noexcept {
   void* const mapped = MapHostMemory(bytes);
   if (mapped == nullptr) return {DriverCode::kOutOfMemory, errno, "mmap"};
   const DriverStatus status =
-      OnStream("cuMemHostRegister", [&] { return api_.MemHostRegister(mapped, bytes, cuda::kHostRegisterPortable); });
+      InContext("cuMemHostRegister", [&] { return api_.MemHostRegister(mapped, bytes, cuda::kHostRegisterPortable); });
   if (!status.ok()) {
     UnmapHostMemory(mapped, bytes);
     return status;
@@ -37,7 +43,7 @@ DriverStatus CudaCopies::TakeHost(Bytes bytes, void** memory) noexcept {
 
 // What the driver does not let go stays mapped: it may still look there.
 void CudaCopies::GiveHostBack(void* memory, Bytes bytes) noexcept {
-  const DriverStatus status = OnStream("cuMemHostUnregister", [&] { return api_.MemHostUnregister(memory); });
+  const DriverStatus status = InContext("cuMemHostUnregister", [&] { return api_.MemHostUnregister(memory); });
   if (status.ok()) UnmapHostMemory(memory, bytes);
 }
 
@@ -54,7 +60,27 @@ DriverStatus CudaCopies::Fill(Address begin, Bytes bytes) noexcept {
 }
 
 DriverStatus CudaCopies::Await() noexcept {
+  for (const CudaEvents::Event event : marks_) events_.Recycle(event);
+  marks_.clear();
+  return AwaitStream();
+}
+
+DriverStatus CudaCopies::AwaitStream() noexcept {
   return OnStream("cuStreamSynchronize", [&] { return api_.StreamSynchronize(stream_); });
+}
+
+DriverStatus CudaCopies::Mark() noexcept {
+  marks_.push_back(stream_ != nullptr ? events_.Record(reinterpret_cast<StreamHandle>(stream_)) : 0);
+  return {};
+}
+
+DriverStatus CudaCopies::AwaitMark() noexcept {
+  const CudaEvents::Event event = marks_.front();
+  marks_.pop_front();
+  if (event == 0) return AwaitStream();
+  const DriverStatus status = events_.Await(event);
+  events_.Recycle(event);
+  return status;
 }
 
 DriverStatus CudaCopies::PutBeforeAll() noexcept { return TellContext() ? DriverStatus{} : Await(); }

@@ -125,6 +125,11 @@ bool CudaEvents::Done(Event event) noexcept {
   return code == DriverCode::kOk || code == DriverCode::kShuttingDown;
 }
 
+DriverStatus CudaEvents::Await(Event event) noexcept {
+  const cuda::RelaxedCaptureScope relaxed(api_);
+  return cuda::ToStatus(api_.EventSynchronize(ToEvent(event)), "cuEventSynchronize");
+}
+
 bool CudaEvents::Wait(StreamHandle stream, Event event) noexcept {
   if (event == 0) {
     return true;

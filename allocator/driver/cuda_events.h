@@ -45,6 +45,8 @@ class CudaEvents {
   [[nodiscard]] Event RecordAll() noexcept;
   // True when all work before the event is done; also when the driver is unloading, for then nothing runs any more.
   [[nodiscard]] bool Done(Event event) noexcept;
+  // Returns when all work before the event is done. A failure may be of any work of the context.
+  DriverStatus Await(Event event) noexcept;
   // Work given to `stream` after this call waits on the device for the event. False when that cannot be asked for now.
   [[nodiscard]] bool Wait(StreamHandle stream, Event event) noexcept;
   // Gives the event back to the pool. 0 is fine.

@@ -14,7 +14,7 @@ class DeviceCopies {
   virtual ~DeviceCopies() = default;
 
   // Memory of the host that copies run to and from at full speed. kOutOfMemory, and nothing is taken, where the host
-  // has less than that left.
+  // has less than that left. Several threads may be in here.
   virtual DriverStatus TakeHost(Bytes bytes, void** memory) noexcept = 0;
   // REQUIRES: what TakeHost gave, and no copy uses it any more.
   virtual void GiveHostBack(void* memory, Bytes bytes) noexcept = 0;
@@ -25,8 +25,12 @@ class DeviceCopies {
   // With WatchMemory::kPattern.
   virtual DriverStatus Fill(Address begin, Bytes bytes) noexcept = 0;
 
-  // Returns when all that was given here is done.
+  // Returns when all that was given here is done; no mark is left.
   virtual DriverStatus Await() noexcept = 0;
+  // Marks what was given here so far. AwaitMark returns when all that was given before the oldest mark is done, and
+  // removes it; a failure may be of any copy. REQUIRES of AwaitMark: there is one.
+  virtual DriverStatus Mark() noexcept = 0;
+  virtual DriverStatus AwaitMark() noexcept = 0;
   // Whatever the device is given from now on, by whichever thread, on whichever stream, runs behind all that was given
   // here. The host waits only where the device cannot be told so.
   virtual DriverStatus PutBeforeAll() noexcept = 0;

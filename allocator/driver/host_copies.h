@@ -13,6 +13,8 @@ class HostCopies final : public DeviceCopies {
   DriverStatus ToDevice(Address to, const void* from, Bytes bytes) noexcept override;
   DriverStatus Fill(Address begin, Bytes bytes) noexcept override;
   DriverStatus Await() noexcept override { return {}; }
+  DriverStatus Mark() noexcept override { return {}; }
+  DriverStatus AwaitMark() noexcept override { return {}; }
   DriverStatus PutBeforeAll() noexcept override { return {}; }
 };
 

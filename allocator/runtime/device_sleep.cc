@@ -58,11 +58,8 @@ class DeviceSleep::Operation {
     sleep_.ForEach([](ArenaSleep& arena) { arena.Begin(); });
   }
   ~Operation() {
-    const State after = committed_ ? after_ : before_;
-    if (!committed_) {
-      (void)sleep_.parts_.copies->Await();  // none may be under way
-      sleep_.ForEach([](ArenaSleep& arena) { arena.Undo(); });
-    }
+    const State after = ended_ ? after_ : before_;
+    if (!ended_) (void)PutBack();
     sleep_.ForEach([&](ArenaSleep& arena) { arena.End(after == State::kAsleep); });
     sleep_.state_.store(after, std::memory_order_release);
   }
@@ -71,7 +68,15 @@ class DeviceSleep::Operation {
 
   void Commit(State after) {
     after_ = after;
-    committed_ = true;
+    ended_ = true;
+  }
+  // What is awake before its end need not be all that was: bytes that sleep from now on, although they should not.
+  Bytes PutBack() {
+    Bytes left = 0;
+    (void)sleep_.parts_.copies->Await();  // none may be under way
+    sleep_.ForEach([&](ArenaSleep& arena) { left += arena.Undo(); });
+    Commit(before_);
+    return left;
   }
   [[nodiscard]] State before() const { return before_; }
 
@@ -79,7 +84,7 @@ class DeviceSleep::Operation {
   DeviceSleep& sleep_;
   const State before_;
   State after_ = State::kAwake;
-  bool committed_ = false;
+  bool ended_ = false;
 };
 
 std::string DeviceSleep::DeviceText() const {
@@ -98,6 +103,16 @@ ArenaSleep& DeviceSleep::Of(PlannedSpace& space) {
 template <typename Step>
 void DeviceSleep::ForEach(Step&& step) {
   for (PlannedSpace* const space : parts_.spaces->All()) step(Of(*space));
+}
+
+// Up to the first step that is not ok.
+template <typename Step>
+DriverStatus DeviceSleep::ForEachOk(Step&& step) {
+  DriverStatus status;
+  ForEach([&](ArenaSleep& arena) {
+    if (status.ok()) status = step(arena);
+  });
+  return status;
 }
 
 // What the first step returned that was not ok.
@@ -160,16 +175,26 @@ Status DeviceSleep::PutToSleep(const SleepOrder& order, double* pool_seconds) {
   if (const DriverStatus waited = parts_.driver->Synchronize(); !waited.ok()) {
     return Error{"the device cannot be waited for, as while a graph is captured (" + Describe(waited) + ")"};
   }
-  DriverStatus copied;
-  ForEach([&](ArenaSleep& arena) {
-    if (copied.ok()) copied = arena.Save();
-  });
-  if (copied.ok()) copied = parts_.copies->Await();
-  if (!copied.ok()) return Error{"its memory cannot be copied to the host: " + Describe(copied)};
+  if (const DriverStatus copied = SaveAll(); !copied.ok()) {
+    std::string text = "its memory cannot be copied to the host: " + Describe(copied);
+    if (const Bytes left = operation.PutBack(); left > 0) {
+      text += std::string("; blocks of ") + HumanBytes(left).text +
+              " had gone to the host, could not be brought back, and sleep: stalloc.wake() tries it again";
+    }
+    return Error{text};
+  }
   ForEach([](ArenaSleep& arena) { arena.Commit(); });
   if (all) parts_.upstream->ReleaseCached();
   operation.Commit(all ? State::kAsleep : operation.before());
   return Ok{};
+}
+
+// All copies are under way before the first memory goes back.
+DriverStatus DeviceSleep::SaveAll() {
+  DriverStatus status = ForEachOk([](ArenaSleep& arena) { return arena.Save(); });
+  if (!status.ok()) return status;
+  ForEach([](ArenaSleep& arena) { arena.GiveIdle(); });
+  return ForEachOk([](ArenaSleep& arena) { return arena.GiveSaved(); });
 }
 
 // Wake ----------------------------------------------------------------------------------------------------------------
@@ -213,10 +238,7 @@ Status DeviceSleep::WakeUp(const TagNames& tags) {
 // Where the device is full, what lies idle here or upstream may be what is lacking.
 DriverStatus DeviceSleep::RestoreAll() {
   const auto restore = [this] {
-    DriverStatus status;
-    ForEach([&](ArenaSleep& arena) {
-      if (status.ok()) status = arena.Restore(parts_.fills);
-    });
+    const DriverStatus status = ForEachOk([this](ArenaSleep& arena) { return arena.Restore(parts_.fills); });
     return status.ok() ? parts_.copies->PutBeforeAll() : status;
   };
   DriverStatus status = restore();
@@ -230,7 +252,7 @@ DriverStatus DeviceSleep::RestoreAll() {
 void DeviceSleep::MakeRoom() {
   ForEach([](ArenaSleep& arena) { arena.WithdrawIdle(); });
   const bool is_done = parts_.driver->Synchronize().ok();
-  ForEach([&](ArenaSleep& arena) { is_done ? (void)arena.ReleaseIdle() : arena.Undo(); });
+  ForEach([&](ArenaSleep& arena) { (void)(is_done ? arena.ReleaseIdle() : arena.Undo()); });
   parts_.upstream->ReleaseCached();
 }
 

@@ -6,7 +6,8 @@
 //     +------ Wake: busy <-------+
 //
 // Sleep and Wake come from any thread, one at a time. A request that comes while one of them is under way waits for its
-// end. A sleep that fails leaves everything awake, a wake that fails leaves everything asleep, and may be tried again.
+// end. A sleep that fails leaves everything awake, but for what is at the host and finds no way back: the error says
+// so, and a wake brings it. A wake that fails leaves everything asleep, and may be tried again.
 #pragma once
 
 #include <atomic>
@@ -104,11 +105,14 @@ class DeviceSleep {
   [[nodiscard]] SleepFigures Sum(double seconds);
   [[nodiscard]] Status PutToSleep(const SleepOrder& order, double* pool_seconds);
   [[nodiscard]] Status WakeUp(const TagNames& tags);
+  [[nodiscard]] DriverStatus SaveAll();
   [[nodiscard]] DriverStatus RestoreAll();
   void MakeRoom();
   [[nodiscard]] std::string DeviceText() const;
   template <typename Step>
   void ForEach(Step&& step);
+  template <typename Step>
+  DriverStatus ForEachOk(Step&& step);
   template <typename Step>
   [[nodiscard]] auto UntilFailure(Step&& step);
 

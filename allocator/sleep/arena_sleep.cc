@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,11 @@ namespace {
 
 // So much is mapped before the copies into it are given to the device, which copies while more is mapped.
 constexpr Bytes kMappedAtOnce = Bytes{256} << 20;
+
+// A sleep's copies are in up to so many parts, of so many granules at least: what the device still has to copy while
+// the host unmaps is all but one of them, and a copy of less does not run at full speed.
+constexpr Bytes kMostParts = 64;
+constexpr Bytes kLeastGranules = 16;
 
 Arena::Range RangeOf(const LiveBlock& block) { return {block.offset, block.bytes}; }
 
@@ -41,7 +47,11 @@ void ArenaSleep::Begin() {
   held_ = chunks_.Hold();
   figures_ = {};
   needed_ = 0;
-  for (Ranges* const ranges : {&blocks_, &drops_, &idle_, &sleeping_, &saves_, &mapped_}) ranges->clear();
+  marked_ = false;
+  for (Ranges* const ranges : {&blocks_, &drops_, &idle_, &sleeping_, &saves_, &rest_, &given_, &mapped_}) {
+    ranges->clear();
+  }
+  parts_.clear();
   pieces_.clear();
   ForgetEnded();
 }
@@ -67,10 +77,14 @@ Status ArenaSleep::Choose(const Choice& choice, bool all) {
   std::string shared;
   Ranges kept;
   Ranges awake;
+  Ranges asleep;
   Ranges others;  // that live
   for (const LiveBlock& block : LiveBlocksOf(engine_)) {
     others.push_back(RangeOf(block));
-    if (block.asleep) continue;
+    if (block.asleep) {
+      asleep.push_back(RangeOf(block));
+      continue;
+    }
     const Fate fate = choice(block);
     if (fate == Fate::kStaysAwake) {
       awake.push_back(RangeOf(block));
@@ -95,10 +109,19 @@ Status ArenaSleep::Choose(const Choice& choice, bool all) {
       sleeping_.push_back(chunk);
     }
   }
-  saves_ = Common(Joined(kept), Joined(sleeping_));
+  Ranges kept_there = OnDeviceAlone(asleep);
+  kept_there.insert(kept_there.end(), kept.begin(), kept.end());
+  saves_ = Common(Joined(std::move(kept_there)), Joined(sleeping_));
   figures_.kept = SumOf(kept);
   figures_.dropped = SumOf(drops_);
   return Ok{};
+}
+
+// What of sleeping blocks has stayed, since others in its chunk were awake.
+Ranges ArenaSleep::OnDeviceAlone(const Ranges& asleep) const {
+  Ranges saved;
+  for (const SavedBytes::Part& part : saved_.In(asleep)) saved.push_back(part.range);
+  return Without(Without(asleep, dropped_), saved);
 }
 
 Status ArenaSleep::Reserve() {
@@ -114,32 +137,75 @@ Status ArenaSleep::Reserve() {
   if (!taken.ok()) return Error{taken.error()};
   pieces_ = std::move(taken).value();
   saved_.Add(saves_, pieces_);
+  Divide();
   return Ok{};
 }
 
-DriverStatus ArenaSleep::Save() {
-  for (const SavedBytes::Part& part : saved_.In(saves_)) {
-    if (const DriverStatus status = copies_.ToHost(part.at, AddressOf(part.range.offset), part.range.bytes);
-        !status.ok()) {
-      return status;
+void ArenaSleep::Divide() {
+  const Bytes least = std::max(kLeastGranules * granularity_, SumOf(saves_) / kMostParts);
+  Bytes bytes = least;  // of the last part
+  for (const Arena::Range& chunk : sleeping_) {
+    if (Touches(drops_, chunk) || !Touches(saves_, chunk)) {
+      rest_.push_back(chunk);
+      continue;
     }
-    figures_.copied += part.range.bytes;
-    ++figures_.copies;
+    if (bytes >= least) {
+      parts_.emplace_back();
+      bytes = 0;
+    }
+    parts_.back().push_back(chunk);
+    bytes += chunk.bytes;
   }
-  NoteGivenBack(idle_);
-  figures_.given_back += chunks_.Release(idle_);
-  return {};
+}
+
+DriverStatus ArenaSleep::Save() {
+  const auto save = [this](const Ranges& chunks) -> DriverStatus {
+    for (const SavedBytes::Part& part : saved_.In(Joined(Common(saves_, chunks)))) {
+      if (const DriverStatus status = copies_.ToHost(part.at, AddressOf(part.range.offset), part.range.bytes);
+          !status.ok()) {
+        return status;
+      }
+      figures_.copied += part.range.bytes;
+      ++figures_.copies;
+    }
+    return copies_.Mark();
+  };
+  for (const Ranges& part : parts_) {
+    if (const DriverStatus status = save(part); !status.ok()) return status;
+  }
+  return save(rest_);
+}
+
+void ArenaSleep::Give(const Ranges& chunks) {
+  NoteGivenBack(chunks);
+  figures_.given_back += chunks_.Release(chunks);
+}
+
+void ArenaSleep::GiveIdle() { Give(idle_); }
+
+// A block is asleep before its memory goes: whoever frees it then looks at none of its bytes.
+DriverStatus ArenaSleep::GiveSaved() {
+  SetAsleep(blocks_, true);
+  marked_ = true;
+  for (const Ranges& part : parts_) {
+    if (const DriverStatus status = copies_.AwaitMark(); !status.ok()) return status;
+    given_.insert(given_.end(), part.begin(), part.end());
+    Give(part);
+  }
+  return copies_.AwaitMark();
 }
 
 void ArenaSleep::Commit() {
   dropped_.insert(dropped_.end(), drops_.begin(), drops_.end());
   std::sort(dropped_.begin(), dropped_.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
-  NoteGivenBack(sleeping_);
-  // One that the program has freed meanwhile needs nothing any more.
-  for (const Arena::Range& block : blocks_) (void)engine_.SetAsleep(block.offset, true);
-  figures_.given_back += chunks_.Release(sleeping_);
+  Give(rest_);
   chunks_.RestoreBacked(idle_);  // what the driver has refused
   chunks_.RestoreBacked(sleeping_);
+}
+
+// One that the program has freed meanwhile needs nothing any more.
+void ArenaSleep::SetAsleep(const Ranges& blocks, bool asleep) {
+  for (const Arena::Range& block : blocks) (void)engine_.SetAsleep(block.offset, asleep);
 }
 
 // Wake ----------------------------------------------------------------------------------------------------------------
@@ -245,7 +311,7 @@ Bytes ArenaSleep::ReleaseIdle() {
 }
 
 void ArenaSleep::CommitAwake(bool all) {
-  for (const Arena::Range& block : blocks_) (void)engine_.SetAsleep(block.offset, false);
+  SetAsleep(blocks_, false);
   chunks_.RestoreBacked(given_back_);
   saved_.Drop(blocks_, pool_);
   std::erase_if(dropped_, [this](const Arena::Range& block) { return Touches(blocks_, block); });
@@ -268,16 +334,46 @@ void ArenaSleep::MapIdle() {
   }
 }
 
-void ArenaSleep::Undo() noexcept {
+Bytes ArenaSleep::Undo() noexcept {
   chunks_.Release(mapped_);
   mapped_.clear();
   figures_.copied = figures_.copies = figures_.given_back = 0;
-  if (!pieces_.empty()) saved_.Drop(saves_, pool_);
+  const Bytes left = UndoSleep();
   chunks_.RestoreBacked(idle_);
   chunks_.RestoreBacked(sleeping_);
   const auto is_back = [this](const Arena::Range& chunk) { return Touches(idle_, chunk); };
   std::erase_if(given_back_, is_back);
   idle_.clear();
+  return left;
+}
+
+// What went comes back from the host. Else the blocks of which something went sleep: the rest of them has never left.
+Bytes ArenaSleep::UndoSleep() {
+  Ranges left;
+  if (BringBack(given_)) {
+    if (!pieces_.empty()) saved_.Drop(saves_, pool_);
+  } else {
+    std::copy_if(blocks_.begin(), blocks_.end(), std::back_inserter(left),
+                 [this](const Arena::Range& block) { return Touches(given_, block); });
+    saved_.Drop(Without(saves_, Joined(given_)), pool_);
+  }
+  if (marked_) SetAsleep(Without(blocks_, left), false);
+  return SumOf(left);
+}
+
+bool ArenaSleep::BringBack(const Ranges& chunks) {
+  Ranges gone = chunks;
+  std::erase_if(gone, [this](const Arena::Range& chunk) { return !IsHole(chunk); });  // what the driver has refused
+  if (gone.empty()) return true;
+  DriverStatus status = chunks_.MapAgain(gone);
+  if (!status.ok()) return false;
+  for (const SavedBytes::Part& part : saved_.In(Joined(Common(saves_, gone)))) {
+    if (status.ok()) status = copies_.ToDevice(AddressOf(part.range.offset), part.at, part.range.bytes);
+  }
+  const bool all_done = copies_.Await().ok();
+  if (status.ok() && all_done) return true;
+  (void)chunks_.Release(gone);
+  return false;
 }
 
 bool ArenaSleep::Read(const Arena::Range& range, std::byte* to) const {

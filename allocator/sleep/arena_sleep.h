@@ -1,8 +1,8 @@
 // ArenaSleep: puts blocks of one arena to sleep and wakes them: their bytes go to the host and come back, their memory
 // goes to the device and is had again, their addresses stay (README).
 //
-//   Sleep:  Choose  -> Reserve -> (the device is waited for) -> Save    -> (copies are waited for) -> Commit
-//   Wake:   ChooseAsleep       -> Restore -> (the device is told to run behind the copies)         -> CommitAwake
+//   Sleep:  Choose -> Reserve -> (the device is waited for) -> Save -> GiveIdle -> GiveSaved -> Commit
+//   Wake:   ChooseAsleep      -> Restore -> (the device is told to run behind the copies)    -> CommitAwake
 //
 // Whoever calls does so between Begin and End, and Undo puts back what was begun where a step of it, or of another
 // arena of the device, fails. Not thread-safe; what other threads do to the arena meanwhile is in the README. Bytes.
@@ -53,10 +53,13 @@ class ArenaSleep {
   [[nodiscard]] Status Choose(const Choice& choice, bool all);
   // Takes what Save needs of the pool, and withdraws what will go back.
   [[nodiscard]] Status Reserve();
-  // Gives the copies to the device, and memory without blocks back to it meanwhile. REQUIRES: the device was waited for
-  // since Reserve.
+  // Gives the copies to the device, in parts. REQUIRES: the device was waited for since Reserve.
   [[nodiscard]] DriverStatus Save();
-  // REQUIRES: the copies are done.
+  // While they run: gives memory without blocks back, then that of each part whose copies are done. What was dropped
+  // stays. A failure may be of any copy.
+  void GiveIdle();
+  [[nodiscard]] DriverStatus GiveSaved();
+  // Gives the rest back. REQUIRES: GiveSaved returned for all arenas of the device.
   void Commit();
 
   // Of the blocks that sleep, those that will wake.
@@ -71,9 +74,10 @@ class ArenaSleep {
   // `all`: memory in which no block lives is had again as far as the device has it. Those awake may be used.
   void CommitAwake(bool all);
 
-  // Puts back what the steps since Begin did: all that was awake is so again, all that slept sleeps. REQUIRES: no copy
-  // is under way.
-  void Undo() noexcept;
+  // Puts back what the steps since Begin did: all that was awake is so again, all that slept sleeps. Blocks whose
+  // memory cannot be had again, or not be copied to, sleep from now on: their bytes, else 0. REQUIRES: no copy is under
+  // way.
+  Bytes Undo() noexcept;
 
   [[nodiscard]] const Figures& figures() const noexcept { return figures_; }  // since Begin
   [[nodiscard]] Bytes needed_bytes() const noexcept { return needed_; }       // that a Restore has to map
@@ -90,6 +94,12 @@ class ArenaSleep {
   [[nodiscard]] DriverStatus FillDropped();
   [[nodiscard]] bool IsHole(const Arena::Range& range) const;
   [[nodiscard]] Ranges PartsToMap(const Ranges& blocks) const;
+  [[nodiscard]] Ranges OnDeviceAlone(const Ranges& asleep) const;
+  void Divide();
+  void Give(const Ranges& chunks);
+  [[nodiscard]] Bytes UndoSleep();
+  [[nodiscard]] bool BringBack(const Ranges& chunks);
+  void SetAsleep(const Ranges& blocks, bool asleep);
   void NoteGivenBack(const Ranges& chunks);
   void MapIdle();
   void ForgetEnded();
@@ -108,12 +118,16 @@ class ArenaSleep {
 
   // Of the step that is under way.
   Figures figures_;
-  Ranges blocks_;    // that fall asleep, or wake
-  Ranges drops_;     // of these, kept nowhere
-  Ranges idle_;      // chunks without a block, that go back
-  Ranges sleeping_;  // chunks that go back with their blocks
-  Ranges saves_;     // what is copied of them
-  Ranges mapped_;    // by Restore
+  Ranges blocks_;              // that fall asleep, or wake
+  Ranges drops_;               // of these, kept nowhere
+  Ranges idle_;                // chunks without a block, that go back
+  Ranges sleeping_;            // chunks that go back with their blocks
+  Ranges saves_;               // what is copied of them
+  std::vector<Ranges> parts_;  // of sleeping_, each to be given back after its copies
+  Ranges rest_;                // of sleeping_, with bytes that are kept nowhere, to be given back when nothing can fail
+  Ranges given_;               // of parts_, so far
+  Ranges mapped_;              // by Restore
+  bool marked_ = false;        // blocks_ as asleep
   Bytes needed_ = 0;
   std::vector<HostPool::Piece> pieces_;
 };

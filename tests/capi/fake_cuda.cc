@@ -81,6 +81,7 @@ void FakeCuda::SetFunctions() {
     return cuda::kSuccess;
   };
   api_.EventQuery = [](cuda::Event) { return cuda::kSuccess; };
+  api_.EventSynchronize = [](cuda::Event) { return cuda::kSuccess; };
   api_.EventDestroy = [](cuda::Event) { return cuda::kSuccess; };
   api_.StreamWaitEvent = [](cuda::Stream stream, cuda::Event event, unsigned) {
     const std::uint64_t behind = g_fake->recorded_on_.at(reinterpret_cast<std::uint64_t>(event));

@@ -148,6 +148,7 @@ TEST(CudaAbiTest, EveryFunctionHasTheRealParametersAndName) {
   STALLOC_EXPECT_CALL(EventCreate, cuEventCreate);
   STALLOC_EXPECT_CALL(EventRecord, cuEventRecord);
   STALLOC_EXPECT_CALL(EventQuery, cuEventQuery);
+  STALLOC_EXPECT_CALL(EventSynchronize, cuEventSynchronize);
   STALLOC_EXPECT_CALL(EventDestroy, cuEventDestroy);
   STALLOC_EXPECT_CALL(StreamCreate, cuStreamCreate);
   STALLOC_EXPECT_CALL(StreamDestroy, cuStreamDestroy);

@@ -346,6 +346,35 @@ TEST_F(CudaCopiesLogicTest, CopiesRunOnOneStreamThatWaitsForNoOther) {
   fake().any_result = cuda::kSuccess;
 }
 
+TEST_F(CudaCopiesLogicTest, MarksAreAwaitedInTheirOrderOneByOne) {
+  char host[64] = {};
+  for (int part = 0; part < 3; ++part) {
+    ASSERT_TRUE(copies_->ToHost(host, 0x2000, 64).ok());
+    ASSERT_TRUE(copies_->Mark().ok());
+  }
+  EXPECT_EQ(fake().events_created, 3);
+  EXPECT_TRUE(copies_->AwaitMark().ok());
+  EXPECT_TRUE(copies_->AwaitMark().ok());
+  ASSERT_EQ(fake().awaited.size(), 2u);
+  EXPECT_LT(fake().awaited[0], fake().awaited[1]);
+  EXPECT_EQ(fake().stream_waits, 0);
+  EXPECT_EQ(fake().calls_in_strict_mode, 0);
+  fake().any_result = 700;
+  EXPECT_EQ(copies_->AwaitMark().code, DriverCode::kFailed);
+  fake().any_result = cuda::kSuccess;
+  ASSERT_TRUE(copies_->Mark().ok());
+  EXPECT_TRUE(copies_->Await().ok()) << "of all; no mark is left";
+  for (int part = 0; part < 3; ++part) ASSERT_TRUE(copies_->Mark().ok());
+  EXPECT_EQ(fake().events_created, 3) << "they are used again";
+}
+
+TEST_F(CudaCopiesLogicTest, WithoutAnEventAllIsAwaited) {
+  EXPECT_TRUE(copies_->Mark().ok()) << "nothing was copied yet: there is no stream";
+  EXPECT_TRUE(copies_->AwaitMark().ok());
+  EXPECT_EQ(fake().stream_waits, 1);
+  EXPECT_TRUE(fake().awaited.empty());
+}
+
 TEST_F(CudaCopiesLogicTest, TheWholeDeviceIsPutBehindThemAndTheHostNeedNotWait) {
   char host[64] = {};
   ASSERT_TRUE(copies_->ToDevice(0x3000, host, 32).ok());

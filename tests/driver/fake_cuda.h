@@ -43,8 +43,9 @@ struct FakeCuda {
   int registered = 0;                // ranges of the host's memory
   int streams_created = 0;
   unsigned last_stream_flags = 0;
-  std::vector<std::uint64_t> copies;  // of each: to, from, bytes
-  int stream_waits = 0;               // of the host
+  std::vector<std::uint64_t> copies;   // of each: to, from, bytes
+  std::vector<std::uint64_t> awaited;  // events, by the host
+  int stream_waits = 0;                // of the host
   int handles = 0;
   cuda::AllocationHandle last_exported = 0;
   int last_exported_as = cuda::kHandleTypeNone;
@@ -216,6 +217,11 @@ inline cuda::Api FakeCuda::Table() {
   };
   api.EventQuery = [](cuda::Event) {
     F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
+    return F().any_result;
+  };
+  api.EventSynchronize = [](cuda::Event event) {
+    F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
+    F().awaited.push_back(reinterpret_cast<std::uint64_t>(event));
     return F().any_result;
   };
   api.EventDestroy = [](cuda::Event) {

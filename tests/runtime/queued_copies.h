@@ -1,6 +1,9 @@
 // QueuedCopies: copies that a QueuedDevice runs later, as the driver's run.
 #pragma once
 
+#include <cstdint>
+#include <deque>
+
 #include "allocator/driver/host_copies.h"
 #include "tests/runtime/queued_device.h"
 
@@ -23,7 +26,17 @@ class QueuedCopies final : public DeviceCopies {
   }
   DriverStatus Fill(Address, Bytes) noexcept override { return {DriverCode::kFailed, 0, "Fill"}; }
   DriverStatus Await() noexcept override {
-    device_.AwaitCopies();
+    marks_.clear();
+    device_.AwaitCopies(device_.copies_given());
+    return {};
+  }
+  DriverStatus Mark() noexcept override {
+    marks_.push_back(device_.copies_given());
+    return {};
+  }
+  DriverStatus AwaitMark() noexcept override {
+    device_.AwaitCopies(marks_.front());
+    marks_.pop_front();
     return {};
   }
   DriverStatus PutBeforeAll() noexcept override {
@@ -34,6 +47,7 @@ class QueuedCopies final : public DeviceCopies {
  private:
   QueuedDevice& device_;
   HostCopies host_;
+  std::deque<std::uint64_t> marks_;
 };
 
 }  // namespace stalloc

@@ -76,9 +76,14 @@ void QueuedDevice::Copy(Address address, std::byte* host, Bytes bytes, bool to_h
   Give(lock, IndexOf(kCopies), {.kernel = {address, bytes}, .host = host, .to_host = to_host, .behind = {}});
 }
 
-void QueuedDevice::AwaitCopies() {
+std::uint64_t QueuedDevice::copies_given() {
+  const std::lock_guard lock(mutex_);
+  return streams_[IndexOf(kCopies)].given;
+}
+
+void QueuedDevice::AwaitCopies(std::uint64_t count) {
   std::unique_lock lock(mutex_);
-  const std::vector<Point> copies = PointsOf(kCopies);
+  const std::vector<Point> copies{{IndexOf(kCopies), count}};
   if (habits_.forgets_copies) return;
   ++waiting_;
   work_.notify_one();

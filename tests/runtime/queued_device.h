@@ -63,7 +63,9 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   // Bytes between [address, address + bytes), which must be usable when the copy runs, and the host; on a stream of its
   // own. What everybody is given after PutBehindCopies runs behind the copies before it.
   void Copy(Address address, std::byte* host, Bytes bytes, bool to_host);
-  void AwaitCopies();
+  [[nodiscard]] std::uint64_t copies_given();
+  // The first so many of them.
+  void AwaitCopies(std::uint64_t count);
   void PutBehindCopies();
 
   // While it is captured, nothing can be recorded on the stream, and it cannot wait; nor can anybody wait for the

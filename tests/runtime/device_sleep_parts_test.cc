@@ -1,0 +1,195 @@
+// Memory goes back part by part while the rest is copied, and what that means for a sleep that fails on its way.
+#include "tests/runtime/device_sleep_fixture.h"
+
+namespace stalloc {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SleepPartsTest : public DeviceSleepTest {
+ protected:
+  // At the wait for a part's copies, counted from 0: something of the test's, and the wait fails.
+  void FailAtPart(int part, std::function<void()> meanwhile = nullptr) {
+    copies_.SetHook([this, part, meanwhile = std::move(meanwhile), count = 0]() mutable {
+      if (count++ != part) return;
+      if (meanwhile) meanwhile();
+      copies_.FailCall(0);
+    });
+  }
+  void Heal() {
+    copies_.SetHook(nullptr);
+    copies_.FailCall(FaultyCopies::kNever);
+  }
+  // Another process has all that the device has left.
+  void FillDevice() {
+    MemoryInfo info;
+    ASSERT_TRUE(host_->GetMemoryInfo(&info).ok());
+    ASSERT_TRUE(host_->Create(info.free, &others_).ok());
+  }
+  void EmptyDevice() { ASSERT_TRUE(host_->Release(std::exchange(others_, 0)).ok()); }
+
+  PhysicalHandle others_ = 0;
+};
+
+TEST_F(SleepPartsTest, MemoryGoesBackWhileTheRestIsCopied) {
+  StartTraining();
+  Weights();
+  struct Moment {
+    std::size_t under_way;
+    Bytes resident;
+  };
+  std::vector<Moment> moments;
+  copies_.SetHook([&] { moments.push_back({copies_.under_way(), Resident()}); });
+  const SleepFigures slept = Sleep();
+  ASSERT_GE(moments.size(), 8u);
+  EXPECT_EQ(slept.copied, 8 * kMiB);
+  EXPECT_EQ(moments.front().under_way, slept.copies) << "all are given before the first wait";
+  EXPECT_EQ(moments.front().resident, 8 * kMiB) << "what was idle has gone meanwhile";
+  for (std::size_t i = 1; i < moments.size(); ++i) {
+    EXPECT_LT(moments[i].resident, moments[i - 1].resident) << i;
+  }
+  EXPECT_GT(moments[moments.size() / 2].under_way, 2u);
+  copies_.SetHook(nullptr);
+  Wake();
+  ExpectWeights();
+}
+
+TEST_F(SleepPartsTest, WhatHasGoneComesBackWhereALaterCopyFails) {
+  for (int part = 0;; ++part) {
+    StartTraining();
+    Weights();
+    const Bytes mapped = runtime_->arena()->mapped_bytes();
+    FailAtPart(part);
+    const std::string error = SleepError();
+    Heal();
+    if (error.empty()) {
+      EXPECT_GE(part, 8) << "parts";
+      break;
+    }
+    EXPECT_THAT(error, AllOf(HasSubstr("AwaitMark gave 700"), ::testing::Not(HasSubstr("brought back"))));
+    ExpectWeights();
+    EXPECT_EQ(runtime_->ReleaseHostPool(), 8 * kMiB) << "nobody's bytes are kept";
+    Train();
+    EXPECT_EQ(runtime_->arena()->mapped_bytes(), mapped);
+    EXPECT_EQ(Sleep().copied, 8 * kMiB);
+    Wake();
+    ExpectWeights();
+    ExpectSound();
+  }
+}
+
+// The bytes are at the host, and nowhere else.
+TEST_F(SleepPartsTest, WhatFindsNoWayBackSleepsUntilItIsWoken) {
+  for (int part = 1; part < 8; ++part) {
+    StartTraining(32 * kMiB);
+    Weights();
+    FailAtPart(part, [this] { FillDevice(); });
+    const std::string error = SleepError();
+    Heal();
+    EXPECT_THAT(error, AllOf(HasSubstr("sleep: stalloc.wake()"), HasSubstr("MiB had gone to the host"))) << part;
+    // The second block is whole until a part of it has gone, and the first is not.
+    if (part <= 3) {
+      EXPECT_TRUE(HasPattern(second_, 5 * kMiB, 2)) << part;
+    }
+    EXPECT_THAT(WakeError(), HasSubstr("free: others hold it"));
+    EmptyDevice();
+    EXPECT_GT(Wake().copied, 0u);
+    ExpectWeights();
+    EXPECT_EQ(runtime_->ReleaseHostPool(), 8 * kMiB);
+    Train();
+    Sleep();
+    Wake();
+    ExpectWeights();
+    ExpectSound();
+    if (testing::Test::HasFailure()) FAIL() << "part " << part;
+  }
+}
+
+TEST_F(SleepPartsTest, WhatCannotBeCopiedBackSleepsUntilItIsWoken) {
+  StartTraining();
+  Weights();
+  FailAtPart(5);
+  copies_.FailToDevice(true);
+  EXPECT_THAT(SleepError(), HasSubstr("could not be brought back"));
+  copies_.FailToDevice(false);
+  Heal();
+  Wake();
+  ExpectWeights();
+  Train();
+  ExpectSound();
+}
+
+TEST_F(SleepPartsTest, WhatWasDroppedIsThereAfterASleepThatFails) {
+  StartTraining();
+  first_ = Filled(3 * kMiB, 1);
+  {
+    const Region region("cache", /*kept=*/false);
+    second_ = Filled(5 * kMiB, 2);
+  }
+  FailAtPart(3);
+  EXPECT_THAT(SleepError(), HasSubstr("AwaitMark"));
+  Heal();
+  ExpectWeights();
+}
+
+TEST_F(SleepPartsTest, ABlockMayEndWhileItIsCopied) {
+  for (const bool fails : {false, true}) {
+    StartTraining();
+    Weights();
+    int count = 0;
+    copies_.SetHook([&] {
+      if (count++ != 4) return;
+      runtime_->Free(first_);
+      if (fails) copies_.FailCall(0);
+    });
+    EXPECT_EQ(SleepError().empty(), !fails);
+    Heal();
+    EXPECT_EQ(Wake().blocks, fails ? 0u : 1u);
+    EXPECT_TRUE(HasPattern(second_, 5 * kMiB, 2));
+    EXPECT_EQ(runtime_->ReleaseHostPool(), 8 * kMiB) << "nobody's bytes are kept";
+    EXPECT_EQ(runtime_->Stats().unknown_frees, 0u);
+    ExpectSound();
+  }
+}
+
+// Chunks that the driver does not let go stay, and their bytes are at the host as well.
+TEST_F(SleepPartsTest, ChunksThatTheDriverKeepsAreUsedAgain) {
+  for (std::uint64_t call = 0; call < 200; call += 7) {
+    StartTraining();
+    Weights();
+    faulty_->FailCall(call, DriverCode::kFailed, 9);
+    const bool slept = runtime_->Sleep({}).ok();
+    faulty_->FailNothing();
+    if (slept) Wake();
+    ExpectWeights();
+    Train();
+    ExpectWeights();
+    ExpectSound();
+    if (testing::Test::HasFailure()) FAIL() << "call " << call;
+  }
+}
+
+// A sleep of some leaves what shares a chunk with others where it is. When these sleep as well, it must go with them.
+TEST_F(SleepPartsTest, WhatStayedBesideOthersGoesWithThem) {
+  const DevicePlan plan =
+      PlanBuilder().Persistent(kPage / 2).Persistent(3 * kPage).Persistent(kPage / 2).Each(kMiB).Build();
+  Start(&plan);
+  void* const before = Filled(kPage / 2, 1);
+  void* middle = nullptr;
+  {
+    const Region region("middle");
+    middle = Filled(3 * kPage, 2);
+  }
+  void* const behind = Filled(kPage / 2, 3);
+  EXPECT_EQ(Sleep({.tags = Names({"middle"}), .keep = {}}).copied, 2 * kPage);
+  EXPECT_EQ(Sleep().copied, 2 * kPage) << "both others, and what lies beside them";
+  EXPECT_EQ(Resident(), 0u);
+  Wake();
+  EXPECT_TRUE(HasPattern(before, kPage / 2, 1));
+  EXPECT_TRUE(HasPattern(middle, 3 * kPage, 2));
+  EXPECT_TRUE(HasPattern(behind, kPage / 2, 3));
+}
+
+}  // namespace
+}  // namespace stalloc
