@@ -9,9 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 namespace stalloc {
 namespace {
@@ -56,24 +53,6 @@ void Populate(std::byte* begin, Bytes bytes) noexcept {
   for (Bytes at = 0; at < bytes; at += page) *static_cast<volatile std::byte*>(begin + at) = std::byte{0};
 }
 
-void PopulateByMany(std::byte* begin, Bytes bytes) noexcept {
-  constexpr Bytes kEach = Bytes{256} << 20;  // a thread is not worth less
-  constexpr Bytes kAligned = Bytes{2} << 20;
-  const Bytes threads = std::clamp<Bytes>(bytes / kEach, 1, std::min(16u, std::thread::hardware_concurrency()));
-  const Bytes part = RoundUp((bytes + threads - 1) / threads, kAligned);
-  std::vector<std::thread> running;
-  for (Bytes at = part; at < bytes; at += part) {
-    const Bytes size = std::min(part, bytes - at);
-    try {
-      running.emplace_back([begin, at, size] { Populate(begin + at, size); });
-    } catch (const std::exception&) {  // no thread, or no room for its handle
-      Populate(begin + at, size);
-    }
-  }
-  Populate(begin, std::min(part, bytes));
-  for (std::thread& thread : running) thread.join();
-}
-
 }  // namespace
 
 Bytes AvailableHostBytes() noexcept {
@@ -92,7 +71,7 @@ void* MapHostMemory(Bytes bytes) noexcept {
   if (memory == MAP_FAILED) return nullptr;
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
   (void)madvise(memory, bytes, MADV_DONTFORK);
-  PopulateByMany(static_cast<std::byte*>(memory), bytes);
+  Populate(static_cast<std::byte*>(memory), bytes);
   return memory;
 }
 

@@ -9,9 +9,8 @@ namespace stalloc {
 // control group leaves. A guess, since others take memory at the same time.
 [[nodiscard]] Bytes AvailableHostBytes() noexcept;
 
-// Null, and errno is ENOMEM, where less than that is available. Large pages where the system has them; several threads
-// fill them, since to find 60 GB takes one thread many seconds. Forked children do not have it: a device that copies
-// into pages which a fork has made copy-on-write would write into the child's.
+// Null, and errno is ENOMEM, where less than that is available. Large pages where the system has them. Forked children
+// do not have it: a device that copies into pages which a fork has made copy-on-write would write into the child's.
 [[nodiscard]] void* MapHostMemory(Bytes bytes) noexcept;
 void UnmapHostMemory(void* memory, Bytes bytes) noexcept;
 

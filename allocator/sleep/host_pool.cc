@@ -1,8 +1,14 @@
 #include "allocator/sleep/host_pool.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
 #include <iterator>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "allocator/driver/host_memory.h"
 
@@ -10,6 +16,19 @@ namespace stalloc {
 namespace {
 
 constexpr Bytes kSegmentUnit = Bytes{2} << 20;
+constexpr std::size_t kMostThreads = 8;
+
+// This one, and others as far as they can be had.
+template <typename Work>
+void OnThreads(std::size_t count, const Work& work) {
+  std::vector<std::thread> others;
+  try {
+    while (others.size() + 1 < count) others.emplace_back(work);
+  } catch (const std::exception&) {
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
+}
 
 std::string Mebibytes(Bytes bytes) { return std::to_string((bytes + (Bytes{1} << 20) - 1) >> 20).append(" MiB"); }
 
@@ -22,19 +41,49 @@ HostPool::~HostPool() {
 Status HostPool::Reserve(Bytes bytes) {
   if (bytes <= free_bytes_) return Ok{};
   const Bytes missing = RoundUp(bytes - free_bytes_, kSegmentUnit);
-  void* memory = nullptr;
-  const DriverStatus status = copies_.TakeHost(missing, &memory);
+  std::vector<Segment> taken;
+  const DriverStatus status = TakeSegments(missing, &taken);
   if (!status.ok()) {
     return Error{"the host has no memory for the bytes that are to be kept: " + Mebibytes(missing) +
                  " of page-locked memory are needed beside " + Mebibytes(bytes_) + " that are held, " +
                  Mebibytes(AvailableHostBytes()) + " are available (" + status.call + " gave " +
                  std::to_string(status.native) + ")"};
   }
-  auto* const begin = static_cast<std::byte*>(memory);
-  segments_[begin] = {memory, missing, {{begin, missing}}};
+  for (Segment& segment : taken) {
+    auto* const begin = static_cast<std::byte*>(segment.memory);
+    segment.free = {{begin, segment.bytes}};
+    segments_[begin] = std::move(segment);
+  }
   bytes_ += missing;
   free_bytes_ += missing;
   return Ok{};
+}
+
+DriverStatus HostPool::TakeSegments(Bytes bytes, std::vector<Segment>* taken) const {
+  if (bytes > AvailableHostBytes()) return {DriverCode::kOutOfMemory, ENOMEM, "mmap"};  // before half of it is taken
+  std::vector<Segment> segments;
+  for (Bytes at = 0; at < bytes; at += segment_) segments.push_back({nullptr, std::min(segment_, bytes - at), {}});
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  DriverStatus failure;  // the first; guarded by mutex
+  OnThreads(std::min(segments.size(), kMostThreads), [&] {
+    for (std::size_t i = next++; i < segments.size(); i = next++) {
+      const DriverStatus status = copies_.TakeHost(segments[i].bytes, &segments[i].memory);
+      if (status.ok()) continue;
+      next = segments.size();
+      segments[i].memory = nullptr;
+      const std::lock_guard lock(mutex);
+      if (failure.ok()) failure = status;
+    }
+  });
+  if (failure.ok()) {
+    *taken = std::move(segments);
+    return failure;
+  }
+  for (const Segment& segment : segments) {
+    if (segment.memory != nullptr) copies_.GiveHostBack(segment.memory, segment.bytes);
+  }
+  return failure;
 }
 
 Result<std::vector<HostPool::Piece>> HostPool::Take(Bytes bytes) {

@@ -1,8 +1,9 @@
 // HostPool: page-locked memory of the host for the bytes of sleeping blocks, kept from one sleep to the next.
 //
 // To lock pages takes many times longer than to copy into them, so memory is taken once and used again. It is in
-// segments, one for each time that more was needed; what is taken may come in several pieces. Not thread-safe: the
-// device's sleep owns it. Bytes, multiples of kBlockAlignment.
+// segments: what is needed more is several, which some threads take at the same time, so that one finds pages while
+// the driver locks another's. What is taken may come in several pieces. Not thread-safe: the device's sleep owns it.
+// Bytes, multiples of kBlockAlignment.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,10 @@ class HostPool {
     Bytes bytes = 0;
   };
 
-  // `copies` outlives the pool.
-  explicit HostPool(DeviceCopies& copies) noexcept : copies_(copies) {}
+  static constexpr Bytes kSegment = Bytes{1} << 30;  // at most
+
+  // `copies` outlives the pool. `segment`: of at most so many bytes, a multiple of 2 MiB.
+  explicit HostPool(DeviceCopies& copies, Bytes segment = kSegment) noexcept : copies_(copies), segment_(segment) {}
   ~HostPool();
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
@@ -49,7 +52,11 @@ class HostPool {
     FreeParts free;
   };
 
+  // On failure those that could be had go back.
+  [[nodiscard]] DriverStatus TakeSegments(Bytes bytes, std::vector<Segment>* taken) const;
+
   DeviceCopies& copies_;
+  const Bytes segment_;
   std::map<std::byte*, Segment> segments_;  // by address; a copy never runs across two
   Bytes bytes_ = 0;
   Bytes free_bytes_ = 0;

@@ -47,6 +47,28 @@ TEST(HostPoolTest, MemoryIsTakenOnceAndUsedAgain) {
   EXPECT_EQ(pool.bytes(), 0u);
 }
 
+TEST(HostPoolTest, MuchIsTakenBySeveralThreadsOrNotAtAll) {
+  FaultyCopies copies;
+  HostPool pool(copies, 2 * kMiB);
+  copies.SetHostLimit(25 * kMiB);
+  const Result<std::vector<HostPool::Piece>> refused = pool.Take(31 * kMiB);
+  EXPECT_THAT(refused.error(), ::testing::HasSubstr("32 MiB of page-locked memory are needed"));
+  EXPECT_EQ(copies.held(), 0u);
+  EXPECT_EQ(pool.bytes(), 0u);
+  copies.SetHostLimit(64 * kMiB);
+  const auto pieces = Taken(pool, 31 * kMiB);
+  EXPECT_EQ(pieces.size(), 16u);
+  EXPECT_EQ(Sum(pieces), 31 * kMiB);
+  for (std::size_t i = 0; i < pieces.size(); ++i) std::memset(pieces[i].at, static_cast<int>(i + 1), pieces[i].bytes);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(pieces[i].at[0], static_cast<std::byte>(i + 1)) << "none overlaps another";
+    EXPECT_EQ(pieces[i].at[pieces[i].bytes - 1], static_cast<std::byte>(i + 1));
+    pool.Give(pieces[i]);
+  }
+  EXPECT_EQ(pool.Release(), 32 * kMiB);
+  EXPECT_EQ(copies.held(), 0u);
+}
+
 TEST(HostPoolTest, GrowsByWhatIsMissingAndKeepsWhatIsUsed) {
   FaultyCopies copies;
   HostPool pool(copies);
