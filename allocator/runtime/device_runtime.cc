@@ -100,6 +100,7 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   if (before != nullptr) before->Retire();
   self.spaces.GiveBackIdle();
   self.parts.upstream->ReleaseCached();
+  self.upstream_cache.BeginPlan(self.UpstreamNow());
   self.settled_at.store(options.start.iterations + 2, std::memory_order_relaxed);
   // Whoever listens counts what is ours from the first block on.
   self.BeforeArenaChange();
@@ -344,6 +345,7 @@ void DeviceRuntime::Impl::OnIteration() {
   space->Judge(counts.Expected(), FillsWhatIsHeld());
   if (space->gave_up()) space->GiveBackIdle();
   spaces.GiveBackRetired();
+  if (const auto now = UpstreamNow(); upstream_cache.HasLess(now)) ReleaseUpstream(now);
 }
 
 void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
@@ -362,7 +364,10 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
 bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
   const bool settles =
       !spaces.Serving()->has_plan() || counts.iterations() < settled_at.load(std::memory_order_relaxed);
-  if (settles) EmptyUpstream();
+  if (settles) {
+    const UpstreamCache::Figures now = UpstreamNow();
+    if (upstream_cache.HasMore(now) || upstream_cache.HasLess(now)) ReleaseUpstream(now);
+  }
   const Bytes limit = held_limit.load(std::memory_order_relaxed);
   return limit == 0 || spaces.MappedBytes() + more + parts.upstream->HeldBytes().current <= limit;
 }
@@ -373,18 +378,15 @@ Bytes DeviceRuntime::Impl::LiveUpstream() const noexcept {
   return live - std::min(live, own);
 }
 
-// Where upstream caches much: its blocks that went are why the arena is about to hold more.
-void DeviceRuntime::Impl::EmptyUpstream() noexcept {
-  constexpr Bytes kMuch = Bytes{32} << 20;
-  const auto cached = [this] {
-    const Bytes needed = LiveUpstream();
-    const Bytes held = parts.upstream->HeldBytes().current;
-    return held - std::min(held, needed);
-  };
-  if (cached() < kept_by_upstream.load(std::memory_order_relaxed) + kMuch) return;
+UpstreamCache::Figures DeviceRuntime::Impl::UpstreamNow() const noexcept {
+  const Bytes live = LiveUpstream();
+  return {.held = parts.upstream->HeldBytes().current, .live = live};
+}
+
+void DeviceRuntime::Impl::ReleaseUpstream(const UpstreamCache::Figures& now) noexcept {
   if (!parts.driver->Synchronize().ok()) return;  // a graph is being captured
   parts.upstream->ReleaseCached();
-  kept_by_upstream.store(cached(), std::memory_order_relaxed);
+  upstream_cache.Released(now, UpstreamNow());
 }
 
 // The rest ------------------------------------------------------------------------------------------------------------

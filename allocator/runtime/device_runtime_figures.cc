@@ -40,10 +40,12 @@ void DeviceRuntime::Impl::RecordGrowth(Recorder& recorder, bool of_upstream) {
   if (HeldWith(upstream) > known) RecordHeld(recorder, upstream);
 }
 
+// What was held before a plan was taken up says nothing of the plan.
 bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
-  const Bytes live = ledger.run_peak_bytes();
   const std::lock_guard lock(cold);
-  return live >= meter.run_peak() / 16 * 15;
+  const Bytes live = taken_up_at.has_value() ? ledger.plan_peak_bytes() : ledger.run_peak_bytes();
+  const Bytes held = taken_up_at.has_value() ? meter.plan_peak() : meter.run_peak();
+  return live >= held / 16 * 15;
 }
 
 RuntimeStats DeviceRuntime::Stats() const {

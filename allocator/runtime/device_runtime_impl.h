@@ -22,6 +22,7 @@
 #include "allocator/runtime/set_up_window.h"
 #include "allocator/runtime/sleep_tags.h"
 #include "allocator/runtime/spaces.h"
+#include "allocator/runtime/upstream_cache.h"
 
 namespace stalloc {
 
@@ -56,7 +57,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<Bytes> held_limit{0};
   std::atomic<std::uint64_t> reclaims{0};    // that gave something back
   std::atomic<std::uint64_t> settled_at{0};  // iterations begun when a plan that was taken up has its memory
-  std::atomic<Bytes> kept_by_upstream{0};    // so much more than its blocks need it does not give back
+  UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   std::atomic<Recorder*> recording;          // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;      // null: none are kept
@@ -92,7 +93,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   void OnIteration();
   void Tag(const void* pointer, unsigned tag) noexcept;
   [[nodiscard]] Bytes LiveUpstream() const noexcept;  // bytes of its blocks
-  void EmptyUpstream() noexcept;
+  [[nodiscard]] UpstreamCache::Figures UpstreamNow() const noexcept;
+  void ReleaseUpstream(const UpstreamCache::Figures& now) noexcept;
   // What is held is sampled on either side of a change: see held_meter.h.
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
@@ -119,7 +121,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
   void RecordGrowth(Recorder& recorder, bool of_upstream);
   [[nodiscard]] Bytes OwnBytes() const noexcept;
-  // At the peaks of the run so far.
+  // At the peaks of the run so far, or since its plan was taken up.
   [[nodiscard]] bool FillsWhatIsHeld() const noexcept;
 };
 

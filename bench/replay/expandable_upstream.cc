@@ -5,8 +5,6 @@ namespace {
 
 // Linux maps from the top of the address space downward, and programs near 0x55... or at its bottom.
 constexpr Address kBase = Address{1} << 45;
-// Of each pool's range; far more than a device has.
-constexpr Bytes kPoolRange = Bytes{1} << 42;
 
 }  // namespace
 
@@ -17,8 +15,10 @@ void* ExpandableUpstream::Allocate(Bytes requested, StreamHandle stream) {
   const auto block = model_.Allocate(
       bytes, {.stream = streams_.try_emplace(stream, ordinal).first->second, .small = bytes <= planner::kSmallRequest});
   const auto place = model_.PlaceOf(block);
-  void* const pointer = reinterpret_cast<void*>(kBase + place.pool * kPoolRange + place.address);
+  const Address range = kBase + place.pool * planner::ExpandableSimulation::kRangeBytes;
+  void* const pointer = reinterpret_cast<void*>(range + place.address);
   live_.emplace(pointer, block);
+  peak_ = std::max(peak_, held());
   return pointer;
 }
 

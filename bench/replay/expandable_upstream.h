@@ -2,9 +2,10 @@
 // of it (planner/analysis/simulate_expandable.h says what it leaves out) decides where blocks lie and what is held.
 //
 // Nothing is mapped: the addresses are numbers that nobody may touch, in a part of the address space where the system
-// maps nothing by itself. The model never gives memory back, so what is held is its own peak. Not thread-safe.
+// maps nothing by itself. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 
@@ -18,7 +19,8 @@ class ExpandableUpstream final : public Upstream {
   void* Allocate(Bytes requested, StreamHandle stream) override;
   void Free(void* pointer) noexcept override;
   void RecordStream(void* /*pointer*/, StreamHandle /*stream*/) override {}
-  [[nodiscard]] Held HeldBytes() const override { return {held(), held()}; }
+  void ReleaseCached() noexcept override { model_.EmptyCaches(); }
+  [[nodiscard]] Held HeldBytes() const override { return {held(), peak_}; }
 
   [[nodiscard]] Bytes held() const noexcept { return model_.held_bytes(); }
 
@@ -26,6 +28,7 @@ class ExpandableUpstream final : public Upstream {
   planner::ExpandableSimulation model_;
   std::unordered_map<StreamHandle, std::uint32_t> streams_;  // ordinals: each stream has pools of its own
   std::unordered_map<const void*, planner::SimulatedAllocator::BlockId> live_;
+  Bytes peak_ = 0;
 };
 
 }  // namespace stalloc::bench

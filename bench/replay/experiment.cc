@@ -33,6 +33,7 @@ absl::Status CheckIterations(const Recording& recording, const ExperimentOptions
   if (options.served.empty()) return absl::InvalidArgumentError("no iteration to serve");
   std::vector<std::size_t> named = options.planned;
   named.insert(named.end(), options.served.begin(), options.served.end());
+  named.insert(named.end(), options.awaited.begin(), options.awaited.end());
   if (options.plan_of != nullptr) {
     if (absl::Status status = CheckNumbers(*options.plan_of, options.planned); !status.ok()) return status;
   }
@@ -64,6 +65,7 @@ absl::StatusOr<DevicePlan> PlanOf(const ComposedRun& traced, const ExperimentOpt
   planner_options.packing.solve.seed = options.seed;
   const planner::SlotTrial trial;
   planner_options.slot_judge = &trial;
+  planner_options.running = options.takes_plan;
   const std::unique_ptr<planner::Solver> solver = planner::MakePortfolio();
   absl::StatusOr<planner::RankResult> result =
       planner::PlanRank(TraceOf(traced, options.marks), planner_options, *solver);
@@ -84,7 +86,8 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   experiment.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   experiment.plan_bytes = plan->arena_bytes;
   // The first script is the set-up's, with what has no mark of its own.
-  experiment.warmup = plan->prologue.size() - 1 + traced.unmarked;
+  experiment.warmup = options.takes_plan ? options.planned.size() + options.awaited.size()
+                                         : plan->prologue.size() - 1 + traced.unmarked;
 
   std::vector<Piece> served;
   for (const std::size_t iteration : options.served) {
@@ -94,14 +97,20 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     DelayFrees(&served.back(), options.late_share, options.late_by, seed, options.late_blocks);
   }
   std::vector<const Piece*> pieces = Chosen(recording, options.planned);
+  for (const Piece* piece : Chosen(recording, options.awaited)) pieces.push_back(piece);
   pieces.resize(experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);
-  const Serving serving{experiment.warmup, options.dynamic, options.lag, options.empties, options.rules};
+  const Serving serving{.first = experiment.warmup,
+                        .dynamic = options.dynamic,
+                        .lag = options.lag,
+                        .empties = options.empties,
+                        .takes_plan = options.takes_plan,
+                        .rules = options.rules};
   absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, serving);
   if (!replayed.ok()) return replayed.status();
   experiment.replayed = *std::move(replayed);
-  if (options.times) {
+  if (options.times && !options.takes_plan) {
     const auto times = TimeRun(run, *plan, serving, experiment.replayed.served_by);
     if (!times.ok()) return times.status();
     experiment.times = *times;

@@ -34,6 +34,10 @@ struct ExperimentOptions {
   Rules rules = {};                    // that the engine has
   bool times = true;                   // measure the time of requests, too
   const Recording* plan_of = nullptr;  // whose iterations the plan is made from; null: of the one that is served
+  // Auto: the run traces the planned iterations itself, goes on without a plan through `awaited`, and takes its plan up
+  // before the served ones.
+  bool takes_plan = false;
+  std::vector<std::size_t> awaited = {};
 };
 
 struct Experiment {

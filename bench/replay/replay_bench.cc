@@ -50,6 +50,9 @@ ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");
 ABSL_FLAG(bool, late_shared, false, "--late is of the blocks that other streams use, as a communication library's.");
 ABSL_FLAG(std::uint64_t, empty_cache, 0, "Caches are emptied before every so many-th served iteration; 0: never.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
+ABSL_FLAG(bool, auto, false,
+          "As under STALLOC_MODE=Auto: the run traces the iterations that it is planned from, and takes its plan up.");
+ABSL_FLAG(std::string, await, "", "--auto: iterations between those and the first that is served, without a plan.");
 ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
 ABSL_FLAG(std::vector<std::string>, floor, {}, "Only these floors, by name.");
@@ -124,6 +127,12 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   if (!rules.ok()) return rules.status();
   options.rules = *rules;
   options.times = absl::GetFlag(FLAGS_times);
+  options.takes_plan = absl::GetFlag(FLAGS_auto);
+  if (const std::string& text = absl::GetFlag(FLAGS_await); !text.empty()) {
+    const absl::StatusOr<std::vector<std::size_t>> awaited = ParseIterations("--await", text);
+    if (!awaited.ok()) return awaited.status();
+    options.awaited = *awaited;
+  }
   return options;
 }
 
@@ -252,9 +261,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from", "plan_of", "serve",      "orders",  "cut_tail",    "edit",        "scale",   "marks",  "dynamic",
-       "without",   "lag",     "late",       "late_by", "late_shared", "empty_cache", "times",   "growth", "floors",
-       "floor",     "root",    "time_limit", "threads", "seed",        "json",        "markdown"},
+      {"plan_from", "plan_of", "serve", "orders",  "cut_tail",    "edit",        "scale", "marks",  "dynamic",
+       "without",   "lag",     "late",  "late_by", "late_shared", "empty_cache", "times", "growth", "floors",
+       "auto",      "await",   "floor", "root",    "time_limit",  "threads",     "seed",  "json",   "markdown"},
       "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18 --markdown\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "allocator/driver/host_driver.h"
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/open_marks.h"
+#include "allocator/runtime/planned_space.h"
 #include "bench/replay/expandable_upstream.h"
 #include "bench/replay/lagging_device.h"
 #include "bench/replay/live_ranges.h"
@@ -16,8 +18,8 @@
 namespace stalloc::bench {
 namespace {
 
-// More than any recorded run holds; the host driver only counts it.
-constexpr Bytes kDeviceBytes = Bytes{512} << 30;
+// As large as those of the recorded runs; the host driver only counts it.
+constexpr Bytes kDeviceBytes = Bytes{128} << 30;
 
 // A device with a runtime on it, and the run's blocks there.
 class Bed {
@@ -32,7 +34,8 @@ class Bed {
                                                                          .upstream = &bed->upstream_,
                                                                          .driver = bed->device_.get(),
                                                                          .fence = bed->device_.get(),
-                                                                         .plan = &plan,
+                                                                         .plan = serving.takes_plan ? nullptr : &plan,
+                                                                         .awaits_plan = serving.takes_plan,
                                                                          .dynamic = serving.dynamic,
                                                                          .rules = serving.rules});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
@@ -54,14 +57,40 @@ class Bed {
       case StepKind::kUse:
         return runtime_->RecordStream(pointers_[step.index], handles_[step.stream]);
       case StepKind::kMark:
+        open_marks_.See(run_.marks[step.index]);
         return runtime_->OnMark(run_.marks[step.index]);
     }
+  }
+
+  absl::Status TakePlan(const DevicePlan& plan) {
+    const std::string why = runtime_->TakePlan(plan, open_marks_.explicit_kinds());
+    return why.empty() ? absl::OkStatus() : absl::InternalError(why);
+  }
+  void EmptyCaches() {
+    (void)runtime_->EmptyCache();
+    upstream_.ReleaseCached();
+  }
+  // Now, not at a peak.
+  [[nodiscard]] SincePlan Parts(Bytes live) const {
+    SincePlan parts;
+    parts.upstream_bytes = upstream_.held();
+    for (const PlannedSpace* const space : runtime_->spaces()) {
+      (space->has_plan() ? parts.plan_arena_bytes : parts.first_arena_bytes) += space->arena().mapped_bytes();
+      (space->has_plan() ? parts.plan_arena_live_bytes : parts.first_arena_live_bytes) +=
+          space->engine().Stats().live_bytes;
+    }
+    parts.upstream_live_bytes = live - parts.plan_arena_live_bytes - parts.first_arena_live_bytes;
+    return parts;
   }
 
   [[nodiscard]] DeviceRuntime& runtime() { return *runtime_; }
   [[nodiscard]] const DriverCallCounts& driver_calls() const { return device_->calls(); }
   [[nodiscard]] Address AddressOf(std::uint32_t block) const { return reinterpret_cast<Address>(pointers_[block]); }
-  [[nodiscard]] Bytes arena_bytes() const { return runtime_->arena()->mapped_bytes(); }
+  [[nodiscard]] Bytes arena_bytes() const {
+    Bytes sum = 0;
+    for (const PlannedSpace* const space : runtime_->spaces()) sum += space->arena().mapped_bytes();
+    return sum;
+  }
   [[nodiscard]] Bytes upstream_bytes() const { return upstream_.held(); }
   [[nodiscard]] Bytes touched_bytes() const { return driver_->GetCounts().resident_bytes; }
 
@@ -83,29 +112,36 @@ class Bed {
   std::unique_ptr<HostDriver> driver_;
   std::unique_ptr<LaggingDevice> device_;
   std::unique_ptr<DeviceRuntime> runtime_;  // after what it uses: destroyed first
-  std::vector<void*> pointers_;             // by block
-  std::vector<StreamHandle> handles_;       // by the stream's ordinal, which counts through all devices
+  OpenMarks open_marks_;
+  std::vector<void*> pointers_;        // by block
+  std::vector<StreamHandle> handles_;  // by the stream's ordinal, which counts through all devices
 };
 
 class Replayer {
  public:
-  Replayer(const ComposedRun& run, Bed& bed, const Serving& serving)
-      : run_(run), bed_(bed), first_served_(serving.first), empties_(serving.empties) {
+  // `plan`: to be taken up on the way; null: it is served already.
+  Replayer(const ComposedRun& run, Bed& bed, const Serving& serving, const DevicePlan* plan)
+      : run_(run), bed_(bed), plan_(plan), first_served_(serving.first), empties_(serving.empties) {
     result_.served_by.resize(run.blocks.size());
   }
 
   absl::StatusOr<Replayed> Replay() {
     arena_ = bed_.arena_bytes();
     if (absl::Status status = TakeSteps(0, run_.begin[first_served_], false); !status.ok()) return status;
+    if (plan_ != nullptr) {
+      if (absl::Status status = bed_.TakePlan(*plan_); !status.ok()) return status;
+      result_.since_plan = SincePlan();
+      WatchSincePlan();
+    }
     before_ = bed_.runtime().Stats();
     for (std::size_t i = first_served_; i < run_.begin.size(); ++i) {
       const std::size_t served = i - first_served_;
-      if (empties_ > 0 && served > 0 && served % empties_ == 0) (void)bed_.runtime().EmptyCache();
+      if (empties_ > 0 && served > 0 && served % empties_ == 0) bed_.EmptyCaches();
       const Activity before = SoFar();
+      held_in_iteration_ = bed_.arena_bytes() + bed_.upstream_bytes();
       if (absl::Status status = TakeSteps(run_.begin[i], run_.end(i), true); !status.ok()) return status;
       result_.activities.push_back(Since(before));
-      // Neither arena nor upstream gives anything back, so that the peak so far is that of the iteration.
-      result_.iterations.push_back({PeakLiveBytes(run_, run_.begin[i], run_.end(i)), result_.peak_held_bytes});
+      result_.iterations.push_back({PeakLiveBytes(run_, run_.begin[i], run_.end(i)), held_in_iteration_});
     }
     return Finish();
   }
@@ -162,7 +198,18 @@ class Replayer {
       ++requests_;
     }
     arena_ = arena;
-    result_.peak_held_bytes = std::max(result_.peak_held_bytes, arena + bed_.upstream_bytes());
+    const Bytes held = arena + bed_.upstream_bytes();
+    result_.peak_held_bytes = std::max(result_.peak_held_bytes, held);
+    held_in_iteration_ = std::max(held_in_iteration_, held);
+    if (result_.since_plan.has_value()) WatchSincePlan();
+  }
+
+  void WatchSincePlan() {
+    SincePlan& since = *result_.since_plan;
+    const Bytes held = bed_.arena_bytes() + bed_.upstream_bytes();
+    const IterationPeaks peaks{std::max(since.peaks.live_bytes, live_bytes_), std::max(since.peaks.held_bytes, held)};
+    if (peaks.held_bytes > since.peaks.held_bytes) since = bed_.Parts(live_bytes_);
+    since.peaks = peaks;
   }
 
   // Of the whole run.
@@ -217,6 +264,7 @@ class Replayer {
 
   const ComposedRun& run_;
   Bed& bed_;
+  const DevicePlan* const plan_;
   const std::size_t first_served_;
   const std::size_t empties_;
   LiveRanges live_;
@@ -226,6 +274,7 @@ class Replayer {
   std::uint32_t requests_ = 0;  // of the served iteration
   Bytes live_bytes_ = 0;
   Bytes arena_ = 0;
+  Bytes held_in_iteration_ = 0;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -271,7 +320,8 @@ const char* ServedByName(ServedBy kind) {
 
 absl::StatusOr<Replayed> ReplayRun(const ComposedRun& run, const DevicePlan& plan, const Serving& serving) {
   const absl::StatusOr<std::unique_ptr<Bed>> bed = Bed::Make(run, plan, serving);
-  return bed.ok() ? Replayer(run, **bed, serving).Replay() : bed.status();
+  if (!bed.ok()) return bed.status();
+  return Replayer(run, **bed, serving, serving.takes_plan ? &plan : nullptr).Replay();
 }
 
 std::vector<IterationPeaks> ReplayUpstream(const ComposedRun& run, std::size_t first) {

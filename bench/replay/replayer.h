@@ -1,9 +1,11 @@
-// Replays a run through the real DeviceRuntime in Alloc mode: host driver, upstream as in expandable_upstream.h. No
-// byte of a block is touched, so that tens of GiB cost no memory (the replay fails if they did).
+// Replays a run through the real DeviceRuntime in Alloc mode, or as one that takes its plan up on the way (Auto): host
+// driver, upstream as in expandable_upstream.h. No byte of a block is touched, so that tens of GiB cost no memory (the
+// replay fails if they did).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,11 +50,24 @@ struct Activity {
   Bytes upstream_bytes = 0;  // likewise, what upstream holds
 };
 
+// Of Auto, from the moment on in which the plan is taken up.
+struct SincePlan {
+  IterationPeaks peaks;
+  // What made up the peak of held bytes. First: of the arena of weights and state.
+  Bytes first_arena_bytes = 0;
+  Bytes first_arena_live_bytes = 0;
+  Bytes plan_arena_bytes = 0;
+  Bytes plan_arena_live_bytes = 0;
+  Bytes upstream_bytes = 0;
+  Bytes upstream_live_bytes = 0;
+};
+
 // Peaks are of the whole run; counts, and growth, of the iterations that are served.
 struct Replayed {
   Bytes peak_live_bytes = 0;
   Bytes peak_held_bytes = 0;                 // arena mapped + upstream held
   std::vector<IterationPeaks> iterations{};  // served ones; held includes what earlier ones left mapped or cached
+  std::optional<SincePlan> since_plan{};     // Auto
   std::vector<Activity> activities{};        // likewise
   Bytes arena_bytes = 0;                     // mapped in the end
   Bytes upstream_bytes = 0;                  // held in the end
@@ -80,6 +95,7 @@ struct Serving {
   bool dynamic = true;      // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
   std::uint64_t lag = 0;    // of the device, in requests (lagging_device.h)
   std::size_t empties = 0;  // before every so many-th served iteration caches are emptied; 0: never
+  bool takes_plan = false;  // Auto: there is no plan before the iterations that are served
   Rules rules = {};
 };
 

@@ -75,6 +75,19 @@ std::string KindsText(const Experiment& experiment) {
   return text;
 }
 
+// Empty but under Auto.
+std::string SinceText(const Replayed& replayed) {
+  if (!replayed.since_plan.has_value()) return "";
+  const SincePlan& since = *replayed.since_plan;
+  const auto part = [](Bytes held, Bytes live) { return absl::StrCat(MiB(held), " MiB for ", MiB(live), " live"); };
+  return absl::StrCat(
+      "\n  since the plan: peak live ", GiB(since.peaks.live_bytes), " GiB, peak held ", GiB(since.peaks.held_bytes),
+      absl::StrFormat(" GiB, E %.2f %%\n    held then: weights and state ", since.peaks.efficiency() * 100),
+      part(since.first_arena_bytes, since.first_arena_live_bytes), "; the plan's arena ",
+      part(since.plan_arena_bytes, since.plan_arena_live_bytes), "; upstream ",
+      part(since.upstream_bytes, since.upstream_live_bytes));
+}
+
 void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json) {
   json.Key(ServedByName(static_cast<ServedBy>(kind))).BeginObject();
   json.Key("requests").Value(experiment.replayed.requests[kind]).Key("bytes").Value(experiment.replayed.bytes[kind]);
@@ -129,6 +142,11 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   for (std::size_t kind = 0; kind < kServedKinds; ++kind) WriteKind(experiment, kind, json);
   json.EndObject();
   WriteMisses(replayed.misses, json);
+  if (const auto& since = replayed.since_plan; since.has_value()) {
+    json.Key("since_plan").BeginObject();
+    json.Key("live_bytes").Value(since->peaks.live_bytes).Key("held_bytes").Value(since->peaks.held_bytes);
+    json.EndObject();
+  }
   json.Key("native_bytes").Value(experiment.native_bytes);
   json.Key("native_ratio").Value(Ratio(experiment.native_bytes, experiment));
   json.Key("expandable_bytes").Value(experiment.expandable_bytes);
@@ -162,7 +180,7 @@ std::string ExperimentText(const Experiment& experiment) {
       absl::StrJoin(experiment.served, ","), WarmupText(experiment), replayed.gave_up ? "; the plan was given up" : "",
       "\n  peak live ", GiB(replayed.peak_live_bytes), " GiB, peak held ", GiB(replayed.peak_held_bytes),
       " GiB (arena ", GiB(replayed.arena_bytes), ", upstream ", GiB(replayed.upstream_bytes), "): held / live ",
-      RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100),
+      RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100), SinceText(replayed),
       "\n  held / live of native ", RatioText(Ratio(experiment.native_bytes, experiment)), ", of expandable_segments ",
       RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
       "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",

@@ -1,5 +1,6 @@
 #include "planner/analysis/simulate_expandable.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace stalloc::planner {
@@ -19,10 +20,13 @@ ExpandableSimulation::BlockId ExpandableSimulation::Allocate(Bytes bytes, const 
 }
 
 void ExpandableSimulation::Free(BlockId block) {
-  Pool& pool = pools_[blocks_[block].pool];
-  const BlockId whole = FreeAndMerge(block, &blocks_, &pool.free);
-  if (blocks_[whole].behind == BlockList::kNoBlock) {
-    pool.last = whole;
+  (void)FreeAndMerge(block, &blocks_, &pools_[blocks_[block].pool].free);
+}
+
+void ExpandableSimulation::EmptyCaches() {
+  for (Pool& pool : pools_) {
+    const FreeBlocks free = pool.free;
+    for (const FreeBlock& block : free) UnmapPages(block.id, &pool);
   }
 }
 
@@ -32,39 +36,105 @@ ExpandableSimulation::Pool& ExpandableSimulation::Find(const SimulatedPool& key)
     Pool& pool = pools_.emplace_back();
     pool.ordinal = found->second;
     pool.page = key.small ? kSmallSegment : kLargeSegment;
+    AddUnmapped(blocks_.Add({.bytes = kRangeBytes / pool.page * pool.page, .pool = pool.ordinal}), &pool);
   }
   return pools_[found->second];
 }
 
-FreeBlocks::iterator ExpandableSimulation::FindFit(Bytes bytes, Pool& pool) {
-  const auto fit = pool.free.lower_bound({bytes, 0, 0});
-  if (fit == pool.free.end() || fit->id != pool.last || std::next(fit) == pool.free.end()) {
-    return fit;
-  }
-  return std::next(fit);
+bool ExpandableSimulation::IsUnmapped(BlockId id, const Pool& pool) const {
+  if (id == BlockList::kNoBlock) return false;
+  const auto found = pool.unmapped.find(blocks_[id].address);
+  return found != pool.unmapped.end() && found->second == id;
 }
 
-// Maps pages so that a free block of at least `bytes` ends the range; what is free there already is part of it.
-ExpandableSimulation::BlockId ExpandableSimulation::Grow(Bytes bytes, Pool* pool) {
-  const bool extends = pool->last != BlockList::kNoBlock && blocks_[pool->last].free;
-  const Bytes there = extends ? blocks_[pool->last].bytes : 0;
-  const Bytes added = there < bytes ? RoundUp(bytes - there, pool->page) : 0;
-  if (extends) {
-    pool->free.erase({there, blocks_[pool->last].address, pool->last});
-    blocks_[pool->last].bytes += added;
-  } else {
-    BlockList::SpaceBlock block;
-    block.address = pool->mapped;
-    block.bytes = added;
-    block.before = pool->last;
-    block.pool = pool->ordinal;
-    const BlockId id = blocks_.Add(block);
-    if (pool->last != BlockList::kNoBlock) blocks_[pool->last].behind = id;
-    pool->last = id;
+Bytes ExpandableSimulation::MostBytes(const FreeBlock& block, const Pool& pool) const {
+  const BlockId behind = blocks_[block.id].behind;
+  return block.bytes + (IsUnmapped(behind, pool) ? blocks_[behind].bytes : 0);
+}
+
+FreeBlocks::iterator ExpandableSimulation::FindFit(Bytes bytes, Pool& pool) {
+  auto fit = pool.free.lower_bound({bytes, 0, 0});
+  if (fit == pool.free.end()) return fit;
+  for (auto next = std::next(fit); next != pool.free.end() && MostBytes(*next, pool) < MostBytes(*fit, pool); ++next) {
+    fit = next;
   }
-  pool->mapped += added;
-  held_ += added;
-  return pool->last;
+  return fit;
+}
+
+// Maps pages so that there is a free block of at least `bytes`, which `free` does not have.
+ExpandableSimulation::BlockId ExpandableSimulation::Grow(Bytes bytes, Pool* pool) {
+  const BlockId id = FindRange(bytes, *pool);
+  if (blocks_[id].free) {
+    pool->free.erase({blocks_[id].bytes, blocks_[id].address, id});
+  } else {
+    MapFirst(bytes, id, pool);
+  }
+  while (blocks_[id].bytes < bytes) {
+    const BlockId behind = blocks_[id].behind;
+    if (blocks_[behind].free) {
+      pool->free.erase({blocks_[behind].bytes, blocks_[behind].address, behind});
+    } else {
+      MapFirst(bytes - blocks_[id].bytes, behind, pool);
+    }
+    blocks_.MergeWithBehind(id);
+  }
+  return id;
+}
+
+// Where the lowest room begins, of free and unmapped blocks in a row.
+ExpandableSimulation::BlockId ExpandableSimulation::FindRange(Bytes bytes, const Pool& pool) const {
+  for (const auto& [address, unmapped] : pool.unmapped) {
+    const BlockId before = blocks_[unmapped].before;
+    const BlockId first = before != BlockList::kNoBlock && blocks_[before].free ? before : unmapped;
+    Bytes room = 0;
+    for (BlockId id = first; id != BlockList::kNoBlock && (blocks_[id].free || IsUnmapped(id, pool));) {
+      room += blocks_[id].bytes;
+      if (room >= bytes) return first;
+      id = blocks_[id].behind;
+    }
+  }
+  return pool.unmapped.rbegin()->second;  // a range is larger than anything that is asked for
+}
+
+// Of an unmapped block, as many pages as `bytes` need; the rest stays unmapped.
+void ExpandableSimulation::MapFirst(Bytes bytes, BlockId id, Pool* pool) {
+  const Bytes mapped = std::min(RoundUp(bytes, pool->page), blocks_[id].bytes);
+  pool->unmapped.erase(blocks_[id].address);
+  if (mapped < blocks_[id].bytes) {
+    const BlockId rest = blocks_.Split(id, mapped);
+    pool->unmapped.emplace(blocks_[rest].address, rest);
+  }
+  held_ += mapped;
+}
+
+void ExpandableSimulation::UnmapPages(BlockId id, Pool* pool) {
+  const Offset begin = RoundUp(blocks_[id].address, pool->page);
+  const Offset end = (blocks_[id].address + blocks_[id].bytes) / pool->page * pool->page;
+  if (begin >= end) return;
+  pool->free.erase({blocks_[id].bytes, blocks_[id].address, id});
+  const auto keep = [&](BlockId kept) { pool->free.insert({blocks_[kept].bytes, blocks_[kept].address, kept}); };
+  if (begin > blocks_[id].address) {
+    const BlockId pages = blocks_.Split(id, begin - blocks_[id].address);
+    keep(id);
+    id = pages;
+  }
+  if (end < blocks_[id].address + blocks_[id].bytes) keep(blocks_.Split(id, end - begin));
+  held_ -= end - begin;
+  AddUnmapped(id, pool);
+}
+
+// Together with what is unmapped beside it.
+void ExpandableSimulation::AddUnmapped(BlockId id, Pool* pool) {
+  blocks_[id].free = false;
+  if (const BlockId behind = blocks_[id].behind; IsUnmapped(behind, *pool)) {
+    pool->unmapped.erase(blocks_[behind].address);
+    blocks_.MergeWithBehind(id);
+  }
+  if (const BlockId before = blocks_[id].before; IsUnmapped(before, *pool)) {
+    blocks_.MergeWithBehind(before);
+    return;
+  }
+  pool->unmapped.emplace(blocks_[id].address, id);
 }
 
 void ExpandableSimulation::CutRest(BlockId id, Bytes bytes, Pool* pool) {
@@ -74,9 +144,6 @@ void ExpandableSimulation::CutRest(BlockId id, Bytes bytes, Pool* pool) {
   const BlockId rest = blocks_.Split(id, bytes);
   blocks_[rest].free = true;
   pool->free.insert({blocks_[rest].bytes, blocks_[rest].address, rest});
-  if (pool->last == id) {
-    pool->last = rest;
-  }
 }
 
 }  // namespace stalloc::planner

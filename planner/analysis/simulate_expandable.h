@@ -1,6 +1,6 @@
-// The same with expandable_segments: each pool has one range of addresses, mapped page by page from below as it grows.
-// Any rest of a block is cut off. The free block at the end of the range counts as large as the range may become, so it
-// is taken last.
+// The same with expandable_segments: each pool has one range of addresses, of which pages are mapped as it grows, and
+// unmapped again where caches are emptied. Any rest of a block is cut off. A free block with unmapped addresses behind
+// it counts as large as it may become, so it is taken last.
 #pragma once
 
 #include <map>
@@ -12,9 +12,14 @@ namespace stalloc::planner {
 
 class ExpandableSimulation final : public SimulatedAllocator {
  public:
+  static constexpr Bytes kRangeBytes = Bytes{1} << 42;  // of a pool; far more than a device has
+
   [[nodiscard]] BlockId Allocate(Bytes bytes, const SimulatedPool& pool) override;
   void Free(BlockId block) override;
+  // Falls where caches are emptied only.
   [[nodiscard]] Bytes held_bytes() const override { return held_; }
+  // Pages without a live block go back to the device.
+  void EmptyCaches();
 
   // Where a live block lies: `address` counts from the beginning of its pool's range.
   struct Place {
@@ -26,14 +31,19 @@ class ExpandableSimulation final : public SimulatedAllocator {
  private:
   struct Pool {
     FreeBlocks free;
+    std::map<Offset, BlockId> unmapped;  // by address; in the list of blocks they are in use
     std::uint32_t ordinal = 0;
     Bytes page = 0;
-    Bytes mapped = 0;                    // from the beginning of the range
-    BlockId last = BlockList::kNoBlock;  // the block that ends at `mapped`
   };
   Pool& Find(const SimulatedPool& pool);
+  [[nodiscard]] bool IsUnmapped(BlockId id, const Pool& pool) const;
+  [[nodiscard]] Bytes MostBytes(const FreeBlock& block, const Pool& pool) const;
   FreeBlocks::iterator FindFit(Bytes bytes, Pool& pool);
   BlockId Grow(Bytes bytes, Pool* pool);
+  [[nodiscard]] BlockId FindRange(Bytes bytes, const Pool& pool) const;
+  void MapFirst(Bytes bytes, BlockId id, Pool* pool);
+  void UnmapPages(BlockId id, Pool* pool);
+  void AddUnmapped(BlockId id, Pool* pool);
   void CutRest(BlockId id, Bytes bytes, Pool* pool);
 
   BlockList blocks_;

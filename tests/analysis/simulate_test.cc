@@ -120,6 +120,28 @@ TEST(ExpandableSimulationTest, CutsRestsThatNativeKeepsWhole) {
   EXPECT_EQ(expandable.held_bytes(), 40 * kMiB);
 }
 
+// Pages of 20 MiB: a has 30 MiB from the first one on, then come 8 of b and 22 of c.
+TEST(ExpandableSimulationTest, EmptiedCachesKeepPagesWithABlockAndTheirAddressesAreMappedAgain) {
+  ExpandableSimulation expandable;
+  const auto a = expandable.Allocate(30 * kMiB, kLarge);
+  const auto b = expandable.Allocate(8 * kMiB, kLarge);
+  const auto c = expandable.Allocate(22 * kMiB, kLarge);
+  EXPECT_EQ(expandable.held_bytes(), 60 * kMiB);
+  expandable.EmptyCaches();
+  EXPECT_EQ(expandable.held_bytes(), 60 * kMiB) << "no page is free";
+  expandable.Free(a);
+  expandable.EmptyCaches();
+  EXPECT_EQ(expandable.held_bytes(), 40 * kMiB) << "b keeps the second page";
+  const auto again = expandable.Allocate(16 * kMiB, kLarge);
+  EXPECT_EQ(expandable.PlaceOf(again).address, 0u);
+  EXPECT_EQ(expandable.held_bytes(), 60 * kMiB);
+  for (const auto block : {again, b, c}) expandable.Free(block);
+  expandable.EmptyCaches();
+  EXPECT_EQ(expandable.held_bytes(), 0u);
+  (void)expandable.Allocate(70 * kMiB, kLarge);
+  EXPECT_EQ(expandable.held_bytes(), 80 * kMiB) << "of the addresses of all three";
+}
+
 TEST(SimulateRunTest, FollowsTheTraceWithItsStreamsAndCaptures) {
   const Trace trace = TraceFromScript("+a=20971520 -a +b=20971520 +c=20971520@1 I +d=20971520! -b");
   const DeviceTrace device = BuildLifetimes(trace).value()[0];

@@ -154,6 +154,31 @@ TEST(ExperimentTest, EachServedIterationHasItsCounts) {
   EXPECT_EQ(activities[2].requests[kDynamic], 0u);
 }
 
+// As under Auto. What each cycle leaves to the next is upstream's until the plan comes, in the pages of the loop.
+TEST(ExperimentTest, ARunTakesItsPlanUpOnTheWay) {
+  const std::string iteration = " I +a=33554432 +b=8388608 +last=4194304 -a -b";
+  const std::string later = " I +a=33554432 -last +b=8388608 +last=4194304 -a -b";
+  std::string script = "+w=33554432" + iteration;
+  for (int i = 0; i < 7; ++i) script += later;
+  const Experiment experiment =
+      RunExperiment(Cut(script),
+                    {.planned = {0, 1, 2, 3}, .served = {6, 7}, .times = false, .takes_plan = true, .awaited = {4, 5}})
+          .value();
+  const Replayed& replayed = experiment.replayed;
+  EXPECT_EQ(replayed.requests[kPlanned], 6u);
+  EXPECT_EQ(replayed.requests[kUpstream], 0u);
+  ASSERT_TRUE(replayed.since_plan.has_value());
+  const SincePlan& since = *replayed.since_plan;
+  EXPECT_EQ(since.peaks.live_bytes, 76 * kMiB);
+  EXPECT_EQ(since.first_arena_bytes, 32 * kMiB);
+  EXPECT_EQ(since.first_arena_live_bytes, 32 * kMiB);
+  EXPECT_EQ(since.peaks.held_bytes, since.first_arena_bytes + since.plan_arena_bytes + since.upstream_bytes);
+  EXPECT_GT(replayed.peak_held_bytes, since.peaks.held_bytes) << "before the plan";
+  EXPECT_EQ(replayed.upstream_bytes, 0u) << "the last one's page has gone back";
+  EXPECT_THAT(ExperimentText(experiment), HasSubstr("weights and state 32 MiB for 32 live"));
+  EXPECT_THAT(ResultsJson({experiment}, {}, {}), HasSubstr("\"since_plan\""));
+}
+
 TEST(ExperimentTest, AllOrdersKeepTheFirstPlannedIteration) {
   const std::vector<Experiment> experiments = RunAllOrders(Cut(kSteady), {.times = false}).value();
   ASSERT_EQ(experiments.size(), 6u);

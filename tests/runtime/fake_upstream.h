@@ -60,7 +60,8 @@ class FakeUpstream final : public Upstream {
   }
   void ReleaseCached() noexcept override {
     const std::lock_guard lock(mutex_);
-    cached_ = 0;
+    cached_ = std::min(cached_, pinned_);
+    ++releases_;
   }
   [[nodiscard]] Held HeldBytes() const override {
     ++times_asked_;
@@ -69,12 +70,14 @@ class FakeUpstream final : public Upstream {
   }
 
   void Cache(Bytes bytes) { cached_ = bytes; }  // held for nothing, until it is told to give it back
+  void Pin(Bytes bytes) { pinned_ = bytes; }    // of that, what blocks in the same pages keep
   void FailNext(int times) { failures_ = times; }
   void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
   void ResetPeak() { held_.peak = held_.current; }
   [[nodiscard]] int times_asked() const { return times_asked_; }  // what it holds
   [[nodiscard]] int allocations() const { return allocations_; }
   [[nodiscard]] int frees() const { return frees_; }
+  [[nodiscard]] int releases() const { return releases_; }  // of what is cached
   [[nodiscard]] std::size_t live() const { return live_.size(); }
   [[nodiscard]] const std::vector<std::pair<void*, StreamHandle>>& recorded() const { return recorded_; }
 
@@ -85,10 +88,12 @@ class FakeUpstream final : public Upstream {
   std::vector<std::pair<void*, StreamHandle>> recorded_;
   Held held_;
   Bytes cached_ = 0;
+  Bytes pinned_ = 0;
   std::atomic<int> failures_ = 0;
   bool other_failure_ = false;
   int allocations_ = 0;
   int frees_ = 0;
+  int releases_ = 0;
 };
 
 }  // namespace stalloc

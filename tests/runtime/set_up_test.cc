@@ -114,6 +114,27 @@ TEST_F(SetUpTest, WhatUpstreamCachesGoesBackBeforeStateIsMade) {
   runtime_->Free(state);
 }
 
+TEST_F(SetUpTest, WhatCouldNotGoBackBeforeThePlanGoesBackWithWhatKeptIt) {
+  Iteration();
+  void* const activation = Allocate(60 * kMiB);
+  upstream_.Cache(200 * kMiB);
+  upstream_.Pin(180 * kMiB);
+  MakeState(MarkEdge::kBegin);
+  void* const state = Allocate(kMiB);
+  MakeState(MarkEdge::kEnd);
+  EXPECT_EQ(upstream_.HeldBytes().current, 240 * kMiB);
+  upstream_.Pin(50 * kMiB);
+  ASSERT_EQ(runtime_->TakePlan(PlanBuilder().Each(100 * kKiB).Build(), 0), "");
+  EXPECT_EQ(upstream_.HeldBytes().current, 110 * kMiB);
+  Iteration();
+  runtime_->Free(activation);
+  upstream_.Cache(110 * kMiB);
+  upstream_.Pin(0);
+  runtime_->Free(Allocate(100 * kKiB));
+  EXPECT_EQ(upstream_.HeldBytes().current, 0u);
+  runtime_->Free(state);
+}
+
 TEST_F(SetUpTest, ThePlanHasAnArenaOfItsOwnAndWeightsStayInTheirs) {
   void* const weights = Allocate(kMiB);
   void* const buffer = Allocate(2 * Chunk());

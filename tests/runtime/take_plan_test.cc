@@ -168,6 +168,51 @@ TEST_F(TakePlanTest, WhatUpstreamCachesInTheFirstIterationGoesBackBeforeMoreIsMa
   EXPECT_EQ(upstream_.HeldBytes().current, 0u);
 }
 
+// Each page's worth of it once, however much upstream serves besides.
+TEST_F(TakePlanTest, WhatLivedThenGoesBackWheneverTheProgramFreesIt) {
+  Iteration();
+  void* const early = Allocate(30 * kMiB);
+  void* const late = Allocate(30 * kMiB);
+  ASSERT_EQ(TakePlan(PlanOfTwo()), "");
+  for (int i = 0; i < 3; ++i) Iteration();
+  const int releases = upstream_.releases();
+  runtime_->Free(early);
+  upstream_.Cache(30 * kMiB);
+  Iteration();
+  EXPECT_EQ(upstream_.HeldBytes().current, 30 * kMiB);
+  for (int i = 0; i < 5; ++i) {
+    runtime_->Free(runtime_->Allocate(50 * kMiB, 0, Origin::kCaptured));
+    upstream_.Cache(50 * kMiB);
+    Iteration();
+  }
+  EXPECT_EQ(upstream_.releases(), releases + 1);
+  runtime_->Free(late);
+  Iteration();
+  EXPECT_EQ(upstream_.releases(), releases + 2);
+  EXPECT_EQ(upstream_.HeldBytes().current, 0u);
+}
+
+// Another batch from the beginning on: the arena serves it, and holds no more than it needs.
+TEST_F(TakePlanTest, WhatWasHeldBeforeDoesNotCountAgainstThePlan) {
+  StartWith(nullptr, /*capacity=*/0, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  PlanBuilder plan;
+  for (int i = 0; i < 20; ++i) plan.Each(64 * kMiB);
+  upstream_.Cache(4 * kGiB);
+  Iteration();
+  ASSERT_EQ(TakePlan(plan.Build()), "");
+  EXPECT_GT(runtime_->Stats().run.held_bytes, 4 * kGiB - 1);
+  for (int i = 0; i < 5; ++i) {
+    Iteration();
+    std::vector<void*> blocks;
+    for (int k = 0; k < 20; ++k) blocks.push_back(Allocate(68 * kMiB));
+    for (void* block : blocks) runtime_->Free(block);
+  }
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_TRUE(stats.departed);
+  EXPECT_FALSE(stats.gave_up);
+  EXPECT_EQ(stats.upstream, 0u);
+}
+
 TEST_F(TakePlanTest, ADeviceWithoutMemoryLeavesItToUpstream) {
   StartUnplanned(kPage);
   void* const block = Allocate(kMiB);
