@@ -1,7 +1,8 @@
 """The training programs whose memory is worth something, each at real sizes and at a toy's, with the same knobs.
 
-A program makes its model, is changed (stalloc.apply), prepares, and then makes steps. The micro-batch is in sequences;
-of `long` in units of its sequence's length, so that the same search finds the longest.
+A program makes its model, is changed (stalloc.apply), prepares, and then makes steps. A step has the same rows whatever
+the micro-batch (rows.py), as often as it takes to have them all. `rollout` and `long` have one micro-batch a step: of
+answers, and of units of one sequence's length, so that the same search finds the longest.
 """
 
 from __future__ import annotations
@@ -17,29 +18,33 @@ from typing import Any
 
 import torch
 from models import Decoder, Shape
+from rows import ROWS, Rows
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
+import stalloc
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from workload import Gpt, MasterWeightAdamW, WorkloadConfig, token_batches
+from workload import Gpt, MasterWeightAdamW, WorkloadConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Knobs of one run. `seed` draws data; ranks of one run draw their own."""
+    """Knobs of one run. `seed` draws data. `share`: of all lengths, for a trace: two micro-batches a step, each of rows
+    of one length; 0: the run's own rows."""
 
     size: str = "real"
     micro_batch: int = 1
     seed: int = 7
+    share: float = 0.0
 
 
 class Program:
-    """What the others fill in. `accumulation`: micro-batches of a step."""
+    """What the others fill in."""
 
+    name = ""  # in ROWS, where its steps have rows
     gpus = 1
-    accumulation = 1
-    unit = 0  # tokens of one micro-batch unit, where that is no sequence
 
     def __init__(self, options: Options, device: torch.device) -> None:
         self.options, self.device = options, device
@@ -55,131 +60,136 @@ class Program:
     def prepare(self) -> None:
         """Optimizer; compiles and shards. The model has been changed by now."""
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        fused = self.device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(trained, 1e-4, fused=fused)
+        self.optimizer = torch.optim.AdamW(trained, 1e-4, fused=self.device.type == "cuda")
 
-    def step(self) -> int:
-        """One optimizer step; how many tokens it has trained on."""
-        tokens = 0
-        for _ in range(self.accumulation):
-            count, loss = self.micro_step()
-            (loss / self.accumulation).backward()
-            tokens += count
+    @property
+    def rows(self) -> Rows:
+        return ROWS[self.name][self.options.size]
+
+    def micro_batches(self, step: int) -> list[list[int]]:
+        """Lengths of the rows of each micro-batch of a step."""
+        if self.options.share:
+            return self.rows.alike(step, self.options.micro_batch, self.options.share)
+        return self.rows.micro_batches(step, self.options.micro_batch)
+
+    def step(self, number: int) -> int:
+        """One optimizer step; how many tokens it has trained on, without padding."""
+        micro_batches = self.micro_batches(number)
+        rows = sum(map(len, micro_batches))
+        for lengths in micro_batches:
+            stalloc.tokens(self.rows.tokens(lengths))
+            (self.loss(lengths) * (len(lengths) / rows)).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return tokens
+        return sum(map(sum, micro_batches))
 
-    def micro_step(self) -> tuple[int, Tensor]:
+    def loss(self, lengths: list[int]) -> Tensor:
+        """Of a micro-batch with rows of so many tokens."""
         raise NotImplementedError
 
     def run(self, steps: int, before: Callable[[], None], after: Callable[[int], None]) -> None:
         """All steps; `before` each, and `after` it with its tokens."""
-        import stalloc
-
         for step in range(steps):
             stalloc.iteration(step)
             before()
-            after(self.step())
+            after(self.step(step))
 
     @property
     def toy(self) -> bool:
         return self.options.size == "toy"
 
     def built(self, shape: Shape, dtype: torch.dtype) -> Decoder:
-        with self.device:
-            return Decoder(shape).to(dtype)
+        """In its type at once: a copy in another would be the most that is ever there."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with self.device:
+                return Decoder(shape)
+        finally:
+            torch.set_default_dtype(before)
 
-    def length(self, least: int, most: int) -> int:
-        """Of a micro-batch's longest sequence: `most` first, then as drawn, whatever the micro-batch."""
-        drawn = self.draw.randint(least, most)
-        self.begun, first = True, not getattr(self, "begun", False)
-        return most if first else drawn
-
-    def lengths(self, least: int, most: int) -> list[int]:
-        """Of a micro-batch's sequences; the longest is the first."""
-        longest = self.length(least, most)
-        others = random.Random(self.draw.getrandbits(31))
-        return [longest, *(others.randint(least, longest) for _ in range(self.options.micro_batch - 1))]
-
-    def drawn(self, length: int, vocabulary: int) -> Tensor:
-        shape = (self.options.micro_batch, length + 1)
+    def drawn(self, rows: int, length: int, vocabulary: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.draw.getrandbits(31))
-        return torch.randint(0, vocabulary, shape, generator=generator).to(self.device)
+        return torch.randint(0, vocabulary, (rows, length + 1), generator=generator).to(self.device)
 
 
 class FsdpPacked(Program):
-    """FSDP2, mixed precision, a compiled block at a time, packed batches of varying length, two accumulated."""
+    """FSDP2 over a model of 6.7 billion parameters, mixed precision, a compiled block at a time; the rows of a
+    micro-batch are packed into one sequence without padding."""
 
+    name = "fsdp2-packed"
     gpus = 2
-    accumulation = 2
 
     def make(self) -> nn.Module:
-        self.shape = Shape(2, 64, 4, 4, 128, 500) if self.toy else Shape(16, 4096, 32, 32, 11008, 32000)
-        return self.built(self.shape, torch.float32)
+        self.shape = Shape(2, 64, 4, 4, 128, 500) if self.toy else Shape(32, 4096, 32, 32, 11008, 32000)
+        model = self.built(self.shape, torch.float32)
+        if not self.toy:
+            for block in model.blocks:
+                # Not block.compile(): what stalloc.apply recomputes is the compiled function as a whole.
+                block.forward = torch.compile(block.forward, dynamic=True)
+        return model
 
     def prepare(self) -> None:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for block in self.model.blocks:
-            if not self.toy:
-                block.compile(dynamic=True)
             fully_shard(block, mp_policy=policy)
         fully_shard(self.model, mp_policy=policy)
         super().prepare()
 
-    def micro_step(self) -> tuple[int, Tensor]:
-        least, most = (16, 64) if self.toy else (512, 2048)
-        length = self.length(least, most) // 16 * 16
-        tokens = self.drawn(length, self.shape.vocabulary)
-        return tokens[:, 1:].numel(), self.model(tokens[:, :-1], tokens[:, 1:])
+    def loss(self, lengths: list[int]) -> Tensor:
+        tokens = self.drawn(1, sum(lengths), self.shape.vocabulary)
+        found: Tensor = self.model(tokens[:, :-1], tokens[:, 1:])
+        return found
 
 
 class Lora(Program):
-    """Llama 3 8B's shapes, frozen in bfloat16, LoRA in every matrix; sequences padded to the longest of a batch."""
+    """Llama 3 8B's shapes, frozen in bfloat16, LoRA in every matrix; rows padded to the longest of a micro-batch."""
+
+    name = "lora"
 
     def make(self) -> nn.Module:
         real = Shape(32, 4096, 32, 8, 14336, 128256, lora_rank=16)
         self.shape = Shape(2, 64, 4, 2, 128, 500, lora_rank=4) if self.toy else real
         return self.built(self.shape, torch.bfloat16)
 
-    def micro_step(self) -> tuple[int, Tensor]:
-        longest = 64 if self.toy else 2048
-        lengths = self.lengths(longest // 16, longest)
-        tokens = self.drawn(lengths[0], self.shape.vocabulary)
+    def loss(self, lengths: list[int]) -> Tensor:
+        tokens = self.drawn(len(lengths), max(lengths), self.shape.vocabulary)
         labels = tokens[:, 1:].clone()
         for row, length in enumerate(lengths):
             labels[row, length:] = -100
-        return sum(lengths), self.model(tokens[:, :-1], labels)
+        found: Tensor = self.model(tokens[:, :-1], labels)
+        return found
 
 
 class Experts(Program):
-    """bench/workload.py's moe-16x12: dropless experts, four micro-batches a step."""
+    """bench/workload.py's moe-16x12: dropless experts, with a fused optimizer."""
 
-    accumulation = 4
+    name = "experts"
 
     def make(self) -> nn.Module:
-        real = WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16")
-        toy = WorkloadConfig(2, 64, 4, 96, 500, 64, 4, 4, experts=4)
-        self.config = dataclasses.replace(toy if self.toy else real, micro_batch=self.options.micro_batch)
+        real = WorkloadConfig(12, 2048, 16, 2816, 32000, 512, experts=16, dtype="bfloat16")
+        self.config = WorkloadConfig(2, 64, 4, 96, 500, 64, experts=4) if self.toy else real
         return Gpt(self.config, self.device)
 
     def prepare(self) -> None:
-        self.optimizer = MasterWeightAdamW(self.model, 1e-4)
-        self.batches = token_batches(self.config, self.options.seed, self.device)
+        self.optimizer = FusedMasterWeights(self.model, 1e-4, self.device)
 
-    def step(self) -> int:
-        tokens = 0
-        for _ in range(self.accumulation):
-            count, loss = self.micro_step()
-            (loss / self.accumulation).backward()
-            tokens += count
-        self.optimizer.step()
-        return tokens
+    def loss(self, lengths: list[int]) -> Tensor:
+        found: Tensor = self.model(self.drawn(len(lengths), lengths[0], self.config.vocab))
+        return found
 
-    def micro_step(self) -> tuple[int, Tensor]:
-        tokens = next(self.batches)
-        return tokens[:, 1:].numel(), self.model(tokens)
+
+class FusedMasterWeights(MasterWeightAdamW):
+    """What is not fused has temporaries as large as the weights, and they would be the peak."""
+
+    def __init__(self, model: nn.Module, learning_rate: float, device: torch.device) -> None:
+        super().__init__(model, learning_rate)
+        self.adamw = torch.optim.AdamW(self.masters, lr=learning_rate, fused=device.type == "cuda")
+
+    def zero_grad(self) -> None:
+        """A step leaves no gradients."""
 
 
 class Rollout(Program):
@@ -190,63 +200,90 @@ class Rollout(Program):
         self.shape = Shape(2, 64, 4, 2, 128, 500) if self.toy else real
         return self.built(self.shape, torch.float32 if self.toy else torch.bfloat16)
 
-    def micro_step(self) -> tuple[int, Tensor]:
-        prompt, answer = (8, 8) if self.toy else (512, 128)
-        prompt = self.length(prompt // 2, prompt)
-        written = self.model(self.drawn(prompt - 1, self.shape.vocabulary), count=answer)
-        return written.numel(), self.model(written[:, :-1], written[:, 1:])
+    def step(self, number: int) -> int:
+        prompt, answer = (8, 8) if self.toy else (512, 64)
+        rows = self.options.micro_batch
+        draw = random.Random(self.options.seed * 100003 + number)
+        length = draw.randint(prompt // 2, prompt) if number else prompt  # the longest first
+        stalloc.tokens(rows * (length + answer))
+        written = self.model(self.drawn(rows, length - 1, self.shape.vocabulary), count=answer)
+        self.model(written[:, :-1], written[:, 1:]).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return int(written.numel())
 
 
 class LongContext(Program):
-    """One sequence; a micro-batch of N is one of N units of its length."""
+    """One sequence through a model of Llama 3.2 1B's shapes; a micro-batch of N is one of N units of its length."""
 
-    unit = 1024
+    unit = 256
 
     def make(self) -> nn.Module:
-        real = Shape(24, 2048, 16, 8, 5632, 32000)
+        real = Shape(16, 2048, 32, 8, 8192, 128256)
         self.shape = Shape(2, 64, 4, 2, 128, 500) if self.toy else real
         return self.built(self.shape, torch.float32 if self.toy else torch.bfloat16)
 
-    def micro_step(self) -> tuple[int, Tensor]:
+    def step(self, number: int) -> int:
         length = self.options.micro_batch * (16 if self.toy else self.unit)
-        generator = torch.Generator().manual_seed(self.draw.getrandbits(31))
-        tokens = torch.randint(0, self.shape.vocabulary, (1, length + 1), generator=generator).to(self.device)
-        return length, self.model(tokens[:, :-1], tokens[:, 1:])
+        stalloc.tokens(length)
+        tokens = self.drawn(1, length, self.shape.vocabulary)
+        self.model(tokens[:, :-1], tokens[:, 1:]).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return length
 
 
 class HuggingFace(Program):
-    """transformers' Trainer on a Llama of 1.1 billion parameters: padded to the longest of a batch, an evaluation every
-    fourth step."""
+    """transformers' Trainer on a Llama of Llama 3.2 3B's shapes: rows in any order are padded to the longest of a
+    micro-batch, an evaluation every fourth step."""
+
+    name = "trainer"
 
     def make(self) -> nn.Module:
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        real = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 16}
+        real = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
         toy = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-        self.vocabulary = 500 if self.toy else 32000
-        sizes = toy if self.toy else real
-        config = LlamaConfig(vocab_size=self.vocabulary, num_key_value_heads=4, use_cache=False, **sizes)
-        with self.device:
-            return LlamaForCausalLM(config).to(torch.float32 if self.toy else torch.bfloat16)
+        self.vocabulary = 500 if self.toy else 128256
+        config = LlamaConfig(
+            vocab_size=self.vocabulary,
+            num_key_value_heads=4 if self.toy else 8,
+            max_position_embeddings=self.rows.most,
+            tie_word_embeddings=True,
+            use_cache=False,
+            **(toy if self.toy else real),
+        )
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32 if self.toy else torch.bfloat16)
+        try:
+            with self.device:
+                return LlamaForCausalLM(config)
+        finally:
+            torch.set_default_dtype(before)
 
     def prepare(self) -> None:
         """The Trainer makes its optimizer itself."""
 
+        def told(model: nn.Module, _: Any, inputs: dict[str, Tensor]) -> None:
+            if model.training:
+                stalloc.tokens(inputs["input_ids"].numel())
+
+        self.model.register_forward_pre_hook(told, with_kwargs=True)
+
     def run(self, steps: int, before: Callable[[], None], after: Callable[[int], None]) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
 
-        counted: list[int] = []
+        lengths = [self.micro_batches(step) for step in range(steps)]
+        counts = [sum(map(sum, each)) for each in lengths]
 
         class Told(TrainerCallback):
             def on_step_begin(self, *_: Any, **__: Any) -> None:
                 before()
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                after(counted.pop(0))  # the next batch may be there already
+                after(counts.pop(0))
 
         def collate(rows: list[Tensor]) -> dict[str, Tensor]:
-            if self.model.training:
-                counted.append(sum(map(len, rows)))
             padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
             mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
             return {"input_ids": padded, "attention_mask": mask, "labels": padded.masked_fill(mask == 0, -100)}
@@ -258,6 +295,7 @@ class HuggingFace(Program):
                 max_steps=steps,
                 per_device_train_batch_size=batch,
                 per_device_eval_batch_size=batch,
+                gradient_accumulation_steps=len(lengths[0]),
                 eval_strategy="steps",
                 eval_steps=4,
                 save_strategy="no",
@@ -268,13 +306,12 @@ class HuggingFace(Program):
                 dataloader_pin_memory=False,
                 remove_unused_columns=False,
             )
-            rows, held_out = InOrder(self._rows(steps + 1)), self._rows(1)
+            rows = InOrder(self._rows([row for step in lengths for micro_batch in step for row in micro_batch]))
+            held_out = self._rows(lengths[0][0])
             Trainer(self.model, settings, collate, rows, held_out, callbacks=[Told()]).train()
 
-    def _rows(self, batches: int) -> list[Tensor]:
-        longest = 64 if self.toy else 2048
+    def _rows(self, lengths: list[int]) -> list[Tensor]:
         generator = torch.Generator().manual_seed(self.options.seed)
-        lengths = [length for _ in range(batches) for length in self.lengths(longest // 16, longest)]
         return [torch.randint(0, self.vocabulary, (length,), generator=generator) for length in lengths]
 
 

@@ -1,7 +1,8 @@
 """The fastest configuration that fits, found by few attempts: the same search for every allocator.
 
-A proposal is what `stalloc fit` would choose for so much memory. It is attempted; where memory runs out, less is
-assumed, where some is left, more, until what fits and what does not are close or the attempts are used up.
+A proposal is what `stalloc fit` would choose for so much memory, at first a little less than there is. It is attempted;
+where memory runs out, less is assumed, where some is left, more, until what fits and what does not are close or the
+attempts are used up.
 """
 
 from __future__ import annotations
@@ -33,13 +34,19 @@ class Attempt(Generic[Configuration]):
 _LESS, _MORE = 0.04, 0.03  # shares of the memory by which the assumption changes
 _SPARE = 0.03  # what is held is below the memory by more: there is room for more
 _CLOSE = 0.01  # assumptions that differ by less are one
-_MOST_PROPOSALS = 12
+_MARGIN = 0.01  # of the memory, that the first proposal leaves
+_MOST_PROPOSALS = 6
+
+
+def first_assumption(memory: int) -> int:
+    """Bytes for which the first proposal is made."""
+    return int(memory * (1 - _MARGIN))
 
 
 def search(
     memory: int,
     propose: Callable[[int], Optional[Configuration]],
-    attempt: Callable[[Configuration], Outcome],
+    attempt: Callable[[Configuration], Optional[Outcome]],
     most: int = 4,
 ) -> list[Attempt[Configuration]]:
     """All attempts in their order; `best_of` tells which is meant.
@@ -47,11 +54,11 @@ def search(
     Args:
         memory: bytes that are there.
         propose: a configuration for so many bytes; None: nothing would fit.
-        attempt: trains with it for a few steps.
+        attempt: trains with it for a few steps; None: there is no time left.
         most: attempts.
     """
     known: dict[Configuration, Attempt[Configuration]] = {}
-    assumed: Optional[int] = memory
+    assumed: Optional[int] = first_assumption(memory)
     fits, fails = 0, 0  # the largest assumption that fits, the least that does not; 0: none yet
     for _ in range(_MOST_PROPOSALS):
         if assumed is None or assumed <= 0:
@@ -62,7 +69,10 @@ def search(
         if configuration not in known:
             if len(known) == most:
                 break
-            known[configuration] = Attempt(assumed, configuration, attempt(configuration))
+            outcome = attempt(configuration)
+            if outcome is None:
+                break
+            known[configuration] = Attempt(assumed, configuration, outcome)
         outcome = known[configuration].outcome
         if outcome.fits:
             fits = max(fits, assumed)
@@ -82,9 +92,11 @@ def _next(memory: int, fits: int, fails: int, last: Outcome) -> Optional[int]:
     return (fits + fails) // 2 if fails - fits > _CLOSE * memory else None
 
 
-def best_of(attempts: list[Attempt[Configuration]], longest: bool = False) -> Optional[Attempt[Configuration]]:
-    """The fastest that fits; `longest`: the last that was larger, by what it assumed. None: nothing fits."""
+def best_of(
+    attempts: list[Attempt[Configuration]], size: Optional[Callable[[Configuration], int]] = None
+) -> Optional[Attempt[Configuration]]:
+    """The fastest that fits; by `size`, the largest, and of those the fastest. None: nothing fits."""
     fitting = [each for each in attempts if each.outcome.fits]
     if not fitting:
         return None
-    return max(fitting, key=lambda each: each.assumed if longest else each.outcome.tokens_per_second)
+    return max(fitting, key=lambda each: (size(each.configuration) if size else 0, each.outcome.tokens_per_second))

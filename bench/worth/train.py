@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from programs import PROGRAMS, Options, Program
@@ -36,6 +36,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=["real", "toy"], default="real")
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--fit", type=Path, help="what stalloc.apply does to the model")
+    parser.add_argument(
+        "--share", type=float, default=0.0, help="for a trace: two micro-batches a step, rows alike, so much as long"
+    )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
     parser.add_argument("--card", type=parse_bytes, help="of the GPU's memory, so much is there")
@@ -98,17 +101,39 @@ def memory(device: torch.device) -> dict[str, int]:
     return {"live_bytes": counted[0]["peak_live_bytes"], "held_bytes": counted[0]["held_peak_bytes"]} if counted else {}
 
 
+def since_start() -> float:
+    """Seconds since this process began: what imports took, also those of `stalloc run`."""
+    with open("/proc/self/stat") as stat:
+        ticks = int(stat.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def outside(device: torch.device, card: Optional[int]) -> int:
+    """Of the card, what is no allocator's: CUDA's context, libraries, communicators."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    beyond = max(0, total - card) if card is not None else 0
+    return int(total - beyond - free - torch.cuda.memory_reserved(device))
+
+
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    before, clock = since_start(), [time.perf_counter()]
     device = device_of(arguments)
-    options = Options(arguments.size, arguments.micro_batch, seed=arguments.seed)
+    options = Options(arguments.size, arguments.micro_batch, arguments.seed, arguments.share)
     make = PROGRAMS[arguments.program]
     begin_ranks(device, getattr(make, "gpus", 1))
     program = make(options, device)
     if arguments.fit is not None:
         stalloc.apply(arguments.fit, program.model)
     program.prepare()
+    _synchronize(device)
+    clock.append(time.perf_counter())
     found = measure(program, arguments.steps, device)
-    return {**found, **memory(device), "accumulation": program.accumulation}
+    clock.append(time.perf_counter())
+    # Where a process's time goes: up to here, model and optimizer, steps.
+    spent = {"imports": before, "set_up": clock[1] - clock[0], "steps": clock[2] - clock[1]}
+    return {**found, **memory(device), "spent": spent, "outside_bytes": outside(device, arguments.card)}
 
 
 def main() -> int:

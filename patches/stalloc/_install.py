@@ -82,17 +82,19 @@ def activate(to_the_end: bool = True) -> None:
                 return
             reports.watch(library, torch, config.mode)
             lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
-            report = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
+            finished: Any = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
             block_of = None if fake is None else fake.address
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
-            finished = report if tracing is None else _both(report, tracing.iteration_finished)
+            finished = finished if tracing is None else _both(finished, tracing.iteration_finished)
             auto = _auto_of(config, library) if config.mode == _config.AUTO else None
             finished = finished if auto is None else _both(finished, auto.iteration_finished)
             mark = library.mark
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
-            marker = Marker(_seen_by(config, mark, torch, fake is None), _both(finished, boundary.reached))
+            marker = Marker(
+                _seen_by(config, mark, torch, tracing if fake is None else None), _both(finished, boundary.reached)
+            )
             _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, marker, tracing, auto)
@@ -104,10 +106,10 @@ def activate(to_the_end: bool = True) -> None:
         _activating = False
 
 
-def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, on_device: bool) -> MarkSink:
-    """The sink; of a trace at the device's time (`on_device`: there is one), with ranges beside it, as is asked for."""
-    if on_device and config.trace_times and config.mode == _config.TRACE:
-        mark = _device_times.behind_the_device(mark, torch)
+def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, tracing: Optional[Tracing]) -> MarkSink:
+    """The sink; of `tracing`, one on a device, at its time, with ranges beside it, as is asked for."""
+    if tracing is not None and config.trace_times:
+        mark = _device_times.behind_the_device(mark, torch, lambda: tracing.running)
     return _nvtx.beside(mark, torch) if config.nvtx else mark
 
 
@@ -148,7 +150,9 @@ def _watch_modules(
     if tracing is not None:
         GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
     if config.trace_modules and tracing is not None:
-        ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling).install(torch)
+        marks = ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling)
+        marks.install(torch)
+        tracing.when_ended(marks.remove)
 
 
 def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:

@@ -75,6 +75,8 @@ def _leave() -> None:
 def _close() -> None:
     if current is None:
         return
+    if current.tracing is not None:
+        current.tracing.program_ends()
     current.marker.finish()
     try:
         if current.auto is not None:

@@ -90,10 +90,13 @@ void WriteNames(const char* key, const LayerUnits& units, const UnitChoice& choi
   json->EndArray();
 }
 
-void WriteResult(double scale, const FitResult& found, const EditedPeak& untouched, const LayerUnits& units,
-                 JsonWriter* json) {
+void WriteResult(double scale, const FitResult& found, const EditedPeak& untouched, const FitSearch& search,
+                 const LayerUnits& units, JsonWriter* json) {
   json->BeginObject().Key("scale").Value(scale).Key("untouched_peak").Value(untouched.live);
   json->Key("fits").Value(found.fits).Key("peak").Value(found.peak.live).Key("cost_ns").Value(found.cost_ns);
+  // Of it, what an iteration as traced costs: what grows with the micro-batch, and what does not.
+  const std::int64_t fixed = search.CostOf(found.choice, 0);
+  json->Key("fixed_cost_ns").Value(fixed).Key("growing_cost_ns").Value(search.CostOf(found.choice, 1) - fixed);
   json->Key("bound").Value(found.bound).Key("pool").Value(found.peak.pool);
   json->Key("outside_pool").Value(found.peak.outside_pool);
   WriteNames("recompute", units, found.choice, UnitUse::kRecomputed, json);
@@ -148,7 +151,7 @@ void WriteDevice(const TimedTrace& timed, const DeviceTrace& device, const Timed
     if (streams.err_is_terminal)
       streams.err << "\rdevice " << device.device << ": micro-batch x " << scale << "   " << std::flush;
     const EditedPeak untouched = player.Play({}, SizesAt(parts, scale));
-    WriteResult(scale, search.Find(absl::GetFlag(FLAGS_memory), parts, scale), untouched, units, json);
+    WriteResult(scale, search.Find(absl::GetFlag(FLAGS_memory), parts, scale), untouched, search, units, json);
   }
   if (streams.err_is_terminal) streams.err << "\r" << std::string(40, ' ') << "\r" << std::flush;
   json->EndArray();

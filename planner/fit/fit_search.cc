@@ -4,6 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "planner/fit/median.h"
 
 namespace stalloc::planner {
@@ -13,7 +16,15 @@ constexpr std::size_t kMostGroups = 24;
 // What torch's checkpoint takes of the host beside the forward pass that it runs again: 0.2 ms with torch 2.15 on one
 // core of 2025. It makes a layer as a whole worth more than its parts one by one.
 constexpr std::int64_t kCheckpointNs = 200000;
+constexpr int kTimedDepth = 3;        // of the last so many parts of a path one is a number: _marking/_device_times.py
 constexpr double kLeastAway = 0.002;  // of the peak: kinds of layers that hold less are no choice
+
+// Whether a trace at a GPU's time waits for the GPU at the layer: what lies deeper has the host's time.
+bool IsTimed(absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
+  return std::any_of(parts.rbegin(), parts.rbegin() + std::min<std::ptrdiff_t>(kTimedDepth, std::ssize(parts)),
+                     [](absl::string_view part) { return std::all_of(part.begin(), part.end(), absl::ascii_isdigit); });
+}
 
 }  // namespace
 
@@ -68,6 +79,7 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   for (std::size_t i = 0; i < units.size(); ++i) {
     // A model as a whole is back where the peak is; and what has no path in one cannot be told to a program.
     if (units[i].leaves || units[i].name.find('.') == std::string::npos) continue;
+    if (facts_.device.device >= 0 && !IsTimed(units[i].name)) continue;
     Group& group = by_pattern[units[i].pattern];
     group.name = units[i].pattern;
     group.units.push_back(i);
@@ -98,9 +110,14 @@ std::int64_t FitSearch::CostOfUnit(std::size_t unit, UnitUse use) const {
 }
 
 std::int64_t FitSearch::CostOf(const UnitChoice& choice, double scale) const {
+  std::int64_t growing = 0;
   std::int64_t cost = 0;
-  for (std::size_t i = 0; i < choice.uses.size(); ++i) cost += CostOfUnit(i, choice.uses[i]);
-  cost = static_cast<std::int64_t>(scale * static_cast<double>(cost));
+  for (std::size_t i = 0; i < choice.uses.size(); ++i) {
+    const std::int64_t fixed = choice.uses[i] == UnitUse::kRecomputed ? units_.units()[i].runs * kCheckpointNs : 0;
+    growing += CostOfUnit(i, choice.uses[i]) - fixed;
+    cost += fixed;
+  }
+  cost += static_cast<std::int64_t>(scale * static_cast<double>(growing));
   if (choice.state_offloaded) {
     cost += static_cast<std::int64_t>(2 * static_cast<double>(units_.state_bytes()) / costs_.bus_bytes_per_ns);
   }

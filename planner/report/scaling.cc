@@ -9,7 +9,14 @@
 namespace stalloc::planner {
 namespace {
 
-bool Scales(const DeviceFacts& facts, const BlockFact& fact) {
+// What goes before any layer has run, as weights in another type do, is of no micro-batch.
+bool IsSetUp(const DeviceFacts& facts, const BlockFact& fact, const Allocation& allocation) {
+  const std::vector<LayerEdge>& edges = facts.layers.edges();
+  return fact.free_phase == fact.phase && !edges.empty() && allocation.free_event < edges.front().event;
+}
+
+bool Scales(const DeviceFacts& facts, const BlockFact& fact, const Allocation& allocation) {
+  if (IsSetUp(facts, fact, allocation)) return false;
   switch (fact.memory_class) {
     case MemoryClass::kActivations:
     case MemoryClass::kDynamic:
@@ -39,7 +46,8 @@ std::vector<BlockPart> PartsByClass(const DeviceFacts& facts) {
   parts.reserve(facts.blocks.size());
   for (std::size_t i = 0; i < facts.blocks.size(); ++i) {
     const auto bytes = static_cast<std::int64_t>(facts.device.allocations[i].bytes);
-    parts.push_back(Scales(facts, facts.blocks[i]) ? BlockPart{0, bytes} : BlockPart{bytes, 0});
+    parts.push_back(Scales(facts, facts.blocks[i], facts.device.allocations[i]) ? BlockPart{0, bytes}
+                                                                                : BlockPart{bytes, 0});
   }
   return parts;
 }

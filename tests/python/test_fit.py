@@ -4,6 +4,7 @@ and traced again. Peaks of live bytes must be those that were predicted."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,37 @@ def test_each_framework_has_its_settings(build: Path, decoder: Path, kind: str) 
         assert set_by["dataloader"] == {"batch_size": 8}
     else:
         assert "stalloc.apply" in set_by["python"]
+
+
+def test_rows_that_are_longer_than_those_traced_leave_room_for_fewer(
+    build: Path, decoder: Path, tmp_path: Path
+) -> None:
+    peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
+    trace = made(tmp_path / "trace") / decoder.name
+    shutil.copy(decoder, trace)
+    words = [f"--memory={int(1.5 * peak)}", "--micro-batch=8", "--rows=64"]
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("16\n" * 64)
+    error = run_python(
+        *("-m", "stalloc", "fit", str(trace), *words, "--lengths", str(lengths)),
+        environment={"STALLOC_LIB_PATH": str(build)},
+    ).err
+    assert "stalloc.tokens(n)" in error, "the trace does not tell how many tokens its micro-batches had"
+    trace.with_suffix(".tokens.json").write_text(json.dumps({"least": [128], "most": [128]}))
+    alike = fit(build, trace, *words, "--lengths", str(lengths), "--keep-micro-batch")
+    without = fit(build, trace, *words, "--keep-micro-batch")
+    assert alike["predicted"]["peak_live_bytes"] == without["predicted"]["peak_live_bytes"]
+    lengths.write_text("16\n" * 63 + "32\n")
+    longer = fit(build, trace, *words, "--lengths", str(lengths), "--keep-micro-batch")
+    assert longer["chosen"]["recompute"], "one row in the whole run is twice as long: a micro-batch may have it"
+    assert longer["predicted"]["held_bytes"]["stalloc"] <= longer["memory_bytes"]
+    lengths.write_text("none\n")
+    wrong = run_python(
+        *("-m", "stalloc", "fit", str(trace), *words, "--lengths", str(lengths)),
+        environment={"STALLOC_LIB_PATH": str(build)},
+    )
+    assert wrong.code == 1
+    assert "found 'none'" in wrong.err
 
 
 def test_errors_are_one_line(build: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from processes import ROOT, run_python, run_with_torch
 
 sys.path.insert(0, str(ROOT / "bench" / "worth"))
 
-from search import Attempt, Outcome, best_of, search
+from search import Attempt, Outcome, best_of, first_assumption, search
 
 WORTH = ROOT / "bench" / "worth"
 CARD = 1000
@@ -62,7 +62,7 @@ def test_room_that_is_left_is_tried_once_more() -> None:
     best = best_of(search(CARD, proposed, attempt, most=6))  # type: ignore[arg-type]
     assert best is not None
     assert best.configuration > proposed(CARD)  # type: ignore[operator]
-    assert tried[0] == proposed(CARD)
+    assert tried[0] == proposed(first_assumption(CARD))
 
 
 def test_the_longest_is_the_largest_however_slow() -> None:
@@ -71,7 +71,7 @@ def test_the_longest_is_the_largest_however_slow() -> None:
         Attempt(1000, 4, Outcome(True, 5.0)),
         Attempt(1100, 5, Outcome(False)),
     ]
-    fastest, longest = best_of(attempts), best_of(attempts, longest=True)
+    fastest, longest = best_of(attempts), best_of(attempts, lambda size: size)
     assert fastest is not None
     assert longest is not None
     assert (fastest.configuration, longest.configuration) == (3, 4)
@@ -92,10 +92,10 @@ def test_toy_programs_train(program: str) -> None:
 def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
     import worth
 
-    speed = {"median": 100.0, "interval": [99.0, 101.0], "steps": 4}
+    speed = {"mean": 100.0, "interval": [99.0, 101.0], "steps": 4}
     own = {"best": "4", "micro_batch": 4, "tokens_per_second": speed, "held_bytes": 1 << 30, "live_bytes": 1000}
     own |= {"predicted": {"live_bytes": 1010, "step_seconds": 0.99}, "step_seconds": 1.0}
-    peers = {**own, "best": "3", "micro_batch": 3, "tokens_per_second": {**speed, "median": 80.0}}
+    peers = {**own, "best": "3", "micro_batch": 3, "tokens_per_second": {**speed, "mean": 80.0}}
     rows = [
         {
             "program": "lora",
@@ -144,3 +144,40 @@ def test_a_toy_row_is_made_on_a_cpu(build: Path, tmp_path: Path) -> None:
     assert all(found["best"] for found in row["allocators"].values())
     ours = row["allocators"]["stalloc"]
     assert ours["predicted"]["live_bytes"] == pytest.approx(ours["live_bytes"], 0.1), "lengths vary"
+
+
+def test_rows_of_a_step_are_the_same_whatever_the_micro_batch() -> None:
+    from rows import ROWS
+
+    for rows in (ROWS["lora"]["real"], ROWS["fsdp2-packed"]["real"]):
+        for number in range(4):
+            flat = [length for each in rows.micro_batches(number, 3) for length in each]
+            assert flat == rows.step(number) == [length for each in rows.micro_batches(number, 2) for length in each]
+            assert all(rows.least <= length <= rows.most for length in flat)
+        assert rows.step(0)[0] == rows.step(0)[-1] == rows.most, "what does not fit fails in the first step"
+        once, half = rows.alike(3, 4, 1.0), rows.alike(3, 4, 0.5)
+        assert [len(each) for each in once] == [4, 4]
+        assert all(abs(2 * b[0] - a[0]) <= 1 for a, b in zip(once, half))
+    assert len(ROWS["experts"]["real"].step(1, 7)) == 4 * 7
+
+
+def test_what_was_found_is_not_made_again(tmp_path: Path) -> None:
+    from known import Configuration, Known
+
+    conditions = {"card_bytes": 1000}
+    known = Known(tmp_path / "worth.json", conditions)
+    fits, fails, broke = (Configuration(size, ("blocks.0",), (), "{}") for size in (1, 2, 3))
+    known.add("lora", "native", fits, Outcome(True, 10.0, 900, {"tokens": [1.0]}))
+    known.add("lora", "native", fails, Outcome(False, figures={"exit_code": 3}))
+    known.add("lora", "native", broke, Outcome(False, figures={"exit_code": -9}))
+    known.add_row({"program": "experts", "error": "no memory"})
+    known.add_row({"program": "experts", "allocators": {}})
+    again = Known(tmp_path / "worth.json", conditions)
+    assert again.get("lora", "native", fits) == Outcome(True, 10.0, 900)
+    assert again.get("lora", "native", fails) == Outcome(False)
+    assert again.get("lora", "native", broke) is None, "what was killed is tried again"
+    assert again.get("lora", "stalloc", fits) is None
+    assert again.row("experts") == {"program": "experts", "allocators": {}}
+    assert len(again.rows()) == 1
+    with pytest.raises(SystemExit, match="was made under"):
+        Known(tmp_path / "worth.json", {"card_bytes": 2000})

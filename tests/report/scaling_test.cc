@@ -51,5 +51,17 @@ TEST(ScalingTest, CornersGiveThePeakAtEveryScale) {
   }
 }
 
+TEST(ScalingTest, WhatGoesBeforeAnyLayerHasRunIsOfNoMicroBatch) {
+  // Weights in another type, then those that stay; a temporary of a forward pass before the first iteration.
+  const ScriptFacts facts(
+      "+c=8192 +w=4096 -c L:m.0 +t=512 -t LE:m.0=0 I F0 L:m.0 +a=1024 LE:m.0=0 B0 LB:m.0 -a LBE:m.0 O");
+  const std::vector<BlockPart> parts = PartsByClass(*facts);
+  ASSERT_EQ(parts.size(), 4u);
+  EXPECT_EQ(parts[0].scaling, 0);
+  EXPECT_EQ(parts[1].scaling, 0);
+  EXPECT_EQ(parts[2].scaling, 512);
+  EXPECT_EQ(parts[3].scaling, 1024);
+}
+
 }  // namespace
 }  // namespace stalloc::planner

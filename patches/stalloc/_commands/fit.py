@@ -39,6 +39,17 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--micro-batch", type=int, metavar="N", help="as it was traced (default: Megatron-LM's, or 1)")
     parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches of a step (default 1)")
+    parser.add_argument("--rows", type=int, metavar="N", help="of a step, whatever its micro-batches: the global batch")
+    parser.add_argument(
+        "--lengths",
+        type=Path,
+        metavar="FILE",
+        help="tokens of the run's rows, one a line: a micro-batch is padded to its longest",
+    )
+    parser.add_argument("--packed", action="store_true", help="rows lie one behind the other, without padding")
+    parser.add_argument(
+        "--in-order", action="store_true", help="the run takes the rows as --lengths has them; else in any order"
+    )
     parser.add_argument("--keep-micro-batch", action="store_true", help="do not change it")
     parser.add_argument(
         "--longest", action="store_true", help="the largest micro-batch (or sequence) that fits, however slow"
@@ -96,6 +107,11 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         longest=arguments.longest,
         bus=arguments.bus_bandwidth * 1e9,
         allocator=arguments.allocator,
+        rows=arguments.rows,
+        divides=arguments.kind != "torch",
+        lengths=() if arguments.lengths is None else _lengths(arguments.lengths),
+        packed=arguments.packed,
+        in_order=arguments.in_order,
     )
     choice = choose.choose(traced(micro_batch), wish, choose.progress)
     return document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
@@ -112,11 +128,19 @@ def _traced_run(arguments: argparse.Namespace) -> Any:
         if arguments.beside is None:
             return TracedRun(files.trace)
         other, count = _rank_of(Path(arguments.beside[0]), files.rank), arguments.beside[1]
-        if not count.isdigit() or int(count) in (0, micro_batch):
-            raise collect.CollectError(f"--beside needs a micro-batch other than {micro_batch}: {count}")
-        return TracedRun(files.trace, other.trace, int(count) / micro_batch)
+        ratio = _ratio(TracedRun(files.trace).most_tokens(), TracedRun(other.trace).most_tokens(), micro_batch, count)
+        if ratio in (0, 1):
+            raise collect.CollectError(f"--beside needs a micro-batch other than the traced one: {count}")
+        return TracedRun(files.trace, other.trace, ratio)
 
     return files, traced
+
+
+def _ratio(tokens: Optional[int], others: Optional[int], micro_batch: int, count: str) -> float:
+    """Of the micro-batches of two traces: by their tokens, if both tell; 0: `count` is no number."""
+    if tokens is not None and others is not None:
+        return others / tokens
+    return int(count) / micro_batch if count.isdigit() else 0
 
 
 def _rank_of(path: Path, rank: Optional[int]) -> Any:
@@ -142,6 +166,18 @@ def _megatron_s_micro_batch(files: Any) -> Optional[int]:
         raise collect.CollectError(str(error)) from error
     found = (settled or {}).get("micro_batch_size")
     return found if isinstance(found, int) and found > 0 else None
+
+
+def _lengths(path: Path) -> tuple[int, ...]:
+    """One a line. CollectError."""
+    from stalloc.report import collect
+
+    words = path.read_text(encoding="utf-8").split()
+    wrong = next((word for word in words if not word.isdigit() or int(word) < 1), None)
+    if wrong is not None or not words:
+        found = "nothing" if wrong is None else repr(wrong)
+        raise collect.CollectError(f"{path}: expected tokens of rows, one whole number a line, found {found}")
+    return tuple(map(int, words))
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ class ModuleMarks:
         self._handles: list[Any] = []
         self._unsee_compiled: Callable[[], object] = lambda: None
         self._torch: Any = None
+        self._removed = False
 
     def install(self, torch: Any) -> None:
         self._torch = torch
@@ -62,6 +63,7 @@ class ModuleMarks:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._removed = True
         self._unsee_compiled()
 
     def _see_compiled(self, kind: Any) -> None:
@@ -81,7 +83,7 @@ class ModuleMarks:
 
     def _marked(self, module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if self._is_compiling():  # a part of a larger graph
+            if self._removed or self._is_compiling():  # a part of a larger graph
                 return call(*args, **kwargs)
             self._enter(module, args)
             output = None

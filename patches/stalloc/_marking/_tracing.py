@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional, SupportsIndex
 
 from stalloc._core import _config, _log
 from stalloc._core._library import Library
-from stalloc._marking import _experts, _tokens
+from stalloc._marking import _experts, _steps, _tokens
 from stalloc._marking._names import TensorNames
 from stalloc._marking._paths import ModulePaths
 
@@ -33,6 +33,9 @@ class Tracing:
         rank = int(config.rank or 0)
         self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, rank))
         self._experts = _experts.ExpertTokens(_experts.path_of(directory, rank))
+        wait = _steps.waiting_for(torch) if config.trace_times and not config.trace_fake else _nothing
+        self._free_steps = _steps.FreeSteps(_steps.path_of(directory, rank), wait)
+        self._when_ended: list[Callable[[], object]] = []
         self.paths = ModulePaths()
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
         where = () if block_of is None else (block_of,)
@@ -57,6 +60,16 @@ class Tracing:
             self.end()
             traced = self._finished - self._steps.first
             _log.line(f"iteration {iteration}: the trace is complete after {traced} iterations; {self._afterwards}")
+        if self.state == ENDED:
+            self._free_steps.iteration_finished()
+
+    @property
+    def running(self) -> bool:
+        return self.state == RUNS
+
+    def when_ended(self, done: Callable[[], object]) -> None:
+        """Once the trace has its end: what only it needed can go."""
+        self._when_ended.append(done)
 
     def begin(self) -> None:
         """REQUIRES: it waits."""
@@ -69,15 +82,24 @@ class Tracing:
         """The trace gets its orderly end; a later call does nothing."""
         self._library.stop_trace()
         self.state = ENDED
+        for done in self._when_ended:
+            done()
+        self._when_ended.clear()
         if self.names is not None:
             self.names.inputs.remove()
         self._tokens.iteration_finished()  # the loop's last, where stop() is called behind it
         self.flush()
 
+    def program_ends(self) -> None:
+        """What comes now is no part of an iteration."""
+        self._free_steps.close()
+
     def tokens(self, count: SupportsIndex) -> None:
         """Of the present micro-batch, where it is traced."""
         if self.state == RUNS:
             self._tokens.add(count)
+        elif self.state == ENDED:
+            self._free_steps.add(int(count))
 
     def experts(self, layer: int, counts: list[int]) -> None:
         """Tokens of a layer's experts in the present micro-batch, where it is traced."""
@@ -88,3 +110,8 @@ class Tracing:
         """What is not the library's to write."""
         self._tokens.write()
         self._experts.write()
+        self._free_steps.write()
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""

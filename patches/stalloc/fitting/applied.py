@@ -97,18 +97,18 @@ def _find(path: str, modules: dict[str, Any], choice: Union[str, os.PathLike[str
 def _change(module: Any, how: Any) -> None:
     """On the class where it has its forward, as copies of the module then have it; else on the module."""
     if "forward" in vars(module):  # accelerate's and others' own
-        module.forward = how(module.forward)
+        module.forward = how(module, module.forward)
         return
     kind = type(module)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return how(kind.forward.__get__(self))(*args, **kwargs)
+        return how(self, kind.forward.__get__(self))(*args, **kwargs)
 
     names = {"forward": forward, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     module.__class__ = type(kind.__name__, (kind,), names)
 
 
-def _recomputing(forward: Any) -> Any:
+def _recomputing(_: Any, forward: Any) -> Any:
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -120,11 +120,23 @@ def _recomputing(forward: Any) -> Any:
     return recomputed
 
 
-def _offloading(forward: Any) -> Any:
+def _offloading(module: Any, forward: Any) -> Any:
+    """What the forward pass saves is on the host until the backward pass; weights, which are saved too, stay."""
     import torch
 
     def offloaded(*args: Any, **kwargs: Any) -> Any:
-        with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
+        weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+
+        def pack(tensor: Any) -> Any:
+            if tensor.untyped_storage().data_ptr() in weights:
+                return tensor
+            host = torch.empty_like(tensor, device="cpu", pin_memory=torch.cuda.is_available())
+            return tensor.device, host.copy_(tensor, non_blocking=True)
+
+        def unpack(packed: Any) -> Any:
+            return packed[1].to(packed[0], non_blocking=True) if isinstance(packed, tuple) else packed
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             return forward(*args, **kwargs)
 
     return offloaded

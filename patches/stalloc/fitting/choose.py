@@ -1,10 +1,10 @@
 """Which micro-batch, and what to recompute or offload for it, is fastest in so much memory. Bytes, seconds.
 
-A micro-batch of k times the traced one takes k times as long in its passes (or what two traces say), the rest of a step
-stays. A step has about as many tokens as before: a smaller micro-batch comes more often, with gradients of those before
-it there, a larger one less often, but once at least. Recomputed layers run forward once more, what is offloaded crosses
-the bus twice. The fastest by tokens a second is chosen among those that fit, and a smaller change where it is as fast.
-What is chosen is planned; where the plan holds more than there is room for, the search is asked again for as much less.
+A step has as many rows as are asked for (`Wish.rows`), else about as many as before: a smaller micro-batch comes more
+often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
+is step_model.py's: passes, recomputed layers forward once more, what is offloaded twice over the bus. The fastest by
+rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is planned; where
+the plan holds more than there is room for, the search is asked again for as much less.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import dataclasses
 import sys
 from typing import Any, Callable, Optional
 
+from stalloc.fitting import step_model
 from stalloc.fitting.replayed import Change, Outcome, TracedRun
+from stalloc.fitting.step_model import StepModel
+from stalloc.fitting.work import Lengths, Work
 from stalloc.report import findings
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
@@ -38,6 +41,12 @@ class Wish:
     allocator: str = "stalloc"
     longest: bool = False  # the largest micro-batch that fits, however slow
     keep_accumulation: bool = False  # a step has as many micro-batches whatever their size
+    rows: Optional[int] = None  # of a step, whatever its micro-batches
+    divides: bool = False  # micro-batches divide the rows of a step
+    lengths: tuple[int, ...] = ()  # tokens of the run's rows
+    packed: bool = False  # rows lie one behind the other, without padding
+    in_order: bool = False  # lengths are in the run's order
+    timed: tuple[int, ...] = ()  # lengths of the steps whose time is asked for; none: of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,18 +77,6 @@ class Choice:
     layers: dict[str, dict[str, Any]]  # by the planner's name
 
 
-@dataclasses.dataclass(frozen=True)
-class StepModel:
-    """Seconds of a step: `count` micro-batches, each of `scale` times the traced one, and what comes besides."""
-
-    rest: float
-    passes_fixed: float  # of one micro-batch
-    passes_scaling: float
-
-    def seconds(self, scale: float, count: int) -> float:
-        return self.rest + count * (self.passes_fixed + scale * self.passes_scaling)
-
-
 def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
     """Of the device that holds most. FitError, CollectError.
 
@@ -107,6 +104,7 @@ class _Chooser:
         devices = run.search(1 << 62, 1.0, wish.bus, candidates=True)
         self._first = max(devices, key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
+        self._work = self._work_of_a_step()
         self._model = self._step_model()
 
     def choose(self) -> Choice:
@@ -124,29 +122,54 @@ class _Chooser:
             layers={layer["name"]: layer for layer in first["layers"]},
         )
 
+    def _work_of_a_step(self) -> Work:
+        wish, run = self._wish, self._run
+        most, lengths = run.most_tokens(), None
+        if wish.lengths:
+            if most is None:
+                raise FitError(
+                    "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
+                    "stalloc.tokens(n), padding included"
+                )
+            lengths = Lengths(wish.lengths, most, wish.packed, wish.in_order, wish.timed)
+        steps = TracedRun(run.trace).free_steps() if most is not None else []
+        usual = sum(step.size for step in steps) / sum(step.count for step in steps) if steps else 1.0
+        return Work(
+            wish.micro_batch,
+            wish.accumulation,
+            wish.rows,
+            wish.divides,
+            wish.keep_accumulation,
+            usual,
+            lengths,
+        )
+
     def _step_model(self) -> StepModel:
         first, run, count = self._first, self._run, self._wish.accumulation
         rest = max(0, first["step_ns"] - first["passes_ns"]) / 1e9
-        passes = first["passes_ns"] / 1e9 / count
-        if run.beside is None:
-            return StepModel(rest, 0.0, passes)
-        others = TracedRun(run.beside).search(1 << 62, 1.0, 0)
-        other = next(each for each in others if each["device"] == self._device)
-        scaling = min(passes, max(0.0, (other["passes_ns"] / 1e9 / count - passes) / (run.ratio - 1)))
-        return StepModel(rest, passes - scaling, scaling)
+        passes = first["passes_ns"] / 1e9
+        beside = None
+        if run.beside is not None:
+            others = TracedRun(run.beside).search(1 << 62, 1.0, 0)
+            beside = next(each for each in others if each["device"] == self._device)["passes_ns"] / 1e9
+        return step_model.with_free_steps(
+            step_model.from_traces(rest, passes, count, beside, run.ratio), run.free_steps()
+        )
 
     def _count(self, micro_batch: int) -> int:
-        """How many make about as many tokens a step as were traced."""
-        if self._wish.keep_accumulation:
-            return self._wish.accumulation
-        return max(1, round(self._wish.accumulation * self._wish.micro_batch / micro_batch))
+        return self._work.count(micro_batch)
+
+    def _seconds(self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
+        """A step. The costs are those of a traced step."""
+        count = self._count(micro_batch)
+        often = count / self._wish.accumulation
+        return self._model.seconds(count, self._work.done(micro_batch), growing_cost, fixed_cost * often)
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
-        """A second, over those of the traced run."""
-        traced = self._wish.accumulation
-        scale = micro_batch / self._wish.micro_batch * self._count(micro_batch) / traced
-        before = self._model.seconds(1.0, traced)
-        return scale * before / seconds if seconds > 0 else scale
+        """A second, over those of the traced micro-batch."""
+        traced = self._wish.micro_batch
+        rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
+        return rows * self._seconds(traced) / seconds if seconds > 0 else rows
 
     # -- Which micro-batches
 
@@ -156,10 +179,14 @@ class _Chooser:
             scale = findings.largest_scale(self._first["scaling"], self._wish.memory)
         except ValueError as error:
             raise FitError(str(error)) from error
+        sizes = self._work.sizes()
+        if sizes is not None or self._wish.lengths:
+            allowed = sizes if sizes is not None else range(1, 1 + len(self._wish.lengths))
+            return max((size for size in allowed if self._work.largest(size) <= scale + 1e-9), default=0)
         return int(scale * self._wish.micro_batch + 1e-9)
 
     def _search(self, memory: int, micro_batch: int) -> Tried:
-        scale = micro_batch / self._wish.micro_batch
+        scale = self._work.largest(micro_batch)
         accumulated = self._wish.accumulation == 1 and self._count(micro_batch) > 1
         devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated)
         found = next(each for each in devices if each["device"] == self._device)
@@ -172,6 +199,9 @@ class _Chooser:
             return [self._told_and_searched(traced)]
         if self._wish.longest:
             return self._longest()
+        sizes = self._work.sizes()
+        if sizes is not None:
+            return self._promising(sizes)
         largest = self._largest_untouched()
         smaller = {largest - 1, largest // 2} if largest < traced else set()
         known = [self._told_and_searched(each) for each in sorted({max(1, largest), traced, *smaller} - {0, -1})]
@@ -179,6 +209,16 @@ class _Chooser:
             best = max((each.tokens for each in known if each.fits), default=0.0)
             if micro_batch != traced and self._most_tokens(micro_batch) > best * (1 + _AS_FAST):
                 known.append(self._told_and_searched(micro_batch))
+        return sorted(known, key=lambda each: each.micro_batch)
+
+    def _promising(self, sizes: list[int]) -> list[Tried]:
+        """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
+        known: list[Tried] = []
+        for size in sorted(sizes, key=self._most_tokens, reverse=True):
+            best = max((each.tokens for each in known if each.fits), default=0.0)
+            if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
+                break
+            known.append(self._told_and_searched(size))
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _longest(self) -> list[Tried]:
@@ -200,8 +240,7 @@ class _Chooser:
         return self._search(self._wish.memory, micro_batch)
 
     def _most_tokens(self, micro_batch: int) -> float:
-        scale = micro_batch / self._wish.micro_batch
-        return self._tokens(micro_batch, self._model.seconds(scale, self._count(micro_batch)))
+        return self._tokens(micro_batch, self._seconds(micro_batch))
 
     # -- The fastest
 
@@ -233,10 +272,15 @@ class _Chooser:
             return None
         held = planned.outcome.held[self._wish.allocator]
         less = min(planned.micro_batch - 1, planned.micro_batch * self._wish.memory // max(1, held))
+        sizes = self._work.sizes()
+        if sizes is not None:
+            return max((size for size in sizes if size <= less), default=None)
         return less if less >= 1 else None
 
     def _between(self, fits: int, failed: set[int]) -> Optional[int]:
         """Half way to the next that failed, where that is far."""
+        if self._work.sizes() is not None:  # all that matter have been tried
+            return None
         above = [each for each in failed if each > fits]
         nearest = min(above, default=fits)
         return (fits + nearest) // 2 if nearest - fits > max(1, nearest // _CLOSE) else None
@@ -249,14 +293,12 @@ class _Chooser:
         return -round(one.tokens / _AS_FAST), changes
 
     def _tried(self, micro_batch: int, accumulated: bool, result: dict[str, Any]) -> Tried:
-        scale, count = micro_batch / self._wish.micro_batch, self._count(micro_batch)
+        scale = self._work.largest(micro_batch)
         layers = tuple(result["recompute"]), tuple(result["offload"])
-        # The planner counts what it costs in a traced iteration, with its micro-batches.
-        cost = result["cost_ns"] / 1e9 * count / self._wish.accumulation
-        seconds = self._model.seconds(scale, count) + cost
+        seconds = self._seconds(micro_batch, result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9)
         return Tried(
             micro_batch=micro_batch,
-            accumulation=count,
+            accumulation=self._count(micro_batch),
             change=Change(scale, *layers, result["offload_state"], accumulated),
             fits=result["fits"],
             live=result["peak"],

@@ -44,7 +44,8 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
 
 def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
     best, change = choice.best, choice.best.change
-    tokens = best.accumulation * best.micro_batch / (wish.accumulation * wish.micro_batch)
+    rows = wish.rows or best.accumulation * best.micro_batch
+    tokens = rows / (wish.accumulation * wish.micro_batch)
     return {
         "micro_batch": best.micro_batch,
         "accumulation": best.accumulation,

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc._core._json import read_object
+from stalloc.fitting.step_model import FreeStep
 from stalloc.report import collect
 
 _PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
@@ -40,6 +42,16 @@ class TracedRun:
     beside: Optional[Path] = None
     ratio: float = 0.0
 
+    def most_tokens(self) -> Optional[int]:
+        """Of the traced micro-batches, padding included; None: the program told of none. CollectError."""
+        return _most_tokens(self.trace)
+
+    def free_steps(self) -> list[FreeStep]:
+        """Of both traces: what ran behind them, untraced. CollectError."""
+        most = self.most_tokens()
+        found = _free_steps(self.trace, most, 1.0)
+        return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio)
+
     def search(
         self, memory: int, scale: float, bus: float, candidates: bool = False, accumulated: bool = False
     ) -> list[dict[str, Any]]:
@@ -72,6 +84,29 @@ class TracedRun:
 
     def _beside(self) -> list[str]:
         return [] if self.beside is None else [f"--beside={self.beside}", f"--ratio={self.ratio!r}"]
+
+
+def _most_tokens(trace: Path) -> Optional[int]:
+    most = _beside(trace, ".tokens.json").get("most", [])
+    return max(most) if most else None
+
+
+def _free_steps(trace: Path, most: Optional[int], size: float) -> list[FreeStep]:
+    """`size`: of a micro-batch whose tokens are not known."""
+    told = _beside(trace, ".steps.json")
+    return [
+        FreeStep(seconds, len(tokens) or 1, sum(tokens) / most if tokens and most else size)
+        for seconds, tokens in zip(told.get("seconds", []), told.get("tokens", []))
+    ]
+
+
+def _beside(trace: Path, suffix: str) -> dict[str, Any]:
+    """What lies beside a trace; nothing where there is none."""
+    path = trace.with_suffix(suffix)
+    try:
+        return read_object(path) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise collect.CollectError(str(error)) from error
 
 
 def _outcome(rank: dict[str, Any], device: int) -> Outcome:

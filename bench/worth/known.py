@@ -1,0 +1,83 @@
+"""What was found already: a run that was ended goes on with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Any, Optional
+
+from launch import EXIT_OUT_OF_MEMORY
+from search import Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """What is attempted; the same choice is attempted once."""
+
+    micro_batch: int
+    recompute: tuple[str, ...]
+    offload: tuple[str, ...]
+    document: str = dataclasses.field(compare=False, repr=False)  # fit.json
+
+    def key(self) -> str:
+        """The same for the same choice."""
+        changes = json.dumps([self.micro_batch, self.recompute, self.offload]).encode()
+        return f"{self.micro_batch}-{hashlib.sha256(changes).hexdigest()[:12]}"
+
+    def told(self) -> str:
+        changed = f", {len(self.recompute)} parts recomputed" if self.recompute else ""
+        return f"{self.micro_batch}{changed}" + (f", {len(self.offload)} offloaded" if self.offload else "")
+
+
+class Known:
+    """Outcomes and rows, written to the file after each; those that it had are not made again. Any thread may call."""
+
+    def __init__(self, path: Optional[Path], conditions: dict[str, Any]) -> None:
+        self._path, self._lock = path, threading.Lock()
+        before = json.loads(path.read_text()) if path is not None and path.is_file() else {}
+        if before and before.get("conditions") != conditions:
+            raise SystemExit(f"worth: {path} was made under {before.get('conditions')}, and this is {conditions}")
+        self._content = {
+            "conditions": conditions,
+            "rows": before.get("rows", []),
+            "attempts": before.get("attempts", []),
+        }
+
+    def get(self, program: str, allocator: str, configuration: Configuration) -> Optional[Outcome]:
+        wanted = [program, allocator, configuration.key()]
+        for each in self._content["attempts"]:
+            if each["of"] == wanted and (each["fits"] or each["figures"].get("exit_code") == EXIT_OUT_OF_MEMORY):
+                return Outcome(each["fits"], each["tokens_per_second"], each["held"], each["figures"])
+        return None
+
+    def add(self, program: str, allocator: str, configuration: Configuration, outcome: Outcome) -> None:
+        told = {"of": [program, allocator, configuration.key()], "told": configuration.told()}
+        with self._lock:
+            self._content["attempts"].append({**told, **dataclasses.asdict(outcome)})
+            self._write()
+
+    def row(self, program: str) -> Optional[dict[str, Any]]:
+        rows = [row for row in self._content["rows"] if row["program"] == program and "error" not in row]
+        return rows[-1] if rows else None
+
+    def add_row(self, row: dict[str, Any]) -> None:
+        with self._lock:
+            others = [each for each in self._content["rows"] if each["program"] != row["program"]]
+            self._content["rows"] = [*others, row]
+            self._write()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self._content["rows"])
+
+    def _write(self) -> None:
+        if self._path is not None:
+            write_json(self._path, self._content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    partial = path.with_suffix(".tmp")
+    partial.write_text(json.dumps(content, indent=1))
+    partial.replace(path)

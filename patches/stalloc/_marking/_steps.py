@@ -1,0 +1,73 @@
+"""Seconds and tokens of the iterations behind a trace, left beside it for `stalloc fit`: a traced iteration is slower.
+
+The file, rank00000.steps.json, has for each such iteration its seconds, and the tokens of its micro-batches where the
+program tells of them (`stalloc.tokens`):
+
+    {"seconds": [1.31, 1.18], "tokens": [[988, 402], [512, 640]]}
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+from stalloc._core import _log
+from stalloc.report import files
+
+_MOST = 64  # iterations; more tell nothing new
+
+
+def path_of(directory: Path, rank: int) -> Path:
+    return directory / "trace" / f"rank{rank:05d}.steps.json"
+
+
+class FreeSteps:
+    """Of one rank. Called on the thread that runs the loop. Whatever cannot be written costs a warning."""
+
+    def __init__(self, path: Path, wait: Callable[[], object]) -> None:
+        """`wait`: for the device, so that a step's time is its own. Removes what an earlier trace has left."""
+        self._path, self._wait = path, wait
+        self._seconds: list[float] = []
+        self._tokens: list[list[int]] = []
+        self._current: list[int] = []
+        self._begin = 0.0
+        self._begun = False
+        self._closed = False
+        self._guarded(lambda: path.unlink(missing_ok=True))
+
+    def add(self, tokens: int) -> None:
+        self._current.append(tokens)
+
+    def iteration_finished(self) -> None:
+        """The first call is the end of the trace, where the first of them begins."""
+        if self._closed or len(self._seconds) >= _MOST:
+            return
+        self._wait()
+        now = time.monotonic()
+        if self._begun:
+            self._seconds.append(now - self._begin)
+            self._tokens.append(self._current)
+        self._begun, self._begin, self._current = True, now, []
+
+    def close(self) -> None:
+        """The iteration that runs has no end of its own: it is left out."""
+        self._closed = True
+
+    def write(self) -> None:
+        """Nothing where no iteration came behind the trace."""
+        if self._seconds:
+            content = json.dumps({"seconds": self._seconds, "tokens": self._tokens}).encode()
+            self._guarded(lambda: files.write_whole(self._path, content))
+
+    def _guarded(self, access: Callable[[], object]) -> None:
+        try:
+            access()
+        except OSError as error:
+            _log.warning(f"the steps behind the trace could not be noted: {error}")
+
+
+def waiting_for(torch: Any) -> Callable[[], object]:
+    """Waits for the GPU, where the program has one."""
+    return lambda: torch.cuda.synchronize() if torch.cuda.is_initialized() else None

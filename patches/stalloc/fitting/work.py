@@ -1,0 +1,87 @@
+"""What a step has to do: how many micro-batches of which size, for a micro-batch of so many rows. Pure.
+
+Sizes of micro-batches are told as multiples of the largest that was traced. Without lengths they are proportional to
+the rows. With lengths of the run's rows a micro-batch has as many tokens as its longest row times its rows, or the sum
+of them where rows are packed one behind the other without padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Tokens of the rows of a run, as it takes them or in any order."""
+
+    tokens: tuple[int, ...]
+    traced: float  # tokens of the largest traced micro-batch, padding included
+    packed: bool = False  # rows lie one behind the other, and nothing is padded
+    in_order: bool = False  # the run takes them in this order; else the largest micro-batch has the longest rows
+    timed: tuple[int, ...] = ()  # of the steps whose time is asked for; none: all
+
+    def of(self, rows: tuple[int, ...]) -> int:
+        """Tokens of a micro-batch with these rows."""
+        return sum(rows) if self.packed else len(rows) * max(rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Of a step. Rows are sequences, or whatever a micro-batch is counted in."""
+
+    traced: int = 1  # rows of a micro-batch, as it was traced
+    accumulation: int = 1  # micro-batches of a traced step
+    rows: Optional[int] = None  # of a step, whatever its micro-batches; None: about as many as were traced
+    divides: bool = False  # micro-batches divide a step's rows: the framework knows no smaller last one
+    keeps_accumulation: bool = False  # a step has as many micro-batches whatever their size
+    usual: float = 1.0  # without lengths: the mean of a run's micro-batches, over the largest
+    lengths: Optional[Lengths] = None
+
+    def count(self, micro_batch: int) -> int:
+        """Micro-batches of a step."""
+        if self.keeps_accumulation:
+            return self.accumulation
+        if self.rows is not None:
+            return -(-self.rows // micro_batch)
+        return max(1, round(self.accumulation * self.traced / micro_batch))
+
+    def rows_of_step(self, micro_batch: int) -> int:
+        return micro_batch * self.count(micro_batch) if self.rows is None else self.rows
+
+    def sizes(self) -> Optional[list[int]]:
+        """Micro-batches that are worth a try, ascending; None: any."""
+        if self.rows is None:
+            return None
+        if self.divides:
+            return [size for size in range(1, self.rows + 1) if self.rows % size == 0]
+        return sorted({-(-self.rows // count) for count in range(1, self.rows + 1)})
+
+    def largest(self, micro_batch: int) -> float:
+        """Of the run's micro-batches, over the largest traced one."""
+        lengths = self.lengths
+        if lengths is None:
+            return micro_batch / self.traced
+        if lengths.in_order:
+            return max(map(lengths.of, self._micro_batches(micro_batch, lengths.tokens))) / lengths.traced
+        longest = sorted(lengths.tokens)[-micro_batch:]
+        longest += longest[-1:] * (micro_batch - len(longest))
+        return lengths.of(tuple(longest)) / lengths.traced
+
+    def done(self, micro_batch: int) -> float:
+        """All micro-batches of a step together, over the largest traced one; the mean of steps."""
+        lengths = self.lengths
+        if lengths is None:
+            return self.usual * self.rows_of_step(micro_batch) / self.traced
+        tokens = lengths.timed or lengths.tokens
+        steps = len(tokens) / self.rows_of_step(micro_batch)
+        return sum(map(lengths.of, self._micro_batches(micro_batch, tokens))) / lengths.traced / steps
+
+    def _micro_batches(self, micro_batch: int, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Rows as they follow each other; none is of two steps."""
+        found = []
+        step = self.rows_of_step(micro_batch)
+        for begin in range(0, len(tokens), step):
+            end = min(begin + step, len(tokens))
+            found += [tokens[i : min(i + micro_batch, end)] for i in range(begin, end, micro_batch)]
+        return found

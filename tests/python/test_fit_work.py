@@ -1,0 +1,96 @@
+"""What a step has to do, and how long it takes: `stalloc.fitting.work` and `step_model`, without a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stalloc._marking._steps import FreeSteps
+from stalloc.fitting import step_model
+from stalloc.fitting.replayed import TracedRun
+from stalloc.fitting.step_model import FreeStep
+from stalloc.fitting.work import Lengths, Work
+
+ROWS = (100, 10, 60, 40, 80, 20, 30, 50)  # of two steps of four
+
+
+def work(**changed: Any) -> Work:
+    return Work(traced=1, accumulation=2, rows=4, lengths=Lengths(ROWS, 100.0, **changed))
+
+
+def test_a_micro_batch_is_padded_to_its_longest() -> None:
+    assert work().largest(2) == pytest.approx(2.0), "whatever comes together, the longest may be in it"
+    assert work(in_order=True).largest(2) == pytest.approx(2.0)
+    assert work().done(1) == pytest.approx(sum(ROWS) / 100 / 2), "nothing is padded"
+    assert work().done(2) == pytest.approx((200 + 120 + 160 + 100) / 100 / 2)
+    assert work().done(4) == pytest.approx((400 + 320) / 100 / 2)
+
+
+def test_what_is_packed_has_no_padding() -> None:
+    assert work(packed=True).largest(2) == pytest.approx(1.8), "the two longest of all"
+    assert work(packed=True, in_order=True).largest(2) == pytest.approx(1.1)
+    assert work(packed=True).done(2) == work(packed=True).done(4) == pytest.approx(sum(ROWS) / 100 / 2)
+
+
+def test_only_steps_that_are_asked_for_are_timed() -> None:
+    timed = Work(traced=1, accumulation=2, rows=4, lengths=Lengths(ROWS, 100.0, timed=ROWS[4:]))
+    assert timed.largest(1) == pytest.approx(1.0)
+    assert timed.done(4) == pytest.approx(3.2)
+
+
+def test_rows_of_a_step_make_as_many_micro_batches_as_it_takes() -> None:
+    twelve = Work(rows=12)
+    assert twelve.sizes() == [1, 2, 3, 4, 6, 12]
+    assert [twelve.count(size) for size in (1, 5, 12)] == [12, 3, 1]
+    assert Work(rows=10).sizes() == [1, 2, 3, 4, 5, 10], "4, 4 and 2 are no more than 3 micro-batches"
+    assert Work(rows=10, divides=True).sizes() == [1, 2, 5, 10]
+    assert Work(traced=4, accumulation=2).sizes() is None
+    assert Work(traced=4, accumulation=2).count(2) == 4
+
+
+def test_steps_that_ran_untraced_tell_what_stays_and_what_grows() -> None:
+    traced = step_model.from_traces(0.2, 2.0, 2, 1.4, 0.5)
+    assert traced.seconds(2, 2.0) == pytest.approx(2.2)
+    ran = [FreeStep(0.1 + 2 * 0.05 + 0.4 * size, 2, size) for size in (0.5, 0.9, 1.3, 2.0)]
+    free = step_model.with_free_steps(traced, ran)
+    for count, size in ((2, 1.0), (2, 4.0)):
+        assert free.seconds(count, size) == pytest.approx(0.2 + 0.4 * size)
+    # A recomputed layer keeps its share of the passes.
+    share = 0.5 / 2.0
+    assert free.seconds(2, 2.0, growing_cost=0.5) - free.seconds(2, 2.0) == pytest.approx(free.passes(2, 2.0) * share)
+
+
+def test_steps_of_one_size_tell_only_how_much_slower_tracing_is() -> None:
+    traced = step_model.from_traces(0.2, 2.0, 2)
+    free = step_model.with_free_steps(traced, [FreeStep(1.1, 2, 2.0)] * 3)
+    assert free.seconds(2, 2.0) == pytest.approx(1.1)
+    assert free.seconds(4, 4.0) == pytest.approx(2.1)
+
+
+def test_an_evaluation_between_two_steps_does_not_count() -> None:
+    traced = step_model.from_traces(0.0, 2.0, 2)
+    steps = [FreeStep(0.5 * size, 2, size) for size in (1.0, 2.0, 3.0)]
+    assert step_model.with_free_steps(traced, [*steps, FreeStep(9.0, 2, 2.0)]).seconds(2, 2.0) == pytest.approx(1.0)
+
+
+def test_steps_behind_a_trace_are_noted_with_their_tokens(tmp_path: Path) -> None:
+    trace = tmp_path / "rank00000.trace"
+    steps = FreeSteps(tmp_path / "rank00000.steps.json", lambda: None)
+    steps.add(5)  # of the iteration in which the trace ended
+    steps.iteration_finished()
+    steps.write()
+    assert TracedRun(trace).free_steps() == []
+    for tokens in ((50, 100), (25,)):
+        for count in tokens:
+            steps.add(count)
+        steps.iteration_finished()
+    steps.close()
+    steps.add(7)  # of the last iteration, which has no end of its own
+    steps.iteration_finished()
+    steps.write()
+    (tmp_path / "rank00000.tokens.json").write_text(json.dumps({"least": [10], "most": [100]}))
+    assert TracedRun(trace).most_tokens() == 100
+    assert [(step.count, step.size) for step in TracedRun(trace).free_steps()] == [(2, 1.5), (1, 0.25)]
