@@ -204,7 +204,7 @@ class Rollout(Program):
         prompt, answer = (8, 8) if self.toy else (512, 64)
         rows = self.options.micro_batch
         draw = random.Random(self.options.seed * 100003 + number)
-        length = draw.randint(prompt // 2, prompt) if number else prompt  # the longest first
+        length = draw.randint(prompt // 2, prompt) if number >= 2 else prompt  # as rows.py has it
         stalloc.tokens(rows * (length + answer))
         written = self.model(self.drawn(rows, length - 1, self.shape.vocabulary), count=answer)
         self.model(written[:, :-1], written[:, 1:]).backward()

@@ -1,7 +1,7 @@
 """How long the rows of a run are: drawn for each step by its number, whatever the micro-batch. Needs no torch.
 
-The first and the last row of the first step are the longest that there can be, so that what is too large fails at once,
-with gradients of other micro-batches there and without.
+The first and the last row of the first two steps are the longest that there can be, so that what is too large fails at
+once: with gradients of other micro-batches there and without, and in the second step with the optimizer's state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rows:
         """Of a step with micro-batches of `size`, in its order."""
         draw = random.Random(self.seed * 100003 + number)
         lengths = [draw.randint(self.least, self.most) for _ in range(self.count or self.accumulation * size)]
-        if number == 0:
+        if number < 2:
             lengths[0] = lengths[-1] = self.most
         return lengths
 
