@@ -177,8 +177,9 @@ struct RankReport {
   std::vector<DeviceReport> devices;
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
-  std::optional<std::uint32_t> same_as_rank;  // has the same packing problem, and so the same places
-  double seconds = 0;                         // analysis and planning, without reading the trace
+  std::optional<std::uint32_t> same_as_rank;   // has the same packing problem, and so the same places
+  std::optional<std::uint32_t> equal_to_rank;  // the lowest rank whose trace is equal; it alone was planned
+  double seconds = 0;                          // analysis and planning, without reading the trace
 };
 
 }  // namespace stalloc::planner

@@ -122,13 +122,13 @@ PlanJobsOptions JobsOptions() {
 
 void PrintWarnings(const std::vector<RankOutcome>& outcomes, Streams streams) {
   // Ranks of one run mostly share them: each text once, with the ranks that have it.
-  std::vector<std::pair<std::string, std::string>> warnings;
+  std::vector<std::pair<std::string, std::vector<std::uint32_t>>> warnings;
   const auto add = [&](const RankOutcome& outcome, const std::string& text) {
     const auto found = std::find_if(warnings.begin(), warnings.end(), [&](const auto& w) { return w.first == text; });
     if (found == warnings.end()) {
-      warnings.emplace_back(text, absl::StrCat("rank ", outcome.rank));
-    } else {
-      absl::StrAppend(&found->second, ", ", outcome.rank);
+      warnings.push_back({text, {outcome.rank}});
+    } else if (found->second.back() != outcome.rank) {
+      found->second.push_back(outcome.rank);
     }
   };
   for (const RankOutcome& outcome : outcomes) {
@@ -145,7 +145,7 @@ void PrintWarnings(const std::vector<RankOutcome>& outcomes, Streams streams) {
     }
   }
   for (const auto& [text, ranks] : warnings) {
-    Warn("plan", absl::StrCat(text, " (", ranks, ")"), streams);
+    Warn("plan", absl::StrCat(text, " (rank ", RanksText(ranks), ")"), streams);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "planner/analysis/equal_ranks.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/cli/read_observed.h"
 #include "planner/cli/read_trace.h"
@@ -52,10 +53,33 @@ struct Shop {
   TaskQueue tasks;
 };
 
-// One rank: read and analyse, use the packing of its problem, write. Each step on one thread, not always the same.
+// What a rank was planned to, for those whose traces are equal.
+struct Planned {
+  std::uint32_t rank = 0;
+  RankIdentity identity;
+  RankResult result;
+  std::optional<ProblemKey> key;
+};
+
+// One rank: read and analyse, use the packing of its problem, write. Each step on one thread, not always the same. Or,
+// where another rank's trace is equal, that one's result.
 class Job : public std::enable_shared_from_this<Job> {
  public:
   Job(Shop& shop, std::uint32_t rank) : shop_(shop), rank_(rank) { outcome_.rank = rank; }
+
+  // Reads the trace once, for its key. Where that fails, or tells nothing, Run will.
+  void Compare() {
+    const absl::StatusOr<TracedRank> traced =
+        ReadTracedRank(shop_.directory.TracePath(rank_), [this](std::uint64_t read, std::uint64_t all) {
+          shop_.progress->Doing(rank_, absl::StrFormat("comparing, %d %%", all == 0 ? 100 : 100 * read / all));
+        });
+    if (!traced.ok() || IsOfAnother(traced->head.fingerprint)) return;
+    identity_ = IdentityOf(*traced);
+    trace_key_ = KeyOfTrace(*traced);
+  }
+  [[nodiscard]] const std::optional<TraceKey>& trace_key() const { return trace_key_; }
+  // Takes this one's result, or is planned for itself where there is none.
+  void AddEqual(std::shared_ptr<Job> job) { equals_.push_back(std::move(job)); }
 
   void Run() {
     start_ = Clock::now();
@@ -75,6 +99,17 @@ class Job : public std::enable_shared_from_this<Job> {
   [[nodiscard]] RankOutcome& outcome() { return outcome_; }
   [[nodiscard]] const std::optional<ProblemKey>& key() const { return key_; }
 
+  // REQUIRES: Compare found the same key for both.
+  void RunAs(const Planned& planned) {
+    start_ = Clock::now();
+    key_ = planned.key;
+    End(Guarded([&] {
+      RankResult result = ResultOfEqual(planned.result, planned.identity, *identity_);
+      result.report.same_as_rank = result.report.equal_to_rank = planned.rank;
+      return Write(std::move(result));
+    }));
+  }
+
   absl::Status WriteReports() const {
     absl::Status status = WriteWholeFile(shop_.directory.ReportPath(rank_, "txt"), RankText(*outcome_.report));
     status.Update(WriteWholeFile(shop_.directory.ReportPath(rank_, "json"), RankJson(*outcome_.report)));
@@ -92,10 +127,9 @@ class Job : public std::enable_shared_from_this<Job> {
     if (!traced.ok()) {
       return traced.status();
     }
-    const Fingerprint& fingerprint = traced->head.fingerprint;
-    if (fingerprint.world_size > 0 && fingerprint.rank != rank_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " is the trace of another rank: expected ", rank_, ", found ", fingerprint.rank));
+    if (IsOfAnother(traced->head.fingerprint)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is the trace of another rank: expected ", rank_,
+                                                     ", found ", traced->head.fingerprint.rank));
     }
     RankPlannerOptions options = PlannerOptions();
     if (shop_.options.refine) {
@@ -123,6 +157,9 @@ class Job : public std::enable_shared_from_this<Job> {
     if (!result.ok()) {
       return absl::Status(result.status().code(),
                           absl::StrCat(shop_.directory.TracePath(rank_), ": ", result.status().message()));
+    }
+    if (!equals_.empty() && result->plan_status.ok()) {
+      planned_ = std::make_shared<const Planned>(Planned{rank_, *identity_, *result, key_});
     }
     return Write(*std::move(result));
   }
@@ -155,14 +192,37 @@ class Job : public std::enable_shared_from_this<Job> {
     return status;
   }
 
+  [[nodiscard]] bool IsOfAnother(const Fingerprint& fingerprint) const {
+    return fingerprint.world_size > 0 && fingerprint.rank != rank_;
+  }
+
+  // The equal ranks come next, so that this result need not be kept.
+  void LeadEquals(bool planned) {
+    const std::shared_ptr<const Planned> result = planned ? std::exchange(planned_, nullptr) : nullptr;
+    for (const std::shared_ptr<Job>& job : equals_) {
+      if (result != nullptr) {
+        shop_.tasks.PushFront([job, result] { job->RunAs(*result); });
+      } else {
+        shop_.tasks.PushBack([job] { job->Run(); });
+      }
+    }
+    planned_ = nullptr;
+    equals_.clear();
+  }
+
   void End(const absl::Status& status) {
     planner_.reset();
     outcome_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     if (!status.ok()) {
       outcome_.error = std::string(status.message());
     }
-    shop_.progress->Finished(rank_,
-                             status.ok() ? Result() : absl::StrCat("error: ", status.message(), StalePlanNote()));
+    if (status.ok() && outcome_.report->equal_to_rank.has_value()) {
+      shop_.progress->FinishedAlike(rank_, absl::StrCat("equal to rank ", *outcome_.report->equal_to_rank));
+    } else {
+      shop_.progress->Finished(rank_,
+                               status.ok() ? Result() : absl::StrCat("error: ", status.message(), StalePlanNote()));
+    }
+    LeadEquals(status.ok());
   }
 
   [[nodiscard]] std::string PlanPath() const {
@@ -193,7 +253,32 @@ class Job : public std::enable_shared_from_this<Job> {
   std::optional<RankPlanner> planner_;
   std::optional<ProblemKey> key_;
   RankOutcome outcome_;
+
+  // Of Compare, and what it led to.
+  std::optional<RankIdentity> identity_;
+  std::optional<TraceKey> trace_key_;
+  std::vector<std::shared_ptr<Job>> equals_;
+  std::shared_ptr<const Planned> planned_;
 };
+
+// Those that are to be planned: of ranks whose traces are equal the lowest, which has the others.
+std::vector<std::shared_ptr<Job>> Different(const std::vector<std::shared_ptr<Job>>& jobs, Shop* shop, int threads) {
+  for (const std::shared_ptr<Job>& job : jobs) shop->tasks.PushBack([job] { job->Compare(); });
+  shop->tasks.Run(threads);
+  std::map<TraceKey, std::shared_ptr<Job>> first;
+  std::vector<std::shared_ptr<Job>> different;
+  for (const std::shared_ptr<Job>& job : jobs) {
+    if (job->trace_key().has_value()) {
+      const auto [found, is_first] = first.try_emplace(*job->trace_key(), job);
+      if (!is_first) {
+        found->second->AddEqual(job);
+        continue;
+      }
+    }
+    different.push_back(job);
+  }
+  return different;
+}
 
 // Equal problems are named after the lowest rank that has them, whoever solved them first. REQUIRES: ranks ascend.
 void TellWhoIsAlike(const std::vector<std::shared_ptr<Job>>& jobs) {
@@ -203,6 +288,7 @@ void TellWhoIsAlike(const std::vector<std::shared_ptr<Job>>& jobs) {
     if (!job->key().has_value() || !outcome.report.has_value()) continue;
     const auto [found, is_lowest] = lowest.try_emplace(*job->key(), outcome.rank);
     if (is_lowest) continue;
+    if (outcome.report->same_as_rank == found->second) continue;
     outcome.report->same_as_rank = found->second;
     if (const absl::Status status = job->WriteReports(); !status.ok() && outcome.error.empty()) {
       outcome.error = std::string(status.message());
@@ -219,7 +305,11 @@ std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vec
   std::vector<std::shared_ptr<Job>> jobs;
   for (const std::uint32_t rank : ranks) {
     jobs.push_back(std::make_shared<Job>(shop, rank));
-    shop.tasks.PushBack([job = jobs.back()] { job->Run(); });
+  }
+  // What runs saw of their plans is each rank's own.
+  const bool compares = jobs.size() > 1 && !options.refine;
+  for (const std::shared_ptr<Job>& job : compares ? Different(jobs, &shop, workers) : jobs) {
+    shop.tasks.PushBack([job] { job->Run(); });
   }
   shop.tasks.Run(workers);
   TellWhoIsAlike(jobs);

@@ -1,5 +1,6 @@
 // Plans ranks in parallel: reads each trace, plans it, writes reports and plan. An error in one rank does not lose the
-// others. Ranks with equal packing problems share one packing, which is solved once.
+// others. Ranks whose traces are equal, but for times and for whose they are, are planned once; others with equal
+// packing problems share one packing. So many traces are in memory as there are threads.
 #pragma once
 
 #include <atomic>

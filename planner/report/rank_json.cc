@@ -283,6 +283,8 @@ void WriteRankJson(const RankReport& report, JsonWriter* json) {
   json->Key("seconds").Value(report.seconds);
   json->Key("same_as_rank");
   report.same_as_rank.has_value() ? json->Value(*report.same_as_rank) : json->Null();
+  json->Key("equal_to_rank");
+  report.equal_to_rank.has_value() ? json->Value(*report.equal_to_rank) : json->Null();
   WriteMarks(report.census, json);
   WriteStrings("warnings", report.warnings, json);
   WriteStrings("notes", report.notes, json);

@@ -1,5 +1,7 @@
 #include "planner/report/run_summary.h"
 
+#include <cstddef>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -43,7 +45,31 @@ void AddDevice(const RankOutcome& outcome, const DeviceReport& device, TextTable
                  FormatShare(device.traced_efficiency()), FormatSeconds(outcome.seconds)});
 }
 
+// Of each rank that others are equal to, a line.
+std::string EqualRanksText(const std::vector<RankOutcome>& outcomes) {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> equal;
+  for (const RankOutcome& outcome : outcomes) {
+    if (!outcome.report.has_value() || !outcome.report->equal_to_rank.has_value()) continue;
+    equal[*outcome.report->equal_to_rank].push_back(outcome.rank);
+  }
+  std::string text;
+  for (const auto& [rank, others] : equal) {
+    absl::StrAppend(&text, "equal to rank ", rank, ": ", RanksText(others), " (", others.size(), ")\n");
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string RanksText(const std::vector<std::uint32_t>& ranks) {
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+    for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", ranks[begin]);
+    if (end - begin > 1) absl::StrAppend(&text, end - begin > 2 ? "-" : ", ", ranks[end - 1]);
+  }
+  return text;
+}
 
 std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
   TextTable table({"rank", "device", "requests/iteration", "peak live", "arena", "lower bound", "ratio", "predicted E",
@@ -54,11 +80,12 @@ std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
           {absl::StrCat(outcome.rank), "failed", "-", "-", "-", "-", "-", "-", "-", FormatSeconds(outcome.seconds)});
       continue;
     }
+    if (outcome.report->equal_to_rank.has_value()) continue;
     for (const DeviceReport& device : outcome.report->devices) {
       AddDevice(outcome, device, &table);
     }
   }
-  return table.Render();
+  return table.Render() + EqualRanksText(outcomes);
 }
 
 std::string SummaryJson(const std::vector<RankOutcome>& outcomes) {

@@ -18,7 +18,11 @@ struct RankOutcome {
   double seconds = 0;                // with reading and writing
 };
 
+// "0-3, 7": ascending.
+[[nodiscard]] std::string RanksText(const std::vector<std::uint32_t>& ranks);
+
 // Columns: rank, device, requests per iteration, peak, arena, lower bound, ratio, predicted E, E when traced, seconds.
+// A line below tells which ranks are equal to one of the table.
 [[nodiscard]] std::string SummaryTable(const std::vector<RankOutcome>& outcomes);
 
 // {"ranks": [{"rank", "ok", "error", "plan", "seconds", "report": {...}}], "ok"}

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "absl/strings/str_replace.h"
 #include "proto/codec/plan_reader.h"
 #include "tests/analysis/trace_script.h"
@@ -106,7 +109,7 @@ TEST(PlannerTest, SaysOnceForAllRanksThatPassesAreNotMarkedWhereRequestsVary) {
   const ProcessResult result = folder.Run({"plan", folder.path()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("stalloc-planner plan: warning: requests vary"));
-  EXPECT_THAT(result.err, HasSubstr("from their slots (rank 0, 1, 2)\n"));
+  EXPECT_THAT(result.err, HasSubstr("from their slots (rank 0-2)\n"));
 }
 
 TEST(PlannerTest, PlansAllRanks) {
@@ -193,9 +196,12 @@ TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {
   const std::string other = absl::StrReplaceAll(kPlannableScript, {{"+b=2048", "+b=4096"}});
   for (const char* threads : {"--threads=1", "--threads=4"}) {
     const RunFolder folder;
-    for (const std::uint32_t rank : {0u, 2u, 3u}) folder.WriteTrace(rank, MakeTrace());
+    for (const std::uint32_t rank : {0u, 2u}) folder.WriteTrace(rank, MakeTrace());
     folder.WriteTrace(1, TraceFromScript(other));
-    ASSERT_EQ(folder.Run({"plan", folder.path(), threads}).exit_code, 0);
+    folder.WriteTrace(3, TraceFromScript(kPlannableScript + " H=4096"));  // the same problem, of another trace
+    const ProcessResult result = folder.Run({"plan", folder.path(), threads});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("\nequal to rank 0: 2 (1)\n"));
     const auto text = [&](int rank) {
       return folder.ReadFile("output/trace_analysis/rank0000" + std::to_string(rank) + ".txt");
     };
@@ -210,6 +216,41 @@ TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {
     for (std::size_t i = 0; i < first.value().devices[0].slots.size(); ++i) {
       EXPECT_EQ(first.value().devices[0].slots[i].offset, last.value().devices[0].slots[i].offset);
     }
+  }
+}
+
+// Each is told of its own, since a path is in it.
+TEST(PlannerTest, RanksWithEqualTracesThatCannotBePlannedFailEachForItself) {
+  const RunFolder folder;
+  for (const std::uint32_t rank : {0u, 1u, 2u}) folder.WriteTrace(rank, TraceFromScript("INIT"));
+  const ProcessResult result = folder.Run({"plan", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  for (const char* rank : {"00000", "00001", "00002"}) {
+    EXPECT_THAT(result.err, HasSubstr(std::string("rank") + rank + ".trace: the trace has no allocation"));
+  }
+  EXPECT_THAT(result.err, HasSubstr("[3/3]"));
+}
+
+TEST(PlannerTest, ManyEqualRanksAreOneRowAndOneLine) {
+  const RunFolder folder;
+  const std::string other = absl::StrReplaceAll(kPlannableScript, {{"+b=2048", "+b=4096"}});
+  for (std::uint32_t rank = 0; rank < 40; ++rank) {
+    folder.WriteTrace(rank, rank % 4 == 3 ? TraceFromScript(other) : MakeTrace());
+  }
+  const ProcessResult result = folder.Run({"plan", folder.path(), "--threads=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("equal to rank 0: 1, 2, 4-6, 8-10, "), HasSubstr("36-38 (29)\n"),
+                                HasSubstr("equal to rank 3: 7, 11, ")));
+  EXPECT_LT(std::count(result.err.begin(), result.err.end(), '\n'), 20);
+  const ProcessResult json = folder.Run({"plan", folder.path(), "--json"});
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"equal_to_rank\": null"), HasSubstr("\"equal_to_rank\": 3")));
+  for (const int rank : {5, 39}) {
+    char name[64];
+    std::snprintf(name, sizeof(name), "output/plan/rank%05d.plan", rank);
+    const auto plan = ReadPlan(folder.Path(name));
+    ASSERT_TRUE(plan.ok()) << plan.error();
+    EXPECT_EQ(plan.value().fingerprint.rank, static_cast<std::uint32_t>(rank));
+    EXPECT_EQ(plan.value().devices[0].arena_bytes, 4096u + 512u + 1024u + (rank % 4 == 3 ? 4096u : 2048u));
   }
 }
 

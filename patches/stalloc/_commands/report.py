@@ -31,7 +31,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
-    which.add_argument("--all", action="store_true", help="details of every rank")
+    which.add_argument("--all", action="store_true", help="details of every rank; of equal ones one")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", dest="form", action="store_const", const="html", help="one HTML file (default)")
     form.add_argument("--md", dest="form", action="store_const", const="md", help="Markdown")
@@ -119,7 +119,8 @@ def _render(arguments: argparse.Namespace) -> str:
     ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
     highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
     wanted = highest if rank is None else rank
-    details = [view for view in views if arguments.all or view["rank"]["rank"] == wanted]
+    shown = [view for view in views if arguments.all and "equal_to" not in view]  # a page for each kind of rank
+    details = shown or [view for view in views if view["rank"]["rank"] == wanted]
     for view in details:
         _complete(view, arguments)
     payload = {"ranks": ranks, "views": details}

@@ -80,9 +80,70 @@ def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def views(ranks: Sequence[RankFiles], options: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The same for many, in parallel."""
+    """The same for many, in parallel.
+
+    Of ranks whose traces `stalloc plan` found equal one is looked at. The others' views have its tables, which are the
+    same objects, and `equal_to`, its rank.
+    """
+    equal = _equal_ranks(ranks)
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda files: view(files, options), ranks))
+        looked_at = [files for files in ranks if files.rank not in equal]
+        found = dict(zip((files.rank for files in looked_at), pool.map(lambda files: view(files, options), looked_at)))
+    for files in ranks:
+        planned = equal.get(files.rank)
+        if planned is not None and planned.equal_to is not None:
+            found[files.rank] = _as_equal(files, planned, found[planned.equal_to])
+    return [found[files.rank] for files in ranks]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    """What `stalloc plan` told of a rank: whose it is, and whom it is equal to."""
+
+    fingerprint: dict[str, Any]
+    devices: tuple[int, ...]
+    equal_to: Optional[int]
+
+
+def _equal_ranks(ranks: Sequence[RankFiles]) -> dict[int, _Planned]:
+    """Those that are equal to another one here."""
+    told = {files.rank: _planned(files) for files in ranks} if len(ranks) > 1 else {}
+    return {
+        rank: planned
+        for rank, planned in told.items()
+        if planned is not None and planned.equal_to is not None and told.get(planned.equal_to) is not None
+    }
+
+
+def _planned(files: RankFiles) -> Optional[_Planned]:
+    """None where nothing was told of this trace, or of an older one."""
+    path = files.trace.parents[1] / "output" / "trace_analysis" / f"{files.trace.stem}.json"
+    try:
+        if path.stat().st_mtime < files.trace.stat().st_mtime:
+            return None
+        report = read_object(path)
+        devices = tuple(int(device["device"]) for device in report["devices"])
+        return _Planned(report["fingerprint"], devices, report.get("equal_to_rank"))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _as_equal(files: RankFiles, planned: _Planned, like: dict[str, Any]) -> dict[str, Any]:
+    place = _place(files)
+    rank = {"rank": files.rank, "fingerprint": planned.fingerprint}
+    return {
+        **like,
+        "equal_to": planned.equal_to,
+        "rank": {**like["rank"], **rank, "devices": _on(like["rank"]["devices"], planned.devices)},
+        "devices": _on(like["devices"], planned.devices),
+        "place": "" if place is None else place.told(),
+        "megatron_arguments": _settled(files),
+        "summary": _read_summary(files.summary),
+    }
+
+
+def _on(devices: Sequence[dict[str, Any]], ordinals: Sequence[int]) -> list[dict[str, Any]]:
+    return [{**device, "device": ordinal} for device, ordinal in zip(devices, ordinals)]
 
 
 def run_planner(arguments: Sequence[str], may_fail: bool = False) -> Any:
