@@ -6,7 +6,8 @@
 namespace stalloc::planner {
 namespace {
 
-const char* PassText(Pass pass) {
+// As `import` reads it: unlike PassName it tells other passes from none.
+const char* PassCode(Pass pass) {
   switch (pass) {
     case Pass::kForward:
       return "F";
@@ -27,7 +28,7 @@ const char* PassText(Pass pass) {
 void WriteMark(const Mark& mark, JsonWriter* json) {
   json->Key("event").Value("mark").Key("kind").Value(MarkKindName(mark.kind));
   json->Key("edge").Value(mark.edge == MarkEdge::kBegin ? "begin" : "end");
-  json->Key("pass").Value(PassText(mark.pass)).Key("chunk").Value(mark.chunk).Key("index").Value(mark.index);
+  json->Key("pass").Value(PassCode(mark.pass)).Key("chunk").Value(mark.chunk).Key("index").Value(mark.index);
   json->Key("name").Value(mark.name).Key("automatic").Value(mark.automatic);
 }
 
@@ -42,10 +43,10 @@ std::string MarkText(const Mark& mark) {
       return begin ? absl::StrCat("Iteration Index : ", mark.index, by)
                    : absl::StrCat("Iteration End : ", mark.index, by);
     case MarkKind::kMicrobatch:
-      return absl::StrCat("micro-batch : ", PassText(mark.pass), begin ? "" : "-end", " chunk ", mark.chunk, " index ",
+      return absl::StrCat("micro-batch : ", PassCode(mark.pass), begin ? "" : "-end", " chunk ", mark.chunk, " index ",
                           mark.index, by);
     case MarkKind::kLayer:
-      return absl::StrCat(mark.name, " Layer : ", PassText(mark.pass), "-", edge, by);
+      return absl::StrCat(mark.name, " Layer : ", PassCode(mark.pass), "-", edge, by);
     case MarkKind::kOptimizer:
       return absl::StrCat("Optimizer : ", edge, by);
     case MarkKind::kInit:
