@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ TOO_LATE = (
 )
 
 _MODE, _TOLD = "STALLOC_MODE", "STALLOC_TOLD"
+_BAD_VALUE = re.compile(r"[A-Z][A-Z_]+ must be .*; found \"")  # as allocator/runtime/config.cc words it
 
 _activating = False
 _unfit = False  # no adapter is for this torch, which was said
@@ -257,6 +259,8 @@ def _with_context(call: Callable[[], None]) -> None:
     try:
         call()
     except RuntimeError as error:
+        if _BAD_VALUE.match(str(error)):  # of a variable that the library reads
+            raise _config.ConfigError(str(error)) from error
         raise RuntimeError(f"stalloc could not be installed under torch: {error}") from error
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from processes import FakeProcess, run_python
+from processes import ROOT, FakeProcess, Training, run_python
 
 STEPS = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(2): optimizer.step()\n"
 INSTALLED_CPU = "install cpu 2.11.0+cu130"
@@ -241,6 +241,23 @@ def test_an_unknown_mode_stops_the_program(fake: FakeProcess, program: str) -> N
     done = fake.python("-c", program, STALLOC_MODE="Tracing")
     assert done.code == 2
     assert done.err == "[stalloc] rank 0 error: STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'\n"
+
+
+@pytest.mark.parametrize("program", ["import stalloc", "import torch"])
+def test_a_value_that_the_library_does_not_allow_stops_the_program(fake: FakeProcess, program: str) -> None:
+    fake.install_entry_point()
+    text = 'STALLOC_WATCH must be 0 or 1; found "yes"'
+    done = fake.python("-c", program, STALLOC_MODE="Alloc", FAKE_ERROR=text)
+    assert (done.code, done.err) == (2, f"[stalloc] rank 0 error: {text}\n")
+
+
+@pytest.mark.parametrize("variable", ["STALLOC_WATCH", "STALLOC_DYNAMIC", "RANK"])
+def test_the_librarys_own_words_for_such_a_value_are_known(training: Training, variable: str) -> None:
+    environment = {"PYTHONPATH": str(ROOT / "patches"), **training.environment("Trace"), variable: "yes"}
+    done = run_python("-c", "import stalloc", environment=environment)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert f"error: {variable} must be " in done.err
 
 
 # Other processes ----------------------------------------------------------------------------------------------------
