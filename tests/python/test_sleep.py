@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -260,6 +261,77 @@ def test_a_process_that_takes_no_orders_is_an_error(sleeping: Sleeping, tmp_path
     assert done.code == 1
     assert "STALLOC_SLEEP_SOCKET=1" in done.err
     assert not json.loads(done.out)["processes"][0]["ok"]
+
+
+def test_a_loop_goes_on_when_all_that_was_ordered_to_sleep_is_awake(sleeping: Sleeping, tmp_path: Path) -> None:
+    counter = tmp_path / "iterations"
+    program = (
+        "import torch, stalloc, sys, time\n"
+        "with stalloc.region('weights'):\n    weights = torch.full((1 << 20,), 2.0)\n"
+        "with stalloc.region('state'):\n    state = torch.full((1 << 20,), 3.0)\n"
+        "with stalloc.region('own'):\n    own = torch.full((1 << 20,), 4.0)\n"
+        "stalloc.sleep(tags='own')\n"
+        "stalloc.serve_sleep()\n"
+        "for i in range(100000):\n"
+        "    stalloc.iteration(i)\n    open(sys.argv[1], 'ab').write(b'.')\n    time.sleep(0.01)\n"
+    )
+    environment = sleeping.environment(
+        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
+    )
+
+    def goes_on(seconds: float) -> bool:
+        """Whether it comes to another iteration within that time."""
+        before = counter.stat().st_size if counter.exists() else 0
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if counter.exists() and counter.stat().st_size > before:
+                return True
+            time.sleep(0.01)
+        return False
+
+    with subprocess.Popen([sys.executable, "-c", program, str(counter)], env={**os.environ, **environment}) as process:
+        try:
+            pid = str(process.pid)
+            assert goes_on(60)
+            assert order(sleeping, tmp_path, "sleep", pid, "--tags", "weights,state").code == 0
+            assert not goes_on(1)
+            assert order(sleeping, tmp_path, "wake", pid, "--tags", "weights").code == 0
+            assert not goes_on(1), "the state sleeps"
+            assert order(sleeping, tmp_path, "wake", pid, "--tags", "state").code == 0
+            assert goes_on(60), "what the program put to sleep is its own affair"
+        finally:
+            process.kill()
+
+
+def test_what_is_no_order_is_an_error_of_who_sent_it(sleeping: Sleeping, tmp_path: Path) -> None:
+    program = "import stalloc, sys\nprint(stalloc.serve_sleep(at='once'), flush=True)\nsys.stdin.readline()"
+    environment = sleeping.environment(
+        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        assert Path(path).stat().st_mode & 0o777 == 0o600
+        for message, says in (
+            (b'{"do": "dance"}\n', "expected an order to sleep or wake, found 'dance'"),
+            (b'{"do": "sleep", "tags": "weights"}\n', "tags must be a list of names, found 'weights'"),
+            (b"[1]\n", "a message must be an object"),
+            (b"sleep\n", "Expecting value"),
+        ):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(path)
+                connection.sendall(message)
+                answer = json.loads(connection.makefile().readline())
+            assert not answer["ok"]
+            assert says in answer["error"]
+        assert order(sleeping, tmp_path, "sleep", str(process.pid)).code == 0, "it listens on"
+        process.kill()
 
 
 def test_a_directory_that_others_may_enter_is_refused(sleeping: Sleeping, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Orders that a training loop carries out between two iterations, on its own thread.
 
-Only there is it certain that nobody uses what is to sleep. The loop stays there until it is woken.
+Only there is it certain that nobody uses what is to sleep. The loop stays there until no more sleeps than before.
 """
 
 from __future__ import annotations
 
 import queue
-from typing import Any, Callable
+import threading
+from typing import Any, Callable, Optional
 
 from stalloc._sleep.figures import SleepResult
 
@@ -20,25 +21,33 @@ class Order:
         self.wakes = wakes
         self._carry_out = carry_out
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._begun = False  # the two are guarded by the lock; at most one of them becomes true
         self._given_up = False
 
-    def run(self) -> bool:
-        """Whether it was done; the answer goes to whoever waits."""
-        if self._given_up:
-            return False
+    def run(self) -> Optional[SleepResult]:
+        """What was done; the answer goes to whoever waits. None: it failed, or nobody waits any more."""
+        with self._lock:
+            if self._given_up:
+                return None
+            self._begun = True
         try:
-            answer: dict[str, Any] = {"ok": True, "result": self._carry_out().to_dict()}
+            result = self._carry_out()
         except (RuntimeError, ValueError) as error:
-            answer = {"ok": False, "error": str(error)}
-        self._answers.put(answer)
-        return bool(answer["ok"])
+            self._answers.put({"ok": False, "error": str(error)})
+            return None
+        self._answers.put({"ok": True, "result": result.to_dict()})
+        return result
 
     def answer(self, timeout: float) -> dict[str, Any]:
-        """Waits. After `timeout` seconds the order is not carried out any more."""
+        """Waits. An order that nobody has begun on after `timeout` seconds is not carried out any more."""
         try:
             return self._answers.get(timeout=timeout)
         except queue.Empty:
-            self._given_up = True
+            with self._lock:
+                self._given_up = not self._begun
+            if not self._given_up:
+                return self._answers.get()
             return {"ok": False, "error": f"the program came to no end of an iteration within {timeout:g} s"}
 
 
@@ -62,11 +71,18 @@ def reached(_: int) -> None:
 
 
 def _carry_out() -> None:
-    asleep = False
-    while asleep or not _orders.empty():
+    """A wake of some leaves the loop where it is, but for what the program itself had put to sleep before."""
+    before: Optional[int] = None  # bytes that slept
+    stays = False
+    while stays or not _orders.empty():
         try:
             order = _orders.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             continue
-        if order.run():
-            asleep = not order.wakes
+        result = order.run()
+        if result is None:
+            continue
+        if before is None:
+            change = result.kept_bytes + result.dropped_bytes
+            before = result.asleep_bytes + (change if order.wakes else -change)
+        stays = result.asleep_bytes > before
