@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import re
 import sys
+from pathlib import Path
 
 import torch
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "patches"))
 
+from stalloc._commands.sizes import parse as parse_bytes
 
-def parse_bytes(text: str) -> int:
-    """Binary units: 80G."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected a size as 80G: {text!r}")
-    return round(float(match[1]) * _UNITS[match[2]])
+__all__ = ["occupy", "parse_bytes"]
 
 
 def occupy(card: int, device: torch.device) -> None:
