@@ -14,7 +14,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from parts import Worker, plan, write
 
@@ -31,14 +31,13 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(words: list[str], cycles: int, environment: dict[str, str], occupant: Worker) -> dict[str, Any]:
-    """`occupant` takes what the trainer gives, but where it never sleeps (no mode)."""
-    trainer = Worker("trainer.py", *words, **environment)
+def train(trainer: Worker, cycles: int, occupant: Optional[Worker]) -> dict[str, Any]:
+    """`occupant` takes what the trainer gives; without one it never sleeps."""
     rows = []
     try:
         for _ in range(cycles):
             trainer.ask("train", steps=1)
-            if "STALLOC_MODE" not in environment:
+            if occupant is None:
                 continue
             slept = trainer.ask("sleep")
             given = slept["devices"][0]["given_back_bytes"]
@@ -71,16 +70,19 @@ def main() -> int:
     width = arguments.width or (256 if device == "cpu" else 4096)
     words = [device, str(width), str(arguments.layers), "64"]
     deterministic = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "1"}
-    occupant = Worker("occupant.py", device)
     with tempfile.TemporaryDirectory() as directory:
         own = {"STALLOC_MODEL_INFO_PATH": directory, "STALLOC_DEVICE": device, **deterministic}
-        plain = train(words, arguments.cycles, deterministic, occupant)
+        # Most of a short run is the starting of processes.
         traced = Worker("trainer.py", *words, STALLOC_MODE="Trace", STALLOC_TRACE_FAST_MODE="1", **own)
+        never_sleeps = Worker("trainer.py", *words, **deterministic)
+        occupant = Worker("occupant.py", device)
         traced.ask("train", steps=4)
         traced.close()
         plan(Path(directory))
-        slept = train(words, arguments.cycles, {"STALLOC_MODE": "Alloc", "STALLOC_STRICT": "1", **own}, occupant)
-    occupant.close()
+        sleeper = Worker("trainer.py", *words, STALLOC_MODE="Alloc", STALLOC_STRICT="1", **own)
+        plain = train(never_sleeps, arguments.cycles, None)
+        slept = train(sleeper, arguments.cycles, occupant)
+        occupant.close()
     rows = slept.pop("cycles")
     grown = {
         f"{where}_{what}": growth(rows, where, what) for where in ("asleep", "awake") for what in ("host", "device")

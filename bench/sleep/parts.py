@@ -16,7 +16,7 @@ GB = 10**9
 
 
 class Worker:
-    """A process that answers each line of JSON with one. Its torch is there once it is made."""
+    """A process that answers each line of JSON with one. Its torch is there once `ready` was asked for."""
 
     def __init__(self, script: str, *arguments: str, **environment: str) -> None:
         path = os.pathsep.join([str(ROOT / "patches"), str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -27,11 +27,19 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.ready = self._answer()
+        self._ready: Optional[dict[str, Any]] = None
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        """What it told when it began to obey."""
+        if self._ready is None:
+            self._ready = self._answer()
+        return self._ready
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:
         """RuntimeError with the process's words where it could not."""
         assert self.process.stdin is not None
+        _ = self.ready
         self.process.stdin.write(json.dumps({"do": do, **details}) + "\n")
         self.process.stdin.flush()
         return self._answer()
@@ -107,6 +115,18 @@ def _status(key: str) -> int:
     raise RuntimeError(f"/proc/self/status has no {key}")
 
 
+def available_host_bytes() -> int:
+    """What the system has to give, and the process's control group leaves."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    there = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = int((group / "memory.max").read_text(encoding="ascii"))
+        return min(there, most - int((group / "memory.current").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no group, or "max"
+        return there
+
+
 def memory(device: str) -> dict[str, int]:
     """Bytes: of the process at the host, and held on the device by all."""
     if device == "cpu":
@@ -126,8 +146,9 @@ class Training:
         torch.manual_seed(11)
         torch.use_deterministic_algorithms(True)
         self.torch, self.device, self.rows, self.width = torch, device, rows, width
-        blocks = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU()) for _ in range(layers)]
-        self.model = torch.nn.Sequential(*blocks).to(device)
+        with torch.device(device):  # one thread of the host would take minutes to draw a model of 15 GB
+            blocks = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU()) for _ in range(layers)]
+        self.model = torch.nn.Sequential(*blocks)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.number = 0
 

@@ -89,7 +89,8 @@ def test_cycles_of_training_change_nothing(library: Path, tmp_path: Path) -> Non
     """More of them: bench/sleep/cycles.py --cycles 100."""
     output = tmp_path / "cycles.json"
     environment = {**os.environ, "STALLOC_LIB_PATH": str(library.parent)}
-    words = [sys.executable, str(BENCH / "cycles.py"), "--cycles", "10", "--width", "2048", "--json", str(output)]
+    size = ["--cycles", "4", "--width", "1024", "--layers", "4"]  # growth is looked at from the third on
+    words = [sys.executable, str(BENCH / "cycles.py"), *size, "--json", str(output)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
     result = json.loads(output.read_text()) if output.exists() else {}
     assert done.returncode == 0, done.stderr
