@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from processes import Training, run_python
+from processes import SCRIPTS, Training, run_python
 from stalloc import _auto, _run_cache
 from stalloc._core import _coordinates
 from stalloc._core._library import Library
@@ -271,6 +271,50 @@ def test_workers_and_an_exception_at_the_end(training: Training) -> None:
     done = training.try_run("Auto", *MARKED, "--end", "raise", STALLOC_AUTO_WAIT="1")
     assert done.code == 1
     assert "the script's own error" in done.err
+
+
+# Under stress --------------------------------------------------------------------------------------------------------
+
+
+def disturbed(training: Training, *arguments: str) -> tuple[dict[str, Any], str]:
+    """What a disturbed loop computes under Auto, which must be what it computes without; and what it was told."""
+    script = str(SCRIPTS / "disturbed_training.py")
+    plain = training.start_plain(None, script, *arguments)
+    assert plain.code == 0, plain.err
+    done = training.start_plain("Auto", "-m", "stalloc", "run", script, *arguments, STALLOC_AUTO_WAIT="1")
+    assert done.code == 0, done.err
+    result = dict(json.loads(done.out.splitlines()[-1]))
+    assert result == json.loads(plain.out.splitlines()[-1])
+    return result, done.err
+
+
+# The plan comes after the sixth iteration that has an optimizer step.
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--evaluate-first", "--thread", "--raise-at", "2", "7", "9", "--fork-at", "1", "8", "11"),
+        *(
+            pytest.param(alone, marks=pytest.mark.slow)
+            for alone in (("--evaluate-first",), ("--thread",), ("--raise-at", "6"), ("--fork-at", "6", "7"))
+        ),
+    ],
+    ids=lambda arguments: "all" if len(arguments) > 4 else arguments[0],
+)
+def test_evaluations_exceptions_forks_and_threads_at_any_time(training: Training, arguments: tuple[str, ...]) -> None:
+    result, told = disturbed(training, *arguments)
+    assert reached(training) == ["tracing", "planning", "planned"], told
+    assert all(code == 0 for code in result["children"])
+    assert result["wrong"] == 0
+    summary = training.summary()
+    assert summary["unknown_frees"] == 0
+    assert summary["planned_hits"] > 100
+
+
+def test_a_loop_that_never_repeats_is_told_so_at_most_once(training: Training) -> None:
+    _, told = disturbed(training, "--never-repeats", "--iterations", "16")
+    assert "planning" in reached(training)
+    assert told.count("warning") + told.count(" W ") <= 1, told
+    assert training.summary()["unknown_frees"] == 0
 
 
 # Where plans are kept ------------------------------------------------------------------------------------------------

@@ -225,6 +225,33 @@ TEST_F(TakePlanTest, ADeviceWithoutMemoryLeavesItToUpstream) {
   EXPECT_EQ(upstream_.live(), 0u);
 }
 
+TEST_F(TakePlanTest, OutOfMemoryInTheIterationOfTheSwitchGetsWhatLiesIdle) {
+  const PlanBuilder plan = PlanBuilder().Each(8 * kMiB).Each(kMiB);
+  Iteration();
+  void* const kept = Allocate(kMiB);
+  ASSERT_EQ(TakePlan(plan.Build()), "");
+  Iteration();
+  void* const first = Allocate(8 * kMiB);
+  void* const second = Allocate(kMiB);
+  ASSERT_TRUE(runtime_->Owns(first) && runtime_->Owns(second));
+  runtime_->Free(first);
+  const Bytes mapped = runtime_->arena()->mapped_bytes();
+  upstream_.FailNext(1);
+  void* const small = Allocate(512);
+  EXPECT_NE(small, nullptr);
+  EXPECT_FALSE(runtime_->Owns(small));
+  EXPECT_LT(runtime_->arena()->mapped_bytes(), mapped);
+  upstream_.FailNext(100);
+  EXPECT_THROW((void)Allocate(512), std::bad_alloc) << "nothing is left to give back";
+  upstream_.FailNext(0);
+  Iteration();
+  void* const again = Allocate(8 * kMiB);
+  EXPECT_TRUE(runtime_->Owns(again)) << "the plan goes on";
+  for (void* block : {kept, second, small, again}) runtime_->Free(block);
+  EXPECT_EQ(upstream_.live(), 0u);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
 // Their blocks come from upstream or from the arena, and hold what was written, whenever the plan is taken up.
 TEST_F(TakePlanTest, OtherThreadsGoOnMeanwhile) {
   std::atomic<bool> done{false};
