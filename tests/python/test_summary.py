@@ -92,3 +92,16 @@ def test_trace_and_alloc_end_with_one_line_that_says_what_is_next(training: Trai
 
 def test_other_ranks_end_without_a_word(training: Training) -> None:
     assert training.try_run("Trace", "--iterations", "2", RANK="1", WORLD_SIZE="2").err == ""
+
+
+def test_ranks_that_say_the_same_are_one_line(tmp_path: Path) -> None:
+    for rank in range(6):
+        path = tmp_path / "log_output" / f"rank{rank:05d}.summary.json"
+        path.parent.mkdir(exist_ok=True)
+        live = 80 * MIB if rank == 3 else 90 * MIB
+        path.write_text(json.dumps({**stats(live=live), "degraded": None}))
+    done = run_python("-m", "stalloc", "summary", str(tmp_path))
+    assert done.code == 0, done.err
+    first, second = done.out.splitlines()
+    assert first.startswith("rank 0-2, 4-5  Alloc: held 100.00 MiB for 90.00 MiB live")
+    assert second.startswith("rank 3  Alloc: held 100.00 MiB for 80.00 MiB live")

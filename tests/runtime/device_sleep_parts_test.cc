@@ -1,4 +1,8 @@
 // Memory goes back part by part while the rest is copied, and what that means for a sleep that fails on its way.
+#include <algorithm>
+#include <deque>
+
+#include "allocator/driver/host_copies.h"
 #include "tests/runtime/device_sleep_fixture.h"
 
 namespace stalloc {
@@ -6,6 +10,62 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+// A device whose copies and calls take time, by a clock of its own: microseconds.
+struct SimulatedTime {
+  double host = 0;
+  double copied = 0;  // when the last copy that was given is done
+};
+
+class TimedDriver final : public ForwardingDriver {
+ public:
+  TimedDriver(VmmDriver& driver, SimulatedTime& time, double unmap)
+      : ForwardingDriver(driver), time_(time), unmap_(unmap) {}
+  DriverStatus Unmap(Address address, Bytes bytes) noexcept override {
+    time_.host += unmap_;
+    return ForwardingDriver::Unmap(address, bytes);
+  }
+
+ private:
+  SimulatedTime& time_;
+  const double unmap_;
+};
+
+class TimedCopies final : public DeviceCopies {
+ public:
+  // `page`: what a copy of kPage takes.
+  TimedCopies(SimulatedTime& time, double page) : time_(time), page_(page) {}
+  DriverStatus TakeHost(Bytes bytes, void** memory) noexcept override { return real_.TakeHost(bytes, memory); }
+  void GiveHostBack(void* memory, Bytes bytes) noexcept override { real_.GiveHostBack(memory, bytes); }
+  DriverStatus ToHost(void* to, Address from, Bytes bytes) noexcept override {
+    time_.copied = std::max(time_.copied, time_.host) + page_ * static_cast<double>(bytes) / kPage;
+    return real_.ToHost(to, from, bytes);
+  }
+  DriverStatus ToDevice(Address to, const void* from, Bytes bytes) noexcept override {
+    return real_.ToDevice(to, from, bytes);
+  }
+  DriverStatus Fill(Address begin, Bytes bytes) noexcept override { return real_.Fill(begin, bytes); }
+  DriverStatus Mark() noexcept override {
+    marks_.push_back(time_.copied);
+    return {};
+  }
+  DriverStatus AwaitMark() noexcept override {
+    time_.host = std::max(time_.host, marks_.front());
+    marks_.pop_front();
+    return {};
+  }
+  DriverStatus Await() noexcept override {
+    time_.host = std::max(time_.host, time_.copied);
+    return {};
+  }
+  DriverStatus PutBeforeAll() noexcept override { return {}; }
+
+ private:
+  SimulatedTime& time_;
+  const double page_;
+  HostCopies real_;
+  std::deque<double> marks_;
+};
 
 class SleepPartsTest : public DeviceSleepTest {
  protected:
@@ -53,6 +113,28 @@ TEST_F(SleepPartsTest, MemoryGoesBackWhileTheRestIsCopied) {
   copies_.SetHook(nullptr);
   Wake();
   ExpectWeights();
+}
+
+// Chunks that take as long to unmap as to copy, as those of 2 MiB on an H200: all but one part of them hides.
+TEST_F(SleepPartsTest, UnmappingHidesBehindTheCopies) {
+  constexpr double kUnmap = 36;
+  constexpr double kCopy = 38;
+  const auto host = HostDriver::Create({.capacity = kGiB, .granularity = kPage});
+  SimulatedTime time;
+  TimedDriver driver(*host, time, kUnmap);
+  TimedCopies copies(time, kCopy);
+  DeviceRuntime runtime(DeviceRuntime::Parts{.device = kCpuDevice,
+                                             .upstream = &upstream_,
+                                             .driver = &driver,
+                                             .awaits_plan = true,
+                                             .dynamic = true,
+                                             .copies = &copies});
+  constexpr double kPages = 512;
+  ASSERT_TRUE(runtime.Owns(runtime.Allocate(static_cast<Bytes>(kPages) * kPage, 0, Origin::kProgram)));
+  time = {};
+  ASSERT_TRUE(runtime.Sleep({}).ok());
+  EXPECT_GE(time.host, kPages * kCopy);
+  EXPECT_LE(time.host, kPages * kCopy + 16 * kUnmap) << "one after the other: " << kPages * (kCopy + kUnmap);
 }
 
 TEST_F(SleepPartsTest, WhatHasGoneComesBackWhereALaterCopyFails) {

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]
         print(json.dumps({"ranks": rows}, indent=1))
         return 0
+    told: dict[str, list[int]] = {}  # ranks of a large run mostly say the same
     for rank, summary, outcome in found:
         mode = summary.get("degraded") or summary.get("mode")
-        print(f"rank {rank}  {mode}: {'nothing was allocated' if outcome is None else outcome.told()}")
+        text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.told()}"
+        told.setdefault(text, []).append(rank)
+    for text, of_ranks in told.items():
+        print(f"rank {_listed(of_ranks)}  {text}")
     return 0
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    """As "0-3, 7"; ascending."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _read(directory: Path, rank: Any) -> dict[int, dict[str, Any]]:
