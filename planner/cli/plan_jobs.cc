@@ -69,13 +69,14 @@ class Job : public std::enable_shared_from_this<Job> {
 
   // Reads the trace once, for its key. Where that fails, or tells nothing, Run will.
   void Compare() {
-    const absl::StatusOr<TracedRank> traced =
-        ReadTracedRank(shop_.directory.TracePath(rank_), [this](std::uint64_t read, std::uint64_t all) {
-          shop_.progress->Doing(rank_, absl::StrFormat("comparing, %d %%", all == 0 ? 100 : 100 * read / all));
-        });
-    if (!traced.ok() || IsOfAnother(traced->head.fingerprint)) return;
-    identity_ = IdentityOf(*traced);
-    trace_key_ = KeyOfTrace(*traced);
+    (void)Guarded([this] {
+      const absl::StatusOr<TracedRank> traced = Read("comparing");
+      if (traced.ok() && !IsOfAnother(traced->head.fingerprint)) {
+        identity_ = IdentityOf(*traced);
+        trace_key_ = KeyOfTrace(*traced);
+      }
+      return traced.status();
+    });
   }
   [[nodiscard]] const std::optional<TraceKey>& trace_key() const { return trace_key_; }
   // Takes this one's result, or is planned for itself where there is none.
@@ -119,11 +120,15 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   using Clock = std::chrono::steady_clock;
 
+  absl::StatusOr<TracedRank> Read(const char* why) const {
+    return ReadTracedRank(shop_.directory.TracePath(rank_), [this, why](std::uint64_t read, std::uint64_t all) {
+      shop_.progress->Doing(rank_, absl::StrFormat("%s, %d %%", why, all == 0 ? 100 : 100 * read / all));
+    });
+  }
+
   absl::Status Analyse() {
     const std::string path = shop_.directory.TracePath(rank_);
-    absl::StatusOr<TracedRank> traced = ReadTracedRank(path, [this](std::uint64_t read, std::uint64_t all) {
-      shop_.progress->Doing(rank_, absl::StrFormat("reading, %d %%", all == 0 ? 100 : 100 * read / all));
-    });
+    absl::StatusOr<TracedRank> traced = Read("reading");
     if (!traced.ok()) {
       return traced.status();
     }

@@ -81,10 +81,14 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def write(directory: Path, rank: int, coordinates: Coordinates) -> None:
     """Beside the rank's trace."""
-    path = directory / "trace" / f"rank{rank:05d}.coordinates.json"
+    path = _path(directory, rank)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(dataclasses.asdict(coordinates)))
     partial.replace(path)
+
+
+def _path(directory: Path, rank: int) -> Path:
+    return directory / "trace" / f"rank{rank:05d}.coordinates.json"
 
 
 def read_all(directory: Path) -> dict[int, Coordinates]:
@@ -92,14 +96,23 @@ def read_all(directory: Path) -> dict[int, Coordinates]:
     found = {}
     for path in sorted((directory / "trace").glob("rank*.coordinates.json")):
         name = _NAME.match(path.name)
-        if name is None:
-            continue
-        try:
-            fields = json.loads(path.read_text())
-            found[int(name[1])] = Coordinates(**{**fields, "sizes": tuple(fields["sizes"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not hold the coordinates of a rank: {error}") from error
+        if name is not None:
+            found[int(name[1])] = _read(path)
     return found
+
+
+def read_one(directory: Path, rank: int) -> Optional[Coordinates]:
+    """Of a traced rank. ValueError names a file that is none."""
+    path = _path(directory, rank)
+    return _read(path) if path.is_file() else None
+
+
+def _read(path: Path) -> Coordinates:
+    try:
+        fields = json.loads(path.read_text())
+        return Coordinates(**{**fields, "sizes": tuple(fields["sizes"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} does not hold the coordinates of a rank: {error}") from error
 
 
 def rank_to_serve_from(directory: Path, rank: int, own: Coordinates) -> Optional[int]:

@@ -167,7 +167,7 @@ def _place(files: RankFiles) -> Optional[_coordinates.Coordinates]:
     if files.trace.parent.name != "trace":
         return None
     try:
-        return _coordinates.read_all(files.trace.parents[1]).get(files.rank)
+        return _coordinates.read_one(files.trace.parents[1], files.rank)
     except ValueError as error:
         raise CollectError(str(error)) from error
 
