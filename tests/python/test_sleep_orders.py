@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from stalloc._sleep import boundary
+from stalloc._sleep import boundary, server
 from stalloc._sleep.figures import SleepResult
 
 NOTHING = SleepResult((), True)
@@ -49,3 +51,22 @@ def test_an_order_that_fails_is_told_so_and_the_loop_goes_on() -> None:
     order = boundary.Order(carry_out, wakes=False)
     assert order.run() is None
     assert order.answer(0) == {"ok": False, "error": "the host has no memory"}
+
+
+class Connection:
+    """Of a process of that user."""
+
+    def __init__(self, user: int) -> None:
+        self._user = user
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert (level, option, size) == (socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return struct.pack("3i", 4711, self._user, self._user)
+
+
+def test_orders_are_taken_from_the_same_user_and_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    for user in (1000, 0):
+        server._check_peer(cast(socket.socket, Connection(user)))
+    with pytest.raises(PermissionError, match="user 1001 may not put processes of user 1000 to sleep"):
+        server._check_peer(cast(socket.socket, Connection(1001)))

@@ -203,16 +203,20 @@ TEST_F(SleepPartsTest, WhatCannotBeCopiedBackSleepsUntilItIsWoken) {
 }
 
 TEST_F(SleepPartsTest, WhatWasDroppedIsThereAfterASleepThatFails) {
-  StartTraining();
-  first_ = Filled(3 * kMiB, 1);
-  {
-    const Region region("cache", /*kept=*/false);
-    second_ = Filled(5 * kMiB, 2);
+  int part = 0;
+  for (bool fails = true; fails; ++part) {
+    StartTraining();
+    first_ = Filled(3 * kMiB, 1);
+    {
+      const Region region("cache", /*kept=*/false);
+      second_ = Filled(5 * kMiB, 2);
+    }
+    FailAtPart(part);
+    fails = !runtime_->Sleep({}).ok();
+    Heal();
+    if (fails) ExpectWeights();
   }
-  FailAtPart(3);
-  EXPECT_THAT(SleepError(), HasSubstr("AwaitMark"));
-  Heal();
-  ExpectWeights();
+  EXPECT_GT(part, 4) << "three mebibytes are copied, in as many parts";
 }
 
 TEST_F(SleepPartsTest, ABlockMayEndWhileItIsCopied) {
@@ -250,6 +254,28 @@ TEST_F(SleepPartsTest, ChunksThatTheDriverKeepsAreUsedAgain) {
     ExpectSound();
     if (testing::Test::HasFailure()) FAIL() << "call " << call;
   }
+}
+
+// What is mapped under a sleeping block for a neighbour is not its bytes: those are at the host.
+TEST_F(SleepPartsTest, BytesAtTheHostAreNotSavedAnewFromWhatAnotherHadMapped) {
+  Start(nullptr);
+  void* ended = nullptr;
+  {
+    const Region region("cache");
+    first_ = Filled(3 * kMiB + kPage / 2, 1);
+    ended = Filled(4 * kMiB - kPage / 2, 2);
+  }
+  second_ = Filled(5 * kMiB, 2);
+  Sleep({.tags = Names({"cache"}), .keep = {}});
+  runtime_->Free(ended);
+  void* const next = Filled(4 * kMiB - kPage / 2, 9);
+  ASSERT_EQ(next, ended) << "the tightest room, which begins in a chunk of the sleeping block";
+  Sleep();
+  EXPECT_EQ(Resident(), 0u);
+  Wake();
+  EXPECT_TRUE(HasPattern(first_, 3 * kMiB + kPage / 2, 1));
+  EXPECT_TRUE(HasPattern(next, 4 * kMiB - kPage / 2, 9));
+  EXPECT_TRUE(HasPattern(second_, 5 * kMiB, 2));
 }
 
 // A sleep of some leaves what shares a chunk with others where it is. When these sleep as well, it must go with them.
