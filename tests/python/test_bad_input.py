@@ -22,8 +22,8 @@ def expect_unplanned(done: Finished, *words: str) -> None:
         assert word in done.err
 
 
-def expect_error(done: Finished, *words: str) -> None:
-    assert done.code == 1, done.err
+def expect_error(done: Finished, *words: str, code: int = 1) -> None:
+    assert done.code == code, done.err
     assert "Traceback" not in done.err
     for word in words:
         assert word in done.err
@@ -32,7 +32,7 @@ def expect_error(done: Finished, *words: str) -> None:
 @pytest.mark.parametrize("mode", ["Trace", "Alloc"])
 def test_a_directory_must_be_named(training: Training, mode: str) -> None:
     done = training.cold().try_run(mode, *QUICK, STALLOC_MODEL_INFO_PATH="")
-    expect_error(done, "STALLOC_MODEL_INFO_PATH")
+    expect_error(done, "STALLOC_MODEL_INFO_PATH", code=2)
 
 
 def test_alloc_without_a_plan_runs_unplanned_with_a_warning(training: Training) -> None:
