@@ -94,6 +94,7 @@ class Comparison:
         self.extra = [*common.megatron, *extra]
         self.results: dict[str, Result] = {}
         self.plan: dict[str, Any] | None = None
+        self.exact = False  # the trace is over a heap without fragmentation: slower
         self._base_environment = environment or {}
         self._waiting: dict[str, Ranks] = {}
 
@@ -186,7 +187,7 @@ class Comparison:
             return {}
         return {
             "STALLOC_MODE": "Trace" if mode == "trace" else "Alloc",
-            "STALLOC_TRACE_FAST_MODE": "1",
+            "STALLOC_TRACE_FAST_MODE": "0" if self.exact else "1",
             "STALLOC_MODEL_INFO_PATH": str(self.output / "plan"),
         }
 

@@ -1,10 +1,12 @@
 """A memory cap between what Alloc holds and what expandable segments hold: who trains under it, and how fast.
 
     python bench/megatron/fit.py --round DIR --output DIR2 --size h200-short --report OUT     # behind round.py
+    python bench/megatron/fit.py --card 79G --output DIR2 --size h200-short --report OUT -- --micro-batch-size 8
 
 The workload is the one of --round (round.py's --output) whose peers hold most beyond Alloc, and its plans are used;
 where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
---margin: `torch.cuda.set_per_process_memory_fraction` in all modes; or --card, which binds the arena, too. Each mode
+--margin: `torch.cuda.set_per_process_memory_fraction` in all modes; or --card, which binds the arena, too, and needs
+nothing measured: the workload may need more than the card has. Each mode
 trains --iterations under it. A mode that runs out of memory then recomputes more and more layers of each model chunk
 until it trains; throughput is tokens per second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after
 each run.
@@ -42,6 +44,7 @@ def parse_arguments() -> argparse.Namespace:
         "--card", type=parse_bytes, help="as if the GPU had so much, for every allocator alike; else a fraction (80G)"
     )
     parser.add_argument("--most-recomputed", type=int, default=3, help="layers of a chunk")
+    parser.add_argument("--least-recomputed", type=int, default=0, help="layers of a chunk, to begin with")
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
     return parser.parse_args()
@@ -85,19 +88,20 @@ class Fit:
             self.environment = self.measured["environment"]
         else:
             self.workload = chosen.workload
-            self.measured = self._measure()
-            self.plan = chosen.output / "measured" / "plan"
+            self.measured = {"rows": [], "results": {}} if chosen.card else self._measure()
+            self.plan = None if chosen.card else chosen.output / "measured" / "plan"
 
     def run(self) -> bool:
         """True where Alloc trained under the cap."""
-        held = held_by_mode(self.measured)
-        total = next(rank["device_bytes"] for rank in self.measured["results"]["alloc"]["ranks"])
-        card = (self.chosen.card or 0) / total
-        self.fraction = card or self.chosen.fraction or (held["alloc"] + self.chosen.margin) / total
-        self.cap_bytes = int(self.fraction * total)
-        self.held = held
+        self.held = held_by_mode(self.measured)
+        if self.chosen.card:
+            self.fraction, self.cap_bytes = None, self.chosen.card
+        else:
+            total = next(rank["device_bytes"] for rank in self.measured["results"]["alloc"]["ranks"])
+            self.fraction = self.chosen.fraction or (self.held["alloc"] + self.chosen.margin) / total
+            self.cap_bytes = int(self.fraction * total)
         for mode in MODES:
-            for layers in range(self.chosen.most_recomputed + 1):
+            for layers in range(self.chosen.least_recomputed, self.chosen.most_recomputed + 1):
                 if self._train(mode, layers)["exit_code"] == 0:
                     break
         return any(run["mode"] == "alloc" and run["trained"] for run in self.runs)
@@ -115,14 +119,18 @@ class Fit:
         recompute = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}".split()
         cap = ["--card", str(self.chosen.card)] if self.chosen.card else ["--memory-fraction", repr(self.fraction)]
         extra = [*(recompute if layers else []), *cap]
-        modes = ["trace", "alloc"] if mode == "alloc" and layers else [mode]
-        if mode == "alloc" and not layers:
+        planned = self.plan is not None and not layers
+        modes = ["trace", "alloc"] if mode == "alloc" and not planned else [mode]
+        if mode == "alloc" and planned:
             shutil.copytree(self.plan, output / "plan", dirs_exist_ok=True)
         comparison = Comparison(
             self.chosen, self.workload, modes, output=output, extra=extra, environment=self.environment
         )
+        comparison.exact = True  # what fits is traced, though PyTorch's allocator could not hold it
         for each in _running(comparison):
-            comparison.run(each)
+            if comparison.run(each)["exit_code"]:
+                comparison.results[mode] = comparison.results[each]  # without a trace there is no plan
+                break
         result = comparison.results[mode]
         self._add(mode, layers, comparison)
         return result
@@ -130,7 +138,7 @@ class Fit:
     def _add(self, mode: str, layers: int, comparison: Comparison) -> None:
         result = comparison.results[mode]
         step = quiet_step_ms(result)
-        arguments = WORKLOADS[self.workload].arguments(self.chosen.size)
+        arguments = [*WORKLOADS[self.workload].arguments(self.chosen.size), *self.chosen.megatron]
         tokens = _number(arguments, "--global-batch-size") * _number(arguments, "--seq-length")
         rows = comparison.document()["rows"]
         self.runs.append(
@@ -153,7 +161,7 @@ class Fit:
         self.chosen.report.mkdir(parents=True, exist_ok=True)
         document = {
             "workload": self.workload,
-            "arguments": WORKLOADS[self.workload].arguments(self.chosen.size),
+            "arguments": [*WORKLOADS[self.workload].arguments(self.chosen.size), *self.chosen.megatron],
             "held_uncapped_bytes": self.held,
             "fraction": self.fraction,
             "cap_bytes": self.cap_bytes,
@@ -165,8 +173,9 @@ class Fit:
 
     def _table(self) -> str:
         uncapped = ", ".join(f"{mode} {held / GIB:.3f}" for mode, held in self.held.items())
+        how = "the card" if self.fraction is None else f"fraction {self.fraction:.5f}"
         lines = [
-            f"{self.workload}: cap {self.cap_bytes / GIB:.3f} GiB (fraction {self.fraction:.5f}); without: {uncapped}",
+            f"{self.workload}: cap {self.cap_bytes / GIB:.3f} GiB ({how}); without: {uncapped or 'not measured'}",
             f"{'mode':12}{'recomputed':>11}{'held GiB, per rank':>24}{'step ms':>10}{'tokens/s':>10}  outcome",
         ]
         for run in self.runs:
@@ -191,7 +200,8 @@ def _running(comparison: Comparison) -> Iterator[str]:
 
 
 def _number(arguments: list[str], name: str) -> int:
-    return int(arguments[arguments.index(name) + 1])
+    """The last one counts, as Megatron has it."""
+    return int(arguments[len(arguments) - arguments[::-1].index(name)])
 
 
 if __name__ == "__main__":

@@ -77,8 +77,11 @@ class Program:
         micro_batches = self.micro_batches(number)
         rows = sum(map(len, micro_batches))
         for lengths in micro_batches:
+            stalloc.microbatch("F")
             stalloc.tokens(self.rows.tokens(lengths))
-            (self.loss(lengths) * (len(lengths) / rows)).backward()
+            loss = self.loss(lengths) * (len(lengths) / rows)
+            stalloc.microbatch("B")
+            loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return sum(map(sum, micro_batches))
@@ -206,8 +209,12 @@ class Rollout(Program):
         draw = random.Random(self.options.seed * 100003 + number)
         length = draw.randint(prompt // 2, prompt) if number >= 2 else prompt  # as rows.py has it
         stalloc.tokens(rows * (length + answer))
+        stalloc.microbatch("O")
         written = self.model(self.drawn(rows, length - 1, self.shape.vocabulary), count=answer)
-        self.model(written[:, :-1], written[:, 1:]).backward()
+        stalloc.microbatch("F")
+        loss = self.model(written[:, :-1], written[:, 1:])
+        stalloc.microbatch("B")
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return int(written.numel())
@@ -226,8 +233,11 @@ class LongContext(Program):
     def step(self, number: int) -> int:
         length = self.options.micro_batch * (16 if self.toy else self.unit)
         stalloc.tokens(length)
+        stalloc.microbatch("F")
         tokens = self.drawn(1, length, self.shape.vocabulary)
-        self.model(tokens[:, :-1], tokens[:, 1:]).backward()
+        loss = self.model(tokens[:, :-1], tokens[:, 1:])
+        stalloc.microbatch("B")
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return length
@@ -284,9 +294,11 @@ class HuggingFace(Program):
                 after(counts.pop(0))
 
         def collate(rows: list[Tensor]) -> dict[str, Tensor]:
+            # What is padded lies behind a causal row and has no label, so that no mask is needed; with one, attention
+            # runs in another kernel wherever there is padding, and a micro-batch of one row has none.
             padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-            mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-            return {"input_ids": padded, "attention_mask": mask, "labels": padded.masked_fill(mask == 0, -100)}
+            labels = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)
+            return {"input_ids": padded, "labels": labels}
 
         batch = self.options.micro_batch
         with tempfile.TemporaryDirectory() as directory:

@@ -44,6 +44,7 @@ from stalloc.fitting.replayed import TracedRun
 
 _LEFT = 256 << 20  # bytes of a card that are left beside what was found to be no allocator's
 _TRACED_STEPS, _FREE_STEPS = 4, 4  # of the traces for `stalloc fit`; the free ones tell how long steps take untraced
+_ORDER = ("stalloc", "expandable", "native")  # of attempts: where time runs out, the last has none
 _PLANNED_STEPS = 4  # of the trace that stalloc is planned from
 MODES = {"native": {}, "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
 
@@ -144,7 +145,7 @@ class Row:
         traced = time.monotonic() - begin
         room = self.chosen.card - outside - (_LEFT if self.chosen.device == "cuda" else 0)
         proposals = Proposals(self.chosen, self.program, run)
-        names = self.chosen.allocators
+        names = sorted(self.chosen.allocators, key=_ORDER.index)
         proposals.prepare(names, first_assumption(room))
         attempts = self._side_by_side(lambda name, devices: self._search(room, proposals, name, devices), names)
         self._side_by_side(lambda name, devices: self._try_the_best(attempts, name, devices), names)
@@ -254,7 +255,12 @@ class Row:
             mode = {**mode, "STALLOC_MODE": "Alloc"}
         steps = ["--steps", str(self.chosen.steps)]
         code, results, said = self._run(devices, [*words, *steps], mode, allocator == "stalloc")
-        return failed(code, results, said) if code else outcome_of(results, self.chosen.steps)
+        if code:
+            return failed(code, results, said)
+        outcome = outcome_of(results, self.chosen.steps)
+        if allocator == "stalloc" and outcome.figures is not None:
+            outcome.figures["served"] = served(directory / "info")
+        return outcome
 
     def _turns(self, best: dict[str, Attempt[Configuration]]) -> dict[str, list[list[float]]]:
         """Seconds and tokens of the steps, of all rounds; each allocator has each GPU and each place in turn."""
@@ -268,6 +274,14 @@ class Row:
                 if outcome.fits:
                     found[name].append(_steps(outcome))
         return {name: [[*chain(*figures)] for figures in zip(*own)] for name, own in found.items()}
+
+
+def served(info: Path) -> dict[str, Any]:
+    """From rank 0's summary: requests by who served them, and what changing the arena has taken."""
+    path = info / "log_output" / "rank00000.summary.json"
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    names = ("requests", "planned_hits", "dynamic_hits", "heap_hits", "upstream", "misses", "steady")
+    return {name: value for name, value in found.items() if name in names or name.startswith("arena_")}
 
 
 def _micro_batch(configuration: Configuration) -> int:
@@ -312,7 +326,7 @@ def told(
         "live_bytes": figures.get("live_bytes", 0),
         "predicted": {
             "live_bytes": predicted["peak_live_bytes"],
-            "held_bytes": predicted["held_bytes"][allocator],
+            "held_bytes": predicted["held_bytes"].get(allocator),
             "step_seconds": predicted["step_seconds"],
         },
         "step_seconds": statistics.fmean(figures["seconds"]),

@@ -15,6 +15,7 @@
 #include "planner/cli/flags.h"
 #include "planner/cli/timed_trace.h"
 #include "planner/fit/fit_search.h"
+#include "planner/report/graph_pools.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/micro_batch_fit.h"
 #include "proto/codec/trace_reader.h"
@@ -134,6 +135,20 @@ void WriteUnits(const LayerUnits& units, JsonWriter* json) {
   json->EndArray();
 }
 
+// What captured graphs' pools had in the traced run; null: nothing was captured.
+void WriteGraphPools(const DeviceFacts& facts, JsonWriter* json) {
+  const GraphPools found = FindGraphPools(facts);
+  json->Key("graph_pools");
+  if (found.pools.empty()) {
+    json->Null();
+    return;
+  }
+  Bytes most = 0;
+  for (const GraphPool& pool : found.pools) most += pool.most;
+  json->BeginObject().Key("pools").Value(static_cast<std::uint64_t>(found.pools.size()));
+  json->Key("bytes").Value(most).Key("held").Value(found.held).EndObject();
+}
+
 void WriteDevice(const TimedTrace& timed, const DeviceTrace& device, const TimedTrace* beside,
                  const std::vector<double>& scales, Streams streams, JsonWriter* json) {
   const DeviceFacts facts(timed.traced, device, timed.clock);
@@ -158,6 +173,7 @@ void WriteDevice(const TimedTrace& timed, const DeviceTrace& device, const Timed
   WriteScaling(FindScaling(facts, parts), json);
   if (absl::GetFlag(FLAGS_candidates)) WriteCandidates(search.Candidates(parts, 1), json);
   WriteUnits(units, json);
+  WriteGraphPools(facts, json);
   json->EndObject();
 }
 

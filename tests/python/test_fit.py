@@ -20,7 +20,7 @@ UNSEEN = str(ROOT / "bench" / "unseen" / "train.py")
 MARKED = 2
 WITHIN = 0.02
 CHUNK = 2 << 20  # bytes: what is held comes in such units
-FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 16, "gpt": 8, "llama": 8}
+FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 16, "gpt": 8, "llama": 8, "llama-alike": 8}
 
 
 def made(directory: Path) -> Path:
@@ -219,3 +219,37 @@ def test_the_longest_is_larger_than_the_fastest_and_its_plan_fits(build: Path, d
     assert longest["chosen"]["recompute"]
     for document in (fastest, longest):
         assert document["predicted"]["held_bytes"]["stalloc"] <= document["memory_bytes"]
+
+
+def test_the_longest_rows_are_found_and_set_in_each_framework_s_words(build: Path, decoder: Path) -> None:
+    peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
+    words = [f"--memory={int(1.5 * peak)}", "--micro-batch=8", "--sequence=64"]
+    for kind in ("torch", "trainer", "lightning", "megatron"):
+        document = fit(build, decoder, *words, "--for", kind)
+        length = document["chosen"]["sequence_length"]
+        assert length > 64
+        assert length % 2 == 0
+        assert document["chosen"]["micro_batch"] == 8
+        written = document["settings"]
+        if kind == "megatron":
+            arguments = written["arguments"]
+            assert arguments[arguments.index("--micro-batch-size") + 1] == "8"
+            assert arguments[arguments.index("--seq-length") + 1] == str(length)
+        else:
+            rows = {"torch": written, "trainer": written.get("arguments"), "lightning": written.get("dataloader")}[kind]
+            assert 8 in rows.values()
+            assert written["sequence_length"] == length
+    assert document["predicted"]["held_bytes"]["stalloc"] <= document["memory_bytes"]
+
+
+def test_graphs_have_to_fit_where_they_are_asked_for(build: Path, decoder: Path) -> None:
+    peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
+    eager = fit(build, decoder, f"--memory={int(1.1 * peak)}", "--micro-batch=8", "--keep-micro-batch")
+    assert eager["predicted"]["graphs"]["traced"] is None, "nothing was captured"
+    held = eager["predicted"]["graphs"]["held_bytes"]
+    words = [f"--memory={held - 1}", "--micro-batch=8", "--keep-micro-batch"]
+    without, within = fit(build, decoder, *words), fit(build, decoder, *words, "--graphs")
+    assert not without["predicted"]["graphs"]["fit"]
+    assert within["predicted"]["graphs"]["fit"]
+    assert within["chosen"]["recompute"]
+    assert not without["chosen"]["recompute"]

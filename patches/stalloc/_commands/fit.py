@@ -55,6 +55,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--longest", action="store_true", help="the largest micro-batch (or sequence) that fits, however slow"
     )
     parser.add_argument(
+        "--sequence",
+        type=int,
+        metavar="TOKENS",
+        help="of a row as it was traced: the longest that fits is looked for, the rows of a micro-batch stay",
+    )
+    parser.add_argument(
+        "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
+    )
+    parser.add_argument(
         "--beside",
         nargs=2,
         metavar=("DIR|TRACE", "N"),
@@ -99,12 +108,18 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     headroom = arguments.headroom
     if headroom is None:
         headroom = _FREE if arguments.memory >= _CARD else 0
+    unit = _unit_of_length(arguments.sequence) if arguments.sequence else 0
+    if unit and (arguments.lengths or arguments.keep_micro_batch or arguments.rows):
+        raise choose.FitError("--sequence changes the length alone: not with --lengths, --rows or --keep-micro-batch")
     wish = choose.Wish(
         memory=arguments.memory - headroom,
-        micro_batch=micro_batch,
+        micro_batch=arguments.sequence // unit if unit else micro_batch,
+        sequence_unit=unit,
+        keep_accumulation=bool(unit),
+        graphs=arguments.graphs,
         accumulation=arguments.accumulation,
         keep_micro_batch=arguments.keep_micro_batch,
-        longest=arguments.longest,
+        longest=arguments.longest or bool(unit),
         bus=arguments.bus_bandwidth * 1e9,
         allocator=arguments.allocator,
         rows=arguments.rows,
@@ -113,8 +128,23 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         packed=arguments.packed,
         in_order=arguments.in_order,
     )
-    choice = choose.choose(traced(micro_batch), wish, choose.progress)
-    return document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+    choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
+    document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+    return _with_rows(document, micro_batch) if unit else document
+
+
+def _unit_of_length(sequence: int) -> int:
+    """Lengths are tried in such steps: a 32nd of the traced one, a divisor of it."""
+    return next(unit for unit in range(max(1, sequence // 32), 0, -1) if sequence % unit == 0)
+
+
+def _with_rows(document: dict[str, Any], micro_batch: int) -> dict[str, Any]:
+    """Of a search over lengths: what is set has the rows that were traced, and the length beside them."""
+    from stalloc.fitting import settings
+
+    document["chosen"]["micro_batch"] = document["micro_batch"] = micro_batch
+    document["settings"] = settings.with_rows(document["for"], document["settings"], document["chosen"])
+    return document
 
 
 def _traced_run(arguments: argparse.Namespace) -> Any:
@@ -205,6 +235,8 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
         return
     print(f"chosen: micro-batches of {chosen['micro_batch']}, {chosen['accumulation']} a step")
+    if "sequence_length" in chosen:
+        print(f"  rows of {chosen['sequence_length']} tokens")
     for word in ("recompute", "offload"):
         if chosen[word]:
             print(f"  {word} {_brief(chosen[word])}")
@@ -215,10 +247,20 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"predicted: {size(predicted['peak_live_bytes'])} live at the peak ({document['bound']}); held under {held}\n"
         f"           {predicted['step_seconds']:.3f} s a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
-    graphs = predicted["graphs"]
-    verdict = "fit" if graphs["fit"] else "do not fit"
-    print(f"graphs of all passes in one pool would hold {size(graphs['held_bytes'])}: they {verdict}")
+    _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def _show_graphs(graphs: dict[str, Any]) -> None:
+    from stalloc.report.figures import size
+
+    verdict = "fit" if graphs["fit"] else "do not fit"
+    print(f"graphs of all passes in one pool: {size(graphs['held_bytes'])} with all else, they {verdict}")
+    traced = graphs["traced"]
+    if traced is None:
+        print("  none was captured while it was traced: what their pools really have is not known")
+    else:
+        print(f"  traced: {traced['pools']} pools with {size(traced['bytes'])}, {size(traced['held'])} with all else")
 
 
 def _show_tried(document: dict[str, Any]) -> None:

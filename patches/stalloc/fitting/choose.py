@@ -21,7 +21,8 @@ from stalloc.report import findings
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
 _ROUNDS = 6
-_CLOSE = 32  # micro-batches that differ by one in so many are next to each other
+_MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
+_CLOSE = 16  # micro-batches that differ by one in so many are next to each other
 _MOST_SCALES = 12
 
 
@@ -46,6 +47,8 @@ class Wish:
     lengths: tuple[int, ...] = ()  # tokens of the run's rows
     packed: bool = False  # rows lie one behind the other, without padding
     in_order: bool = False  # lengths are in the run's order
+    graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
+    sequence_unit: int = 0  # tokens: a micro-batch is in such units of one length, and its rows stay
     timed: tuple[int, ...] = ()  # lengths of the steps whose time is asked for; none: of all
 
 
@@ -75,6 +78,7 @@ class Choice:
     tried: list[Tried]
     candidates: list[dict[str, Any]]
     layers: dict[str, dict[str, Any]]  # by the planner's name
+    graph_pools: Optional[dict[str, int]]  # of graphs that the traced run captured: pools, bytes, held
 
 
 def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
@@ -106,6 +110,7 @@ class _Chooser:
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
         self._model = self._step_model()
+        self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
 
     def choose(self) -> Choice:
         best, tried = self._fastest()
@@ -120,6 +125,7 @@ class _Chooser:
             tried=tried,
             candidates=first["candidates"],
             layers={layer["name"]: layer for layer in first["layers"]},
+            graph_pools=first["graph_pools"],
         )
 
     def _work_of_a_step(self) -> Work:
@@ -176,7 +182,7 @@ class _Chooser:
     def _largest_untouched(self) -> int:
         """That fits with nothing changed, live; 0: none."""
         try:
-            scale = findings.largest_scale(self._first["scaling"], self._wish.memory)
+            scale = findings.largest_scale(self._first["scaling"], self._room)
         except ValueError as error:
             raise FitError(str(error)) from error
         sizes = self._work.sizes()
@@ -188,9 +194,15 @@ class _Chooser:
     def _search(self, memory: int, micro_batch: int) -> Tried:
         scale = self._work.largest(micro_batch)
         accumulated = self._wish.accumulation == 1 and self._count(micro_batch) > 1
-        devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated)
-        found = next(each for each in devices if each["device"] == self._device)
-        return self._tried(micro_batch, accumulated, found["results"][0])
+        for _ in range(_ROUNDS):
+            devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated)
+            found = next(each for each in devices if each["device"] == self._device)
+            tried = self._tried(micro_batch, accumulated, found["results"][0])
+            beyond = tried.graph_bytes - self._wish.memory if self._wish.graphs else 0
+            if beyond <= 0 or not tried.fits:
+                return tried
+            memory = min(memory, tried.live) - beyond
+        return dataclasses.replace(tried, fits=False)
 
     def _try_all(self) -> list[Tried]:
         """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
@@ -237,7 +249,7 @@ class _Chooser:
 
     def _told_and_searched(self, micro_batch: int) -> Tried:
         self._told(f"micro-batch {micro_batch}: what to recompute for it")
-        return self._search(self._wish.memory, micro_batch)
+        return self._search(self._room, micro_batch)
 
     def _most_tokens(self, micro_batch: int) -> float:
         return self._tokens(micro_batch, self._seconds(micro_batch))
@@ -245,7 +257,7 @@ class _Chooser:
     # -- The fastest
 
     def _fastest(self) -> tuple[Tried, list[Tried]]:
-        tried = {each.micro_batch: each for each in self._try_all()}
+        tried = self._tried_in_room()
         failed: set[int] = set()  # plans of these, as they were found, hold too much
         while True:
             left = [each for each in tried.values() if each.fits]
@@ -260,11 +272,27 @@ class _Chooser:
                 failed.add(first.micro_batch)
                 following = self._less(planned)
             else:
-                following = self._between(first.micro_batch, failed)
+                following = self._between(first.micro_batch, failed, tried)
                 if following is None or following in tried:
                     return first, list(tried.values())
             if following is not None and following not in tried:
                 tried[following] = self._told_and_searched(following)
+
+    def _tried_in_room(self) -> dict[int, Tried]:
+        """All micro-batches, in room of which the allocator wastes as much as it does of the first choice."""
+        tried = {each.micro_batch: each for each in self._try_all()}
+        for _ in range(_ROUNDS):
+            left = [each for each in tried.values() if each.fits]
+            if not left:
+                return tried
+            first = self._with_outcome(min(left, key=self._rank))
+            assert first.outcome is not None
+            held = first.outcome.held[self._wish.allocator]
+            if held <= self._wish.memory * (1 + _MUCH):
+                return tried
+            self._room = min(int(self._wish.memory * first.live / held), self._room - 1)
+            tried = {each.micro_batch: each for each in self._try_all()}
+        return tried
 
     def _less(self, planned: Tried) -> Optional[int]:
         """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
@@ -277,11 +305,12 @@ class _Chooser:
             return max((size for size in sizes if size <= less), default=None)
         return less if less >= 1 else None
 
-    def _between(self, fits: int, failed: set[int]) -> Optional[int]:
+    def _between(self, fits: int, failed: set[int], tried: dict[int, Tried]) -> Optional[int]:
         """Half way to the next that failed, where that is far."""
         if self._work.sizes() is not None:  # all that matter have been tried
             return None
-        above = [each for each in failed if each > fits]
+        too_large = failed | {each for each, one in tried.items() if not one.fits}
+        above = [each for each in too_large if each > fits]
         nearest = min(above, default=fits)
         return (fits + nearest) // 2 if nearest - fits > max(1, nearest // _CLOSE) else None
 
@@ -310,7 +339,7 @@ class _Chooser:
 
     def _planned(self, one: Tried) -> Tried:
         """With its plan; searched anew for less live memory where the plan holds too much."""
-        live, best, outcome = self._wish.memory, one, self._outcome(one)
+        live, best, outcome = self._room, one, self._outcome(one)
         for _ in range(_ROUNDS):
             held = outcome.held[self._wish.allocator]
             if held <= self._wish.memory:
@@ -328,7 +357,7 @@ class _Chooser:
     def _outcome(self, one: Tried) -> Outcome:
         recomputed = len(one.change.recompute)
         self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
-        return self._run.outcome(one.change, self._device)
+        return self._run.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
 
 
 def _larger(largest: int) -> list[int]:

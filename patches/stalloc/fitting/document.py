@@ -33,7 +33,12 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
             "held_bytes": best.outcome.held,
             "step_seconds": best.step_seconds,
             "tokens_per_second": best.tokens,
-            "graphs": {"held_bytes": best.graph_bytes, "fit": best.graph_bytes <= wish.memory},
+            # In one pool with all passes; `traced`: the pools of graphs that the traced run had, as it was.
+            "graphs": {
+                "held_bytes": best.graph_bytes,
+                "fit": best.graph_bytes <= wish.memory,
+                "traced": choice.graph_pools,
+            },
         },
         "bound": best.bound,
         "settings": settings.settings(kind, chosen, layers),
@@ -46,8 +51,10 @@ def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
     best, change = choice.best, choice.best.change
     rows = wish.rows or best.accumulation * best.micro_batch
     tokens = rows / (wish.accumulation * wish.micro_batch)
+    units = {"sequence_length": best.micro_batch * wish.sequence_unit} if wish.sequence_unit else {}
     return {
         "micro_batch": best.micro_batch,
+        **units,
         "accumulation": best.accumulation,
         "tokens_of_a_step": tokens,  # over those of the traced run
         "recompute": [settings.module_path(name) for name in change.recompute],

@@ -26,6 +26,22 @@ def settings(kind: str, chosen: dict[str, Any], layers: list[str]) -> dict[str, 
     return writers[kind](chosen, layers)
 
 
+def with_rows(kind: str, written: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a choice whose micro-batch was in units of length: its rows, and the length, in the kind's words."""
+    length, rows = chosen["sequence_length"], chosen["micro_batch"]
+    if kind == "megatron":
+        words = [*written["arguments"], "--seq-length", str(length)]
+        words[words.index("--micro-batch-size") + 1] = str(rows)
+        return {**written, "arguments": words}
+    where = {"torch": written, "trainer": written.get("arguments"), "lightning": written.get("dataloader")}[kind]
+    names = {"torch": "micro_batch", "trainer": "per_device_train_batch_size", "lightning": "batch_size"}
+    return {**written, **_placed(kind, {**(where or {}), names[kind]: rows}), "sequence_length": length}
+
+
+def _placed(kind: str, changed: dict[str, Any]) -> dict[str, Any]:
+    return changed if kind == "torch" else {"arguments" if kind == "trainer" else "dataloader": changed}
+
+
 def _pattern(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 

@@ -3,8 +3,8 @@
 fitted_training.py FAMILY MICRO_BATCH ITERATIONS      traced as it is
 fitted_training.py --each FILE                        a JSON list: family, micro_batch, accumulation, fit,
                                                       iterations (2); prints the shortest step of each
-Families are those of promised_models.py, and: gpt (bench/workload.py), llama (transformers), sleeping (layers whose
-forward passes take 100 ms whatever the machine does).
+Families are those of promised_models.py, and: gpt (bench/workload.py), llama (transformers), llama-alike
+(llama_alike.py), sleeping (layers whose forward passes take 100 ms whatever the machine does).
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def make(family: str, micro_batch: int) -> tuple[torch.nn.Module, Callable[[torc
         ids = torch.randint(0, 500, (micro_batch, 64))
         model = LlamaForCausalLM(LlamaConfig(vocab_size=500, num_key_value_heads=2, **sizes))
         return model, lambda model: model(input_ids=ids, labels=ids).loss
+    if family == "llama-alike":
+        import llama_alike
+
+        ids = torch.randint(0, 500, (micro_batch, 64))
+        return llama_alike.LlamaForCausalLM(), lambda model: model(ids)[0]
     if family == "sleeping":
         x = torch.ones(micro_batch, 256, 256)
         return Sleeping(), lambda model: model(x)

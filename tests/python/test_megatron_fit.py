@@ -1,0 +1,73 @@
+"""bench/megatron/fit.py under a card: nothing is measured without it, and each mode recomputes until it trains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from processes import ROOT
+
+pytest.importorskip("torch")
+MEGATRON = ROOT / "bench" / "megatron"
+NEEDED = {"alloc": 1, "native": 3, "expandable": 2}  # layers that have to be recomputed
+
+
+class MadeUp:
+    """A Comparison whose runs train with enough layers recomputed; the trace needs what Alloc does."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __init__(self, common: Any, workload: str, modes: list[str], *, extra: list[str], **_: Any) -> None:
+        words = "--recompute-num-layers"
+        self.layers = int(extra[extra.index(words) + 1]) if words in extra else 0
+        self.modes, self.results, self.exact = modes, {}, False
+        assert "--card" in extra
+
+    def prepare(self) -> None:
+        """Nothing waits."""
+
+    def end(self) -> None:
+        """Nothing waits."""
+
+    def run(self, mode: str) -> dict[str, Any]:
+        MadeUp.ran.append(f"{mode} {self.layers}")
+        assert mode != "trace" or self.exact, "what Alloc can hold is traced"
+        trains = self.layers >= NEEDED["alloc" if mode == "trace" else mode]
+        result = {"exit_code": 0 if trains else 3, "out_of_memory": not trains, "losses": [], "ranks": []}
+        self.results[mode] = {**result, "wall_seconds": 1.0}
+        return self.results[mode]
+
+    def document(self) -> dict[str, Any]:
+        return {"rows": [{"mode": mode, "held_bytes": 1 << 30} for mode in self.modes]}
+
+
+def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (MEGATRON, MEGATRON.parent):
+        monkeypatch.syspath_prepend(str(place))
+    import fit  # type: ignore[import-not-found]
+
+    monkeypatch.setattr(fit, "Comparison", MadeUp)
+    monkeypatch.setattr(fit, "quiet_step_ms", lambda _: 100.0)
+    MadeUp.ran = []
+    chosen = SimpleNamespace(
+        **{"round": None, "workload": "pp2-vpp4", "card": 79 << 30, "output": tmp_path, "report": tmp_path / "out"},
+        **{"size": "h200-short", "megatron": ["--global-batch-size", "32"], "fraction": None, "margin": 0},
+        **{"least_recomputed": 0, "most_recomputed": 3},
+    )
+    assert fit.Fit(chosen).run()
+    assert MadeUp.ran == [
+        *("trace 0", "trace 1", "alloc 1"),
+        *(f"native {layers}" for layers in range(4)),
+        *(f"expandable {layers}" for layers in range(3)),
+    ]
+    document = json.loads((tmp_path / "out" / "fit.json").read_text())
+    best = {run["mode"]: run for run in document["runs"] if run["trained"]}
+    assert {mode: run["recomputed_layers_of_a_chunk"] for mode, run in best.items()} == NEEDED
+    assert best["alloc"]["tokens_per_second"] == pytest.approx(32 * 2048 / 0.1), "the last global batch counts"
+    for name in ("fit", "compare", "workloads", "figures", "ranks", "card"):
+        sys.modules.pop(name, None)
