@@ -8,6 +8,7 @@ answers, and of units of one sequence's length, so that the same search finds th
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import random
 import sys
@@ -139,6 +140,7 @@ class FsdpPacked(Program):
         for block in self.model.blocks:
             fully_shard(block, mp_policy=policy)
         fully_shard(self.model, mp_policy=policy)
+        gc.collect()  # unsharded weights may be left in cycles: as much as all shards of a rank twice
         super().prepare()
 
     def loss(self, lengths: list[int]) -> Tensor:

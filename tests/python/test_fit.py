@@ -19,6 +19,8 @@ SCRIPT = str(SCRIPTS / "fitted_training.py")
 UNSEEN = str(ROOT / "bench" / "unseen" / "train.py")
 MARKED = 2
 WITHIN = 0.02
+# Less may come than was predicted where many small parts are recomputed: what a part was given counts for the worse.
+SAFE = {"llama-alike: less": 0.05}
 CHUNK = 2 << 20  # bytes: what is held comes in such units
 FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 16, "gpt": 8, "llama": 8, "llama-alike": 8}
 
@@ -96,7 +98,7 @@ def check_choice(name: str, document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "families",
-    [["gpt", "decoder"], pytest.param(["encoder", "convnet"], marks=pytest.mark.slow), ["llama"]],
+    [["gpt", "decoder"], pytest.param(["encoder", "convnet"], marks=pytest.mark.slow), ["llama-alike"], ["llama"]],
     ids=" ".join,
 )
 def test_peaks_are_those_that_were_predicted(build: Path, tmp_path: Path, families: list[str]) -> None:
@@ -112,7 +114,7 @@ def test_peaks_are_those_that_were_predicted(build: Path, tmp_path: Path, famili
         came = max(peaks[(MARKED + 1) * i :][:MARKED])
         off[name] = came / document["predicted"]["peak_live_bytes"] - 1
         assert came <= document["memory_bytes"] * (1 + WITHIN), name
-    assert not {name: share for name, share in off.items() if abs(share) > WITHIN}
+    assert not {name: share for name, share in off.items() if not -SAFE.get(name, WITHIN) <= share <= WITHIN}
 
 
 @pytest.mark.parametrize(
