@@ -67,7 +67,7 @@ DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
   return Commit(status, added);
 }
 
-DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
+DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes) noexcept {
   if (offset > reserved_bytes_ || bytes > reserved_bytes_ - offset) {
     return {DriverCode::kInvalid, 0, "Arena::EnsureMapped"};
   }
@@ -76,6 +76,7 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
   }
   const std::lock_guard lock(mutex_);
   const Bytes unit = driver_.Granularity();
+  const Bytes most = chunk_bytes > 0 ? RoundUp(chunk_bytes, sizes_.grown) : sizes_.moved;
   const Offset end = RoundUp(offset + bytes, unit);
   Offset position = offset / unit * unit;
   std::vector<Chunk> added;
@@ -85,12 +86,12 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
       break;
     }
     if (chunk.offset > position) {
-      status = MapRange(position, chunk.offset, sizes_.moved, &added);
+      status = MapRange(position, chunk.offset, most, &added);
     }
     position = std::max(position, chunk.offset + chunk.bytes);
   }
   if (status.ok() && position < end) {
-    status = MapRange(position, end, sizes_.moved, &added);
+    status = MapRange(position, end, most, &added);
   }
   return Commit(status, added);
 }

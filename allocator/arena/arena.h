@@ -61,9 +61,9 @@ class Arena {
   // (a failed step rolls the earlier ones back).
   DriverStatus GrowTo(Bytes bytes, Bytes chunk_bytes = 0) noexcept;
 
-  // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies in reserved_bytes().
-  // On failure nothing changes.
-  DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
+  // Backs whatever part of [offset, offset + bytes) is not backed yet, in chunks of at most `chunk_bytes`; 0: of such
+  // as move. REQUIRES: the range lies in reserved_bytes(). On failure nothing changes.
+  DriverStatus EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes = 0) noexcept;
 
   // Backs each of the ranges by one chunk, as Chunks() told of them before they were released. REQUIRES: nothing in
   // them is backed. On failure nothing changes.

@@ -149,6 +149,9 @@ void IdleChunks::Move(const Moves& moves) noexcept {
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
 }
 
+// Twice as large as at once: the calls of the driver come in one iteration.
+void IdleChunks::MapLate() noexcept { late_bytes_.store(2 * arena_.chunk_bytes(), std::memory_order_relaxed); }
+
 void IdleChunks::OnMark() noexcept {
   if (moves_.load(std::memory_order_relaxed)) clock_.Tick();
   if (moves_at_marks_) MoveSome();
@@ -305,7 +308,8 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.reserved_bytes()) return false;
   if (listener != nullptr && !listener->MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); });
+  const Bytes chunk = late_bytes_.load(std::memory_order_relaxed);
+  const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes, chunk).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
   counts_.lent_bytes -= std::min(counts_.lent_bytes, mapped - std::min(mapped, grown));

@@ -94,6 +94,10 @@ class IdleChunks final : public ArenaBacking {
   }
   // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
   void TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
+  // Nothing of the plan's height is mapped yet: until Settle() what a request needs of it is mapped for the first time,
+  // as finely as what is mapped at once. Call before others.
+  void MapLate() noexcept;
+  void Settle() noexcept { late_bytes_.store(0, std::memory_order_relaxed); }
   // A mark of the run. Where chunks move, moves will want to know what the device was done with.
   void OnMark() noexcept;
   // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
@@ -154,9 +158,10 @@ class IdleChunks final : public ArenaBacking {
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
-  Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
-  std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
-  MovePace pace_;            // guarded by mutex_
+  Offset end_;                        // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
+  std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
+  std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move
+  MovePace pace_;                     // guarded by mutex_
   Counts counts_;
   bool moves_at_marks_ = false;
   std::minstd_rand random_;  // what moves then

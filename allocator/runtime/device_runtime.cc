@@ -342,6 +342,7 @@ void DeviceRuntime::Impl::OnIteration() {
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
   if (space == nullptr) return;
+  if (counts.iterations() == settled_at.load(std::memory_order_relaxed)) space->Settle();
   space->Judge(counts.Expected(), FillsWhatIsHeld());
   if (space->gave_up()) space->GiveBackIdle();
   spaces.GiveBackRetired();

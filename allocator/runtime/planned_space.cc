@@ -88,6 +88,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
   chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules);
+  if (chosen.maps_late) chunks_->MapLate();
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
 }
 

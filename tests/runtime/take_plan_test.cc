@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <random>
@@ -155,6 +156,27 @@ TEST_F(TakePlanTest, MemoryComesWithTheRequestsThatNeedIt) {
   EXPECT_TRUE(runtime_->Owns(first));
   EXPECT_EQ(runtime_->arena()->mapped_bytes(), 2 * kPage);
   runtime_->Free(first);
+}
+
+// As finely as a plan that is there from the beginning on, but for a factor; again in such chunks as move.
+TEST_F(TakePlanTest, MemoryThatComesLateIsMappedFinelyOnce) {
+  const auto largest = [this] {
+    Bytes bytes = 0;
+    for (const Arena::Range& chunk : runtime_->arena()->Chunks()) bytes = std::max(bytes, chunk.bytes);
+    return bytes;
+  };
+  Iteration();
+  ASSERT_EQ(TakePlan(PlanBuilder().Each(512 * kMiB).Build()), "");
+  const Bytes moved = runtime_->arena()->moved_chunk_bytes();
+  EXPECT_EQ(moved, 4 * runtime_->arena()->chunk_bytes());
+  Iteration();
+  runtime_->Free(Allocate(512 * kMiB));
+  EXPECT_EQ(runtime_->arena()->mapped_bytes(), 512 * kMiB);
+  EXPECT_EQ(largest(), moved / 2);
+  Iteration();
+  EXPECT_EQ(runtime_->EmptyCache(), 512 * kMiB);
+  runtime_->Free(Allocate(512 * kMiB));
+  EXPECT_EQ(largest(), moved);
 }
 
 TEST_F(TakePlanTest, WhatUpstreamCachesInTheFirstIterationGoesBackBeforeMoreIsMapped) {
