@@ -161,6 +161,26 @@ TEST_F(SleepPartsTest, WhatHasGoneComesBackWhereALaterCopyFails) {
   }
 }
 
+TEST_F(SleepPartsTest, WhatOneArenaHasGivenComesBackWhereACopyOfAnotherFails) {
+  const DevicePlan plan = PlanBuilder().Each(4 * kMiB).Build();
+  int part = 0;
+  for (bool fails = true; fails; ++part) {
+    Start(nullptr);
+    first_ = Filled(3 * kMiB, 1);
+    ASSERT_EQ(runtime_->TakePlan(plan, 0), "");
+    runtime_->OnMark(IterationMark(0));
+    void* const block = Filled(4 * kMiB, 2);
+    FailAtPart(part);
+    fails = !runtime_->Sleep({}).ok();
+    Heal();
+    if (!fails) Wake();
+    EXPECT_TRUE(HasPattern(first_, 3 * kMiB, 1)) << part;
+    EXPECT_TRUE(HasPattern(block, 4 * kMiB, 2)) << part;
+    ExpectSound();
+  }
+  EXPECT_GT(part, 3 + 4) << "parts of both arenas";
+}
+
 // The bytes are at the host, and nowhere else.
 TEST_F(SleepPartsTest, WhatFindsNoWayBackSleepsUntilItIsWoken) {
   for (int part = 1; part < 8; ++part) {
