@@ -45,6 +45,7 @@ from stalloc.fitting.replayed import TracedRun
 _LEFT = 256 << 20  # bytes of a card that are left beside what was found to be no allocator's
 _TRACED_STEPS, _FREE_STEPS = 4, 4  # of the traces for `stalloc fit`; the free ones tell how long steps take untraced
 _ORDER = ("stalloc", "expandable", "native")  # of attempts: where time runs out, the last has none
+_UNIT = 256  # tokens of a unit of a sequence's length
 _PLANNED_STEPS = 4  # of the trace that stalloc is planned from
 MODES = {"native": {}, "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
 
@@ -87,7 +88,10 @@ class Proposals:
         if (allocator, memory) in self._prepared:
             return self._prepared[allocator, memory]
         wish = self._wish(allocator, memory)
+        begin = time.monotonic()
         choice = choose.choose(self.run, wish)
+        seconds = time.monotonic() - begin
+        print(f"{self.program}, {allocator}: a proposal for {memory / GIB:.2f} GiB in {seconds:.0f} s", flush=True)
         if not choice.fits:
             return None
         told = document.document_of(choice, wish, "torch", 0, self.program)
@@ -112,6 +116,7 @@ class Proposals:
             allocator=allocator,
             bus=0.0,  # pinned memory of the host would be a knob of its own
             longest=kind.longest,
+            sequence_unit=_UNIT if kind.longest else 0,
             keep_accumulation=not counted,
             rows=rows.count if rows is not None and counted else None,
             divides=kind.divides,
@@ -175,7 +180,7 @@ class Row:
         variables["STALLOC_TRACE_STEPS"] = str(_TRACED_STEPS)
         traces, outside = [], 0
         for name, traced in (("traced", self.kind.traced), ("beside", self.kind.beside)):
-            info = self.directory / name
+            info, begin = self.directory / name, time.monotonic()
             mode = {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(info), **variables}
             words = [*traced.words(), "--steps", str(_TRACED_STEPS + _FREE_STEPS)]
             code, results, said = self._run(self._groups[0], words, mode, True)
@@ -183,6 +188,8 @@ class Row:
                 raise RuntimeError(f"{self.program} could not be traced with {' '.join(words)}: {code}\n{said}")
             outside = max(outside, *(rank["outside_bytes"] for rank in results))
             traces.append(info / "trace" / "rank00000.trace")
+            spent = ", ".join(f"{what} {seconds:.0f}" for what, seconds in results[0]["spent"].items())
+            print(f"{self.program}, {name}: {time.monotonic() - begin:.0f} s ({spent})", flush=True)
         tokens = [TracedRun(trace).most_tokens() for trace in traces]
         assert tokens[0] is not None, "programs tell their tokens"
         assert tokens[1] is not None

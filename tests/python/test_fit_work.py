@@ -10,7 +10,7 @@ import pytest
 
 from stalloc._marking._steps import FreeSteps
 from stalloc.fitting import step_model
-from stalloc.fitting.replayed import TracedRun
+from stalloc.fitting.replayed import Outcome, TracedRun
 from stalloc.fitting.step_model import FreeStep
 from stalloc.fitting.work import Lengths, Work
 
@@ -68,6 +68,23 @@ def test_steps_of_one_size_tell_only_how_much_slower_tracing_is() -> None:
     free = step_model.with_free_steps(traced, [FreeStep(1.1, 2, 2.0)] * 3)
     assert free.seconds(2, 2.0) == pytest.approx(1.1)
     assert free.seconds(4, 4.0) == pytest.approx(2.1)
+
+
+def test_time_grows_with_the_square_of_a_sequence_s_length() -> None:
+    traced = step_model.from_traces(0.0, 0.4, 1, 0.2, 0.5)
+    ran = [FreeStep(0.2 * size + 0.1 * size * size, 1, size) for size in (0.5, 0.5, 1.0)]
+    free = step_model.with_free_steps(traced, ran, of_length=True)
+    assert free.seconds(1, 5.0) == pytest.approx(1.0 + 2.5)
+    flat = step_model.with_free_steps(traced, [FreeStep(0.3 * s, 1, s) for s in (0.5, 1.0)], of_length=True)
+    assert flat.seconds(1, 5.0) == pytest.approx(1.5)
+
+
+def test_free_pages_of_expandable_segments_go_back_at_the_limit() -> None:
+    outcome = Outcome(1000, {"native": 1300, "expandable": 1200, "stalloc": 1004})
+    assert outcome.needed("native") == 1300
+    assert outcome.needed("expandable") == 1010
+    assert outcome.needed("stalloc") == 1004
+    assert Outcome(1000, {"expandable": 1005}).needed("expandable") == 1005
 
 
 def test_an_evaluation_between_two_steps_does_not_count() -> None:

@@ -10,7 +10,9 @@ the plan holds more than there is room for, the search is asked again for as muc
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional
 
 from stalloc.fitting import step_model
@@ -21,6 +23,7 @@ from stalloc.report import findings
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
 _ROUNDS = 6
+_SIDE_BY_SIDE = 8  # planners
 _MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
 _CLOSE = 16  # micro-batches that differ by one in so many are next to each other
 _MOST_SCALES = 12
@@ -159,7 +162,9 @@ class _Chooser:
             others = TracedRun(run.beside).search(1 << 62, 1.0, 0)
             beside = next(each for each in others if each["device"] == self._device)["passes_ns"] / 1e9
         return step_model.with_free_steps(
-            step_model.from_traces(rest, passes, count, beside, run.ratio), run.free_steps()
+            step_model.from_traces(rest, passes, count, beside, run.ratio),
+            run.free_steps(),
+            of_length=self._wish.sequence_unit > 0,
         )
 
     def _count(self, micro_batch: int) -> int:
@@ -216,12 +221,16 @@ class _Chooser:
             return self._promising(sizes)
         largest = self._largest_untouched()
         smaller = {largest - 1, largest // 2} if largest < traced else set()
-        known = [self._told_and_searched(each) for each in sorted({max(1, largest), traced, *smaller} - {0, -1})]
-        for micro_batch in _larger(max(1, largest)):
-            best = max((each.tokens for each in known if each.fits), default=0.0)
-            if micro_batch != traced and self._most_tokens(micro_batch) > best * (1 + _AS_FAST):
-                known.append(self._told_and_searched(micro_batch))
+        known = self._side_by_side(sorted({max(1, largest), traced, *smaller} - {0, -1}))
+        best = max((each.tokens for each in known if each.fits), default=0.0)
+        larger = [each for each in _larger(max(1, largest)) if each != traced]
+        known += self._side_by_side([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
         return sorted(known, key=lambda each: each.micro_batch)
+
+    def _side_by_side(self, micro_batches: list[int]) -> list[Tried]:
+        """Each is a process of the planner's."""
+        with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as pool:
+            return list(pool.map(self._told_and_searched, micro_batches))
 
     def _promising(self, sizes: list[int]) -> list[Tried]:
         """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
@@ -287,7 +296,9 @@ class _Chooser:
                 return tried
             first = self._with_outcome(min(left, key=self._rank))
             assert first.outcome is not None
-            held = first.outcome.held[self._wish.allocator]
+            held = first.outcome.needed(self._wish.allocator)
+            if held <= self._wish.memory:
+                return {**tried, first.micro_batch: first}
             if held <= self._wish.memory * (1 + _MUCH):
                 return tried
             self._room = min(int(self._wish.memory * first.live / held), self._room - 1)
@@ -298,7 +309,7 @@ class _Chooser:
         """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
         if self._wish.keep_micro_batch or planned.outcome is None:
             return None
-        held = planned.outcome.held[self._wish.allocator]
+        held = planned.outcome.needed(self._wish.allocator)
         less = min(planned.micro_batch - 1, planned.micro_batch * self._wish.memory // max(1, held))
         sizes = self._work.sizes()
         if sizes is not None:
@@ -341,7 +352,7 @@ class _Chooser:
         """With its plan; searched anew for less live memory where the plan holds too much."""
         live, best, outcome = self._room, one, self._outcome(one)
         for _ in range(_ROUNDS):
-            held = outcome.held[self._wish.allocator]
+            held = outcome.needed(self._wish.allocator)
             if held <= self._wish.memory:
                 return dataclasses.replace(best, outcome=outcome)
             live = min(live, best.live) - max(1, held - self._wish.memory)

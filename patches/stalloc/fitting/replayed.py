@@ -12,6 +12,7 @@ from stalloc.fitting.step_model import FreeStep
 from stalloc.report import collect
 
 _PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
+_PAGES = 0.01  # of what is live: parts of pages that are not used
 ALLOCATORS = ("stalloc", "expandable", "native")
 
 
@@ -32,6 +33,12 @@ class Outcome:
 
     live: int
     held: dict[str, int]
+
+    def needed(self, allocator: str) -> int:
+        """With how much it trains. At the limit PyTorch gives pages of expandable segments back that are wholly free,
+        and goes on: what is left is little more than what is live."""
+        held = self.held[allocator]
+        return min(held, int(self.live * (1 + _PAGES))) if allocator == "expandable" else held
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
     step = rest + micro-batches x (fixed + size x growing) + what recomputed and offloaded layers cost
 
-A size is a multiple of the largest traced micro-batch. Iterations are slower while they are traced: where some ran
-behind the trace (rank00000.steps.json), theirs are the times of passes, and the trace tells only what is in them.
+Where the size is the length of sequences, attention adds a part that grows with its square, and nothing is fixed: so
+long a sequence keeps the device busy. A size is a multiple of the largest traced micro-batch. Iterations are slower
+while they are traced: where some ran behind the trace (rank00000.steps.json), theirs are the times of passes, and the
+trace tells only what is in them.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ class StepModel:
     fixed: float  # of a micro-batch of any size
     growing: float  # of a micro-batch of size 1
     traced_passes: float  # of all micro-batches of a step, while it was traced
+    square: float = 0.0  # of a micro-batch of size 1, growing with the square of its size
 
     def passes(self, count: int, size: float) -> float:
         """All micro-batches of a step. `size`: all of them together."""
-        return count * self.fixed + size * self.growing
+        return count * self.fixed + size * self.growing + size * size / count * self.square
 
     def seconds(self, count: int, size: float, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
         """A step. `growing_cost`: of a traced step, growing as passes do; `fixed_cost`: of this one."""
@@ -53,9 +56,9 @@ def from_traces(rest: float, passes: float, count: int, beside: float | None = N
     return StepModel(rest, each - growing, growing, passes)
 
 
-def with_free_steps(model: StepModel, steps: Sequence[FreeStep]) -> StepModel:
+def with_free_steps(model: StepModel, steps: Sequence[FreeStep], of_length: bool = False) -> StepModel:
     """As long as steps were untraced: least squares over those with as many micro-batches as most. As it is without
-    any."""
+    any. `of_length`: sizes are lengths of sequences."""
     steps = _usual(steps)
     if not steps:
         return model
@@ -68,11 +71,25 @@ def with_free_steps(model: StepModel, steps: Sequence[FreeStep]) -> StepModel:
     if spread < _SPREAD * mean * mean:  # all of one size: what is in a step keeps its share
         slower = statistics.fmean(seconds) / before if before > 0 else 1.0
         return StepModel(model.rest * slower, model.fixed * slower, model.growing * slower, model.traced_passes)
+    if of_length:
+        return _of_length(model, count, sizes, seconds)
     growing = sum((size - mean) * second for size, second in zip(sizes, seconds)) / spread
     growing = min(max(growing, 0.0), statistics.fmean(seconds) / mean)
     always = statistics.fmean(seconds) - growing * mean
     rest = min(model.rest, always)
     return StepModel(rest, (always - rest) / count, growing, model.traced_passes)
+
+
+def _of_length(model: StepModel, count: int, sizes: list[float], seconds: list[float]) -> StepModel:
+    """b x size + c x size^2, least squares of the relative errors; neither is below 0."""
+    each = [size / count for size in sizes]
+    left = [max(0.0, second - model.rest) / count for second in seconds]
+    speeds = [second / size for second, size in zip(left, each)]  # b + c x size
+    size, speed = statistics.fmean(each), statistics.fmean(speeds)
+    spread = sum((one - size) ** 2 for one in each)
+    square = max(0.0, sum((one - size) * other for one, other in zip(each, speeds)) / spread)
+    square = min(square, speed / size)
+    return StepModel(model.rest, 0.0, speed - square * size, model.traced_passes, square)
 
 
 def _usual(steps: Sequence[FreeStep]) -> list[FreeStep]:
