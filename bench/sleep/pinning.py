@@ -7,8 +7,8 @@ Memory of `--gigabytes` is mapped in large pages, in segments of 1 GiB as a slee
 pages in (MADV_POPULATE_WRITE); `lock`: to register them with CUDA after that (on the CPU: mlock, which a limit may
 forbid); `both`: each thread finds and locks its segments in turn, as a sleep does. Of lock and find, what does not fall
 with the number of threads is the kernel's or the driver's own. `library`: stalloc.reserve_host_memory, before and after
-all that, under STALLOC_MODE=Auto. A virtual machine that has not touched so much memory yet finds its pages many times more
-slowly: so the first row is measured again in the end.
+all that, under STALLOC_MODE=Auto. A virtual machine that has not touched so much memory yet finds its pages many times
+more slowly: so the first row is measured again in the end.
 """
 
 from __future__ import annotations
