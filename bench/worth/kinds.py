@@ -36,7 +36,7 @@ KINDS = {
     "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True),
     "experts": Kind(Traced(8, 1.0), Traced(4, 1.0)),
     "rollout": Kind(Traced(32), Traced(16)),
-    "long": Kind(Traced(32), Traced(16), longest=True),
+    "long": Kind(Traced(64), Traced(32), longest=True),
 }
 
 

@@ -61,14 +61,12 @@ def search(
     assumed: Optional[int] = first_assumption(memory)
     fits, fails = 0, 0  # the largest assumption that fits, the least that does not; 0: none yet
     for _ in range(_MOST_PROPOSALS):
-        if assumed is None or assumed <= 0:
+        if assumed is None or assumed <= 0 or len(known) == most:
             break
         configuration = propose(assumed)
         if configuration is None:
             break
         if configuration not in known:
-            if len(known) == most:
-                break
             outcome = attempt(configuration)
             if outcome is None:
                 break

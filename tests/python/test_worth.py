@@ -50,6 +50,18 @@ def test_the_largest_that_fits_is_found_within_few_attempts(waste: float) -> Non
     assert len(set(tried)) == len(tried), "nothing is tried twice"
 
 
+def test_nothing_is_proposed_that_would_not_be_attempted() -> None:
+    asked: list[int] = []
+
+    def propose(assumed: int) -> Optional[int]:
+        asked.append(assumed)
+        return proposed(assumed)
+
+    _, attempt = trainer(0.9)
+    assert len(search(CARD, propose, attempt, most=1)) == 1  # type: ignore[arg-type]
+    assert len(asked) == 1
+
+
 def test_nothing_fits_where_the_card_is_too_small() -> None:
     tried, attempt = trainer(20)
     assert best_of(search(CARD, proposed, attempt)) is None  # type: ignore[arg-type]
