@@ -62,6 +62,7 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+        self.grouped = shape.heads != shape.kv_heads  # compiled with dynamic sizes it would be no bool where it is used
         head = shape.hidden // shape.heads
         self.queries = _linear(shape, shape.hidden, shape.hidden)
         self.keys = _linear(shape, shape.hidden, shape.kv_heads * head)
@@ -79,8 +80,7 @@ class Attention(nn.Module):
         q, k = _rotate(q, angles), _rotate(k, angles)
         if past is not None:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
-        grouped = self.shape.heads != self.shape.kv_heads
-        found = functional.scaled_dot_product_attention(q, k, v, is_causal=past is None, enable_gqa=grouped)
+        found = functional.scaled_dot_product_attention(q, k, v, is_causal=past is None, enable_gqa=self.grouped)
         return self.output(found.transpose(1, 2).reshape(batch, length, width)), (k, v)
 
 

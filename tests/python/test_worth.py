@@ -101,6 +101,14 @@ def test_toy_programs_train(program: str) -> None:
     assert all(count > 0 for count in result["tokens"])
 
 
+def test_a_compiled_block_is_one_graph() -> None:
+    done = run_with_torch(str(ROOT / "tests" / "python" / "scripts" / "compiled_block.py"))
+    assert done.code == 0, done.err
+    found = json.loads(done.out.splitlines()[-1])
+    assert found["breaks"] == []
+    assert found["graphs"] >= 1
+
+
 def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
     import worth
 
