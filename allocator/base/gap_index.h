@@ -1,9 +1,9 @@
 // GapIndex: finds the long gaps between ranges that come and go on a line, the highest first, without a look at each.
 //
-// The line is cut into parts, 64 of which are a group. Each has bounds: how long gaps were in it when it was last
-// walked. Ranges that came since make them shorter, so that bounds hold; where one has gone since they are void, and a
-// search walks the part again. Hence a range that comes costs nothing, one that goes a few stores, and a search what
-// has gone since the last one.
+// The line is cut into parts, 16 of which are a group, and so are 16 groups. Each has bounds: how long gaps were in it
+// when it was last walked. Ranges that came since make them shorter, so that bounds hold; where one has gone since they
+// are void, and a search walks the part again. Hence a range that comes costs nothing, one that goes a few stores, and
+// a search what has gone since the last one.
 //
 // Who keeps the ranges is asked for them: last(lo, hi) is the last one that lies partly in [lo, hi), empty if none
 // does. The line ends at 2^32 - 2. Not thread-safe; noexcept; memory from mmap, of which untouched parts cost nothing.
@@ -32,12 +32,13 @@ class GapIndex {
 
   // A range goes from [lo, hi), at a stamp; stamps ascend. REQUIRES: lo < hi, on the line.
   void Remove(std::uint32_t lo, std::uint32_t hi, std::uint64_t stamp) noexcept {
-    auto& [parts, groups] = levels_;
-    const std::uint32_t first = lo >> parts.shift;
-    const std::uint32_t last = (hi - 1) >> parts.shift;
-    for (std::uint32_t part = first; part <= last; ++part) parts.removed[part] = stamp;
-    for (std::uint32_t group = first >> kGroupShift; group <= last >> kGroupShift; ++group) {
-      groups.removed[group] = stamp;
+    std::uint32_t first = lo >> levels_.front().shift;
+    std::uint32_t last = (hi - 1) >> levels_.front().shift;
+    for (Level& level : levels_) {
+      level.removed[last] = stamp;
+      for (std::uint32_t part = first; part != last; ++part) level.removed[part] = stamp;
+      first >>= kGroupShift;
+      last >>= kGroupShift;
     }
   }
   // Nothing went from [lo, hi) after this stamp.
@@ -65,7 +66,7 @@ class GapIndex {
   // Or up to twice as many: 32 MiB each of the addresses that an arena has on a device of 140 GiB. More cost those who
   // remove ranges more than a search saves.
   static constexpr std::uint32_t kParts = 4096;
-  static constexpr std::uint32_t kGroupShift = 6;
+  static constexpr std::uint32_t kGroupShift = 4;
 
   // What of a part, or a group, lay below the first range, above the last and at most in one piece; and before which
   // stamp. Zero bytes are bounds that are void.
@@ -89,6 +90,11 @@ class GapIndex {
     IndexRange known = {};  // the last range that lies partly in [known_lo, known_hi)
     std::uint32_t known_lo = 0;
     std::uint32_t known_hi = 0;
+
+    // `known` is the last range that lies partly in [lo, hi), or none does.
+    [[nodiscard]] bool Knows(std::uint32_t lo, std::uint32_t hi) const noexcept {
+      return known_lo <= lo && hi <= known_hi && (known.hi == 0 || known.lo < hi);
+    }
   };
 
   // False when the search is over.
@@ -122,15 +128,26 @@ class GapIndex {
                    Visit&& visit) noexcept {
     const auto& [shift, removed, parts] = levels_[at_level];
     bool is_free = true;
-    for (std::uint32_t part = ((hi - 1) >> shift) + 1; part-- > lo >> shift;) {
-      if (!Look(at_level, part, search, last, visit)) return false;
-      const Bounds& bounds = parts[part];
+    const auto add = [&](const Bounds& bounds, bool part_is_free) {
       const std::uint32_t across = found.below + bounds.above;
       if (is_free) found.above = across;
       found.longest = std::max({found.longest, bounds.longest, across});
-      const bool part_is_free = bounds.above >> shift != 0;
       found.below = part_is_free ? across : bounds.below;
       is_free = is_free && part_is_free;
+    };
+    for (std::uint32_t part = ((hi - 1) >> shift) + 1; part-- > lo >> shift;) {
+      if (!Look(at_level, part, search, last, visit)) return false;
+      add(parts[part], parts[part].above >> shift != 0);
+      // Parts below that are known to lie in one range, or in one gap, are not looked at.
+      const std::uint32_t at = part << shift;
+      if (!search.Knows(lo, at)) continue;
+      const bool in_gap = search.known.hi <= at;
+      const std::uint32_t alike_lo = std::max(in_gap ? search.known.hi : search.known.lo, lo);
+      const std::uint32_t lowest = (alike_lo + (1u << shift) - 1) >> shift;
+      if (lowest >= part) continue;
+      const std::uint32_t length = in_gap ? (part - lowest) << shift : 0;
+      add({.below = length, .above = length, .longest = length}, in_gap);
+      part = lowest;
     }
     return true;
   }
@@ -158,7 +175,7 @@ class GapIndex {
   // that was asked for.
   template <typename Last>
   IndexRange LastIn(std::uint32_t lo, std::uint32_t hi, Search& search, Last&& last) noexcept {
-    if (lo < search.known_lo || hi > search.known_hi || (search.known.hi != 0 && search.known.lo >= hi)) {
+    if (!search.Knows(lo, hi)) {
       search.known_lo = lo >> levels_.back().shift << levels_.back().shift;
       search.known_hi = hi;
       search.known = last(search.known_lo, hi);
@@ -178,7 +195,7 @@ class GapIndex {
     return is_short() || visit(IndexRange{lo, search.top});
   }
 
-  std::array<Level, 2> levels_;  // parts, groups
+  std::array<Level, 3> levels_;  // parts, groups, groups of groups
 };
 
 }  // namespace stalloc

@@ -9,25 +9,56 @@ namespace {
 
 using namespace alignment;  // NOLINT: the costs only
 
-constexpr std::int32_t kHopeless = -1'000'000;  // cells that no path has reached
+// Of cells that no path has reached: no other is so far below the best, since a path that falls behind by kMaxWorth +
+// kInsert a request has left the band long before.
+constexpr std::int16_t kHopeless = -16'000;
+constexpr std::int16_t kOutside = 2 * kHopeless;  // below the band
 
 // Having been ahead by d entries all the time: as many requests were extra, and matched by chance.
 constexpr std::int32_t kBehindOpen = 10;
 constexpr std::int32_t kBehindStep = 12;
 
+constexpr auto kNothing = static_cast<std::int16_t>(Alignment::Last::kNothing);
+constexpr auto kWeak = static_cast<std::int16_t>(Alignment::Last::kWeak);
+constexpr auto kExact = static_cast<std::int16_t>(Alignment::Last::kExact);
+
+// Of each cell the one before it.
+template <std::size_t kCells>
+std::array<std::int16_t, kCells> Before(const std::array<std::int16_t, kCells>& row, std::int16_t first) noexcept {
+  std::array<std::int16_t, kCells> before;
+  before[0] = first;
+  std::copy(row.begin(), row.end() - 1, before.begin() + 1);
+  return before;
+}
+
+// Each becomes the greatest of those up to it. The halves side by side: neither waits for the other's maximum.
+template <std::size_t kCells>
+void RunningMaximum(std::array<std::int16_t, kCells>& row) noexcept {
+  constexpr std::size_t kHalf = kCells / 2;
+  std::int16_t low = row[0];
+  std::int16_t high = row[kHalf];
+  for (std::size_t at = 0; at < kHalf; ++at) {
+    row[at] = low = std::max(low, row[at]);
+    row[at + kHalf] = high = std::max(high, row[at + kHalf]);
+  }
+  for (std::size_t at = kHalf; at < kCells; ++at) row[at] = row[at] < low ? low : row[at];
+}
+
 }  // namespace
+
+// Loops over cells are without branches, one thing each, so that compilers make vector instructions of them.
 
 void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
   base_ = std::clamp(cursor, 0, script.size()) - kCentre;
   for (std::int32_t cell = 0; cell < kWidth; ++cell) {
     const std::int32_t behind = kCentre - cell;
-    score_[Index(cell)] = behind > 0 ? -kBehindOpen - kBehindStep * behind : kHopeless;
+    score_[Index(cell)] = static_cast<Cell>(behind > 0 ? -kBehindOpen - kBehindStep * behind : kHopeless);
   }
   score_[Index(kCentre)] = 0;
   run_.fill(0);
-  how_.fill(Last::kNothing);
-  skipped_.fill(false);
-  leapt_.fill(false);
+  how_.fill(kNothing);
+  skipped_.fill(0);
+  leapt_.fill(0);
   LeaveOutEntries(script);
   FindBest();
 }
@@ -41,55 +72,93 @@ void Alignment::Step(const ScriptIndex& script, Granules granules) noexcept {
 
 void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexcept {
   const auto column = script.ColumnsFrom(base_ - 1);  // element `cell`: the entry that is consumed on the way to `cell`
-  const std::int32_t worth = script.Worth(granules);
-  const bool anchor = script.IsAnchorSize(granules);
-  for (std::int32_t cell = kWidth - 1; cell > 0; --cell) {  // downwards: cell - 1 is still the old row
-    const std::size_t at = Index(cell);
-    const bool exact = column.size[cell] == granules;
-    const bool near = granules >= column.weak_low[cell] && granules - column.weak_low[cell] <= column.weak_span[cell];
-    const bool weak = near || (!anchor && column.weak_low[cell] != ScriptIndex::kNever);
-    const std::int32_t gain = exact  ? worth
-                              : near ? std::max(worth - column.blur[cell], kMinWeak)
-                              : weak ? -kStretch
-                                     : -kSubstitute;
-    const std::int32_t taken = score_[at - 1] + gain;
-    const std::int32_t extra = score_[at] - kInsert;
-    const bool take = taken > extra;
-    score_[at] = take ? taken : extra;
-    how_[at] = !take ? Last::kNothing : exact ? Last::kExact : weak ? Last::kWeak : Last::kNothing;
-    run_[at] = take && exact ? run_[at - 1] + 1 : take && weak ? run_[at - 1] : 0;
-    if (take) leapt_[at] = leapt_[at - 1];
-    skipped_[at] = false;
+  const ScriptIndex::SizeInfo info = script.InfoOf(granules);
+  const auto worth = static_cast<Cell>(info.worth);
+  const Cell may_be_far = info.anchor ? 0 : -1;
+  Row exact;
+  Row near;
+  for (std::size_t cell = 0; cell < exact.size(); ++cell) {
+    exact[cell] = column.size[cell] == granules ? -1 : 0;
+    near[cell] = granules - column.weak_low[cell] <= column.weak_span[cell] ? -1 : 0;  // wraps below
   }
-  score_[0] -= kInsert;
-  how_[0] = Last::kNothing;
-  run_[0] = 0;
+  Row gain;
+  Row how;
+  for (std::size_t cell = 0; cell < gain.size(); ++cell) {
+    const auto sharp = static_cast<Cell>(worth - column.blur[cell]);
+    const Cell as_near = sharp > kMinWeak ? sharp : kMinWeak;
+    const Cell far = column.blur[cell] >= 0 ? may_be_far : 0;
+    const Cell as_far = far != 0 ? -kStretch : -kSubstitute;
+    const Cell not_exact = near[cell] != 0 ? as_near : as_far;
+    gain[cell] = exact[cell] != 0 ? worth : not_exact;
+    const Cell weak = (near[cell] | far) & kWeak;
+    how[cell] = exact[cell] != 0 ? kExact : weak;
+  }
+  const Row score = Before(score_, kOutside);
+  const Row run = Before(run_, 0);
+  const Row leapt = Before(leapt_, 0);
+  for (std::size_t cell = 0; cell < gain.size(); ++cell) {
+    const auto taken = static_cast<Cell>(score[cell] + gain[cell]);
+    const auto extra = static_cast<Cell>(score_[cell] - kInsert);
+    const Cell take = taken > extra ? -1 : 0;
+    score_[cell] = (taken & take) | (extra & ~take);
+    leapt_[cell] = (leapt[cell] & take) | (leapt_[cell] & ~take);
+    how_[cell] = how[cell] & take;
+  }
+  for (std::size_t cell = 0; cell < run.size(); ++cell) {
+    const Cell longer = run[cell] < kLongRun ? run[cell] + 1 : run[cell];
+    const Cell matched = how_[cell] == kExact ? longer : run[cell];
+    run_[cell] = how_[cell] == kNothing ? 0 : matched;
+  }
 }
 
 void Alignment::LeaveOutEntries(const ScriptIndex& script) noexcept {
-  const auto column = script.ColumnsFrom(base_ - 1);
-  for (std::int32_t cell = 1; cell < kWidth; ++cell) {
-    const std::size_t at = Index(cell);
-    const std::int32_t reached = score_[at - 1] - column.skip_cost[cell];
-    if (reached <= score_[at]) continue;
-    score_[at] = reached;
-    how_[at] = Last::kNothing;
-    const bool optional = column.skip_cost[cell] == kSkipOptional;
-    run_[at] = optional ? run_[at - 1] : 0;
-    leapt_[at] = !optional || leapt_[at - 1];
-    skipped_[at] = true;
+  const std::int32_t* const costs = script.SkipCostsFrom(base_);
+  Row cost;  // of leaving out all entries on the way from cell 0
+  Row reached;
+  for (std::size_t cell = 0; cell < cost.size(); ++cell) {
+    cost[cell] = static_cast<Cell>(costs[cell] - costs[0]);
+    reached[cell] = static_cast<Cell>(score_[cell] + cost[cell]);
+  }
+  RunningMaximum(reached);
+  const Row last_cost = Before(cost, 0);
+  Row passed_on;  // -1: an optional entry was left out, which changes nothing of what is known of the way
+  Cell any_passed_on = 0;
+  for (std::size_t cell = 0; cell < cost.size(); ++cell) {
+    const auto score = static_cast<Cell>(reached[cell] - cost[cell]);
+    const Cell skipped = score > score_[cell] ? -1 : 0;
+    const Cell optional = cost[cell] - last_cost[cell] == kSkipOptional ? -1 : 0;
+    score_[cell] = score;
+    skipped_[cell] = skipped;
+    how_[cell] &= ~skipped;
+    run_[cell] &= ~skipped;
+    leapt_[cell] |= skipped;
+    passed_on[cell] = optional & skipped;
+    any_passed_on |= passed_on[cell];
+  }
+  if (any_passed_on == 0) return;
+  for (std::size_t cell = 1; cell < cost.size(); ++cell) {
+    if (passed_on[cell] == 0) continue;
+    run_[cell] = run_[cell - 1];
+    leapt_[cell] = leapt_[cell - 1];
   }
 }
 
 void Alignment::FindBest() noexcept {
-  const auto top = std::max_element(score_.begin(), score_.end());
-  best_ = static_cast<std::int32_t>(top - score_.begin());
-  const std::int32_t best_score = *top;
-  std::int32_t next = kHopeless;
-  for (std::int32_t cell = 0; cell < kWidth; ++cell) {
-    const std::size_t at = Index(cell);
-    score_[at] = std::max(score_[at] - best_score, kHopeless);
-    if (cell != best_ && !skipped_[at]) next = std::max(next, score_[at]);
+  Cell top = kHopeless;
+  for (const Cell score : score_) top = std::max(top, score);
+  Cell first = kWidth;
+  for (Cell cell = 0; cell < kWidth; ++cell) {
+    const Cell at = score_[Index(cell)] == top ? cell : Cell{kWidth};
+    first = std::min(first, at);
+  }
+  best_ = first;
+  Cell next = kHopeless;
+  for (Cell cell = 0; cell < kWidth; ++cell) {
+    const Cell score = std::max<Cell>(static_cast<Cell>(score_[Index(cell)] - top), kHopeless);
+    score_[Index(cell)] = score;
+    const bool counts = (skipped_[Index(cell)] == 0) & (cell != first);
+    const Cell of_request = counts ? score : kHopeless;
+    next = std::max(next, of_request);
   }
   lead_ = -next;
 }
@@ -109,15 +178,15 @@ void Alignment::Recentre(const ScriptIndex& script) noexcept {
     }
   };
   move(score_, kHopeless);
-  move(run_, 0);
-  move(how_, Last::kNothing);
-  move(skipped_, true);
-  move(leapt_, false);
+  move(run_, Cell{0});
+  move(how_, kNothing);
+  move(skipped_, Cell{-1});
+  move(leapt_, Cell{0});
   base_ += shift;
   best_ -= shift;
 }
 
-bool Alignment::LeaptInDoubt() const noexcept { return leapt_[Index(best_)] && lead_ < kSureLeap; }
+bool Alignment::LeaptInDoubt() const noexcept { return leapt_[Index(best_)] != 0 && lead_ < kSureLeap; }
 
 bool Alignment::Certain() const noexcept {
   if (last() != Last::kExact) return false;
@@ -151,22 +220,34 @@ Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
 }
 
 Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
+  if (doubtful_count_ == 0) aligned_from_ = aligned_ = 0;
   doubtful_[doubtful_count_ % kReplay] = {granules, cursor_};
   ++doubtful_count_;
+  if (doubtful_count_ > kBehind && doubtful_count_ <= kReplay) AlignDoubtful(doubtful_count_ - kBehind);
   if (script_->WeaklyMatches(cursor_, granules)) return {Outcome::kVarying, cursor_++};
   if (!script_->KnownSize(granules)) return {Outcome::kUnknownSize, -1};
   LoseSync();
   return Answer(granules);
 }
 
-// Starts to align where the last exact match left off, and takes the doubtful requests since then, this one last.
+// Up to this one. From where the last exact match left off, or as far back as is remembered.
+void Matcher::AlignDoubtful(std::uint32_t end) noexcept {
+  const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kReplay);
+  if (aligned_ == aligned_from_ || aligned_from_ != oldest) {
+    aligned_from_ = aligned_ = oldest;
+    alignment_.Start(*script_, doubtful_[oldest % kReplay].cursor);
+  }
+  for (; aligned_ != end; ++aligned_) alignment_.Step(*script_, doubtful_[aligned_ % kReplay].granules);
+}
+
+// The one that was lost with comes last. Long rows of doubtful requests are aligned as they come, so that this one has
+// not to wait for all of them.
 void Matcher::LoseSync() noexcept {
   ++times_lost_;
-  const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kReplay);
-  const std::int32_t proven = doubtful_[oldest % kReplay].cursor;
+  AlignDoubtful(doubtful_count_);
   excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
   if (excursion_left_ == 0) {
-    home_ = proven;
+    home_ = doubtful_[aligned_from_ % kReplay].cursor;
     away_ = 0;
     away_unknown_sizes_ = 0;
   }
@@ -175,11 +256,7 @@ void Matcher::LoseSync() noexcept {
   explained_ = kRecent;
   disturbed_ = false;
   anchor_count_ = 0;
-  alignment_.Start(*script_, proven);
-  for (std::uint32_t i = oldest; i != doubtful_count_; ++i) {
-    Remember(doubtful_[i % kReplay].granules);
-    alignment_.Step(*script_, doubtful_[i % kReplay].granules);
-  }
+  for (std::uint32_t i = aligned_from_; i != doubtful_count_; ++i) Remember(doubtful_[i % kReplay].granules);
   cursor_ = alignment_.cursor();
 }
 
@@ -215,9 +292,10 @@ Matcher::Match Matcher::Answer(Granules granules) const noexcept {
 
 void Matcher::Remember(Granules granules) noexcept {
   ++away_;
-  if (script_->IsAnchorSize(granules)) {
+  const ScriptIndex::SizeInfo info = script_->InfoOf(granules);
+  if (info.anchor) {
     anchors_[anchor_count_++ % kAnchorHistory] = granules;
-  } else if (!script_->KnownSize(granules)) {
+  } else if (!info.known) {
     ++away_unknown_sizes_;
   }
 }

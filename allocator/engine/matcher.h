@@ -21,7 +21,7 @@ namespace stalloc {
 // raised to a floor: with one, chance matches lift them over the truth step by step. Positions are the script's.
 class Alignment {
  public:
-  enum class Last : std::uint8_t { kNothing, kWeak, kExact };  // what the last request was, on the best path
+  enum class Last : std::int16_t { kNothing, kWeak, kExact };  // what the last request was, on the best path
 
   // Forgets everything and starts with the certainty that `cursor` is expected next.
   void Start(const ScriptIndex& script, std::int32_t cursor) noexcept;
@@ -30,7 +30,7 @@ class Alignment {
 
   // The best hypothesis: the entry expected next, and whether the last request was the entry before it.
   [[nodiscard]] std::int32_t cursor() const noexcept { return base_ + best_; }
-  [[nodiscard]] Last last() const noexcept { return how_[Index(best_)]; }
+  [[nodiscard]] Last last() const noexcept { return Last{how_[Index(best_)]}; }
   // The best hypothesis has left out entries that are not optional, and little speaks against the others.
   [[nodiscard]] bool LeaptInDoubt() const noexcept;
   // The best hypothesis has proved itself and no other is near.
@@ -41,8 +41,9 @@ class Alignment {
   static constexpr std::int32_t kCentre = 28;  // where the best hypothesis is kept, so that both sides have room
   static constexpr std::int32_t kSlack = 12;   // how far it may wander before the band moves
 
-  template <typename T>
-  using Row = std::array<T, static_cast<std::size_t>(kWidth)>;
+  // All of one width, for vector instructions; -1: yes, 0: no.
+  using Cell = std::int16_t;
+  using Row = std::array<Cell, static_cast<std::size_t>(kWidth)>;
 
   [[nodiscard]] static constexpr std::size_t Index(std::int32_t cell) noexcept {
     return static_cast<std::size_t>(cell);
@@ -52,14 +53,14 @@ class Alignment {
   void FindBest() noexcept;
   void Recentre(const ScriptIndex& script) noexcept;
 
-  std::int32_t base_ = 0;      // position of cell 0
-  std::int32_t best_ = 0;      // cell
-  std::int32_t lead_ = 0;      // of the best score over the next best that a request led to
-  Row<std::int32_t> score_{};  // relative to the best
-  Row<std::int32_t> run_{};    // exact matches in a row on the way to the cell; weak ones neither count nor break it
-  Row<Last> how_{};
-  Row<bool> skipped_{};  // reached by leaving entries out after the last request
-  Row<bool> leapt_{};    // entries that are not optional were left out on the way
+  std::int32_t base_ = 0;  // position of cell 0
+  std::int32_t best_ = 0;  // cell
+  std::int32_t lead_ = 0;  // of the best score over the next best that a request led to
+  Row score_{};            // relative to the best
+  Row run_{};  // exact matches in a row on the way to the cell, up to kLongRun; weak ones neither count nor break it
+  Row how_{};  // Last
+  Row skipped_{};  // reached by leaving entries out after the last request
+  Row leapt_{};    // entries that are not optional were left out on the way
 };
 
 class Matcher {
@@ -100,7 +101,8 @@ class Matcher {
   [[nodiscard]] std::uint64_t times_reanchored() const noexcept { return times_reanchored_; }
 
  private:
-  static constexpr std::uint32_t kReplay = 64;         // requests since the last exact match that are remembered
+  static constexpr std::uint32_t kReplay = 64;  // requests since the last exact match that are remembered
+  static constexpr std::uint32_t kBehind = 16;  // of these, the last ones that are aligned only when sync is lost
   static constexpr std::uint32_t kAnchorHistory = 64;  // anchors since sync was lost that are remembered
   static constexpr std::uint32_t kPatience = 12;       // requests out of sync before anchors are looked up
   static constexpr std::uint32_t kRecent = 0xffff;     // the requests out of sync that are judged: the last 16 ...
@@ -129,6 +131,7 @@ class Matcher {
   Match NextInSync(Granules granules) noexcept;
   Match NextAligning(Granules granules) noexcept;
   [[nodiscard]] Match Answer(Granules granules) const noexcept;
+  void AlignDoubtful(std::uint32_t end) noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
   void Remember(Granules granules) noexcept;
@@ -148,6 +151,8 @@ class Matcher {
   // In sync.
   std::uint32_t doubtful_count_ = 0;          // since the last exact match
   std::array<Doubtful, kReplay> doubtful_{};  // ring: the last of them
+  std::uint32_t aligned_from_ = 0;            // of them, those that the alignment has taken: from this one ...
+  std::uint32_t aligned_ = 0;                 // ... to before this one
   std::int32_t sync_start_ = 0;               // cursor when sync was gained
 
   // Aligning.

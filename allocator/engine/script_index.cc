@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace stalloc {
 namespace {
@@ -68,7 +69,7 @@ void ScriptIndex::FillSizes(const Script& script) {
     if (granules == 0) continue;
     const double bits = std::log2(entries / std::max(frequency.fixed + frequency.chance, 1.0));
     const bool anchor = frequency.fixed > 0 && frequency.chance <= kMaxChanceHits * frequency.fixed;
-    known_.Insert(granules, {std::clamp(Points(bits), kMinWorth, kMaxWorth), anchor});
+    known_.Insert(granules, {std::clamp(Points(bits), kMinWorth, kMaxWorth), anchor, true});
   }
 }
 
@@ -77,21 +78,22 @@ void ScriptIndex::FillColumns(const Script& script) {
   sizes_.assign(padded, kNever);
   weak_low_.assign(padded, kNever);
   weak_span_.assign(padded, 0);
-  blur_.assign(padded, 0);
-  skip_cost_.assign(padded, kSkip);
+  blur_.assign(padded, -1);
+  skip_costs_.assign(padded + 1, kSkip);
   for (std::size_t i = 0; i < script.entries.size(); ++i) {
     const Entry& entry = script.entries[i];
     const std::size_t at = i + kPadding;
     IsDynamic(entry) ? FillVarying(entry, at) : FillFixed(entry, at);
-    if (entry.entry_class == EntryClass::kOptional) skip_cost_[at] = kSkipOptional;
+    if (entry.entry_class == EntryClass::kOptional) skip_costs_[at + 1] = kSkipOptional;
   }
+  std::partial_sum(skip_costs_.begin(), skip_costs_.end(), skip_costs_.begin());
 }
 
 void ScriptIndex::FillVarying(const Entry& entry, std::size_t at) {
   const Granules low = ToGranules(std::min(entry.min_bytes, entry.bytes));
   const Granules high = std::max(ToGranules(std::max(entry.max_bytes, entry.bytes)), low);
   MatchWeakly(at, low, high);
-  blur_[at] = Points(1 + std::log2(1.0 + 2.0 * (high - low)));
+  blur_[at] = static_cast<std::int16_t>(Points(1 + std::log2(1.0 + 2.0 * (high - low))));
 }
 
 void ScriptIndex::FillFixed(const Entry& entry, std::size_t at) {
@@ -99,7 +101,7 @@ void ScriptIndex::FillFixed(const Entry& entry, std::size_t at) {
   sizes_[at] = granules != 0 ? granules : kNever;
   if (granules == 0 || IsAnchorSize(granules)) return;
   MatchWeakly(at, granules, granules);
-  blur_[at] = Points(2 + std::log2(1.0 + granules));
+  blur_[at] = static_cast<std::int16_t>(Points(2 + std::log2(1.0 + granules)));
 }
 
 void ScriptIndex::MatchWeakly(std::size_t at, Granules low, Granules high) {

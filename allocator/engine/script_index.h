@@ -66,25 +66,27 @@ class ScriptIndex {
     const Granules* size;
     const Granules* weak_low;  // kNever: matches exactly or not at all
     const Granules* weak_span;
-    const std::int32_t* blur;  // what a weak match is worth less than an exact one
-    const std::int32_t* skip_cost;
+    const std::int16_t* blur;  // what a weak match is worth less than an exact one; -1: there is none
   };
   [[nodiscard]] Columns ColumnsFrom(std::int32_t first) const noexcept {
-    return {&At(sizes_, first), &At(weak_low_, first), &At(weak_span_, first), &At(blur_, first),
-            &At(skip_cost_, first)};
+    return {&At(sizes_, first), &At(weak_low_, first), &At(weak_span_, first), &At(blur_, first)};
   }
+  // What it costs to leave out all entries before `first`, before the one after it, and so on: differences matter.
+  [[nodiscard]] const std::int32_t* SkipCostsFrom(std::int32_t first) const noexcept { return &At(skip_costs_, first); }
 
-  // Some entry that does not vary has this size.
-  [[nodiscard]] bool KnownSize(Granules granules) const noexcept { return FindSize(granules) != nullptr; }
-  [[nodiscard]] bool IsAnchorSize(Granules granules) const noexcept {
-    const SizeInfo* info = FindSize(granules);
-    return info != nullptr && info->anchor;
+  // Of a size: whether some entry that does not vary has it; whether it is an anchor; points of an exact match with it,
+  // the rarer, the more.
+  struct SizeInfo {
+    std::int32_t worth = 0;
+    bool anchor = false;
+    bool known = false;
+  };
+  [[nodiscard]] SizeInfo InfoOf(Granules granules) const noexcept {
+    const SizeInfo* const info = known_.Find(granules);
+    return info != nullptr ? *info : SizeInfo{.worth = unknown_worth_};
   }
-  // Points of an exact match with this size: the rarer the size, the more.
-  [[nodiscard]] std::int32_t Worth(Granules granules) const noexcept {
-    const SizeInfo* info = FindSize(granules);
-    return info != nullptr ? info->worth : unknown_worth_;
-  }
+  [[nodiscard]] bool KnownSize(Granules granules) const noexcept { return InfoOf(granules).known; }
+  [[nodiscard]] bool IsAnchorSize(Granules granules) const noexcept { return InfoOf(granules).anchor; }
 
   // The anchors in script order, and the places where kGram of them in a row occur.
   [[nodiscard]] Granules AnchorSize(std::uint32_t anchor) const noexcept { return SizeAt(anchors_[anchor]); }
@@ -109,16 +111,10 @@ class ScriptIndex {
   }
 
  private:
-  struct SizeInfo {
-    std::int32_t worth = 0;
-    bool anchor = false;
-  };
-
   template <typename T>
   [[nodiscard]] static const T& At(const std::vector<T>& column, std::int32_t position) noexcept {
     return column[static_cast<std::size_t>(position + kPadding)];
   }
-  [[nodiscard]] const SizeInfo* FindSize(Granules granules) const noexcept { return known_.Find(granules); }
   void FillSizes(const Script& script);
   void FillColumns(const Script& script);
   void FillVarying(const Entry& entry, std::size_t at);
@@ -133,8 +129,8 @@ class ScriptIndex {
   std::vector<Granules> sizes_;     // padded, as the next four
   std::vector<Granules> weak_low_;  // sizes in [low, low + span] match weakly
   std::vector<Granules> weak_span_;
-  std::vector<std::int32_t> blur_;
-  std::vector<std::int32_t> skip_cost_;
+  std::vector<std::int16_t> blur_;
+  std::vector<std::int32_t> skip_costs_;
   std::vector<std::int32_t> anchors_;
   std::vector<Gram> grams_;  // by hash, then by place
 };

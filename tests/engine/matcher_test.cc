@@ -287,7 +287,7 @@ TEST(ScriptIndexTest, ASizeThatAVaryingEntryCouldWellHaveIsNoAnchor) {
 
 TEST(ScriptIndexTest, RareSizesAreWorthMoreThanCommonOnes) {
   const ScriptIndex index(ScriptOfLetters("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB"));
-  EXPECT_LT(index.Worth('A'), index.Worth('B'));
+  EXPECT_LT(index.InfoOf('A').worth, index.InfoOf('B').worth);
 }
 
 }  // namespace matcher_test
