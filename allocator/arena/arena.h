@@ -7,7 +7,7 @@
 // What grows is backed in chunks of ChunkSizes::grown, what comes behind a hole in up to ChunkSizes::moved; the last
 // one of a growth takes the remainder along. Holes appear only when idle chunks are released or moved. Thread-safe; the
 // accessors take no lock. Does no bookkeeping of blocks: which bytes are in use is the engine's business
-// (allocator/engine/occupancy.h). Bytes.
+// (allocator/engine/bytes/occupancy.h). Bytes.
 //
 // Note [Chunks of two sizes]
 // A chunk goes elsewhere as a whole or not at all, so that what lies idle in parts of chunks is lost to others: small

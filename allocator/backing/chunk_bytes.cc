@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "allocator/engine/idle_gaps.h"
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/plan_reading.h"
+#include "allocator/engine/place/idle_gaps.h"
 
 namespace stalloc {
 namespace {

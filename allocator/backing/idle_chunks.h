@@ -19,7 +19,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/device_clock.h"
-#include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/place/idle_gaps.h"
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {

@@ -2,7 +2,7 @@
 //
 // Blocks that came inside of a layer mark of no pass (an optimizer that makes its state) have it around them again, so
 // that a plan's set-up has a phase of them: a run from scratch asks for them in its first iteration
-// (allocator/engine/script_cursor.h).
+// (allocator/engine/follow/script_cursor.h).
 //
 // Fed by the writer thread with all events in their order. Not thread-safe. Memory: 80 bytes a live block.
 #pragma once

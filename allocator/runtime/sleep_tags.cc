@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "allocator/engine/occupancy.h"
+#include "allocator/engine/bytes/occupancy.h"
 
 namespace stalloc {
 namespace {

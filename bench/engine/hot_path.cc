@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/engine/matcher.h"
+#include "allocator/engine/follow/matcher.h"
 #include "allocator/engine/plan_engine.h"
 #include "planner/trial/instant_fence.h"
 #include "tests/engine/corpus.h"

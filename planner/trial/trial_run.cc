@@ -7,7 +7,7 @@
 #include "allocator/arena/arena.h"
 #include "allocator/backing/chunk_bytes.h"
 #include "allocator/backing/idle_chunks.h"
-#include "allocator/engine/dynamic_space.h"
+#include "allocator/engine/place/dynamic_space.h"
 #include "allocator/engine/plan_engine.h"
 #include "planner/analysis/sweep.h"
 #include "planner/trial/instant_fence.h"

@@ -1,5 +1,5 @@
 // What the engine serves beside the slots of a plan.
-#include "allocator/engine/dynamic_space.h"
+#include "allocator/engine/place/dynamic_space.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Where blocks of evaluations go, so that those which stay a while are in nobody's way.
 #include <utility>
 
-#include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/place/idle_gaps.h"
 #include "tests/engine/dynamic_space_fixture.h"
 
 namespace stalloc {

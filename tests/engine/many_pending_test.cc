@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/order/freed_blocks.h"
+#include "allocator/engine/order/stream_clocks.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/engine/stream_clocks.h"
 #include "tests/engine/fake_fence.h"
 
 namespace stalloc {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/engine/matcher.h"
+#include "allocator/engine/follow/matcher.h"
 #include "tests/engine/corpus.h"
 
 namespace stalloc {

@@ -1,5 +1,5 @@
 // The matcher on scripts small enough to write down. tests/engine/matcher_corpus_test.cc has the recorded ones.
-#include "allocator/engine/matcher.h"
+#include "allocator/engine/follow/matcher.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the engine has seen of a plan's entries after runs that depart from it.
-#include "allocator/engine/observations.h"
+#include "allocator/engine/follow/observations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

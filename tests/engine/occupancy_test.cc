@@ -1,4 +1,4 @@
-#include "allocator/engine/occupancy.h"
+#include "allocator/engine/bytes/occupancy.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "allocator/engine/dynamic_space.h"
+#include "allocator/engine/place/dynamic_space.h"
 
 namespace stalloc {
 namespace room_search_test {

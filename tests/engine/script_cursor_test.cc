@@ -1,4 +1,4 @@
-#include "allocator/engine/script_cursor.h"
+#include "allocator/engine/follow/script_cursor.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/occupancy.h"
+#include "allocator/engine/bytes/occupancy.h"
 
 namespace stalloc {
 namespace script_cursor_test {

@@ -1,11 +1,11 @@
-#include "allocator/engine/slot_streams.h"
+#include "allocator/engine/order/slot_streams.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
-#include "allocator/engine/occupancy.h"
+#include "allocator/engine/bytes/occupancy.h"
 
 namespace stalloc {
 namespace slot_streams_test {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/place/idle_gaps.h"
 
 namespace stalloc {
 namespace slot_uses_test {

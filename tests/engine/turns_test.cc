@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "allocator/engine/follow/script_cursor.h"
 #include "allocator/engine/plan_engine.h"
-#include "allocator/engine/script_cursor.h"
 
 namespace stalloc {
 namespace turns_test {

@@ -19,6 +19,10 @@ ORDERS = {
         "allocator/base",
         "allocator/driver",
         "allocator/arena",
+        "allocator/engine/bytes",
+        "allocator/engine/order",
+        "allocator/engine/follow",
+        "allocator/engine/place",
         "allocator/engine",
         "allocator/backing",
         "allocator/sleep",
@@ -42,7 +46,8 @@ ORDERS = {
     ],
 }
 # The trial serves traced iterations with the engine itself, and chunks of no memory behind it.
-TRIED = ["allocator/base", "allocator/driver", "allocator/arena", "allocator/engine", "allocator/backing"]
+_ALLOCATOR = ORDERS["allocator"]
+TRIED = _ALLOCATOR[: _ALLOCATOR.index("allocator/backing") + 1]
 ACROSS = {"planner/trial": TRIED}
 # Headers of other projects, and the only folders that may include them.
 FOREIGN = {

@@ -2,7 +2,7 @@
 
 torch's Adam makes it group by group (`_init_group`, patched in frameworks/optimizer_state.py); others, Apex' and
 TransformerEngine's FusedAdam among them, somewhere in their first step, which is marked as a whole. Loading
-(allocator/engine/script_cursor.h) is marked in the same parts.
+(allocator/engine/follow/script_cursor.h) is marked in the same parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/order/stream_clocks.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/engine/script_index.h"
+#include "allocator/engine/follow/script_index.h"
 #include "proto/model/mark_key.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"

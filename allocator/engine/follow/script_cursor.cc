@@ -1,12 +1,12 @@
-#include "allocator/engine/script_cursor.h"
+#include "allocator/engine/follow/script_cursor.h"
 
 #include <algorithm>
 #include <functional>
 #include <iterator>
 #include <utility>
 
-#include "allocator/engine/plan_reading.h"
-#include "allocator/engine/slot_streams.h"
+#include "allocator/engine/bytes/plan_reading.h"
+#include "allocator/engine/order/slot_streams.h"
 
 namespace stalloc {
 namespace {

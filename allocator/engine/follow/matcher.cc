@@ -1,4 +1,4 @@
-#include "allocator/engine/matcher.h"
+#include "allocator/engine/follow/matcher.h"
 
 #include <algorithm>
 #include <bit>

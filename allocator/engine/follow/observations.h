@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocator/base/mapped_array.h"
-#include "allocator/engine/occupancy.h"
+#include "allocator/engine/bytes/occupancy.h"
 #include "proto/model/observed.h"
 #include "proto/model/plan.h"
 

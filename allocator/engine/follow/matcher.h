@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "allocator/engine/script_index.h"
+#include "allocator/engine/follow/script_index.h"
 
 namespace stalloc {
 

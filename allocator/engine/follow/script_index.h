@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "allocator/base/open_table.h"
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/plan_reading.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

@@ -1,4 +1,4 @@
-#include "allocator/engine/freed_blocks.h"
+#include "allocator/engine/order/freed_blocks.h"
 
 #include <algorithm>
 #include <array>

@@ -13,8 +13,8 @@
 
 #include "allocator/base/mapped_array.h"
 #include "allocator/base/set_pool.h"
-#include "allocator/engine/occupancy.h"
-#include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/bytes/occupancy.h"
+#include "allocator/engine/order/stream_clocks.h"
 
 namespace stalloc {
 

@@ -1,11 +1,11 @@
-#include "allocator/engine/slot_streams.h"
+#include "allocator/engine/order/slot_streams.h"
 
 #include <algorithm>
 #include <iterator>
 #include <map>
 
-#include "allocator/engine/occupancy.h"
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/occupancy.h"
+#include "allocator/engine/bytes/plan_reading.h"
 
 namespace stalloc {
 namespace {

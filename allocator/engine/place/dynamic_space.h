@@ -13,11 +13,11 @@
 
 #include "allocator/base/gap_index.h"
 #include "allocator/base/range_set.h"
-#include "allocator/engine/freed_blocks.h"
-#include "allocator/engine/idle_gaps.h"
-#include "allocator/engine/occupancy.h"
-#include "allocator/engine/rules.h"
-#include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/bytes/occupancy.h"
+#include "allocator/engine/order/freed_blocks.h"
+#include "allocator/engine/order/stream_clocks.h"
+#include "allocator/engine/place/idle_gaps.h"
+#include "allocator/engine/place/rules.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

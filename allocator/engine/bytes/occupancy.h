@@ -12,7 +12,7 @@
 
 #include "allocator/base/bit_tree.h"
 #include "allocator/base/open_table.h"
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/plan_reading.h"
 #include "proto/model/units.h"
 
 namespace stalloc {

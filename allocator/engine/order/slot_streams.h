@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocator/engine/stream_clocks.h"
+#include "allocator/engine/order/stream_clocks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

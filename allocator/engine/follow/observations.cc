@@ -1,8 +1,8 @@
-#include "allocator/engine/observations.h"
+#include "allocator/engine/follow/observations.h"
 
 #include <algorithm>
 
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/plan_reading.h"
 
 namespace stalloc {
 

@@ -1,4 +1,4 @@
-#include "allocator/engine/idle_gaps.h"
+#include "allocator/engine/place/idle_gaps.h"
 
 #include <functional>
 #include <utility>

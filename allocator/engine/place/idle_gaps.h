@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "allocator/engine/plan_reading.h"
+#include "allocator/engine/bytes/plan_reading.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {

@@ -1,4 +1,4 @@
-#include "allocator/engine/dynamic_space.h"
+#include "allocator/engine/place/dynamic_space.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "allocator/engine/script_index.h"
+#include "allocator/engine/follow/script_index.h"
 
 #include <algorithm>
 #include <bit>
