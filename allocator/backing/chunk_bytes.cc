@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "allocator/backing/tuning.h"
 #include "allocator/engine/bytes/plan_reading.h"
 #include "allocator/engine/place/idle_gaps.h"
 
 namespace stalloc {
 namespace {
 
-constexpr Bytes kFine = 8192;
-constexpr Bytes kFinest = 65536;
-constexpr Bytes kResting = 1024;
-constexpr Bytes kMovedBytes = Bytes{16} << 20;  // at least, where sizes vary
+using namespace tuning;  // NOLINT: numbers only
 
 // A power of two.
 Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(arena_bytes / parts), ChunkSizes::kMost); }
@@ -20,21 +18,21 @@ Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(aren
 }  // namespace
 
 ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
-  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFine), .moved = Part(plan.arena_bytes, kMovedParts)};
+  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFineParts), .moved = Part(plan.arena_bytes, kMovedParts)};
   const auto varies = [](const Script& script) { return std::ranges::any_of(script.entries, IsVaryingEntry); };
   if (std::ranges::any_of(plan.cycle, varies)) {
-    sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kResting)));
+    sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kRestingParts)));
   }
   return sizes;
 }
 
 ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes) {
-  const Bytes part = Part(device_bytes, kFinest);
+  const Bytes part = Part(device_bytes, kFinestParts);
   return {.grown = part, .moved = part};
 }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
-  const Bytes resting = Part(plan.arena_bytes, kResting);
+  const Bytes resting = Part(plan.arena_bytes, kRestingParts);
   if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
   const SlotUses uses(plan, resting);
   const auto rests = [&](Offset at) { return uses.UntilDue(at / resting, uses.cycle_begin()) == SlotUses::kNever; };

@@ -14,9 +14,6 @@ namespace stalloc {
 // since what lies idle between blocks that stay is given back by the chunk.
 [[nodiscard]] ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes);
 
-// Of the arena: so small a part is a chunk that moves, where nothing asks for larger ones.
-inline constexpr Bytes kMovedParts = 2048;
-
 // Maps the plan's height, in chunks of these sizes. On failure a part of it is mapped.
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept;
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "allocator/backing/tuning.h"
 #include "allocator/driver/fence_events.h"
 #include "allocator/engine/plan_engine.h"
 
@@ -46,7 +47,7 @@ class DeviceClock {
   PlanEngine& engine_;
   std::mutex mutex_;
   // Guarded by mutex_.
-  FenceEvents<32> events_;  // what a device lags behind, in marks; of more the oldest are dropped
+  FenceEvents<tuning::kMarksBehind> events_;
   std::uint64_t done_ = 0;
 };
 

@@ -4,7 +4,6 @@
 #include <bit>
 #include <numeric>
 
-#include "allocator/backing/chunk_bytes.h"
 #include "allocator/base/clock.h"
 
 namespace stalloc {
@@ -12,9 +11,6 @@ namespace {
 
 // For what the device need not be known to be done with, since it is waited for.
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
-
-// Of the cycle's length: who needs a chunk within it needs it soon.
-constexpr std::uint64_t kSoon = 8;
 
 Bytes Sum(std::span<const Arena::Range> ranges) {
   return std::accumulate(ranges.begin(), ranges.end(), Bytes{0},
@@ -89,7 +85,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   // Lent chunks come back in any case: mapping them would cost memory.
   const bool is_worth_waiting =
-      first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / kLeastWorth, Bytes{1});
+      first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / tuning::kLeastWorth, Bytes{1});
   // Without a plan there is no peak yet that idle parts would add to.
   if (plan_end_ > 0 && pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
   if (may_take == MayTake::kNoMore) return Missing(range).bytes == 0;
@@ -134,7 +130,7 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   if (!moves_much || !rules_.Have(Rule::kLargerChunks)) return;
   // README, Moves in every iteration.
   const Bytes larger = 2 * arena_.moved_chunk_bytes();
-  if (larger <= arena_.mapped_bytes() / kMovedParts) arena_.SetMovedBytes(larger);
+  if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
@@ -159,7 +155,6 @@ void IdleChunks::OnMark() noexcept {
 
 // Any chunks that may move, into any holes; now by what events say, now behind a wait.
 void IdleChunks::MoveSome() noexcept {
-  constexpr std::size_t kMost = 16;  // chunks
   const std::lock_guard lock(mutex_);
   const bool waits = random_() % 2 == 0;
   const std::uint64_t done = waits ? kAny : clock_.Done();
@@ -167,7 +162,7 @@ void IdleChunks::MoveSome() noexcept {
   std::shuffle(chunks.begin(), chunks.end(), random_);
   Moves moves;
   for (const Arena::Range& chunk : chunks) {
-    if (moves.from.size() < kMost && WithdrawChunk(chunk, done)) moves.from.push_back(chunk);
+    if (moves.from.size() < tuning::kMovedAtMarks && WithdrawChunk(chunk, done)) moves.from.push_back(chunk);
   }
   if (moves.from.empty()) return;
   if (waits && !driver_.Synchronize().ok()) return RestoreBacked(moves.from);
@@ -262,7 +257,7 @@ std::vector<IdleChunks::Part> IdleChunks::DueSoon(std::uint64_t now) const noexc
     for (Offset at = hole.offset; at < EndOf(hole);) {
       const Offset next = std::min(EndOf(hole), at / chunk * chunk + chunk);
       const std::uint64_t until = UntilDue({at, next - at}, now);
-      if (until <= uses_.cycle_length() / kSoon) due.push_back({{at, next - at}, until});
+      if (until <= uses_.cycle_length() / tuning::kSoonParts) due.push_back({{at, next - at}, until});
       at = next;
     }
   }
@@ -342,14 +337,14 @@ IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
 bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
   const std::uint64_t iteration = request / requests_;
   if (iteration != iteration_) {
-    busy_ = iteration == iteration_ + 1 && chunks_ > kMany ? busy_ + 1 : 0;
+    busy_ = iteration == iteration_ + 1 && chunks_ > tuning::kManyMoved ? busy_ + 1 : 0;
     iteration_ = iteration;
     chunks_ = 0;
     moves_ = 0;
   }
   ++moves_;
   chunks_ += chunks;
-  if (busy_ + 1 < kIterations || chunks_ <= kMany) return false;
+  if (busy_ + 1 < tuning::kBusyIterations || chunks_ <= tuning::kManyMoved) return false;
   busy_ = 0;
   chunks_ = 0;
   return true;

@@ -19,6 +19,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/device_clock.h"
+#include "allocator/backing/tuning.h"
 #include "allocator/engine/place/idle_gaps.h"
 #include "allocator/engine/plan_engine.h"
 
@@ -38,20 +39,15 @@ class ArenaListener {
 // one iteration can lose to moves. Iterations are of as many requests as a planned one. Not thread-safe.
 class MovePace {
  public:
-  // Chunks, of 48 to 71 us each (bench/driver): 25 to 36 ms of an iteration.
-  static constexpr std::size_t kMany = 512;
-  static constexpr int kIterations = 3;
-  static constexpr int kMostMoves = 256;  // in an iteration; each may have to wait for the device
-
   // `requests`: of a planned iteration.
   explicit MovePace(std::uint64_t requests) noexcept : requests_(requests > 0 ? requests : 1) {}
 
   // Whether the iteration of this request of the run may have one more move.
   [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
-    return request / requests_ != iteration_ || moves_ < kMostMoves;
+    return request / requests_ != iteration_ || moves_ < tuning::kMostMoves;
   }
-  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kMany; from
-  // then on they are counted anew.
+  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kManyMoved;
+  // from then on they are counted anew.
   [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks) noexcept;
 
  private:
@@ -153,7 +149,6 @@ class IdleChunks final : public ArenaBacking {
   const Offset plan_end_;  // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
-  static constexpr Bytes kLeastWorth = 512;      // a part of the arena
   std::atomic<bool> moves_;                      // a chunk has moved, or will
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear

@@ -97,7 +97,7 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
   const std::int32_t at = request.entry >= 0 ? request.entry : matcher_.cursor();
   const std::uint64_t life =
       request.entry >= 0 ? gaps.LifeOf(script, at) : gaps.LifeOfSize(script, at, request.granules);
-  const std::uint64_t least = life - life / 8;
+  const std::uint64_t least = life - life / tuning::kGoesEarlier;
   std::uint64_t best_left = 0;
   Place best;
   gaps.ForEachOfSize(
@@ -156,12 +156,11 @@ Granules PlanEngine::FindInTheWay(DynamicSpace::Request room, std::int32_t entry
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
 Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept {
   if (room.stream == kNoStream) return kNone;
-  constexpr int kTries = 4;  // other threads may take what was mapped for this one
   // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
   // and blocks do not crowd where memory happens to be.
   bool refills = !room.window.empty();
   const bool may_lie_in_the_way = !room.window.empty() && MayLieInTheWay(entry);
-  for (int tries = 0; tries < kTries; ++tries) {
+  for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
     room.refills = refills && !withdrawn_.empty() && backing_ != nullptr &&
                    backing_->Spare() >= Bytes{room.granules} * kBlockAlignment;
     Granules granule = space_.FindMapped(room);

@@ -6,7 +6,7 @@ namespace stalloc {
 namespace {
 
 constexpr std::uint64_t kRequests = 100;  // of an iteration
-constexpr std::size_t kMany = MovePace::kMany;
+constexpr std::size_t kMany = tuning::kManyMoved;
 
 TEST(MovePaceTest, TellsOfTheThirdBusyIterationInARowAndThenCountsAnew) {
   MovePace pace(kRequests);
@@ -34,7 +34,7 @@ TEST(MovePaceTest, AQuietIterationEndsARow) {
 
 TEST(MovePaceTest, AnIterationMakesSoManyMovesAndTheNextOneMore) {
   MovePace pace(kRequests);
-  for (int i = 0; i < MovePace::kMostMoves; ++i) {
+  for (int i = 0; i < tuning::kMostMoves; ++i) {
     ASSERT_TRUE(pace.MayMove(2 * kRequests + 7)) << i;
     (void)pace.Add(2 * kRequests + 7, 1);
   }

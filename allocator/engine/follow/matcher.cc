@@ -7,16 +7,12 @@
 namespace stalloc {
 namespace {
 
-using namespace alignment;  // NOLINT: the costs only
+using namespace tuning;  // NOLINT: numbers only
 
 // Of cells that no path has reached: no other is so far below the best, since a path that falls behind by kMaxWorth +
 // kInsert a request has left the band long before.
 constexpr std::int16_t kHopeless = -16'000;
 constexpr std::int16_t kOutside = 2 * kHopeless;  // below the band
-
-// Having been ahead by d entries all the time: as many requests were extra, and matched by chance.
-constexpr std::int32_t kBehindOpen = 10;
-constexpr std::int32_t kBehindStep = 12;
 
 constexpr auto kNothing = static_cast<std::int16_t>(Alignment::Last::kNothing);
 constexpr auto kWeak = static_cast<std::int16_t>(Alignment::Last::kWeak);
@@ -49,12 +45,12 @@ void RunningMaximum(std::array<std::int16_t, kCells>& row) noexcept {
 // Loops over cells are without branches, one thing each, so that compilers make vector instructions of them.
 
 void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
-  base_ = std::clamp(cursor, 0, script.size()) - kCentre;
+  base_ = std::clamp(cursor, 0, script.size()) - kBandCentre;
   for (std::int32_t cell = 0; cell < kWidth; ++cell) {
-    const std::int32_t behind = kCentre - cell;
+    const std::int32_t behind = kBandCentre - cell;
     score_[Index(cell)] = static_cast<Cell>(behind > 0 ? -kBehindOpen - kBehindStep * behind : kHopeless);
   }
-  score_[Index(kCentre)] = 0;
+  score_[Index(kBandCentre)] = 0;
   run_.fill(0);
   how_.fill(kNothing);
   skipped_.fill(0);
@@ -164,8 +160,8 @@ void Alignment::FindBest() noexcept {
 }
 
 void Alignment::Recentre(const ScriptIndex& script) noexcept {
-  const std::int32_t wanted = best_ - kCentre;  // > 0: the band moves up, so cells move down
-  if (wanted < kSlack && wanted > -kSlack) return;
+  const std::int32_t wanted = best_ - kBandCentre;  // > 0: the band moves up, so cells move down
+  if (wanted < kBandSlack && wanted > -kBandSlack) return;
   const std::int32_t shift = std::clamp(base_ + wanted, -kWidth, script.size()) - base_;  // stay inside the padding
   if (shift == 0) return;
   const auto move = [shift](auto& row, auto vacant) {
@@ -221,9 +217,9 @@ Matcher::Match Matcher::NextNotExact(Granules granules) noexcept {
 
 Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
   if (doubtful_count_ == 0) aligned_from_ = aligned_ = 0;
-  doubtful_[doubtful_count_ % kReplay] = {granules, cursor_};
+  doubtful_[doubtful_count_ % kDoubtful] = {granules, cursor_};
   ++doubtful_count_;
-  if (doubtful_count_ > kBehind && doubtful_count_ <= kReplay) AlignDoubtful(doubtful_count_ - kBehind);
+  if (doubtful_count_ > kNotAligned && doubtful_count_ <= kDoubtful) AlignDoubtful(doubtful_count_ - kNotAligned);
   if (script_->WeaklyMatches(cursor_, granules)) return {Outcome::kVarying, cursor_++};
   if (!script_->KnownSize(granules)) return {Outcome::kUnknownSize, -1};
   LoseSync();
@@ -232,12 +228,12 @@ Matcher::Match Matcher::NextInSync(Granules granules) noexcept {
 
 // Up to this one. From where the last exact match left off, or as far back as is remembered.
 void Matcher::AlignDoubtful(std::uint32_t end) noexcept {
-  const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kReplay);
+  const std::uint32_t oldest = doubtful_count_ - std::min(doubtful_count_, kDoubtful);
   if (aligned_ == aligned_from_ || aligned_from_ != oldest) {
     aligned_from_ = aligned_ = oldest;
-    alignment_.Start(*script_, doubtful_[oldest % kReplay].cursor);
+    alignment_.Start(*script_, doubtful_[oldest % kDoubtful].cursor);
   }
-  for (; aligned_ != end; ++aligned_) alignment_.Step(*script_, doubtful_[aligned_ % kReplay].granules);
+  for (; aligned_ != end; ++aligned_) alignment_.Step(*script_, doubtful_[aligned_ % kDoubtful].granules);
 }
 
 // The one that was lost with comes last. Long rows of doubtful requests are aligned as they come, so that this one has
@@ -247,16 +243,16 @@ void Matcher::LoseSync() noexcept {
   AlignDoubtful(doubtful_count_);
   excursion_left_ = std::max(0, excursion_left_ - (cursor_ - sync_start_));
   if (excursion_left_ == 0) {
-    home_ = doubtful_[aligned_from_ % kReplay].cursor;
+    home_ = doubtful_[aligned_from_ % kDoubtful].cursor;
     away_ = 0;
     away_unknown_sizes_ = 0;
   }
   in_sync_ = false;
   aligning_ = 0;
-  explained_ = kRecent;
+  explained_ = kJudged;
   disturbed_ = false;
   anchor_count_ = 0;
-  for (std::uint32_t i = aligned_from_; i != doubtful_count_; ++i) Remember(doubtful_[i % kReplay].granules);
+  for (std::uint32_t i = aligned_from_; i != doubtful_count_; ++i) Remember(doubtful_[i % kDoubtful].granules);
   cursor_ = alignment_.cursor();
 }
 
@@ -269,7 +265,7 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   // A size that fits nowhere says nothing against this place.
   const bool explained = alignment_.last() != Alignment::Last::kNothing;
   if (match.outcome != Outcome::kUnknownSize) explained_ = explained_ << 1 | (explained ? 1u : 0u);
-  const bool lost = aligning_ >= kPatience && std::popcount(explained_ & kRecent) <= kBad;
+  const bool lost = aligning_ >= kPatience && std::popcount(explained_ & kJudged) <= kFewExplained;
   disturbed_ = disturbed_ || lost;
 
   const bool certain = alignment_.Certain();
@@ -294,7 +290,7 @@ void Matcher::Remember(Granules granules) noexcept {
   ++away_;
   const ScriptIndex::SizeInfo info = script_->InfoOf(granules);
   if (info.anchor) {
-    anchors_[anchor_count_++ % kAnchorHistory] = granules;
+    anchors_[anchor_count_++ % kLastAnchors] = granules;
   } else if (!info.known) {
     ++away_unknown_sizes_;
   }
@@ -302,10 +298,10 @@ void Matcher::Remember(Granules granules) noexcept {
 
 // How many of the latest anchors, newest first, agree with the script's up to `last_anchor`.
 std::uint32_t Matcher::CommonHistory(std::uint32_t last_anchor) const noexcept {
-  const std::uint32_t limit = std::min({anchor_count_, kAnchorHistory, last_anchor + 1});
+  const std::uint32_t limit = std::min({anchor_count_, kLastAnchors, last_anchor + 1});
   std::uint32_t common = 0;
   while (common < limit &&
-         script_->AnchorSize(last_anchor - common) == anchors_[(anchor_count_ - 1 - common) % kAnchorHistory]) {
+         script_->AnchorSize(last_anchor - common) == anchors_[(anchor_count_ - 1 - common) % kLastAnchors]) {
     ++common;
   }
   return common;
@@ -319,7 +315,8 @@ Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) c
   const std::int32_t expected = resized ? home_ + static_cast<std::int32_t>(away_ - std::min(away_, common)) : home_;
   const bool home = std::abs(from - home_) <= kHomeSlack;
   const std::int32_t distance = from >= expected ? from - expected : script_->size() + expected - from;
-  const std::int32_t merit = static_cast<std::int32_t>(common) + (home ? kHomeBonus : 0) - kFarther * FarAway(from);
+  const std::int32_t merit =
+      static_cast<std::int32_t>(common) + (home ? kHomeBonus : 0) - kFartherPlace * FarAway(from);
   return {merit, distance, script_->AnchorPosition(last_anchor) + 1, home};
 }
 
@@ -328,20 +325,20 @@ Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) c
 std::int32_t Matcher::FarAway(std::int32_t position) const noexcept {
   const auto to = [&](std::int32_t place) { return std::abs(position - place); };
   const std::int32_t nearest = std::min({to(home_), to(home_ + static_cast<std::int32_t>(away_)), to(cursor_)});
-  return std::bit_width(static_cast<std::uint32_t>(nearest / kNear));
+  return std::bit_width(static_cast<std::uint32_t>(nearest / kNearPlace));
 }
 
 // Looks the latest anchors up, and goes on at the best of the places where they occur. False if they occur nowhere.
 bool Matcher::GoToAnchors() noexcept {
-  if (anchor_count_ < ScriptIndex::kGram) return false;
-  std::uint32_t at = anchor_count_ - ScriptIndex::kGram;
-  const std::uint64_t hash = ScriptIndex::HashGram([&] { return anchors_[at++ % kAnchorHistory]; });
+  if (anchor_count_ < kAnchorsOfPlace) return false;
+  std::uint32_t at = anchor_count_ - kAnchorsOfPlace;
+  const std::uint64_t hash = ScriptIndex::HashGram([&] { return anchors_[at++ % kLastAnchors]; });
   Place best;
   for (const ScriptIndex::Gram& gram : script_->FindGram(hash)) {
     const std::int32_t last = script_->AnchorPosition(gram.last_anchor);
     if (last < expected_begin_ || last >= expected_end_) continue;
     const std::uint32_t common = CommonHistory(gram.last_anchor);
-    if (common < ScriptIndex::kGram) continue;  // a hash collision
+    if (common < kAnchorsOfPlace) continue;  // a hash collision
     const Place place = Judge(gram.last_anchor, common);
     if (place.BetterThan(best)) best = place;
   }

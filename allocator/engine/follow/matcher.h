@@ -37,9 +37,7 @@ class Alignment {
   [[nodiscard]] bool Certain() const noexcept;
 
  private:
-  static constexpr std::int32_t kWidth = 64;
-  static constexpr std::int32_t kCentre = 28;  // where the best hypothesis is kept, so that both sides have room
-  static constexpr std::int32_t kSlack = 12;   // how far it may wander before the band moves
+  static constexpr std::int32_t kWidth = tuning::kBandWidth;
 
   // All of one width, for vector instructions; -1: yes, 0: no.
   using Cell = std::int16_t;
@@ -101,18 +99,6 @@ class Matcher {
   [[nodiscard]] std::uint64_t times_reanchored() const noexcept { return times_reanchored_; }
 
  private:
-  static constexpr std::uint32_t kReplay = 64;  // requests since the last exact match that are remembered
-  static constexpr std::uint32_t kBehind = 16;  // of these, the last ones that are aligned only when sync is lost
-  static constexpr std::uint32_t kAnchorHistory = 64;  // anchors since sync was lost that are remembered
-  static constexpr std::uint32_t kPatience = 12;       // requests out of sync before anchors are looked up
-  static constexpr std::uint32_t kRecent = 0xffff;     // the requests out of sync that are judged: the last 16 ...
-  static constexpr int kBad = 8;                       // ... of which so few are explained when the place is lost
-  static constexpr std::int32_t kExcursion = 512;      // entries after which a place found by its anchors becomes home
-  static constexpr std::int32_t kHomeSlack = 3;        // entries that the last disturbance may have eaten
-  static constexpr std::int32_t kHomeBonus = 6;        // anchors of common history that coming home is worth
-  static constexpr std::int32_t kNear = 64;            // entries; each doubling of the distance beyond them ...
-  static constexpr std::int32_t kFarther = 12;         // ... takes so many anchors of common history to make up for
-
   struct Doubtful {  // a request in sync that matched weakly or not at all
     Granules granules;
     std::int32_t cursor;  // before it
@@ -149,11 +135,11 @@ class Matcher {
   std::uint64_t times_reanchored_ = 0;
 
   // In sync.
-  std::uint32_t doubtful_count_ = 0;          // since the last exact match
-  std::array<Doubtful, kReplay> doubtful_{};  // ring: the last of them
-  std::uint32_t aligned_from_ = 0;            // of them, those that the alignment has taken: from this one ...
-  std::uint32_t aligned_ = 0;                 // ... to before this one
-  std::int32_t sync_start_ = 0;               // cursor when sync was gained
+  std::uint32_t doubtful_count_ = 0;                    // since the last exact match
+  std::array<Doubtful, tuning::kDoubtful> doubtful_{};  // ring: the last of them
+  std::uint32_t aligned_from_ = 0;  // of them, those that the alignment has taken: from this one ...
+  std::uint32_t aligned_ = 0;       // ... to before this one
+  std::int32_t sync_start_ = 0;     // cursor when sync was gained
 
   // Aligning.
   Alignment alignment_;
@@ -161,7 +147,7 @@ class Matcher {
   std::uint32_t explained_ = 0;  // one bit a request, the last one lowest
   bool disturbed_ = false;  // the place was lost since; certainty alone does not tell which of many like places it is
   std::uint32_t anchor_count_ = 0;
-  std::array<Granules, kAnchorHistory> anchors_{};  // ring: the last of them
+  std::array<Granules, tuning::kLastAnchors> anchors_{};  // ring: the last of them
 
   // Where to come back to.
   std::int32_t home_ = 0;

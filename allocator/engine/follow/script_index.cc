@@ -9,11 +9,7 @@
 namespace stalloc {
 namespace {
 
-using namespace alignment;  // NOLINT: the costs only
-
-// A size is no anchor if varying entries are expected to have it by chance more often than this, per fixed entry of
-// that size.
-constexpr double kMaxChanceHits = 0.05;
+using namespace tuning;  // NOLINT: numbers only
 
 bool IsDynamic(const Entry& entry) { return entry.entry_class == EntryClass::kDynamic; }
 
@@ -105,18 +101,17 @@ void ScriptIndex::FillFixed(const Entry& entry, std::size_t at) {
 }
 
 void ScriptIndex::MatchWeakly(std::size_t at, Granules low, Granules high) {
-  constexpr Granules kMargin = 4;
-  weak_low_[at] = std::max<Granules>(low / kMargin, 1);
+  weak_low_[at] = std::max<Granules>(low / kWeakMargin, 1);
   weak_span_[at] =
-      static_cast<Granules>(std::min<std::uint64_t>(std::uint64_t{high} * kMargin, kNever - 1)) - weak_low_[at];
+      static_cast<Granules>(std::min<std::uint64_t>(std::uint64_t{high} * kWeakMargin, kNever - 1)) - weak_low_[at];
 }
 
 void ScriptIndex::FillGrams() {
   for (std::int32_t position = 0; position < size_; ++position) {
     if (IsAnchorSize(SizeAt(position))) anchors_.push_back(position);
   }
-  for (std::size_t end = kGram; end <= anchors_.size(); ++end) {
-    auto anchor = static_cast<std::uint32_t>(end - kGram);
+  for (std::size_t end = kAnchorsOfPlace; end <= anchors_.size(); ++end) {
+    auto anchor = static_cast<std::uint32_t>(end - kAnchorsOfPlace);
     const std::uint64_t hash = HashGram([&] { return AnchorSize(anchor++); });
     grams_.push_back({hash, static_cast<std::uint32_t>(end - 1)});
   }

@@ -16,34 +16,13 @@
 
 #include "allocator/base/open_table.h"
 #include "allocator/engine/bytes/plan_reading.h"
+#include "allocator/engine/follow/tuning.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
 
-// What the alignment scores and pays; only ratios matter. A match scores the information in it, three points a bit: an
-// entry of a size that one entry in 64 has scores 18. The prices stand for the odds of what they explain, found by
-// replaying the recorded runs with edits (matcher_corpus_test.cc); between half and twice these little changes.
-namespace alignment {
-
-inline constexpr double kPointsPerBit = 3;
-inline constexpr std::int32_t kMaxWorth = 30;     // of one match
-inline constexpr std::int32_t kMinWorth = 2;      // of an exact match
-inline constexpr std::int32_t kMinWeak = 1;       // of a weak match
-inline constexpr std::int32_t kStretch = 2;       // a size that is far from what was seen of an entry that varies
-inline constexpr std::int32_t kInsert = 12;       // a request that the script does not have
-inline constexpr std::int32_t kSkip = 12;         // an entry that the run left out
-inline constexpr std::int32_t kSkipOptional = 4;  // an entry that some traced iterations left out, too
-inline constexpr std::int32_t kSubstitute = 14;   // the entry, with another size
-inline constexpr std::int32_t kClearlyAhead = 4;  // lead over every other hypothesis that counts as certain
-inline constexpr std::int32_t kSureLeap = 9;      // lead at which a hypothesis that leaves entries out serves requests
-inline constexpr std::int32_t kSureRun = 8;       // matches in a row that count as certain, with that lead
-inline constexpr std::int32_t kLongRun = 24;      // matches in a row that count as certain without
-
-}  // namespace alignment
-
 class ScriptIndex {
  public:
-  static constexpr std::uint32_t kGram = 8;        // anchors in a row that name a place in the script
   static constexpr std::int32_t kPadding = 160;    // positions in [-kPadding, size() + kPadding) may be read
   static constexpr Granules kNever = 0xffffffffu;  // equals no request
 
@@ -53,12 +32,12 @@ class ScriptIndex {
 
   // Size of the entry; equals no request for entries that vary and outside the script.
   [[nodiscard]] Granules SizeAt(std::int32_t position) const noexcept { return At(sizes_, position); }
-  // The request is not of the entry's size, or the entry has none, but it could be this entry: as far as kFar times
-  // what the alignment calls near. Anything further is looked at together with what comes next.
+  // The request is not of the entry's size, or the entry has none, but it could be this entry: as far as kFarMargin
+  // times what the alignment calls near. Anything further is looked at together with what comes next.
   [[nodiscard]] bool WeaklyMatches(std::int32_t position, Granules granules) const noexcept {
-    constexpr Granules kFar = 16;
     const Granules low = At(weak_low_, position);
-    return granules >= low / kFar && granules / kFar <= std::uint64_t{low} + At(weak_span_, position) && low != kNever;
+    return granules >= low / tuning::kFarMargin &&
+           granules / tuning::kFarMargin <= std::uint64_t{low} + At(weak_span_, position) && low != kNever;
   }
 
   // Columns for the alignment's inner loop: element 0 is position `first`.
@@ -88,7 +67,7 @@ class ScriptIndex {
   [[nodiscard]] bool KnownSize(Granules granules) const noexcept { return InfoOf(granules).known; }
   [[nodiscard]] bool IsAnchorSize(Granules granules) const noexcept { return InfoOf(granules).anchor; }
 
-  // The anchors in script order, and the places where kGram of them in a row occur.
+  // The anchors in script order, and the places where tuning::kAnchorsOfPlace of them in a row occur.
   [[nodiscard]] Granules AnchorSize(std::uint32_t anchor) const noexcept { return SizeAt(anchors_[anchor]); }
   [[nodiscard]] std::int32_t AnchorPosition(std::uint32_t anchor) const noexcept { return anchors_[anchor]; }
   struct Gram {
@@ -99,11 +78,11 @@ class ScriptIndex {
   [[nodiscard]] std::span<const Gram> FindGram(std::uint64_t hash) const noexcept {
     return std::ranges::equal_range(grams_, hash, {}, &Gram::hash);
   }
-  // Hash of kGram sizes; `next()` yields them, oldest first.
+  // Hash of tuning::kAnchorsOfPlace sizes; `next()` yields them, oldest first.
   template <typename Next>
   [[nodiscard]] static std::uint64_t HashGram(Next&& next) noexcept {
     std::uint64_t hash = 0x9e3779b97f4a7c15ull;
-    for (std::uint32_t i = 0; i < kGram; ++i) {
+    for (std::uint32_t i = 0; i < tuning::kAnchorsOfPlace; ++i) {
       hash = (hash ^ next()) * 0xff51afd7ed558ccdull;
       hash ^= hash >> 32;
     }

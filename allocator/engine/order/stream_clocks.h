@@ -19,6 +19,7 @@
 #include "allocator/base/spin_mutex.h"
 #include "allocator/driver/fence_events.h"
 #include "allocator/driver/stream_fence.h"
+#include "allocator/engine/order/tuning.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -29,7 +30,7 @@ inline constexpr StreamIndex kNoStream = 0xffff;
 // What a request must be ordered behind: of each stream, its work up to a stamp.
 class StreamNeeds {
  public:
-  static constexpr std::size_t kMost = 16;  // streams; more than any training run has
+  static constexpr std::size_t kMost = tuning::kStreamsOfRequest;
   struct Need {
     StreamIndex stream = kNoStream;
     std::uint64_t stamp = 0;
@@ -58,7 +59,7 @@ class StreamNeeds {
 class StreamClocks {
  public:
   using Lock = std::unique_lock<SpinMutex>;
-  static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device; LiveRecord has a byte for each index
+  static constexpr std::size_t kMaxStreams = tuning::kMostStreams;
 
   // `fence` may be null: then no stream can be ordered behind another.
   explicit StreamClocks(StreamFence* fence) noexcept : fence_(fence), streams_(kMaxStreams) {}
@@ -129,9 +130,7 @@ class StreamClocks {
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
  private:
-  static constexpr std::uint32_t kQueries = 8;  // of one stream in one Poll, besides the newest event
-
-  using Events = FenceEvents<256>;
+  using Events = FenceEvents<tuning::kEventsOfStream>;
   struct Stream {
     StreamHandle handle = 0;
     std::uint64_t done = 0;  // stamp

@@ -5,9 +5,6 @@
 namespace stalloc {
 namespace {
 
-// Where so many rooms are large enough there is slack, and the tightest of the first ones will do.
-constexpr int kMostRooms = 32;
-
 // The tightest of them so far, and a place in it.
 struct Tightest {
   // Looks at one that is large enough; place(): kNone if there is none in it after all. False when no more are wanted.
@@ -18,7 +15,7 @@ struct Tightest {
       at = found;
       room = granules;
     }
-    return ++rooms < kMostRooms && room > asked;
+    return ++rooms < tuning::kRoomsCompared && room > asked;
   }
 
   Granules at = DynamicSpace::kNone;
@@ -74,7 +71,7 @@ Granules DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, C
     const std::uint64_t room = std::uint64_t{hi - lo} << 32 | lo;
     rooms += room >= least ? 1 : 0;
     tightest = std::min(tightest, room - least);
-    return rooms < kMostRooms;
+    return rooms < tuning::kRoomsCompared;
   });
   if (rooms == 0) return kNone;
   const auto room = static_cast<Granules>(tightest);

@@ -18,6 +18,7 @@
 #include "allocator/engine/order/stream_clocks.h"
 #include "allocator/engine/place/idle_gaps.h"
 #include "allocator/engine/place/rules.h"
+#include "allocator/engine/place/tuning.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -78,8 +79,6 @@ class DynamicSpace {
   [[nodiscard]] Granules mapped() const noexcept { return mapped_; }
 
  private:
-  static constexpr std::size_t kMostBeside = 32768;  // ranges
-
   [[nodiscard]] bool IsBeside(Granules granule) const noexcept { return beside_.Touches(granule, granule + 1); }
   // A place in the tightest room in the gaps that has one.
   [[nodiscard]] Granules FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
@@ -102,7 +101,7 @@ class DynamicSpace {
   const Granules least_;
   const bool begins_empty_;  // there is no plan: the first request is the first to be mapped for
   Granules mapped_;
-  RangeSet beside_{kMostBeside};  // what blocks beside the slots occupy
+  RangeSet beside_{tuning::kBlocksBeside};  // what blocks beside the slots occupy
   const IdleGaps gaps_;
   const std::vector<std::vector<Gap>> late_rooms_;
 };

@@ -14,15 +14,6 @@ using Position = std::uint64_t;  // requests from the axis' begin, plus one
 constexpr Position kInUse = 0;
 constexpr Position kNever = IdleGaps::kForever;
 
-// Of more gaps than these the larger ones will do: where there are so many, there is slack.
-constexpr std::size_t kMostGaps = 64;
-
-// How far an entry's neighbourhood goes, in entries to either side: about a layer.
-constexpr std::size_t kNeighbourhood = 256;
-
-// An expert with few tokens in the traced iterations may have so many times as many.
-constexpr Granules kGrowth = 64;
-
 // When each address is used next.
 using NextUses = RangeMap<Position>;
 
@@ -67,16 +58,16 @@ void SweepBackwards(const DevicePlan& plan, const std::vector<const Entry*>& ent
 std::vector<Gap> GapsFor(const Entry& entry, const NextUses& uses, Position end, Granules limit, Granules least) {
   std::vector<Gap> gaps;
   const Granules most = WholeGranules(std::max(entry.max_bytes, entry.bytes));
-  if (most < (IsVaryingEntry(entry) ? least / kGrowth : least)) return gaps;
+  if (most < (IsVaryingEntry(entry) ? least / tuning::kTimesAsManyTokens : least)) return gaps;
   // A smaller block than was seen may come: it then does without the smallest gaps.
   const Granules worth = std::max(WholeGranules(std::min(entry.min_bytes, entry.bytes)) / 2, least / 2);
   uses.ForEachFrom(end, [&](Granules lo, Granules hi) {
     if (hi - lo >= worth || hi == limit) gaps.push_back({lo, hi});
   });
-  if (gaps.size() <= kMostGaps) return gaps;
-  std::ranges::nth_element(gaps, gaps.begin() + kMostGaps, std::greater(),
+  if (gaps.size() <= tuning::kGapsOfEntry) return gaps;
+  std::ranges::nth_element(gaps, gaps.begin() + tuning::kGapsOfEntry, std::greater(),
                            [](const Gap& gap) { return gap.hi - gap.lo; });
-  gaps.resize(kMostGaps);
+  gaps.resize(tuning::kGapsOfEntry);
   std::ranges::sort(gaps, {}, &Gap::lo);
   return gaps;
 }
@@ -122,8 +113,8 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
 void IdleGaps::FindNeighbours(const std::vector<const Entry*>& entries, std::size_t begin, std::size_t end) {
   const auto life = [&](std::size_t at) { return entries[at]->expected_life - 1; };
   for (std::size_t at = begin; at < end; ++at) {
-    const std::size_t last = std::min(at + kNeighbourhood + 1, end);
-    for (std::size_t near = at - std::min(at - begin, kNeighbourhood); near < last; ++near) {
+    const std::size_t last = std::min(at + tuning::kNeighbourhood + 1, end);
+    for (std::size_t near = at - std::min(at - begin, tuning::kNeighbourhood); near < last; ++near) {
       if (!IsVaryingEntry(*entries[near]) || lists_[near].count == 0) continue;
       if (around_[at] == kNone || life(near) > life(around_[at])) around_[at] = near;
     }
@@ -142,7 +133,8 @@ std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granule
   }
   for (const Entry& entry : plan.kept.entries) add(entry, &for_good);
   std::vector<std::vector<GranuleRange>> rooms;
-  for (std::size_t part = 2; part <= 64; part *= 2) {  // the first half of an iteration's requests, a quarter, ...
+  for (std::size_t part = 2; part <= tuning::kLatestRoom;
+       part *= 2) {  // the first half of an iteration's requests, a quarter, ...
     std::vector<GranuleRange> used = for_good;
     for (const Script& script : plan.cycle) {
       for (std::size_t i = 0; i < script.entries.size() / part; ++i) add(script.entries[i], &used);

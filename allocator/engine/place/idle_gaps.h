@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "allocator/engine/bytes/plan_reading.h"
+#include "allocator/engine/place/tuning.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -68,11 +69,11 @@ class IdleGaps {
   enum class Side : std::uint8_t { kBefore, kFrom };
   template <typename Visit>
   void ForEachOfSize(Side side, std::uint32_t script, std::int32_t entry, Granules granules, Visit&& visit,
-                     int most = kMostOfSize) const noexcept {
+                     int most = tuning::kMostOfSize) const noexcept {
     const std::size_t number = Number(script, entry);
     const std::size_t lowest =
-        std::max<std::size_t>(number - std::min<std::size_t>(number, kNear), script_begins_[script]);
-    const std::size_t end = std::min<std::size_t>(number + kNear + 1, script_begins_[script + 1]);
+        std::max<std::size_t>(number - std::min<std::size_t>(number, tuning::kNearOfSize), script_begins_[script]);
+    const std::size_t end = std::min<std::size_t>(number + tuning::kNearOfSize + 1, script_begins_[script + 1]);
     auto at = std::ranges::lower_bound(by_size_, Sized{granules, static_cast<std::uint32_t>(number), 0});
     const auto last = side == Side::kFrom ? by_size_.end() : by_size_.begin();
     for (; most > 0 && at != last; --most) {
@@ -84,9 +85,6 @@ class IdleGaps {
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
-  // How far to look for entries of one size, to a side.
-  static constexpr std::uint32_t kNear = 512;  // entries
-  static constexpr int kMostOfSize = 24;       // of that size
 
   struct Span {
     std::uint64_t begin = 0;

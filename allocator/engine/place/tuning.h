@@ -1,0 +1,20 @@
+// The numbers by which room is looked for: bounds on a search, since where there is more to look at there is slack.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stalloc::tuning {
+
+inline constexpr std::size_t kGapsOfEntry = 64;          // the largest ones; 64 are 0.3 us of a usual request
+inline constexpr std::size_t kNeighbourhood = 256;       // entries to either side that tell what varies: about a layer
+inline constexpr std::uint32_t kTimesAsManyTokens = 64;  // that an expert may get which had few in the trace
+inline constexpr std::uint32_t kNearOfSize = 512;        // entries to a side in which those of one size are looked for
+inline constexpr int kMostOfSize = 24;                   // of that size
+inline constexpr int kRoomsCompared = 32;                // that are large enough; the tightest of them will do
+inline constexpr std::size_t kBlocksBeside = 32768;      // ranges that they can lie in; more are upstream's
+inline constexpr std::size_t kLatestRoom = 64;    // rooms of fences: unused in the first half, ... 64th of an iteration
+inline constexpr std::uint64_t kGoesEarlier = 8;  // a slot is lent to who stays up to such a part of its life longer
+inline constexpr int kTriesForRoom = 4;           // other threads may take what was mapped for a request
+
+}  // namespace stalloc::tuning
