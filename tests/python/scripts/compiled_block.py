@@ -1,4 +1,4 @@
-"""Compiles a block of bench/worth's decoder with dynamic sizes and prints how many graphs it became, and their breaks."""
+"""Compiles blocks of bench/worth's decoder with dynamic sizes; prints how many graphs they became, and their breaks."""
 
 from __future__ import annotations
 
