@@ -44,6 +44,19 @@ class Sleeping:
         result: dict[str, Any] = json.loads(output.read_text())
         return result
 
+    def serving(self, program: str, directory: Path, *arguments: str) -> subprocess.Popen[str]:
+        """A process under Auto that runs this text, and takes orders by a socket in the directory."""
+        environment = self.environment(
+            "Auto", STALLOC_MODEL_INFO_PATH=str(directory / "info"), XDG_RUNTIME_DIR=str(directory)
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
     @contextlib.contextmanager
     def running(self, mode: str, *arguments: str, **extra: str) -> Iterator[tuple[subprocess.Popen[bytes], Path, Path]]:
         """A process, its result, and the file that lets it end; the loop runs when this is entered."""
@@ -223,16 +236,7 @@ def test_orders_at_once_need_no_iteration(sleeping: Sleeping, tmp_path: Path) ->
         "sys.stdin.readline()\n"
         "print(weights.sum().item(), flush=True)"
     )
-    environment = sleeping.environment(
-        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with sleeping.serving(program, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline().strip() == str(tmp_path / "stalloc" / f"{process.pid}.sock")
@@ -275,9 +279,6 @@ def test_a_loop_goes_on_when_all_that_was_ordered_to_sleep_is_awake(sleeping: Sl
         "for i in range(100000):\n"
         "    stalloc.iteration(i)\n    open(sys.argv[1], 'ab').write(b'.')\n    time.sleep(0.01)\n"
     )
-    environment = sleeping.environment(
-        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
-    )
 
     def goes_on(seconds: float) -> bool:
         """Whether it comes to another iteration within that time."""
@@ -289,7 +290,7 @@ def test_a_loop_goes_on_when_all_that_was_ordered_to_sleep_is_awake(sleeping: Sl
             time.sleep(0.01)
         return False
 
-    with subprocess.Popen([sys.executable, "-c", program, str(counter)], env={**os.environ, **environment}) as process:
+    with sleeping.serving(program, tmp_path, str(counter)) as process:
         try:
             pid = str(process.pid)
             assert goes_on(60)
@@ -305,16 +306,7 @@ def test_a_loop_goes_on_when_all_that_was_ordered_to_sleep_is_awake(sleeping: Sl
 
 def test_what_is_no_order_is_an_error_of_who_sent_it(sleeping: Sleeping, tmp_path: Path) -> None:
     program = "import stalloc, sys\nprint(stalloc.serve_sleep(at='once'), flush=True)\nsys.stdin.readline()"
-    environment = sleeping.environment(
-        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with sleeping.serving(program, tmp_path) as process:
         assert process.stdout is not None
         path = process.stdout.readline().strip()
         assert Path(path).stat().st_mode & 0o777 == 0o600
@@ -343,12 +335,7 @@ def test_a_directory_that_others_may_enter_is_refused(sleeping: Sleeping, tmp_pa
 
 def test_a_loop_that_ends_no_iteration_is_told_of(sleeping: Sleeping, tmp_path: Path) -> None:
     program = "import stalloc, time\nprint(stalloc.serve_sleep(), flush=True)\ntime.sleep(60)"
-    environment = sleeping.environment(
-        "Auto", STALLOC_MODEL_INFO_PATH=str(tmp_path / "info"), XDG_RUNTIME_DIR=str(tmp_path)
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with sleeping.serving(program, tmp_path) as process:
         assert process.stdout is not None
         process.stdout.readline()
         done = order(sleeping, tmp_path, "sleep", str(process.pid), "--timeout", "0.2")
