@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), *(str(HERE.parents[1] / folder) for folder in ("torch", "python"))]
+sys.path[:0] = [str(HERE), str(HERE.parent), *(str(HERE.parents[1] / folder) for folder in ("torch", "python"))]
 
 from adapter_process import Adapter, find_library  # noqa: E402
 from gpu_process import MODES, PROGRAMS, ModedAdapter  # noqa: E402

@@ -1,4 +1,4 @@
-"""The modes in which the adapter's GPU tests run, a process in one of them, and a port for several."""
+"""The modes in which the adapter's GPU tests run, a process in one of them, and the ranks and the port of several."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from adapter_process import Adapter
+from gpu_devices import visible_devices
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
+RANKS = max(2, len(visible_devices()))  # of a distributed program: a rank a GPU
 MODES = {
     "fast": {"mode": "Trace", "STALLOC_TRACE_FAST_MODE": "1"},
     "exact": {"mode": "Trace", "STALLOC_TRACE_FAST_MODE": "0"},

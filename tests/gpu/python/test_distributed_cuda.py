@@ -1,4 +1,4 @@
-"""NCCL over buffers of the arena, DDP and FSDP2 on two GPUs: the numbers are those of plain torch, bit for bit."""
+"""NCCL over buffers of the arena, DDP and FSDP2, a rank a GPU: the numbers are those of plain torch, bit for bit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, Callable
 
 import pytest
 from adapter_process import Adapter
-from gpu_process import MODES, free_port
+from gpu_process import MODES, RANKS, free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.two_gpus]
 
-RANKS = 2
 # With the least share of the requests that the plan serves. FSDP2 requests from several streams, whose order the host's
 # timing decides in part.
 CASES = [("collectives", 0.9), ("side_stream", 0.9), ("mem_pool", 0.9), ("ddp", 0.9), ("fsdp2", 0.5)]

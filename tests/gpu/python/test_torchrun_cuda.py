@@ -1,4 +1,4 @@
-"""A GPT trained on two GPUs the way the README says: torchrun, the package, its marks; a trace and a plan a rank."""
+"""A GPT trained the way the README says, a rank a GPU: torchrun, the package, its marks; a trace and a plan a rank."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any, Callable
 
 import pytest
 from adapter_process import ROOT, Adapter
-from gpu_process import PROGRAMS, free_port
+from gpu_process import PROGRAMS, RANKS, free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.two_gpus]
-
-RANKS = 2
 
 
 def torchrun(two_gpus: Adapter, kind: str, mode: str) -> list[dict[str, Any]]:
