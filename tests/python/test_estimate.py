@@ -144,20 +144,27 @@ def test_recorded_peaks_are_estimated_within_five_percent(options: str, rank: in
     assert result.total == pytest.approx(measured * 2**30, rel=0.05 if options == EXPERTS else 0.01)
 
 
+MEASURED = ROOT / "bench" / "results" / "h200-2026-11-25"
+
+
+def measured_run(round_name: str, workload: str) -> dict[str, Any]:
+    document = json.loads((MEASURED / f"round_{round_name}.json").read_text())
+    run: dict[str, Any] = document["workloads"][workload]
+    return run
+
+
 @pytest.mark.parametrize(
-    ("results", "workload", "share"),
+    ("round_name", "workload", "share"),
     [
-        ("h200-2026-11-22-moves", "pp2-vpp4", 0.01),
-        ("h200-2026-11-22-late", "pp2-vpp4-recompute", 0.01),
-        ("h200-2026-11-22-late", "tp2", 0.001),
-        ("h200-2026-11-22-late", "dp2", 0.001),
-        ("h200-2026-11-22-moves", "ep2-moe", 0.05),
-        ("h200-2026-11-22-late", "ep2-moe", 0.05),
+        ("pp2-vpp4_tp2", "pp2-vpp4", 0.01),
+        ("pp2-vpp4-recompute_pp2-varlen", "pp2-vpp4-recompute", 0.01),
+        ("pp2-vpp4_tp2", "tp2", 0.001),
+        ("ep2-moe_dp2", "dp2", 0.001),
+        ("ep2-moe_dp2", "ep2-moe", 0.05),
     ],
 )
-def test_measured_runs_are_estimated(results: str, workload: str, share: float) -> None:
-    document = json.loads((ROOT / "bench" / "results" / results / "megatron-round.json").read_text())
-    run = document["workloads"][workload]
+def test_measured_runs_are_estimated(round_name: str, workload: str, share: float) -> None:
+    run = measured_run(round_name, workload)
     native = [row for row in run["rows"] if row["mode"] == "native"]
     assert len(native) == 2
     for row in native:
@@ -174,12 +181,12 @@ AT_THE_PEAK = {
 }
 
 
-@pytest.mark.parametrize("workload", AT_THE_PEAK)
-def test_dense_runs_are_estimated_class_by_class(workload: str) -> None:
-    late = json.loads((ROOT / "bench/results/h200-2026-11-22-late/megatron-round.json").read_text())["workloads"]
-    found = estimate(of(late[workload]["workload"], 2, 0))
+@pytest.mark.parametrize(("round_name", "workload"), [("pp2-vpp4_tp2", "tp2"), ("ep2-moe_dp2", "dp2")])
+def test_dense_runs_are_estimated_class_by_class(round_name: str, workload: str) -> None:
+    run = measured_run(round_name, workload)
+    found = estimate(of(run["workload"], 2, 0))
     measured = AT_THE_PEAK[workload]
-    assert sum(measured.values()) == late[workload]["rows"][0]["live_bytes"]
+    assert sum(measured.values()) == run["rows"][0]["live_bytes"]
     assert found.peak.where == "the loss"
     assert found.state == measured["state"]
     assert 0 <= measured["activations"] - (found.activations + found.peak.activations) <= 10 << 20
