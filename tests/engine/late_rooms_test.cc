@@ -32,6 +32,13 @@ TEST(LateRoomsTest, EachIsWhatAnEarlierPartOfTheIterationDoesNotUse) {
   EXPECT_EQ(RoomsOf(PlanOf({{4 * kMiB, 0, 1}}), 20), std::vector<Ranges>{}) << "a request has no first half";
 }
 
+TEST(LateRoomsTest, BetweenAQuarterAndAHalfThereIsOneMore) {
+  std::vector<Expected> requests;
+  for (Offset at = 0; at < 8; ++at) requests.push_back({4 * kMiB, at * 4 * kMiB, 1});
+  const std::vector<Ranges> rooms = RoomsOf(PlanOf(requests), 40);
+  EXPECT_EQ(rooms, (std::vector<Ranges>{{{16, 40}}, {{12, 40}}, {{8, 40}}, {{4, 40}}}));
+}
+
 TEST(LateRoomsTest, AnyIterationOfTheCycleMayBeTheNext) {
   DevicePlan plan = PlanOf({{4 * kMiB, 0, 1}, {4 * kMiB, 0, 1}});
   Script other = plan.cycle.front();

@@ -122,27 +122,32 @@ void IdleGaps::FindNeighbours(const std::vector<const Entry*>& entries, std::siz
 }
 
 std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granules limit) {
-  std::vector<GranuleRange> for_good;  // slots of blocks that stay: they may not have come yet
-  const auto add = [&](const Entry& entry, std::vector<GranuleRange>* used) {
-    if (entry.slot != kNoSlot) used->push_back(PlaceOf(plan, entry));
+  std::vector<GranuleRange> used;
+  const auto use = [&](const Entry& entry) {
+    if (entry.slot != kNoSlot) used.push_back(PlaceOf(plan, entry));
   };
+  // Slots of blocks that stay: they may not have come yet.
   for (const Script& script : plan.prologue) {
     for (const Entry& entry : script.entries) {
-      if (entry.entry_class == EntryClass::kPersistent) add(entry, &for_good);
+      if (entry.entry_class == EntryClass::kPersistent) use(entry);
     }
   }
-  for (const Entry& entry : plan.kept.entries) add(entry, &for_good);
+  for (const Entry& entry : plan.kept.entries) use(entry);
   std::vector<std::vector<GranuleRange>> rooms;
-  for (std::size_t part = 2; part <= tuning::kLatestRoom;
-       part *= 2) {  // the first half of an iteration's requests, a quarter, ...
-    std::vector<GranuleRange> used = for_good;
-    for (const Script& script : plan.cycle) {
-      for (std::size_t i = 0; i < script.entries.size() / part; ++i) add(script.entries[i], &used);
+  std::vector<std::size_t> begins(plan.cycle.size());  // of what is not used yet, in each script
+  for (const std::size_t share : tuning::kLateShares) {
+    const std::size_t before = used.size();
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      const std::vector<Entry>& entries = plan.cycle[i].entries;
+      const std::size_t end = entries.size() * share / tuning::kSharesOfIteration;
+      while (begins[i] < end) use(entries[begins[i]++]);
     }
-    if (used.size() == for_good.size()) continue;
+    if (used.size() == before) continue;
     rooms.push_back(Beside(std::move(used), limit));
+    used = Beside(rooms.back(), limit);  // the same ranges, each address once
     if (rooms.back().empty()) rooms.pop_back();
   }
+  std::ranges::reverse(rooms);
   return rooms;
 }
 
