@@ -105,7 +105,8 @@ Fingerprint CudaDevice::DeviceFingerprint() {
 // Blocks ------------------------------------------------------------------------------------------------------------
 
 void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::optional<PoolFilters::OpenPool>& pool) {
-  const bool captured = pool.has_value() && !IsPlanned(pool->id, stream);
+  const bool captured =
+      pool.has_value() && !environment_.mem_pools->Serve(*environment_.pools, index_, pool->id, stream);
   const std::uint32_t number = captured ? pool->number : 0;
   void* pointer = nullptr;
   try {
@@ -126,14 +127,6 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::opti
     OnNative();
   }
   return pointer;
-}
-
-// A graph keeps the addresses of what it has captured: from then on the pool is the native allocator's.
-bool CudaDevice::IsPlanned(const c10::MempoolId_t& pool, cudaStream_t stream) const {
-  if (!environment_.mem_pools->Plans(index_, pool)) return false;
-  if (!environment_.pools->IsCaptured(stream)) return true;
-  environment_.mem_pools->LeaveToNative(index_, pool);
-  return false;
 }
 
 void CudaDevice::Free(void* pointer) {

@@ -114,8 +114,6 @@ class CudaDevice final : private ArenaListener {
   void TellSegments(AllocationHistory::Entry::Action action) noexcept;
   [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
-  // Of a MemPool that the plan serves: then the request is one like any other.
-  [[nodiscard]] bool IsPlanned(const c10::MempoolId_t& pool, cudaStream_t stream) const;
   void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
   void OnNative();
   void BeforeFree(void* pointer);

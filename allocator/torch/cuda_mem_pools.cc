@@ -49,6 +49,13 @@ std::vector<void*> MemPools::Left(Device device, const Id& id) {
   return kept;
 }
 
+bool MemPools::Serve(const PoolFilters& filters, Device device, const Id& id, cudaStream_t stream) {
+  if (!Plans(device, id)) return false;
+  if (!filters.IsCaptured(stream)) return true;
+  LeaveToNative(device, id);
+  return false;
+}
+
 void MemPools::LeaveToNative(Device device, const Id& id) {
   const std::lock_guard lock(mutex_);
   Pool* const pool = Find(device, id);

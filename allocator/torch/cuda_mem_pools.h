@@ -24,6 +24,7 @@
 
 #include "allocator/base/open_table.h"
 #include "allocator/torch/cuda_known_blocks.h"
+#include "allocator/torch/cuda_pools.h"
 
 namespace stalloc {
 
@@ -45,6 +46,9 @@ class MemPools {
   // Further requests are the native allocator's, and what lives now is kept until the pool is left.
   void LeaveToNative(Device device, const Id& id);
   [[nodiscard]] bool Plans(Device device, const Id& id) noexcept;
+  // A request of the open pool is served like any other. One that is captured leaves the pool to the native allocator:
+  // a graph keeps the addresses of what it has captured.
+  [[nodiscard]] bool Serve(const PoolFilters& filters, Device device, const Id& id, cudaStream_t stream);
   // The pool was made, and is used: else it is a graph's.
   [[nodiscard]] bool Knows(Device device, const Id& id) noexcept;
 
