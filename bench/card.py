@@ -16,7 +16,10 @@ __all__ = ["occupy", "parse_bytes"]
 
 
 def occupy(card: int, device: torch.device) -> None:
-    """Leaves `card` bytes of the device, context included, to this process; the rest comes back when it ends."""
+    """Leaves `card` bytes of the device, context included, to this process; the rest comes back when it ends. A CPU
+    stays as it is."""
+    if device.type != "cuda":
+        return
     torch.cuda.synchronize(device)  # there is a context now
     beyond = torch.cuda.get_device_properties(device).total_memory - card
     if beyond <= 0:

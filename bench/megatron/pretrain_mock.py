@@ -201,7 +201,7 @@ def main() -> None:
         device = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_per_process_memory_fraction(fraction.memory_fraction, device)
     if fraction.card is not None:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
         torch.cuda.set_device(device)
         occupy(fraction.card, device)
     run_pretrain(add_arguments)

@@ -34,7 +34,7 @@ class Attempt(Generic[Configuration]):
 _LESS, _MORE = 0.04, 0.03  # shares of the memory by which the assumption changes
 _SPARE = 0.03  # what is held is below the memory by more: there is room for more
 _CLOSE = 0.01  # assumptions that differ by less are one
-_MARGIN = 0.01  # of the memory, that the first proposal leaves
+_MARGIN = 0.004  # of the memory, that the first proposal leaves
 _MOST_PROPOSALS = 6
 
 

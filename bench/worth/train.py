@@ -8,6 +8,7 @@ Exit code 3: the memory was not enough. `--card 80G` leaves so much of a larger 
 
 from __future__ import annotations
 
+import begin  # isort: skip
 import argparse
 import json
 import os
@@ -27,6 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from card import occupy, parse_bytes
 
 EXIT_OUT_OF_MEMORY = 3
+# Retries: everything free is given back to the driver, after a wait for the device, and asked for again.
+_TORCH_COUNTS = ("num_alloc_retries", "num_device_alloc", "num_device_free", "num_sync_all_streams")
+_OUR_COUNTS = (
+    *("requests", "planned_hits", "dynamic_hits", "upstream", "stream_waits", "arena_times_grown"),
+    *("arena_times_moved", "arena_moved_bytes", "arena_move_seconds", "arena_times_mapped_again", "arena_map_seconds"),
+    *("arena_times_waited", "arena_wait_seconds"),
+)
 _NO_MEMORY = re.compile(r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -66,22 +74,38 @@ def begin_ranks(device: torch.device, wanted: int) -> None:
 
 
 def measure(program: Program, steps: int, device: torch.device) -> dict[str, Any]:
+    """Seconds, tokens and what allocators count, of each step."""
     seconds: list[float] = []
     tokens: list[int] = []
-    begin = 0.0
+    counts = [counters(device)]
+    began = 0.0
 
     def before() -> None:
-        nonlocal begin
+        nonlocal began
         _synchronize(device)
-        begin = time.perf_counter()
+        began = time.perf_counter()
 
     def after(count: int) -> None:
         _synchronize(device)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - began)
         tokens.append(count)
+        counts.append(counters(device))
 
     program.run(steps, before, after)
-    return {"seconds": seconds, "tokens": tokens}
+    counted = {
+        name: [now.get(name, 0) - was.get(name, 0) for was, now in zip(counts, counts[1:])] for name in counts[-1]
+    }
+    return {"seconds": seconds, "tokens": tokens, "counted": counted}
+
+
+def counters(device: torch.device) -> dict[str, float]:
+    """What costs an allocator time, since the process began: by PyTorch's names and by stalloc's."""
+    found: dict[str, float] = {}
+    if device.type == "cuda":
+        stats = torch.cuda.memory_stats(device)
+        found |= {name: stats.get(name, 0) for name in _TORCH_COUNTS}
+    ours = stalloc.stats()["devices"] if stalloc.installed() else []
+    return found | {name: ours[0][name] for name in _OUR_COUNTS if ours}
 
 
 def _synchronize(device: torch.device) -> None:
@@ -101,13 +125,6 @@ def memory(device: torch.device) -> dict[str, int]:
     return {"live_bytes": counted[0]["peak_live_bytes"], "held_bytes": counted[0]["held_peak_bytes"]} if counted else {}
 
 
-def since_start() -> float:
-    """Seconds since this process began: what imports took, also those of `stalloc run`."""
-    with open("/proc/self/stat") as stat:
-        ticks = int(stat.read().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
 def outside(device: torch.device, card: Optional[int]) -> int:
     """Of the card, what is no allocator's: CUDA's context, libraries, communicators."""
     if device.type != "cuda":
@@ -118,7 +135,7 @@ def outside(device: torch.device, card: Optional[int]) -> int:
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
-    before, clock = since_start(), [time.perf_counter()]
+    clock = [begin.BEGIN, time.perf_counter()]
     device = device_of(arguments)
     options = Options(arguments.size, arguments.micro_batch, arguments.seed, arguments.share)
     make = PROGRAMS[arguments.program]
@@ -131,8 +148,8 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     clock.append(time.perf_counter())
     found = measure(program, arguments.steps, device)
     clock.append(time.perf_counter())
-    # Where a process's time goes: up to here, model and optimizer, steps.
-    spent = {"imports": before, "set_up": clock[1] - clock[0], "steps": clock[2] - clock[1]}
+    # Where the time goes of what was not made ahead.
+    spent = {name: end - start for name, start, end in zip(("imports", "set_up", "steps"), clock, clock[1:])}
     return {**found, **memory(device), "spent": spent, "outside_bytes": outside(device, arguments.card)}
 
 

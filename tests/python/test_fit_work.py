@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import step_model
+from stalloc.fitting import choose, step_model
 from stalloc.fitting.replayed import Outcome, TracedRun
 from stalloc.fitting.step_model import FreeStep
 from stalloc.fitting.work import Lengths, Work
@@ -85,6 +85,13 @@ def test_free_pages_of_expandable_segments_go_back_at_the_limit() -> None:
     assert outcome.needed("expandable") == 1010
     assert outcome.needed("stalloc") == 1004
     assert Outcome(1000, {"expandable": 1005}).needed("expandable") == 1005
+
+
+def test_micro_batches_between_the_fastest_and_its_neighbours_are_tried() -> None:
+    known = [(48, 0.0), (8, 1.0), (30, 3.7), (38, 3.9)]
+    assert choose._beside_the_best(known) == [34, 43]
+    assert choose._beside_the_best([(3, 1.0), (4, 2.0), (5, 0.0)]) == [], "nothing lies between them"
+    assert choose._beside_the_best([(8, 0.0), (4, 0.0)]) == []
 
 
 def test_an_evaluation_between_two_steps_does_not_count() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Optional
 
 import pytest
 
-from processes import ROOT, run_python, run_with_torch
+from processes import PACKAGE, ROOT, run_python, run_with_torch
 
 sys.path.insert(0, str(ROOT / "bench" / "worth"))
 
@@ -150,6 +151,132 @@ def test_megatron_s_row_is_the_fastest_that_trained() -> None:
     assert row["allocators"]["stalloc"]["best"] == "nothing recomputed"
     assert row["allocators"]["expandable"]["best"] == "1 layers of a chunk recomputed"
     assert "1.250" in worth.table([row])
+
+
+def test_ranks_that_have_imported_ahead_are_traced_and_count_what_each_step_took(build: Path, tmp_path: Path) -> None:
+    """FSDP2 on two processes with gloo: what is to trace is decided after they have imported torch."""
+    from launch import Launcher, outcome_of
+
+    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=100.0, cold=False, toy_ranks=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STALLOC_LIB_PATH", str(build))
+        patch.setenv("PYTHONPATH", str(PACKAGE))
+        launcher = Launcher(chosen, tmp_path)  # type: ignore[arg-type]
+        try:
+            launcher.prepare("fsdp2-packed", [])
+            mode = {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(tmp_path / "run")}
+            words = ["--micro-batch", "2", "--steps", "3"]
+            code, results, said = launcher.run("fsdp2-packed", [], words, mode)
+        finally:
+            launcher.end()
+    assert code == 0, said
+    assert launcher.processes == 1, "nothing had to be done again"
+    assert sorted(path.name for path in (tmp_path / "run" / "trace").glob("*.trace")) == [
+        "rank00000.trace",
+        "rank00001.trace",
+    ]
+    assert [len(rank["counted"]["requests"]) for rank in results] == [3, 3]
+    assert min(results[0]["counted"]["requests"]) > 0
+    figures = outcome_of(results, 3).figures
+    assert figures is not None
+    assert [len(figures["seconds"]), len(figures["first_seconds"])] == [2, 1]
+
+
+def test_what_has_no_memory_is_not_run_again_and_what_fails_otherwise_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import launch
+
+    ran: list[list[str]] = []
+
+    class MadeUp:
+        """Ranks that fail where something was imported ahead."""
+
+        def __init__(self, count: int, modules: list[str], environment: dict[str, str], directory: Path) -> None:
+            self.modules = list(modules)
+
+        def run(self, script: Path, words: list[str], mode: dict[str, str], port: int, limit: float) -> int:
+            ran.append(self.modules)
+            return 1 if self.modules else 0
+
+        def output(self) -> str:
+            return 'RESULT {"out_of_memory": "none left"}' if memory else ""
+
+        def end(self) -> None:
+            """Nothing waits."""
+
+    monkeypatch.setattr(launch, "Ranks", MadeUp)
+    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=10.0, cold=False, toy_ranks=False)
+    launcher = launch.Launcher(chosen, tmp_path)  # type: ignore[arg-type]
+    memory = True
+    assert launcher.run("lora", [], [], {})[0] == launch.EXIT_OUT_OF_MEMORY
+    assert len(ran) == 1
+    memory = False
+    assert launcher.run("lora", [], [], {})[0] == 0
+    assert launcher.run("lora", [], [], {})[0] == 0
+    launcher.end()
+    assert [bool(modules) for modules in ran] == [True, True, False, False], (
+        "and nothing is imported ahead from then on"
+    )
+
+
+def test_traces_that_are_there_are_not_made_again(tmp_path: Path) -> None:
+    from traces import Traces
+
+    ran: list[list[str]] = []
+
+    def run(words: list[str], mode: dict[str, str]) -> tuple[int, list[dict[str, object]], str]:
+        ran.append(words)
+        trace = Path(mode["STALLOC_MODEL_INFO_PATH"]) / "trace" / "rank00000.trace"
+        trace.parent.mkdir(parents=True)
+        trace.touch()
+        trace.with_suffix(".tokens.json").write_text(json.dumps({"most": [len(ran) * 100]}))
+        return 0, [{"outside_bytes": len(ran), "seconds": [1.0], "tokens": [8], "spent": {"steps": 1.0}}], ""
+
+    first = Traces("lora", tmp_path, run)
+    assert (first.outside, first.traced_run().ratio) == (2, 2.0)
+    again = Traces("lora", tmp_path, run)
+    assert again.told == first.told
+    assert len(ran) == 2
+    (tmp_path / "beside.json").write_text(json.dumps({**first.told[1], "words": ["other"]}))
+    with pytest.raises(FileExistsError):
+        Traces("lora", tmp_path, run)
+
+
+def test_a_row_is_traced_while_the_one_before_waits_and_one_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import worth
+    from known import Known
+
+    did: list[str] = []
+
+    class MadeUp:
+        def __init__(self, chosen: object, program: str, directory: Path, known: Known, launcher: object) -> None:
+            self.program = program
+
+        def prepare(self) -> None:
+            """Nothing to import."""
+
+        def trace(self) -> None:
+            did.append(f"trace {self.program}")
+            if self.program == "trainer":
+                raise RuntimeError("no transformers")
+
+        def propose(self) -> None:
+            """Nothing to choose."""
+
+        def measure(self) -> dict[str, object]:
+            did.append(f"measure {self.program}")
+            return {"program": self.program, "longest": False, "allocators": {}}
+
+    monkeypatch.setattr(worth, "Row", MadeUp)
+    known = Known(tmp_path / "worth.json", {})
+    rows = worth.Rows(SimpleNamespace(cold=True), known, tmp_path)  # type: ignore[arg-type]
+    rows.make(["lora", "trainer", "long"])
+    assert did == ["trace lora", "trace trainer", "measure lora", "trace long", "measure long"]
+    assert rows.failed
+    assert [row.get("error") for row in known.rows()] == ["no transformers", None, None]
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ _SIDE_BY_SIDE = 8  # planners
 _MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
 _CLOSE = 16  # micro-batches that differ by one in so many are next to each other
 _MOST_SCALES = 12
+_CLOSER = 2  # rounds in which micro-batches next to the fastest are tried
 
 
 class FitError(ValueError):
@@ -225,6 +226,10 @@ class _Chooser:
         best = max((each.tokens for each in known if each.fits), default=0.0)
         larger = [each for each in _larger(max(1, largest)) if each != traced]
         known += self._side_by_side([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
+        for _ in range(_CLOSER):
+            known += self._side_by_side(
+                _beside_the_best([(each.micro_batch, each.tokens * each.fits) for each in known])
+            )
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _side_by_side(self, micro_batches: list[int]) -> list[Tried]:
@@ -249,7 +254,7 @@ class _Chooser:
         most = 2 * least
         while self._told_and_searched(most).fits:
             least, most = most, 2 * most
-        while most - least > max(1, least // 64):
+        while most - least > 1:
             middle = (least + most) // 2
             found = self._told_and_searched(middle)
             known.append(found)
@@ -369,6 +374,18 @@ class _Chooser:
         recomputed = len(one.change.recompute)
         self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
         return self._run.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
+
+
+def _beside_the_best(known: list[tuple[int, float]]) -> list[int]:
+    """Half way from the fastest micro-batch to those next to it. `known`: micro-batches, and how fast each is; 0: it
+    does not fit."""
+    known = sorted(known)
+    best = max(range(len(known)), key=lambda i: known[i][1])
+    if known[best][1] <= 0:
+        return []
+    size = known[best][0]
+    nearest = [known[i][0] for i in (best - 1, best + 1) if 0 <= i < len(known)]
+    return [(size + other) // 2 for other in nearest if abs(size - other) > 1]
 
 
 def _larger(largest: int) -> list[int]:

@@ -1,0 +1,80 @@
+"""What `stalloc fit` would choose for a program of bench/worth under an allocator, from one pair of traces for all."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Optional
+
+from kinds import KINDS, rows_of
+from known import Configuration
+from launch import warm_up
+from table import GIB
+
+from stalloc.fitting import choose, document
+from stalloc.fitting.replayed import TracedRun
+
+UNIT = 256  # tokens of a unit of a sequence's length
+
+
+@dataclasses.dataclass
+class Proposals:
+    """Any thread may call."""
+
+    chosen: argparse.Namespace
+    program: str
+    run: TracedRun
+    _known: dict[tuple[str, int], Optional[Configuration]] = dataclasses.field(default_factory=dict)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def __call__(self, allocator: str, memory: int) -> Optional[Configuration]:
+        """For so many bytes; None: nothing would fit."""
+        with self._lock:
+            if (allocator, memory) in self._known:
+                return self._known[allocator, memory]
+        found = self._proposed(allocator, memory)
+        with self._lock:
+            self._known[allocator, memory] = found
+        return found
+
+    def prepare(self, allocators: list[str], memory: int) -> None:
+        """The first ones, side by side."""
+        with ThreadPoolExecutor(len(allocators)) as pool:
+            list(pool.map(lambda name: self(name, memory), allocators))
+
+    def _proposed(self, allocator: str, memory: int) -> Optional[Configuration]:
+        wish, begin = self._wish(allocator, memory), time.monotonic()
+        choice = choose.choose(self.run, wish)
+        seconds = time.monotonic() - begin
+        print(f"{self.program}, {allocator}: a proposal for {memory / GIB:.2f} GiB in {seconds:.0f} s", flush=True)
+        if not choice.fits:
+            return None
+        told = document.document_of(choice, wish, "torch", 0, self.program)
+        chosen = told["chosen"]
+        changes = tuple(chosen["recompute"]), tuple(chosen["offload"])
+        return Configuration(chosen["micro_batch"], *changes, json.dumps(told))
+
+    def _wish(self, allocator: str, memory: int) -> choose.Wish:
+        kind, rows = KINDS[self.program], rows_of(self.program, self.chosen.size)
+        counted = rows is not None and rows.count > 0  # else rows are as many as micro-batches make, all alike
+        steps = [rows.step(number) for number in range(self.chosen.steps)] if rows is not None and counted else []
+        return choose.Wish(
+            memory=memory,
+            micro_batch=kind.traced.micro_batch,
+            accumulation=1 if rows is None else rows.traced,
+            allocator=allocator,
+            bus=0.0,  # pinned memory of the host would be a knob of its own
+            longest=kind.longest,
+            sequence_unit=UNIT if kind.longest else 0,
+            keep_accumulation=not counted,
+            rows=rows.count if rows is not None and counted else None,
+            divides=kind.divides,
+            lengths=tuple(length for step in steps for length in step),
+            packed=rows is not None and rows.packed,
+            in_order=True,
+            timed=tuple(length for step in steps[warm_up(self.chosen.steps) :] for length in step),
+        )

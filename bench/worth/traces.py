@@ -1,0 +1,73 @@
+"""The two traces of a program from which `stalloc fit` proposes: made at the device's times, the second with half the
+tokens. What is in the directory already is not traced again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kinds import KINDS, Traced
+from known import write_json
+
+from stalloc.fitting.replayed import TracedRun
+
+TRACED_STEPS, FREE_STEPS = 3, 4  # the free ones tell how long steps take untraced
+_VARIABLES = {
+    "STALLOC_MODE": "Trace",
+    "STALLOC_TRACE_MODULES": "1",
+    "STALLOC_TRACE_TIMES": "1",
+    "STALLOC_TRACE_FAST_MODE": "1",
+    "STALLOC_TRACE_STEPS": str(TRACED_STEPS),
+}
+Run = Callable[[list[str], dict[str, str]], tuple[int, list[dict[str, Any]], str]]
+
+
+class Traces:
+    """Of one program. `told`: what was measured while they were made, for the JSON."""
+
+    def __init__(self, program: str, directory: Path, run: Run) -> None:
+        self._program, self._directory = program, directory
+        kind = KINDS[program]
+        self.told = [self._made("traced", kind.traced, run), self._made("beside", kind.beside, run)]
+
+    @property
+    def outside(self) -> int:
+        """Bytes of the card that are no allocator's."""
+        return max(rank for each in self.told for rank in each["outside_bytes"])
+
+    def traced_run(self) -> TracedRun:
+        first, second = (self._trace(name) for name in ("traced", "beside"))
+        tokens = [TracedRun(trace).most_tokens() for trace in (first, second)]
+        assert tokens[0] is not None, "programs tell their tokens"
+        assert tokens[1] is not None
+        return TracedRun(first, second, tokens[1] / tokens[0])
+
+    def _trace(self, name: str) -> Path:
+        return self._directory / name / "trace" / "rank00000.trace"
+
+    def _made(self, name: str, traced: Traced, run: Run) -> dict[str, Any]:
+        words = [*traced.words(), "--steps", str(TRACED_STEPS + FREE_STEPS)]
+        path = self._directory / f"{name}.json"
+        if path.is_file() and self._trace(name).is_file():
+            known: dict[str, Any] = json.loads(path.read_text())
+            if known["words"] == words:
+                return known
+        begin = time.monotonic()
+        code, results, said = run(words, {**_VARIABLES, "STALLOC_MODEL_INFO_PATH": str(self._directory / name)})
+        if code:
+            raise RuntimeError(f"{self._program} could not be traced with {' '.join(words)}: {code}\n{said}")
+        told = {
+            "words": words,
+            "outside_bytes": [rank["outside_bytes"] for rank in results],
+            "seconds": results[0]["seconds"],
+            "tokens": results[0]["tokens"],
+            "live_bytes": results[0].get("live_bytes"),
+            "spent_seconds": results[0]["spent"],
+        }
+        write_json(path, told)
+        spent = ", ".join(f"{what} {seconds:.0f}" for what, seconds in told["spent_seconds"].items())
+        print(f"{self._program}, {name}: {time.monotonic() - begin:.0f} s ({spent})", flush=True)
+        return told
