@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <new>
 #include <utility>
 
 #include "allocator/driver/host_driver_state.h"
+#include "allocator/driver/host_memory.h"
 
 namespace stalloc {
 namespace {
@@ -90,6 +92,7 @@ std::unique_ptr<HostDriver> HostDriver::Create(HostDriverOptions options) {
   }
   auto state = std::make_unique<State>();
   state->granularity = granularity;
+  state->is_machine = options.capacity == 0;
   state->capacity =
       options.capacity != 0 ? options.capacity : static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) * system_page;
   if (!state->file.Open()) {
@@ -287,6 +290,8 @@ DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   }
   info->total = state_->capacity;
   info->free = state_->capacity - state_->handle_bytes;
+  // Whoever takes memory "while there is plenty" shares the machine with all that runs on it.
+  if (state_->is_machine) info->free = std::min(info->free, AvailableHostBytes() / 2);
   return {};
 }
 

@@ -21,7 +21,9 @@
 namespace stalloc {
 
 struct HostDriverOptions {
-  Bytes capacity = 0;                  // bytes that Create gives out at most; 0: the machine's memory
+  // Bytes that Create gives out at most. 0: the machine's memory; free is then at most half of what the machine (or the
+  // container) has available, whoever took the rest.
+  Bytes capacity = 0;
   Bytes granularity = Bytes{2} << 20;  // a power of two, at least the system's page
 };
 

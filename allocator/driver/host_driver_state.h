@@ -28,6 +28,7 @@ struct HostDriver::State {
   };
 
   Bytes capacity = 0;
+  bool is_machine = false;  // the capacity is the machine's memory
   Bytes granularity = 0;
 
   mutable std::mutex mutex;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/driver/host_memory.h"
 #include "tests/driver/driver_conformance.h"
 
 namespace stalloc {
@@ -32,6 +33,15 @@ TEST(HostDriverTest, WithoutACapacityTheMachinesMemoryIsTheCapacity) {
   MemoryInfo info;
   ASSERT_TRUE(driver->GetMemoryInfo(&info).ok());
   EXPECT_EQ(info.total, static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) * static_cast<Bytes>(sysconf(_SC_PAGESIZE)));
+}
+
+TEST(HostDriverTest, WithoutACapacityHalfOfWhatTheMachineHasLeftIsFree) {
+  const auto driver = HostDriver::Create({});
+  ASSERT_NE(driver, nullptr);
+  MemoryInfo info;
+  ASSERT_TRUE(driver->GetMemoryInfo(&info).ok());
+  EXPECT_LT(info.free, AvailableHostBytes() / 4 * 3);  // between the two, others take and give back
+  EXPECT_GT(info.free, 0u);
 }
 
 TEST(HostDriverTest, MemoryIsNotAccessibleBeforeSetAccessNorAfterUnmap) {
