@@ -7,13 +7,18 @@
 //   json.EndObject();
 //   json.text();   // {"mode": "Alloc", "requests": 12}
 //
+// Texts are UTF-8. A byte that is not (paths may hold any) becomes \udc80 to \udcff, which Python's os.fsencode takes
+// back.
+//
 // `Output` takes what is written, by `+=` of characters and string views: std::string, or a file that needs no heap
 // memory (report_file.h). The writer itself takes none.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -86,21 +91,44 @@ class BasicJsonWriter {
   }
   void Text(std::string_view value) {
     text_ += '"';
-    for (const char c : value) Character(c);
+    while (!value.empty()) {
+      const std::size_t length = Utf8Length(value);
+      if (length <= 1) Character(value.front(), length == 1);
+      if (length > 1) text_ += value.substr(0, length);
+      value.remove_prefix(std::max<std::size_t>(length, 1));
+    }
     text_ += '"';
     needs_comma_ = true;
   }
-  void Character(char c) {
+  void Character(char c, bool is_utf8) {
+    const unsigned code = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       text_ += '\\';
       text_ += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (code < 0x20 || !is_utf8) {
       char escaped[8];
-      std::snprintf(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      std::snprintf(escaped, sizeof(escaped), "\\u%04x", is_utf8 ? code : 0xdc00 + code);
       text_ += escaped;
     } else {
       text_ += c;
     }
+  }
+
+  // Bytes of the character that the text begins with; 0 where that is none, or is cut short. Surrogates and overlong
+  // forms are none (RFC 3629).
+  static std::size_t Utf8Length(std::string_view text) {
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+    const unsigned first = byte(0);
+    if (first < 0x80) return 1;
+    const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+    const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (byte(1) < least || byte(1) > most) return 0;
+    for (std::size_t at = 2; at < length; ++at) {
+      if ((byte(at) & 0xc0) != 0x80) return 0;
+    }
+    return length;
   }
 
   Output text_;

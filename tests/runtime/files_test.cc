@@ -90,5 +90,16 @@ TEST(JsonWriterTest, WritesNestedObjectsAndEscapes) {
             R"("lost": null, "why": null, "empty": {}, "list": [{"a": 1}, {}]})");
 }
 
+TEST(JsonWriterTest, BytesThatAreNoUtf8AreEscapedAndCharactersStay) {
+  JsonWriter json;
+  json.BeginObject();
+  json.Field("characters", "\u00e9 \u20ac \U0001f600");
+  json.Field("path", "/a\xff/\xc3(/\xed\xa0\x80/\xf0\x9f");  // alone, cut short, a surrogate, an end
+  json.EndObject();
+  EXPECT_EQ(json.text(),
+            "{\"characters\": \"\u00e9 \u20ac \U0001f600\", "
+            R"("path": "/a\udcff/\udcc3(/\udced\udca0\udc80/\udcf0\udc9f"})");
+}
+
 }  // namespace
 }  // namespace stalloc
