@@ -13,6 +13,7 @@ import pytest
 
 from processes import ROOT, run_python
 from stalloc import cli
+from stalloc._commands import many_ranks
 from synthetic_runs import RANKS, planned_pipeline
 
 KINDS = RANKS
@@ -95,3 +96,49 @@ def test_a_copy_is_the_trace_but_for_its_rank(many: tuple[Path, dict[str, Any]])
     assert module.with_rank(trace, 0, 3 * KINDS) == trace
     assert module.with_rank(module.with_rank(trace, 700, 1024), 0, 3 * KINDS) == trace
     assert module._crc32c(b"123456789") == 0xE3069283
+
+
+# What a run of many ranks says of itself -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """Stages and summaries of forty ranks, no two alike. Rank 5 has no plan, rank 17 wastes most."""
+    logs = tmp_path / "log_output"
+    logs.mkdir()
+    for rank in range(40):
+        planning = {"stage": "planning", "after_seconds": 2.0, "iterations": 6, "peak_live_bytes": 1 << 30}
+        last = {"stage": "planned", "after_seconds": 3.0 + rank, "iterations": 7, "arena_bytes": (rank + 1) << 30}
+        if rank == 5:
+            last = {"stage": "unplanned", "after_seconds": 4.0, "iterations": 8, "why": "the planner was ended"}
+        stages = json.dumps({"rank": rank, "stages": [planning, last]})
+        (logs / f"rank{rank:05d}.auto.json").write_text(stages)
+        held = (200 if rank == 17 else 110 + rank) << 20
+        summary = {"mode": "Auto", "peak_live_bytes": 100 << 20, "held_peak_bytes": held, "requests": 9}
+        (logs / f"rank{rank:05d}.summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def test_stages_of_many_ranks_are_counted(told: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", str(told)]) == 0
+    planned, which, unplanned, only = capsys.readouterr().out.splitlines()[1:]
+    assert planned.split()[:2] == ["39", "ranks"]
+    assert "3.0 to 42.0 s" in planned
+    assert "arena 1.00 GiB to 40.00 GiB" in planned
+    assert which.split(maxsplit=1) == ["rank", "0-4, 6-39"]
+    assert (unplanned.split()[:2], only.split()) == (["1", "rank"], ["rank", "5"])
+    assert unplanned.endswith("the planner was ended")
+    assert cli.main(["status", str(told), "--rank", "5"]) == 0
+    assert [line.split()[6] for line in capsys.readouterr().out.splitlines()[1:]] == ["planning", "unplanned"]
+
+
+def test_summaries_of_many_ranks_are_ranges(told: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", str(told)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "40 ranks  Auto: held 110.00 MiB to 200.00 MiB for 100.00 MiB live: E 50.00 % to 90.91 %, least on rank 17",
+        "    rank 0-39",
+    ]
+
+
+def test_spans_beyond_a_line_are_counted() -> None:
+    assert many_ranks.listed([0, 1, 2, 7, 9, 10], most=2) == "0-2, 7 and 2 more"

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from stalloc import _run_cache
+from stalloc._commands import many_ranks
 from stalloc._core._report import size
 
 HELP = "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank"
@@ -17,7 +18,10 @@ EXAMPLES = ("status run1",)
 
 _EPILOG = """
 Without DIR: of STALLOC_MODEL_INFO_PATH, else of the run that was started last of those whose plans are in the cache.
+Of more than eight ranks: how many are at which stage, and what they say of it, from the least to the most; --rank R has
+one's own way.
 """
+_HEAD = ("stage", "after_seconds", "iterations")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"directory": str(directory), "ranks": ranks}, indent=1))
         return 0
     print(directory)
-    for rank in ranks:
-        for stage in rank["stages"]:
-            print(_line(rank["rank"], stage))
+    told = _of_many(ranks) if len(ranks) >= many_ranks.MANY else [line for rank in ranks for line in _of_one(rank)]
+    print("\n".join(told))
     return 0
 
 
@@ -60,27 +63,53 @@ def _last_run() -> Path:
 def _read(path: Path) -> dict[str, Any]:
     try:
         rank: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"rank": int(rank["rank"]), "stages": [dict(stage) for stage in rank["stages"]]}
+        return {"rank": int(rank["rank"]), "stages": [_checked(stage) for stage in rank["stages"]]}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: expected stages of a rank, as a run writes them: {error!r}") from error
 
 
-def _line(rank: int, stage: dict[str, Any]) -> str:
-    facts = [text for text in (_fact(name, value) for name, value in stage.items()) if text is not None]
-    head = f"rank {rank}  {stage['after_seconds']:>9.1f} s  {stage['iterations']:>6} iterations  {stage['stage']:<9}"
-    return f"{head}  {', '.join(facts)}".rstrip()
+def _checked(stage: Any) -> dict[str, Any]:
+    return {**stage, "stage": str(stage["stage"]), "after_seconds": float(stage["after_seconds"])}
 
 
-def _fact(name: str, value: Any) -> Optional[str]:
-    if name in ("stage", "after_seconds", "iterations"):
-        return None
+def _of_one(rank: dict[str, Any]) -> list[str]:
+    return [_line(f"rank {rank['rank']}", stage["stage"], [stage]) for stage in rank["stages"]]
+
+
+def _of_many(ranks: list[dict[str, Any]]) -> list[str]:
+    """A line for each stage that some are at, and which those are."""
+    last: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for rank in ranks:
+        for stage in rank["stages"][-1:]:
+            last.setdefault(stage["stage"], []).append((rank["rank"], stage))
+    lines = []
+    for name, found in sorted(last.items(), key=lambda item: -len(item[1])):
+        lines.append(_line(many_ranks.counted(len(found)), name, [stage for _, stage in found]))
+        lines.append(f"    rank {many_ranks.listed([rank for rank, _ in found])}")
+    return lines
+
+
+def _line(who: str, name: str, stages: list[dict[str, Any]]) -> str:
+    """What stages of one name say, of one rank or of many."""
+    after, iterations = (many_ranks.ranged([stage[key] for stage in stages], told) for key, told in _TIMES)
+    names = [key for key in stages[0] if key not in _HEAD and all(key in stage for stage in stages)]
+    facts = ", ".join(_fact(key, [stage[key] for stage in stages]) for key in names)
+    return f"{who}  {after:>9} s  {iterations:>6} iterations  {name:<9}  {facts}".rstrip()
+
+
+_TIMES = (("after_seconds", "{:.1f}".format), ("iterations", "{:.0f}".format))
+
+
+def _fact(name: str, values: list[Any]) -> str:
     words = name.rsplit("_", 1)[0].replace("_", " ")
     if name.endswith("_bytes"):
-        return f"{words} {size(value)}"
+        return f"{words} {many_ranks.ranged(values, size)}"
     if name.endswith("_seconds"):
-        return f"{words} {value:.2f} s"
+        return f"{words} {many_ranks.ranged(values, '{:.2f} s'.format)}"
     if name.endswith("efficiency"):
-        return f"{words} E {100 * value:.2f} %"
+        return f"{words} E {many_ranks.ranged([100 * value for value in values], '{:.2f} %'.format)}"
     if name == "to_trace":
-        return f"{value} iterations to trace"
-    return f"from iteration {value} on" if name == "iteration" else str(value)
+        return f"{many_ranks.ranged(values, '{:.0f}'.format)} iterations to trace"
+    if name == "iteration":
+        return f"from iteration {many_ranks.ranged(values, '{:.0f}'.format)} on"
+    return str(values[0])  # a path, a reason: the first rank's stands for all

@@ -7,12 +7,13 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
+from stalloc._commands import many_ranks
 from stalloc._core._json import read_object
 from stalloc._core._outcome import Outcome, outcome_of
+from stalloc._core._report import size
 
 HELP = "show what a run held, how many requests its plan served, and what that saved, of each rank"
 EXAMPLES = ("summary run1",)
@@ -20,8 +21,10 @@ EXAMPLES = ("summary run1",)
 _EPILOG = """
 Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
 docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
-with PyTorch's allocator, simulated from the trace; it is not known where the run is another than the traced one.
+with PyTorch's allocator, simulated from the trace; it is not known where the run is another than the traced one. Where
+more than eight lines would differ, ranks are told of together; --rank R has one's own.
 """
+Found = tuple[int, dict[str, Any], Optional[Outcome]]  # rank, its summary, what it came to
 _NAME = re.compile(r"rank(\d{5,})\.summary\.json")
 
 
@@ -48,20 +51,40 @@ def run(arguments: argparse.Namespace) -> int:
         mode = summary.get("degraded") or summary.get("mode")
         text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.told()}"
         told.setdefault(text, []).append(rank)
+    if len(told) >= many_ranks.MANY:
+        print("\n".join(_of_many(found)))
+        return 0
     for text, of_ranks in told.items():
-        print(f"rank {_listed(of_ranks)}  {text}")
+        print(f"rank {many_ranks.listed(of_ranks)}  {text}")
     return 0
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    """As "0-3, 7"; ascending."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+def _of_many(found: list[Found]) -> list[str]:
+    """Ranks of which hardly two say the same: from the least to the most, and who wastes most."""
+    modes: dict[str, list[Found]] = {}
+    for one in found:
+        mode = str(one[1].get("degraded") or one[1].get("mode"))
+        modes.setdefault(re.sub(r"rank\d{5,}", "rankNNNNN", mode), []).append(one)  # a reason names the rank's file
+    lines = []
+    for mode, ones in modes.items():
+        outcomes = [(rank, outcome) for rank, _, outcome in ones if outcome is not None]
+        lines.append(f"{many_ranks.counted(len(ones))}  {mode}: {_ranges(outcomes)}")
+        lines.append(f"    rank {many_ranks.listed([rank for rank, _, _ in ones])}")
+    return lines
+
+
+def _ranges(outcomes: list[tuple[int, Outcome]]) -> str:
+    if not outcomes:
+        return "nothing was allocated"
+    held, live = (
+        many_ranks.ranged([getattr(outcome, name) for _, outcome in outcomes], size)
+        for name in ("held_peak_bytes", "peak_live_bytes")
+    )
+    efficiency = many_ranks.ranged([100 * outcome.efficiency for _, outcome in outcomes], "{:.2f} %".format)
+    text = f"held {held} for {live} live: E {efficiency}"
+    text += f", least on rank {min(outcomes, key=lambda one: one[1].efficiency)[0]}"
+    saved = [outcome.saved_bytes for _, outcome in outcomes if outcome.saved_bytes is not None]
+    return f"{text}; saved {many_ranks.ranged(saved, size)}" if saved else text
 
 
 def _read(directory: Path, rank: Any) -> dict[int, dict[str, Any]]:
