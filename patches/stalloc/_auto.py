@@ -5,6 +5,7 @@ PyTorch's own allocator's (allocator/runtime/set_up_window.h).
 
     tracing --N iterations--> planning --the planner ends--> planned
                                                    or else   unplanned: all stays as it is, which is said once
+    tracing, planning --the program ends--> ended: a whole trace still becomes the next start's plan
 
 A run that asks for other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
 nothing.
@@ -37,7 +38,10 @@ _SHORT_SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an earl
 _MOST_PLANS = 4  # in one run: the library has room for no more
 _LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a further plan is given twice as many
 
+_LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
+
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
+ENDED = "ended"  # before there was a plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,16 +284,34 @@ class Auto:
         except OSError as error:
             _log.warning(f"how far this run's plan is cannot be written: {error}")
 
+    def _ended_early(self, peak: int) -> None:
+        """Tells why there was no plan, or no further one."""
+        if self._finished == 0:
+            why = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
+            if peak >= _LEAST_TOLD_BYTES:
+                _log.line(f"has nothing planned: {why}")
+        elif self.stage == TRACING:
+            why = f"before {self._traced_iterations} iterations were traced"
+        else:
+            why = "before its plan was there"
+            if self._next_start is not None and self._plans == 0 and self._next_start.poll() == 0:
+                _log.line(f"ended {why}; the next start is served from it")
+        self._enter(ENDED, why=why)
+
     def finish(self) -> None:
         """At the end of the process. What the next start needs may take as long as a short search."""
         if self._planner is not None:
             self._planner.end(0)
+        if self.stage == PLANNING and self._plans == 0:
+            self._next_start = Planner(self._paths, _SHORT_SEARCH_SECONDS)
         if self._next_start is not None:
             self._next_start.end(2 * _SEARCH_SECONDS)
         stats = self._library.stats()
         gave_up = stats.get("gave_up")
         if self._first_was_given_up or (self._plans == 1 and gave_up) or stats.get("degraded"):
             self._paths.plan.unlink(missing_ok=True)  # a plan of another run or device: the next start traces anew
+        if self.stage in (TRACING, PLANNING):
+            self._ended_early(stats.get("peak_live_bytes", 0))
         if self.stage != PLANNED or gave_up or stats.get("degraded"):
             return
         outcome = outcome_of(stats, self._paths.directory, self._paths.rank)

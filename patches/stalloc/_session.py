@@ -81,10 +81,12 @@ def _close() -> None:
     try:
         if current.auto is not None:
             current.auto.finish()
-        current.flush()
     except (OSError, RuntimeError) as error:
-        _log.error(f"the last events could not be written: {error}")
-        return
+        _log.error(f"the run's plan was not left as it should be: {error}")
+    try:
+        current.flush()
+    except (OSError, RuntimeError):
+        return  # the library tells why as the process ends: no summary
     if _log.rank() == "0":
         _tell_what_next(current)
 

@@ -81,6 +81,32 @@ def test_a_run_that_ends_too_soon_has_no_plan(training: Training, iterations: st
     assert "error" not in done["stderr"]
 
 
+def test_a_run_that_ends_behind_its_trace_leaves_a_plan_for_the_next_start(training: Training) -> None:
+    done = training.run("Auto", "--iterations", "6")
+    assert reached(training) == ["tracing", "planning", "ended"]
+    assert "ended before its plan was there; the next start is served from it" in done["stderr"]
+    assert "saved" not in run_python("-m", "stalloc", "summary", str(training.info)).out, "no plan served it"
+    assert same(training.run("Auto", *MARKED), training.run(None, *MARKED))
+    assert reached(training) == ["planned"]
+
+
+def test_a_program_without_iterations_is_told_what_marks_them(training: Training, tmp_path: Path) -> None:
+    loop = tmp_path / "no_optimizer.py"
+    loop.write_text("import torch\nw = torch.zeros(512, 2048)\nfor _ in range(8):\n    w += 0.1 * w.exp()\n")
+    done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop))
+    assert done.code == 0, done.err
+    assert "has nothing planned: no iteration was seen: step an optimizer" in done.err
+    assert reached(training) == ["tracing", "ended"]
+
+
+def test_a_directory_may_have_any_bytes_in_its_name(training: Training, tmp_path: Path) -> None:
+    training.info = tmp_path / os.fsdecode(b"no utf-8 \xff\xfe")
+    done = training.run("Auto", "--iterations", "6")
+    assert same(done, training.run(None, "--iterations", "6"))
+    assert reached(training) == ["tracing", "planning", "ended"]
+    assert training.summary()["trace"]["path"].startswith(str(training.info))
+
+
 def test_a_planner_that_fails_leaves_the_run_as_it_is(training: Training, tmp_path: Path) -> None:
     broken = tmp_path / "lib"
     broken.mkdir()

@@ -45,7 +45,11 @@ def test_a_directory_that_cannot_be_written_is_a_warning_and_an_untraced_run(tra
     blocking = training.directory / "file"
     blocking.write_text("not a directory")
     below = {"STALLOC_MODEL_INFO_PATH": str(blocking / "info")}
-    expect_unplanned(training.try_run("Trace", *QUICK, **below), str(blocking), "untraced")
+    done = training.try_run("Trace", *QUICK, **below)
+    expect_unplanned(done, str(blocking), "untraced")
+    told = [line for line in done.err.splitlines() if "stalloc" in line]
+    assert len(told) == 2, "what was not traced, and at the end that there is no summary"
+    assert "no summary" in told[1]
     expect_error(training.cold().try_run("Trace", *QUICK, **below, STALLOC_STRICT="1"), str(blocking))
     assert blocking.read_text() == "not a directory"
 

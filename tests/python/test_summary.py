@@ -51,6 +51,14 @@ def test_more_held_than_by_pytorchs_allocator_is_nothing_saved(tmp_path: Path) -
     assert "saved" not in outcome.told()
 
 
+def test_a_run_without_a_plan_saves_nothing(tmp_path: Path) -> None:
+    unplanned = {"planned_hits": 0, "steady": {"requests": 20, "hits": 0}}
+    outcome = _outcome.outcome_of({**stats(), **unplanned}, analysed(tmp_path, 130 * MIB), 0)
+    assert outcome is not None
+    assert outcome.native_bytes is None
+    assert "saved" not in outcome.told()
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"devices": [{}]}', '{"devices": []}'])
 def test_an_analysis_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
     path = tmp_path / "output" / "trace_analysis" / "rank00000.json"

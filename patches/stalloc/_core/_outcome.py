@@ -15,7 +15,7 @@ _ALIKE = 0.02  # of the traced peak: further away, what was simulated from the t
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """Of the device with most requests. Bytes; `native_bytes`: what PyTorch's allocator would hold for the traced run,
-    simulated, None where that is not known or this run is another."""
+    simulated, None where that is not known, this run is another, or no plan served it."""
 
     mode: str
     peak_live_bytes: int
@@ -48,8 +48,12 @@ def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Ou
     if not held or not live:
         return None
     analysis = directory / "output" / "trace_analysis" / f"rank{rank:05d}.json"
-    native = None if stats.get("mode") == "Trace" else _native_bytes(analysis, live)
+    native = _native_bytes(analysis, live) if _served_from_plan(stats) else None
     return Outcome(str(stats.get("mode")), live, held, live / held, planned(stats), native)
+
+
+def _served_from_plan(stats: dict[str, Any]) -> bool:
+    return bool(stats.get("planned_hits") or stats.get("steady", {}).get("hits"))
 
 
 def _native_bytes(analysis: Path, live: int) -> Optional[int]:

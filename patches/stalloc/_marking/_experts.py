@@ -28,7 +28,7 @@ class ExpertTokens:
         self._current: dict[int, list[list[int]]] = {}  # of the iteration that runs, by layer
         self._lines: list[str] = []
         self._written = True
-        self._guarded(lambda: path.unlink(missing_ok=True))
+        self._guarded(lambda: files.remove(path))
 
     def add(self, layer: int, counts: list[int]) -> None:
         """Of one micro-batch."""

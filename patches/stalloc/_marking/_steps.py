@@ -35,7 +35,7 @@ class FreeSteps:
         self._begin = 0.0
         self._begun = False
         self._closed = False
-        self._guarded(lambda: path.unlink(missing_ok=True))
+        self._guarded(lambda: files.remove(path))
 
     def add(self, tokens: int) -> None:
         self._current.append(tokens)

@@ -31,7 +31,7 @@ class TokenCounts:
         self._least: list[int] = []
         self._most: list[int] = []
         self._written = True
-        self._guarded(lambda: path.unlink(missing_ok=True))
+        self._guarded(lambda: files.remove(path))
 
     def add(self, count: SupportsIndex) -> None:
         """TypeError for anything but a whole number, ValueError below 1."""

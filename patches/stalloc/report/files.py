@@ -7,6 +7,12 @@ import tempfile
 from pathlib import Path
 
 
+def remove(path: Path) -> None:
+    """Nothing where there is no such file, nor could be. OSError: it cannot be removed."""
+    if os.path.lexists(path):
+        path.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Written beside `path` under another name, then renamed; missing directories are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
