@@ -27,15 +27,20 @@ def read_log(text: str) -> Result:
 
 
 def quiet_step_ms(result: Result) -> float | None:
-    """The median without the first three iterations, and those behind an evaluation or a checkpoint."""
+    """The median of quiet steps."""
+    times = quiet_steps_ms(result)
+    return statistics.median(times) if times else None
+
+
+def quiet_steps_ms(result: Result) -> list[float]:
+    """Steps without the first three, and those behind an evaluation or a checkpoint."""
     first = min(map(int, result["step_ms"]), default=0)
     intervals = [interval for interval in result.get("disturbed_every", []) if interval]
-    times = [
+    return [
         elapsed
         for number, elapsed in result["step_ms"].items()
         if int(number) >= first + 3 and all((int(number) - 1) % interval for interval in intervals)
     ]
-    return statistics.median(times) if times else None
 
 
 def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ The workload is the one of --round (round.py's --output) whose peers hold most b
 where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
 --margin: `torch.cuda.set_per_process_memory_fraction` in all modes; or --card, which binds the arena, too, and needs
 nothing measured: the workload may need more than the card has. Each mode
-trains --iterations under it. A mode that runs out of memory then recomputes more and more layers of each model chunk
-until it trains; throughput is tokens per second of quiet steps. OUT/fit.json and OUT/fit.txt are written anew after
-each run.
+trains --iterations under it. A mode that runs out of memory then recomputes attention's scores (--selective), and more
+and more layers of each model chunk, until it trains; throughput is tokens per second of quiet steps. OUT/fit.json and
+OUT/fit.txt are written anew after each run; what OUT/fit.json has of the same workload and cap is not run again.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from compare import Comparison, add_arguments, write_json
-from figures import GIB, Result, quiet_step_ms
+from figures import GIB, Result, quiet_steps_ms
 from workloads import WORKLOADS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from card import parse_bytes
 
-MODES = ("alloc", "native", "expandable")
+MODES = ("alloc", "expandable", "native")  # where time runs out, the last is not known
 _MARGIN = 64 << 20  # bytes; what PyTorch's allocator takes at a time is at most 20 MiB for small blocks
 
 
@@ -45,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--most-recomputed", type=int, default=3, help="layers of a chunk")
     parser.add_argument("--least-recomputed", type=int, default=0, help="layers of a chunk, to begin with")
+    parser.add_argument("--selective", action="store_true", help="attention's scores alone, before whole layers")
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
     return parser.parse_args()
@@ -100,9 +102,10 @@ class Fit:
             total = next(rank["device_bytes"] for rank in self.measured["results"]["alloc"]["ranks"])
             self.fraction = self.chosen.fraction or (self.held["alloc"] + self.chosen.margin) / total
             self.cap_bytes = int(self.fraction * total)
+        self._take_known()
         for mode in MODES:
-            for layers in range(self.chosen.least_recomputed, self.chosen.most_recomputed + 1):
-                if self._train(mode, layers)["exit_code"] == 0:
+            for layers, words in self._ladder():
+                if self._trained(mode, layers, words):
                     break
         return any(run["mode"] == "alloc" and run["trained"] for run in self.runs)
 
@@ -113,13 +116,33 @@ class Fit:
             comparison.run(mode)
         return comparison.document()
 
-    def _train(self, mode: str, layers: int) -> Result:
-        """Under the cap; with `layers` of each chunk recomputed, which needs a trace of its own for Alloc."""
-        output = self.chosen.output / f"{mode}-recompute{layers}"
-        recompute = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}".split()
+    def _ladder(self) -> list[tuple[int, list[str]]]:
+        """What is recomputed, the least first: layers of a chunk, and Megatron's arguments."""
+        found: list[tuple[int, list[str]]] = []
+        for layers in range(self.chosen.least_recomputed, self.chosen.most_recomputed + 1):
+            whole = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}".split()
+            found.append((layers, whole if layers else []))
+            if not layers and self.chosen.selective:
+                found.append((0, ["--recompute-granularity", "selective", "--recompute-modules", "core_attn"]))
+        return found
+
+    def _take_known(self) -> None:
+        path = self.chosen.report / "fit.json"
+        before = json.loads(path.read_text()) if path.is_file() else {}
+        now = self._conditions()
+        if before and all(before.get(name) == value for name, value in now.items()):
+            self.runs = [run for run in before["runs"] if run["trained"] or run["out_of_memory"]]
+
+    def _trained(self, mode: str, layers: int, words: list[str]) -> bool:
+        known = [run for run in self.runs if run["mode"] == mode and run.get("recomputed") == _told(layers, words)]
+        return bool(known[-1]["trained"]) if known else self._train(mode, layers, words)["exit_code"] == 0
+
+    def _train(self, mode: str, layers: int, recompute: list[str]) -> Result:
+        """Under the cap; with so much recomputed, which needs a trace of its own for Alloc."""
+        output = self.chosen.output / f"{mode}-recompute{layers}{'-selective' if recompute and not layers else ''}"
         cap = ["--card", str(self.chosen.card)] if self.chosen.card else ["--memory-fraction", repr(self.fraction)]
-        extra = [*(recompute if layers else []), *cap]
-        planned = self.plan is not None and not layers
+        extra = [*recompute, *cap]
+        planned = self.plan is not None and not recompute
         modes = ["trace", "alloc"] if mode == "alloc" and not planned else [mode]
         if mode == "alloc" and planned:
             shutil.copytree(self.plan, output / "plan", dirs_exist_ok=True)
@@ -132,22 +155,25 @@ class Fit:
                 comparison.results[mode] = comparison.results[each]  # without a trace there is no plan
                 break
         result = comparison.results[mode]
-        self._add(mode, layers, comparison)
+        self._add(mode, layers, _told(layers, recompute), comparison)
         return result
 
-    def _add(self, mode: str, layers: int, comparison: Comparison) -> None:
+    def _add(self, mode: str, layers: int, recomputed: str, comparison: Comparison) -> None:
         result = comparison.results[mode]
-        step = quiet_step_ms(result)
-        arguments = [*WORKLOADS[self.workload].arguments(self.chosen.size), *self.chosen.megatron]
-        tokens = _number(arguments, "--global-batch-size") * _number(arguments, "--seq-length")
+        quiet = quiet_steps_ms(result)
+        # The mean: a step in which memory was given back and taken anew counts.
+        step = statistics.fmean(quiet) if quiet else None
+        tokens = self._tokens_of_a_step()
         rows = comparison.document()["rows"]
         self.runs.append(
             {
                 "mode": mode,
                 "recomputed_layers_of_a_chunk": layers,
+                "recomputed": recomputed,
                 "trained": result["exit_code"] == 0,
                 "out_of_memory": result["out_of_memory"],
                 "step_ms": step,
+                "steps_ms": quiet,
                 "tokens_per_second": tokens / step * 1e3 if step and result["exit_code"] == 0 else None,
                 "held_bytes": [row["held_bytes"] for row in rows if row["mode"] == mode],
                 "losses": result["losses"],
@@ -160,23 +186,33 @@ class Fit:
     def _write(self) -> None:
         self.chosen.report.mkdir(parents=True, exist_ok=True)
         document = {
-            "workload": self.workload,
-            "arguments": [*WORKLOADS[self.workload].arguments(self.chosen.size), *self.chosen.megatron],
+            **self._conditions(),
             "held_uncapped_bytes": self.held,
-            "fraction": self.fraction,
-            "cap_bytes": self.cap_bytes,
+            "tokens_of_a_step": self._tokens_of_a_step(),
             "runs": self.runs,
         }
         write_json(self.chosen.report / "fit.json", document)
         (self.chosen.report / "fit.txt").write_text(self._table())
         print(self._table().splitlines()[-1], flush=True)
 
+    def _arguments(self) -> list[str]:
+        return [*WORKLOADS[self.workload].arguments(self.chosen.size), *self.chosen.megatron]
+
+    def _conditions(self) -> dict[str, Any]:
+        """Under which runs can be compared."""
+        conditions = {"workload": self.workload, "arguments": self._arguments(), "iterations": self.chosen.iterations}
+        return {**conditions, "fraction": self.fraction, "cap_bytes": self.cap_bytes}
+
+    def _tokens_of_a_step(self) -> int:
+        arguments = self._arguments()
+        return _number(arguments, "--global-batch-size") * _number(arguments, "--seq-length")
+
     def _table(self) -> str:
         uncapped = ", ".join(f"{mode} {held / GIB:.3f}" for mode, held in self.held.items())
         how = "the card" if self.fraction is None else f"fraction {self.fraction:.5f}"
         lines = [
             f"{self.workload}: cap {self.cap_bytes / GIB:.3f} GiB ({how}); without: {uncapped or 'not measured'}",
-            f"{'mode':12}{'recomputed':>11}{'held GiB, per rank':>24}{'step ms':>10}{'tokens/s':>10}  outcome",
+            f"{'mode':12}{'recomputed':>32}{'held GiB, per rank':>24}{'step ms':>10}{'tokens/s':>10}  outcome",
         ]
         for run in self.runs:
             held = ", ".join(f"{count / GIB:.3f}" for count in run["held_bytes"] if count)
@@ -184,10 +220,14 @@ class Fit:
             step = f"{run['step_ms']:.1f}" if run["trained"] and run["step_ms"] else "-"
             failure = "out of memory" if run["out_of_memory"] else "failed"
             outcome = "trains" if run["trained"] else f"{failure} after {len(run['losses'])} iterations"
-            lines.append(
-                f"{run['mode']:12}{run['recomputed_layers_of_a_chunk']:11}{held:>24}{step:>10}{speed:>10}  {outcome}"
-            )
+            lines.append(f"{run['mode']:12}{run['recomputed']:>32}{held:>24}{step:>10}{speed:>10}  {outcome}")
         return "\n".join([*lines, ""])
+
+
+def _told(layers: int, words: list[str]) -> str:
+    if not words:
+        return "nothing recomputed"
+    return f"{layers} layers of a chunk recomputed" if layers else "attention's scores recomputed"
 
 
 def _running(comparison: Comparison) -> Iterator[str]:

@@ -2,57 +2,93 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import random
 from typing import Any, Optional
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from paired_steps import median_interval
 
 ALLOCATORS = ("native", "expandable", "stalloc")
 GIB = float(1 << 30)
+PROGRAMS = {  # in the order of the table
+    "fsdp2-packed": "FSDP2, two GPUs, packed rows, compiled blocks",
+    "lora": "LoRA, Llama 3 8B's shapes, rows of 512 to 12288 tokens",
+    "trainer": "transformers' Trainer, Llama 3.2 3B's shapes, padded",
+    "experts": "16 dropless experts in 12 layers",
+    "rollout": "rollout over a growing cache, then an update",
+    "Megatron-LM": "Megatron-LM, interleaved pipeline, two GPUs",
+    "long": "the longest sequence, Llama 3.2 1B's shapes",
+}
+_COLUMNS = ("program", "native", "expandable_segments", "**stalloc**", "stalloc / expandable")
+_HEAD = f"| {' | '.join(_COLUMNS)} | predicted: peak, step | what bound it |"
+_UNIT = 256  # tokens of a unit of a sequence's length
+_DRAWS = 2000  # of the steps, for an interval
+_SLOW = ("arena_move_seconds", "arena_map_seconds", "arena_wait_seconds")
+
+Row = dict[str, Any]
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[Row]) -> str:
     """As Markdown: one row a program; tokens a second with what was chosen for them."""
-    lines = [
-        "| program | native | expandable_segments | stalloc | stalloc / expandable | predicted live, step |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = [_HEAD, "|---|---|---|---|---|---|---|"]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['program']} | {row['error'].splitlines()[0]} | | | | |")
+            lines.append(f"| {name_of(row)} | {row['error'].splitlines()[0]} | | | | | |")
             continue
         found = row["allocators"]
         cells = [_cell(found.get(name), row["longest"]) for name in ALLOCATORS]
-        lines.append(f"| {row['program']} | {' | '.join(cells)} | {_ratio(row)} | {_off(found.get('stalloc'))} |")
+        off = _off(found.get("stalloc"))
+        lines.append(f"| {name_of(row)} | {' | '.join(cells)} | {_ratio(row)} | {off} | {bound_of(row)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(one: Optional[dict[str, Any]], longest: bool) -> str:
+def name_of(row: Row) -> str:
+    program = row["program"]
+    return next((name for key, name in PROGRAMS.items() if program.startswith(key)), program)
+
+
+def _cell(one: Optional[Row], longest: bool) -> str:
     if not one or not one["best"] or not one["tokens_per_second"]:
         return "nothing fits" if one else ""
-    speed = one["tokens_per_second"]
-    low, high = speed["interval"]
-    unit = " x 256 tokens" if longest else ""
-    return f"{one['best']}{unit}: {speed['mean']:.0f} ({low:.0f} to {high:.0f}), {one['held_bytes'] / GIB:.1f} GiB"
+    speed, held = f"{one['tokens_per_second']['mean']:.0f}", f"{one['held_bytes'] / GIB:.1f} GiB"
+    if longest:
+        return f"{one['micro_batch'] * _UNIT} tokens: {speed}, {held}"
+    return f"{speed}: {one['best']}, {held}"
 
 
-def _ratio(row: dict[str, Any]) -> str:
+def ratio_of(row: Row) -> Optional[float]:
+    """stalloc's over expandable_segments': tokens a second, or the length."""
     ours, peers = (row["allocators"].get(name) for name in ("stalloc", "expandable"))
     if not ours or not peers or not ours["best"] or not peers["best"]:
+        return None
+    if row["longest"]:
+        return float(ours["micro_batch"] / peers["micro_batch"])
+    return float(ours["tokens_per_second"]["mean"] / peers["tokens_per_second"]["mean"])
+
+
+def interval_of(row: Row) -> Optional[tuple[float, float]]:
+    """Of the ratio, 95 %: steps are drawn anew, the same of both. A step with a retry is rare, and long: it counts."""
+    ours, peers = (row["allocators"][name] for name in ("stalloc", "expandable"))
+    own, theirs = ours.get("seconds"), peers.get("seconds")
+    if row["longest"] or not own or not theirs or ours["tokens"] != peers["tokens"]:
+        return None
+    draw, count = random.Random(7), len(own)
+    found = []
+    for _ in range(_DRAWS):
+        steps = [draw.randrange(count) for _ in range(count)]
+        found.append(sum(theirs[i] for i in steps) / sum(own[i] for i in steps))
+    found.sort()
+    return found[int(0.025 * _DRAWS)], found[int(0.975 * _DRAWS)]
+
+
+def _ratio(row: Row) -> str:
+    ratio = ratio_of(row)
+    if ratio is None:
         return ""
     if row["longest"]:
-        return f"{ours['micro_batch'] / peers['micro_batch']:.3f} (length)"
-    ratio = f"{ours['tokens_per_second']['mean'] / peers['tokens_per_second']['mean']:.3f}"
-    if not ours.get("seconds") or ours["tokens"] != peers.get("tokens"):
-        return ratio
-    low, high = median_interval([theirs / own for own, theirs in zip(ours["seconds"], peers["seconds"])])
-    return f"{ratio} ({low:.3f} to {high:.3f})"
+        return f"{ratio:.3f} (length)"
+    interval = interval_of(row)
+    return f"{ratio:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
 
 
-def _off(one: Optional[dict[str, Any]]) -> str:
+def _off(one: Optional[Row]) -> str:
     if not one or not one["best"] or not one["live_bytes"] or not one["step_seconds"]:
         return ""
     live = one["predicted"]["live_bytes"] / one["live_bytes"] - 1
@@ -60,24 +96,60 @@ def _off(one: Optional[dict[str, Any]]) -> str:
     return f"{100 * live:+.1f} %, {100 * step:+.1f} %"
 
 
-def megatron_row(document: dict[str, Any]) -> dict[str, Any]:
+def bound_of(row: Row) -> str:
+    """What the ratio comes from, or why there is none: of what was chosen, and of what was counted."""
+    ours, peers = (row["allocators"].get(name) for name in ("stalloc", "expandable"))
+    if not ours or not peers or not ours["best"] or not peers["best"]:
+        return ""
+    said = [_difference(ours, peers, row["longest"])]
+    tried = next((each for each in peers["attempts"] if each.get("configuration") == peers["best"]), {})
+    retries = sum(count or 0 for count in tried.get("alloc_retries") or [])
+    counted = peers.get("counted")
+    if counted:
+        in_steps = sum(counted.get("num_alloc_retries", [])[-len(peers["seconds"]) :])
+        said.append(f"expandable_segments gave memory back {in_steps} times in the steps that count")
+    elif retries:
+        said.append(f"expandable_segments gave memory back {retries} times")
+    if ours.get("counted"):
+        slow = sum(sum(ours["counted"].get(name, [])[-len(ours["seconds"]) :]) for name in _SLOW)
+        said.append(f"{100 * slow / sum(ours['seconds']):.1f} % of stalloc's steps moved, mapped or waited")
+    return "; ".join(said)
+
+
+def _difference(ours: Row, peers: Row, longest: bool) -> str:
+    if ours["best"] == peers["best"] and ours.get("recomputed") == peers.get("recomputed"):
+        return "the same trains under both"
+    if longest:
+        return f"{_UNIT * (ours['micro_batch'] - peers['micro_batch'])} tokens more"
+    if not ours.get("predicted") or not peers.get("predicted"):
+        return "another configuration trains"
+    gain = peers["predicted"]["step_seconds"] / ours["predicted"]["step_seconds"] - 1
+    return f"by the prediction {100 * gain:+.1f} % from what fits"
+
+
+def megatron_row(document: Row) -> Row:
     """From bench/megatron/fit.py: the fastest that trained under each allocator, with what it recomputed."""
     names = {"native": "native", "expandable": "expandable", "alloc": "stalloc"}
-    found: dict[str, Any] = {}
+    found: Row = {}
     for mode, name in names.items():
         runs = [run for run in document["runs"] if run["mode"] == mode and run["trained"] and run["tokens_per_second"]]
         if not runs:
             found[name] = {"attempts": [], "best": None}
             continue
         best = max(runs, key=lambda run: run["tokens_per_second"])
-        speed = best["tokens_per_second"]
+        speed, seconds = best["tokens_per_second"], [ms / 1e3 for ms in best.get("steps_ms", [])]
         layers = best["recomputed_layers_of_a_chunk"]
         found[name] = {
             "attempts": runs,
-            "best": f"{layers} layers of a chunk recomputed" if layers else "nothing recomputed",
-            "tokens_per_second": {"mean": speed, "interval": [speed, speed], "steps": 1},
+            "best": best.get("recomputed") or (f"{layers} layers of a chunk recomputed" if layers else _NOTHING),
+            "tokens_per_second": {"mean": speed, "interval": [speed, speed], "steps": max(1, len(seconds))},
+            "seconds": seconds,
+            "tokens": [float(document.get("tokens_of_a_step", 0))] * len(seconds),
             "held_bytes": max(best["held_bytes"]),
             "live_bytes": 0,
             "step_seconds": None,
         }
     return {"program": f"Megatron-LM {document['workload']}", "longest": False, "allocators": found}
+
+
+_NOTHING = "nothing recomputed"

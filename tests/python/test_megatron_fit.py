@@ -24,7 +24,7 @@ class MadeUp:
 
     def __init__(self, common: Any, workload: str, modes: list[str], *, extra: list[str], **_: Any) -> None:
         words = "--recompute-num-layers"
-        self.layers = int(extra[extra.index(words) + 1]) if words in extra else 0
+        self.layers = int(extra[extra.index(words) + 1]) if words in extra else 0.5 * ("core_attn" in extra)
         self.modes, self.results, self.exact = modes, {}, False
         assert "--card" in extra
 
@@ -52,19 +52,25 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     import fit  # type: ignore[import-not-found]
 
     monkeypatch.setattr(fit, "Comparison", MadeUp)
-    monkeypatch.setattr(fit, "quiet_step_ms", lambda _: 100.0)
+    monkeypatch.setattr(fit, "quiet_steps_ms", lambda _: [50.0, 150.0])
     MadeUp.ran = []
     chosen = SimpleNamespace(
         **{"round": None, "workload": "pp2-vpp4", "card": 79 << 30, "output": tmp_path, "report": tmp_path / "out"},
         **{"size": "h200-short", "megatron": ["--global-batch-size", "32"], "fraction": None, "margin": 0},
-        **{"least_recomputed": 0, "most_recomputed": 3},
+        **{"least_recomputed": 0, "most_recomputed": 3, "selective": True, "iterations": 10},
     )
     assert fit.Fit(chosen).run()
+    steps = (0.0, 0.5, 1, 2, 3)
     assert MadeUp.ran == [
-        *("trace 0", "trace 1", "alloc 1"),
-        *(f"native {layers}" for layers in range(4)),
-        *(f"expandable {layers}" for layers in range(3)),
+        *("trace 0.0", "trace 0.5", "trace 1", "alloc 1"),
+        *(f"expandable {layers}" for layers in steps[:4]),
+        *(f"native {layers}" for layers in steps),
     ]
+    assert fit.Fit(chosen).run()
+    assert len(MadeUp.ran) == 13, "what is in the file is not run again"
+    chosen.iterations = 12
+    fit.Fit(chosen).run()
+    assert len(MadeUp.ran) == 26, "other steps are other runs"
     document = json.loads((tmp_path / "out" / "fit.json").read_text())
     best = {run["mode"]: run for run in document["runs"] if run["trained"]}
     assert {mode: run["recomputed_layers_of_a_chunk"] for mode, run in best.items()} == NEEDED

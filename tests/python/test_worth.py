@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Optional
+from typing import Any, Optional
+from xml.etree import ElementTree
 
 import pytest
 
@@ -110,47 +111,80 @@ def test_a_compiled_block_is_one_graph() -> None:
     assert found["graphs"] >= 1
 
 
-def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
-    import worth
+def measured(program: str, ours: int = 4, theirs: int = 3, longest: bool = False) -> dict[str, Any]:
+    """A row: micro-batches of stalloc and of expandable_segments, whose third step gave memory back."""
+    own = {"best": str(ours), "micro_batch": ours, "held_bytes": 1 << 30, "live_bytes": 1000, "attempts": []}
+    own |= {"tokens_per_second": {"mean": 100.0}, "seconds": [1.0, 1.0, 1.0], "tokens": [100.0] * 3}
+    own |= {"predicted": {"live_bytes": 1010, "step_seconds": 0.99}, "step_seconds": 1.0, "recomputed": []}
+    own["counted"] = {"arena_move_seconds": [5.0, 0.0, 0.03, 0.0], "arena_map_seconds": [1.0, 0.0, 0.0, 0.03]}
+    peers = {**own, "best": str(theirs), "micro_batch": theirs, "tokens_per_second": {"mean": 80.0}}
+    peers |= {"seconds": [1.0, 1.0, 1.75], "counted": {"num_alloc_retries": [3, 0, 0, 2]}}
+    found = {"native": {"best": None}, "expandable": peers, "stalloc": own}
+    return {"program": program, "longest": longest, "allocators": found}
 
-    speed = {"mean": 100.0, "interval": [99.0, 101.0], "steps": 4}
-    own = {"best": "4", "micro_batch": 4, "tokens_per_second": speed, "held_bytes": 1 << 30, "live_bytes": 1000}
-    own |= {"predicted": {"live_bytes": 1010, "step_seconds": 0.99}, "step_seconds": 1.0}
-    peers = {**own, "best": "3", "micro_batch": 3, "tokens_per_second": {**speed, "mean": 80.0}}
-    rows = [
-        {
-            "program": "lora",
-            "longest": False,
-            "allocators": {"native": {"best": None}, "expandable": peers, "stalloc": own},
-        },
-        {
-            "program": "long",
-            "longest": True,
-            "allocators": {"native": {"best": None}, "expandable": peers, "stalloc": own},
-        },
-        {"program": "trainer", "error": "no transformers"},
-    ]
-    lines = worth.table(rows).splitlines()
+
+def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
+    from table import table
+
+    rows = [measured("lora"), measured("long", longest=True), {"program": "trainer", "error": "no transformers"}]
+    lines = table(rows).splitlines()
     assert len(lines) == 5
     assert "nothing fits" in lines[2]
-    assert "| 1.250 | +1.0 %, -1.0 % |" in lines[2]
+    assert "| 1.250 (1.000 to 1.750) | +1.0 %, -1.0 % |" in lines[2], "the step with retries is in it"
+    assert "gave memory back 2 times in the steps that count" in lines[2]
+    assert "2.0 % of stalloc's steps moved" in lines[2], "the first step does not count"
     assert "| 1.333 (length) |" in lines[3]
+    assert "256 tokens more" in lines[3]
     assert "no transformers" in lines[4]
 
 
+def test_the_figure_is_of_all_rows_or_not_in_the_readme(tmp_path: Path) -> None:
+    import figure
+    from table import PROGRAMS
+
+    (tmp_path / "one.json").write_text(json.dumps({"rows": [measured("lora"), measured("trainer")]}))
+    (tmp_path / "two.json").write_text(json.dumps({"rows": [measured("lora", 9), {"program": "long", "error": "x"}]}))
+    rows = figure.rows_of([tmp_path / "one.json", tmp_path / "two.json"], ["trainer"])
+    assert [row["program"] for row in rows] == list(PROGRAMS)
+    lora = rows[1]
+    assert lora["allocators"]["stalloc"]["best"] == "9", "the last file counts"
+    assert [row.get("error") for row in rows if row is not lora] == ["not measured"] * 6
+    text = "a <picture>old</picture> b <picture>report</picture>"
+    with pytest.raises(ValueError, match="not measured: fsdp2-packed, trainer"):
+        figure.readme(text, rows)
+    every = [measured(name, longest=name == "long") for name in PROGRAMS]
+    changed = figure.readme(text, every)
+    assert changed.startswith("a <picture>")
+    assert "LoRA 1.25" in changed
+    assert changed.endswith("b <picture>report</picture>")
+    assert figure.put_between(f"x {figure.BEGIN} old {figure.END} y", "new\n", "f") == (
+        f"x {figure.BEGIN}\nnew\n{figure.END} y"
+    )
+    with pytest.raises(ValueError, match="once each"):
+        figure.put_between("nothing", "new", "f")
+    drawn = ElementTree.fromstring(figure.picture(every, "light"))
+    bars = [each for each in drawn if each.tag.endswith("rect")]
+    assert len(bars) == 3 + 3 * len(PROGRAMS)
+    assert bars[5].get("width") == bars[8].get("width"), "stalloc's are as long in every row of the same ratio"
+
+
 def test_megatron_s_row_is_the_fastest_that_trained() -> None:
-    import worth
+    from table import megatron_row, table
 
     def ran(mode: str, layers: int, trained: bool, speed: float) -> dict[str, object]:
         figures = {"tokens_per_second": speed, "held_bytes": [1 << 30, 2 << 30]}
         return {"mode": mode, "recomputed_layers_of_a_chunk": layers, "trained": trained, **figures}
 
-    runs = [ran("alloc", 0, True, 10.0), ran("expandable", 0, False, 0.0), ran("expandable", 1, True, 8.0)]
-    row = worth.megatron_row({"workload": "pp2-vpp4", "runs": runs})
+    runs: list[dict[str, object]] = [
+        ran("alloc", 0, True, 10.0),
+        ran("expandable", 0, False, 0.0),
+        ran("expandable", 1, True, 8.0),
+    ]
+    row = megatron_row({"workload": "pp2-vpp4", "runs": runs})
     assert row["allocators"]["native"]["best"] is None
     assert row["allocators"]["stalloc"]["best"] == "nothing recomputed"
     assert row["allocators"]["expandable"]["best"] == "1 layers of a chunk recomputed"
-    assert "1.250" in worth.table([row])
+    assert "1.250" in table([row])
 
 
 def test_ranks_that_have_imported_ahead_are_traced_and_count_what_each_step_took(build: Path, tmp_path: Path) -> None:
