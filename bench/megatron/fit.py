@@ -6,10 +6,11 @@
 The workload is the one of --round (round.py's --output) whose peers hold most beyond Alloc, and its plans are used;
 where there is no round, --workload is traced and measured first. The cap is the most that an Alloc rank held, plus
 --margin: `torch.cuda.set_per_process_memory_fraction` in all modes; or --card, which binds the arena, too, and needs
-nothing measured: the workload may need more than the card has. Each mode
-trains --iterations under it. A mode that runs out of memory then recomputes attention's scores (--selective), and more
-and more layers of each model chunk, until it trains; throughput is tokens per second of quiet steps. OUT/fit.json and
-OUT/fit.txt are written anew after each run; what OUT/fit.json has of the same workload and cap is not run again.
+nothing measured: the workload may need more than the card has. Each mode trains --iterations under it. A mode that runs
+out of memory then recomputes attention's scores (--selective), and more and more layers of each model chunk, until it
+trains; what cannot even be traced, over a heap that wastes nothing, is tried in no other mode. Throughput is tokens per
+second of quiet steps, their mean. OUT/fit.json and OUT/fit.txt are written anew after each run; what OUT/fit.json has
+of the same workload and cap is not run again.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Fit:
         self._take_known()
         for mode in MODES:
             for layers, words in self._ladder():
-                if self._trained(mode, layers, words):
+                if not self._too_large(layers, words) and self._trained(mode, layers, words):
                     break
         return any(run["mode"] == "alloc" and run["trained"] for run in self.runs)
 
@@ -133,6 +134,10 @@ class Fit:
         if before and all(before.get(name) == value for name, value in now.items()):
             self.runs = [run for run in before["runs"] if run["trained"] or run["out_of_memory"]]
 
+    def _too_large(self, layers: int, words: list[str]) -> bool:
+        """Not even the exact trace could be made, over a heap that wastes nothing: no mode can hold what is live."""
+        return any(run["recomputed"] == _told(layers, words) and run.get("untraceable") for run in self.runs)
+
     def _trained(self, mode: str, layers: int, words: list[str]) -> bool:
         known = [run for run in self.runs if run["mode"] == mode and run.get("recomputed") == _told(layers, words)]
         return bool(known[-1]["trained"]) if known else self._train(mode, layers, words)["exit_code"] == 0
@@ -152,13 +157,13 @@ class Fit:
         comparison.exact = True  # what fits is traced, though PyTorch's allocator could not hold it
         for each in _running(comparison):
             if comparison.run(each)["exit_code"]:
-                comparison.results[mode] = comparison.results[each]  # without a trace there is no plan
                 break
-        result = comparison.results[mode]
-        self._add(mode, layers, _told(layers, recompute), comparison)
-        return result
+        ran = set(comparison.results)
+        comparison.results.setdefault(mode, comparison.results[each])  # without a trace there is no plan
+        self._add(mode, layers, _told(layers, recompute), comparison, ran)
+        return comparison.results[mode]
 
-    def _add(self, mode: str, layers: int, recomputed: str, comparison: Comparison) -> None:
+    def _add(self, mode: str, layers: int, recomputed: str, comparison: Comparison, ran: set[str]) -> None:
         result = comparison.results[mode]
         quiet = quiet_steps_ms(result)
         # The mean: a step in which memory was given back and taken anew counts.
@@ -172,6 +177,7 @@ class Fit:
                 "recomputed": recomputed,
                 "trained": result["exit_code"] == 0,
                 "out_of_memory": result["out_of_memory"],
+                "untraceable": mode == "alloc" and result["out_of_memory"] and "alloc" not in ran,
                 "step_ms": step,
                 "steps_ms": quiet,
                 "tokens_per_second": tokens / step * 1e3 if step and result["exit_code"] == 0 else None,

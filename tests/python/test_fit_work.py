@@ -79,6 +79,17 @@ def test_time_grows_with_the_square_of_a_sequence_s_length() -> None:
     assert flat.seconds(1, 5.0) == pytest.approx(1.5)
 
 
+def test_measured_steps_of_long_sequences_are_predicted_from_shorter_ones() -> None:
+    """One H100, the longest row of bench/worth: seconds of steps with 15 of 16 blocks recomputed, and with all of them."""
+    unit = 16384
+    ran = [FreeStep(1.6484, 1, 37120 / unit), FreeStep(1.8884, 1, 40448 / unit)]
+    free = step_model.with_free_steps(step_model.from_traces(0.0, 0.6, 1), ran, of_length=True)
+    assert free.seconds(1, 45568 / unit) == pytest.approx(2.2993, 0.02)
+    # The slope between two short traces, of 4096 and 8192 tokens: from it a linear model had 1.11 s at 40448 tokens.
+    slope = (free.seconds(1, 8192 / unit) - free.seconds(1, 4096 / unit)) / 4096
+    assert slope * 40448 == pytest.approx(1.11, 0.02)
+
+
 def test_free_pages_of_expandable_segments_go_back_at_the_limit() -> None:
     outcome = Outcome(1000, {"native": 1300, "expandable": 1200, "stalloc": 1004})
     assert outcome.needed("native") == 1300
