@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <queue>
 
 #include "allocator/base/clock.h"
 
@@ -178,20 +179,18 @@ void IdleChunks::MoveSome() noexcept {
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
 IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept {
-  std::vector<Part> movable = Movable(range, now);
-  const auto is_due_later = [](const Part& a, const Part& b) {
+  const auto is_due_sooner = [](const Part& a, const Part& b) {
     return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
   };
-  std::make_heap(movable.begin(), movable.end(), is_due_later);
+  std::priority_queue movable(is_due_sooner, Movable(range, now));
   Moves moves;
   Bytes taken = 0;
   Bytes wanted = 0;
   // As much as is wanted now, of chunks that are due behind this.
   const auto withdraw = [&](std::uint64_t due) {
-    while (taken < wanted && !movable.empty() && (due == 0 || movable.front().until_due > due)) {
-      const Arena::Range chunk = movable.front().range;
-      std::pop_heap(movable.begin(), movable.end(), is_due_later);
-      movable.pop_back();
+    while (taken < wanted && !movable.empty() && (due == 0 || movable.top().until_due > due)) {
+      const Arena::Range chunk = movable.top().range;
+      movable.pop();
       if (!WithdrawChunk(chunk, done)) continue;
       moves.from.push_back(chunk);
       taken += chunk.bytes;

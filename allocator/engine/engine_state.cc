@@ -59,7 +59,7 @@ EngineStats PlanEngine::Stats() const {
   stats.retained_blocks = freed_.retained();
   stats.stream_events = clocks_.events_recorded();
   stats.stream_waits = clocks_.waits();
-  stats.active = active_ || paused_;
+  stats.active = state_ != State::kStopped;
   return stats;
 }
 

@@ -47,7 +47,7 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       turns_(plan),
       rules_(options.rules),
       has_plan_(!IsEmpty(plan)),
-      active_(arena_granules_ > 0) {
+      state_(arena_granules_ > 0 ? State::kServes : State::kStopped) {
   Follow();
 }
 
@@ -69,7 +69,7 @@ PlanEngine::Allocation PlanEngine::AllocateUnexpected(Bytes requested, StreamHan
                                                       MissReason reason) noexcept {
   Lock lock(mutex_);
   ++stats_.requests;
-  return ServeUnplanned({requested, ToGranules(requested), stream}, active_ ? reason : MissReason::kInactive, lock);
+  return ServeUnplanned({requested, ToGranules(requested), stream}, active() ? reason : MissReason::kInactive, lock);
 }
 
 inline MissReason PlanEngine::TakePlace(const Place& place, const Request& request, Lock& lock) noexcept {
@@ -93,7 +93,7 @@ inline MissReason PlanEngine::TakePlace(const Place& place, const Request& reque
                                                               Lock& lock) noexcept {
   const Granules own = place.granule;
   for (std::uint32_t turn = 1; turn < turns_.count(); ++turn) {
-    if (!active_) return MissReason::kInactive;
+    if (!active()) return MissReason::kInactive;
     const Place* const other =
         request.entry >= 0 ? cursor_.PlaceInTurn(request.entry, turn * turns_.period()) : nullptr;
     if (other == nullptr || other->granule == own || other->granules < request.granules) continue;
@@ -108,7 +108,7 @@ inline MissReason PlanEngine::TakePlace(const Place& place, const Request& reque
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
 MissReason PlanEngine::FindPlace(Request& request, Place& place) noexcept {
-  if (!active_) return MissReason::kInactive;
+  if (!active()) return MissReason::kInactive;
   if (cursor_.fenced()) return MissReason::kFenced;
   const Matcher::Match match = matcher_.Next(request.granules);
   request.entry = match.entry;
@@ -186,19 +186,19 @@ bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, Strea
   } else {
     backed = ask(MayTake::kNoMore) || (!HasMappedRoom(request) && ask(MayTake::kMore));
   }
-  if (!active_) return MissReason::kInactive;
+  if (!active()) return MissReason::kInactive;
   return backed && MayPlace(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
 // The lock is open meanwhile. False, too, when the engine has stopped serving by then.
 bool PlanEngine::AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept {
-  if (!active_) return false;
+  if (!active()) return false;
   const std::uint64_t now = cursor_.PositionOf(matcher_.cursor());
   lock.unlock();
   const bool backed =
       backing_->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
   lock.lock();
-  return backed && active_;
+  return backed && active();
 }
 
 // From now on the blocks of this stream leave a trace at their frees.
@@ -241,11 +241,7 @@ void PlanEngine::Vacate(LiveRecord& block) noexcept {
   stats_.live_bytes -= block.bytes();
   --stats_.live_blocks;
   if (block.Is(LiveRecord::kBeside)) space_.GiveBack(block.granule, block.granules);
-  // Flags of live blocks alone: what they leave behind is decided by the others.
-  constexpr unsigned kTags = LiveRecord::kMostTags << LiveRecord::kTagShift;
-  constexpr unsigned kOfLive =
-      LiveRecord::kBeside | LiveRecord::kWatched | LiveRecord::kAsleep | LiveRecord::kShared | kTags;
-  block.flags &= static_cast<std::uint16_t>(~kOfLive);
+  block.flags &= static_cast<std::uint16_t>(~LiveRecord::kOfLive);
 }
 
 // Frees ---------------------------------------------------------------------------------------------------------------
@@ -271,7 +267,7 @@ Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexc
   if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy_.Erase(*block);
-  } else if (active_ || paused_) {
+  } else if (state_ != State::kStopped) {
     freed_.Free(*block, lock);
   } else {
     freed_.Forget(*block);  // nothing is served any more, and the driver may be gone
@@ -338,7 +334,7 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   const auto [begin, end] = cursor_.Expected();
   matcher_.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
-  if (mark.kind != MarkKind::kLayer && active_) freed_.Sweep(lock);
+  if (mark.kind != MarkKind::kLayer && active()) freed_.Sweep(lock);
 }
 
 }  // namespace stalloc

@@ -175,19 +175,26 @@ class PlanEngine {
   // placed afterwards, not even for requests that are under way, and only these still call the StreamFence.
   void Deactivate() noexcept {
     const Lock lock(mutex_);
-    active_ = paused_ = false;
+    state_ = State::kStopped;
   }
 
-  // sleeping_blocks.cc. Between Pause and Resume nothing is placed, not even for requests that are under way; blocks
+  // For allocator/sleep. Between Pause and Resume nothing is placed, not even for requests that are under way; blocks
   // are freed as ever. An engine that serves no more does not begin again.
-  void Pause() noexcept;
-  void Resume() noexcept;
+  void Pause() noexcept { Turn(State::kServes, State::kPaused); }
+  void Resume() noexcept { Turn(State::kPaused, State::kServes); }
   // Of the live block that starts there; false, and nothing changes, if none does. `tag`: up to LiveRecord::kMostTags.
-  bool SetTag(const void* pointer, unsigned tag) noexcept;
-  bool SetAsleep(Offset offset, bool asleep) noexcept;
-  bool SetShared(Offset offset) noexcept;
+  bool SetTag(const void* pointer, unsigned tag) noexcept {
+    return Flag(pointer, static_cast<std::uint16_t>(tag << LiveRecord::kTagShift), LiveRecord::kTags);
+  }
+  bool SetAsleep(Offset offset, bool asleep) noexcept {
+    return Flag(base_ + offset, asleep ? LiveRecord::kAsleep : 0, LiveRecord::kAsleep);
+  }
+  bool SetShared(Offset offset) noexcept { return Flag(base_ + offset, LiveRecord::kShared, 0); }
   // Withdraw, although blocks live there: their bytes are to go elsewhere. False where some of it is withdrawn already.
-  bool WithdrawUnderBlocks(Offset offset, Bytes bytes) noexcept;
+  bool WithdrawUnderBlocks(Offset offset, Bytes bytes) noexcept {
+    const Lock lock(mutex_);
+    return withdrawn_.Add(WholeGranules(offset), WholeGranules(offset + bytes));
+  }
 
   [[nodiscard]] EngineStats Stats() const;
   void ResetPeak() noexcept {
@@ -216,6 +223,13 @@ class PlanEngine {
   using MayTake = ArenaBacking::MayTake;
   static constexpr Granules kNone = DynamicSpace::kNone;
 
+  enum class State : std::uint8_t { kServes, kPaused, kStopped };
+  [[nodiscard]] bool active() const noexcept { return state_ == State::kServes; }
+  void Turn(State from, State to) noexcept {
+    const Lock lock(mutex_);
+    if (state_ == from) state_ = to;
+  }
+
   struct Request {
     Bytes bytes = 0;
     Granules granules = 0;  // 0: more than any arena has
@@ -240,7 +254,7 @@ class PlanEngine {
   // What everybody who places a block asks last, under the lock that places it: the engine serves, and there is memory
   // behind all of [lo, hi).
   [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept {
-    return active_ && hi <= std::max(plan_granules_, space_.mapped()) &&
+    return active() && hi <= std::max(plan_granules_, space_.mapped()) &&
            (withdrawn_.empty() || !withdrawn_.Touches(lo, hi));
   }
   void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept;
@@ -250,17 +264,19 @@ class PlanEngine {
 
   // unplanned_requests.cc
   Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] Granules TakeKeptPlace(const Request& request, Lock& lock) noexcept;
-  [[nodiscard]] Granules TakeRoom(Request request, StreamIndex stream, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept;
+  [[nodiscard]] bool MayHaveRoom(const Request& request, MissReason reason) const noexcept;
+  [[nodiscard]] Granules TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept;
+  [[nodiscard]] Place FindKeptPlace(const Request& request) const noexcept;
+  [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept;
   [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
-  [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept;
-  [[nodiscard]] Granules FindLateRoom(DynamicSpace::Request room) const noexcept;
-  [[nodiscard]] bool HasMappedRoom(const Request& request) noexcept;
-  [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
+  [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;
-  [[nodiscard]] Granules FindInTheWay(DynamicSpace::Request room, std::int32_t entry) const noexcept;
+  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry) const noexcept;
+  [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
+  [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept;
+  [[nodiscard]] bool HasMappedRoom(const Request& request) noexcept;
   [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
 
   // engine_state.cc
@@ -299,8 +315,7 @@ class PlanEngine {
   const bool has_plan_;
   EngineStats stats_;
   mutable std::uint64_t checks_ = 0;
-  bool active_;          // serves
-  bool paused_ = false;  // served, and will again
+  State state_;
 };
 
 }  // namespace stalloc

@@ -1,29 +1,25 @@
-// Requests that have no slot, or cannot have theirs: from the room that the plan, or the run, leaves idle.
+// Requests that have no slot, or cannot have theirs. They get the first place that there is of these; what each of them
+// costs, those before it do not:
+//
+//   an empty slot of the size    its owner's way, should that come after all
+//   what iterations use late     nothing: it is soon free again (a fence's requests alone)
+//   room that no slot needs      nothing; else a wait for another stream
+//   in the way of slots          their owners come here in turn: one of the size, else whoever it may be
+//   more memory                  what went back comes again, or moves, or the arena grows
+//
+// And if that is not to be had, in slots' way even where it stays for good: better than out of memory.
 #include <algorithm>
 
 #include "allocator/engine/plan_engine.h"
 
 namespace stalloc {
-namespace {
-
-// The same request, wherever there is room.
-DynamicSpace::Request Anywhere(DynamicSpace::Request room) noexcept {
-  room.window = {};
-  return room;
-}
-
-}  // namespace
 
 [[gnu::noinline]] PlanEngine::Allocation PlanEngine::ServeUnplanned(Request request, MissReason reason,
                                                                     Lock& lock) noexcept {
-  const StreamIndex stream = clocks_.IndexOf(request.stream);
   request.entry = StillThere(request.entry);
-  Granules granule = reason == MissReason::kFenced ? TakeKeptPlace(request, lock) : kNone;
-  // Before a plan's loop nothing is known of the time to come.
-  if (granule == kNone && request.granules != 0 && space_.Takes(request.granules) && reason != MissReason::kInactive &&
-      (cursor_.script() != nullptr || !has_plan_)) {
-    granule = TakeRoom(request, stream, reason, lock);
-  }
+  Granules granule = TakeEmptySlot(request, reason, lock);
+  request.entry = StillThere(request.entry);
+  if (granule == kNone && MayHaveRoom(request, reason)) granule = TakeRoom(request, reason, lock);
   if (granule != kNone) return {AddressOf(granule), reason};
   observations_.Missed(request.stamp, request.granules);
   ++stats_.misses[static_cast<std::size_t>(reason)];
@@ -35,39 +31,35 @@ std::int32_t PlanEngine::StillThere(std::int32_t entry) const noexcept {
   return cursor_.script() != nullptr && entry >= cursor_.script()->index().size() ? -1 : entry;
 }
 
+// Before a plan's loop nothing is known of the time to come.
+bool PlanEngine::MayHaveRoom(const Request& request, MissReason reason) const noexcept {
+  return request.granules != 0 && space_.Takes(request.granules) && reason != MissReason::kInactive &&
+         (cursor_.script() != nullptr || !has_plan_);
+}
+
+Granules PlanEngine::TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept {
+  Place slot;
+  if (reason == MissReason::kFenced && rules_.Have(Rule::kKeptPlaces)) slot = FindKeptPlace(request);
+  if (rules_.Have(Rule::kLentSlots) && MayHaveRoom(request, reason) &&
+      (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered()))) {
+    slot = FindLentSlot(request);
+  }
+  if (slot.granules == 0 || BackUp(slot, request, lock) != MissReason::kNone) return kNone;
+  if (OccupyInOrder(slot, request, stats_.dynamic_hits, lock) != MissReason::kNone) return kNone;
+  observations_.Watch(*occupancy_.Find(slot.granule), request.stamp);
+  return slot.granule;
+}
+
 // details.md, Fences.
-Granules PlanEngine::TakeKeptPlace(const Request& request, Lock& lock) noexcept {
-  if (!rules_.Have(Rule::kKeptPlaces)) return kNone;
+PlanEngine::Place PlanEngine::FindKeptPlace(const Request& request) const noexcept {
   for (std::int32_t entry = 0; entry < kept_.index().size(); ++entry) {
     const Place& place = kept_.PlaceOf(entry);
     const StreamBinding& binding = bindings_[place.stream];
     const bool is_own = binding.unbound() || binding.handle() == request.stream;
     if (place.granules == 0 || kept_.index().SizeAt(entry) != request.granules || !is_own) continue;
-    if (!freed_.OnlyFreedIn(place.granule, place.granule + place.granules)) continue;
-    if (BackUp(place, request, lock) != MissReason::kNone) return kNone;
-    return OccupyInOrder(place, request, stats_.dynamic_hits, lock) == MissReason::kNone ? place.granule : kNone;
+    if (freed_.OnlyFreedIn(place.granule, place.granule + place.granules)) return place;
   }
-  return kNone;
-}
-
-Granules PlanEngine::TakeRoom(Request request, StreamIndex stream, MissReason reason, Lock& lock) noexcept {
-  const bool has_like = reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered());
-  if (has_like && rules_.Have(Rule::kLentSlots)) {
-    const Place lent = FindLentSlot(request);
-    if (lent.granules > 0 && OccupyInOrder(lent, request, stats_.dynamic_hits, lock) == MissReason::kNone) {
-      observations_.Watch(*occupancy_.Find(lent.granule), request.stamp);
-      return lent.granule;
-    }
-    request.entry = StillThere(request.entry);
-  }
-  DynamicSpace::Request room{request.granules, stream, RoomFor(request.entry, reason)};
-  room.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
-  const bool looks_late = reason == MissReason::kFenced && rules_.Have(Rule::kLateRooms);
-  Granules granule = looks_late ? FindLateRoom(room) : kNone;
-  if (granule == kNone) granule = FindRoom(room, request.entry, lock);
-  // The arena may not grow, so there is no memory left for anybody: better in a slot's way than out of memory.
-  if (granule == kNone && !room.window.empty()) granule = FindRoom(Anywhere(room), request.entry, lock);
-  return granule != kNone && OccupyRoom(granule, request, stream, lock) ? granule : kNone;
+  return {};
 }
 
 // Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
@@ -104,22 +96,85 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
       IdleGaps::Side::kBefore, script, at, request.granules, [&](std::int32_t other, std::uint64_t left) {
         if (left < least || (best.granules > 0 && left >= best_left)) return;
         const Place& place = cursor_.script()->PlaceOf(other);
+        const Granules end = place.granule + request.granules;
         const bool fits = place.granules >= request.granules && bindings_[place.stream].handle() == request.stream;
-        if (!fits || !freed_.OnlyFreedIn(place.granule, place.granule + request.granules)) return;
+        if (!fits || !freed_.OnlyFreedIn(place.granule, end) || !MayPlace(place.granule, end)) return;
         best = place;
         best_left = left;
       });
   return best;
 }
 
-// details.md, Fences.
-Granules PlanEngine::FindLateRoom(DynamicSpace::Request room) const noexcept {
-  if (room.stream == kNoStream) return kNone;
-  for (const IdleGaps::Window window : space_.late_rooms()) {
-    room.window = window;
-    if (const Granules granule = space_.FindMapped(room); granule != kNone) return granule;
+Granules PlanEngine::TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept {
+  const StreamIndex stream = clocks_.IndexOf(request.stream);
+  if (stream == kNoStream) return kNone;
+  DynamicSpace::Request room{request.granules, stream, RoomFor(request.entry, reason)};
+  room.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
+  Granules granule = FindRoom(room, request.entry, lock);
+  if (granule == kNone && !room.window.empty()) {
+    room.window = {};
+    granule = FindRoom(room, request.entry, lock);
+  }
+  return granule != kNone && OccupyRoom(granule, request, stream, lock) ? granule : kNone;
+}
+
+// Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
+Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept {
+  // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
+  // and blocks do not crowd where memory happens to be.
+  bool refills = !room.window.empty();
+  for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
+    room.may_map = refills && !withdrawn_.empty() && backing_ != nullptr &&
+                   backing_->Spare() >= Bytes{room.granules} * kBlockAlignment;
+    Granules granule = FindMapped(room, StillThere(entry));
+    const bool fits = granule != kNone;
+    if (fits && (!room.may_map || !withdrawn_.Touches(granule, granule + room.granules))) return granule;
+    if (!fits) granule = space_.FindUnmapped(room);
+    if (granule == kNone || backing_ == nullptr) return kNone;
+    const bool backed = AskBacking(granule, room.granules, fits ? MayTake::kNoMore : MayTake::kMore, lock);
+    if (!fits && !backed) return kNone;
+    refills = refills && backed;
   }
   return kNone;
+}
+
+// Without memory from the device.
+Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t entry) const noexcept {
+  const auto find_in = [&](IdleGaps::Window window) {
+    DynamicSpace::Request there = room;
+    there.window = window;
+    return space_.FindWaiting(there);
+  };
+  if (cursor_.fenced() && rules_.Have(Rule::kLateRooms)) {
+    for (const IdleGaps::Window window : space_.late_rooms()) {
+      if (const Granules granule = find_in(window); granule != kNone) return granule;
+    }
+  }
+  Granules granule = find_in(room.window);
+  if (granule != kNone || room.window.empty() || !MayLieInTheWay(entry)) return granule;
+  const GranuleRange slot = FindSlotInTheWay(room.granules, entry);
+  if (slot.hi > 0) granule = find_in({&slot, 1});
+  return granule != kNone ? granule : find_in({});
+}
+
+// What stays for good would be in the way in every iteration.
+bool PlanEngine::MayLieInTheWay(std::int32_t entry) const noexcept {
+  if (!rules_.Have(Rule::kInTheWay) || cursor_.script() == nullptr) return false;
+  return entry < 0 || space_.gaps().LifeOf(cursor_.script_number(), entry) != IdleGaps::kForever;
+}
+
+// details.md, In the way of slots: of those of its size the one that is needed last; empty if there is none.
+GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept {
+  GranuleRange slot;
+  const std::int32_t at = entry >= 0 ? entry : matcher_.cursor();
+  const auto take_later = [&](std::int32_t other, std::uint64_t) {
+    const Place& place = cursor_.script()->PlaceOf(other);
+    const Granules end = place.granule + granules;
+    if (other == at || place.granules < granules || !freed_.OnlyFreedIn(place.granule, end)) return;
+    slot = {place.granule, end};
+  };
+  space_.gaps().ForEachOfSize(IdleGaps::Side::kFrom, cursor_.script_number(), at, granules, take_later);
+  return slot;
 }
 
 // For a request of an entry whose slot is not mapped.
@@ -128,54 +183,7 @@ bool PlanEngine::HasMappedRoom(const Request& request) noexcept {
   if (room.stream == kNoStream || !space_.Takes(request.granules) || cursor_.script() == nullptr) return false;
   if (request.entry != StillThere(request.entry)) return false;  // the lock was open
   room.window = RoomFor(request.entry, MissReason::kUnbacked);
-  return space_.FindMapped(room) != kNone;
-}
-
-bool PlanEngine::MayLieInTheWay(std::int32_t entry) const noexcept {
-  if (!rules_.Have(Rule::kInTheWay)) return false;
-  return entry < 0 || space_.gaps().LifeOf(cursor_.script_number(), entry) != IdleGaps::kForever;
-}
-
-// details.md, In the way of slots.
-Granules PlanEngine::FindInTheWay(DynamicSpace::Request room, std::int32_t entry) const noexcept {
-  if (cursor_.script() == nullptr) return kNone;  // the lock was open
-  GranuleRange slot;
-  const std::int32_t at = entry >= 0 ? entry : matcher_.cursor();
-  const auto take_later = [&](std::int32_t other, std::uint64_t) {
-    const Place& place = cursor_.script()->PlaceOf(other);
-    const Granules end = place.granule + room.granules;
-    if (other == at || place.granules < room.granules || !freed_.OnlyFreedIn(place.granule, end)) return;
-    slot = {place.granule, end};
-  };
-  space_.gaps().ForEachOfSize(IdleGaps::Side::kFrom, cursor_.script_number(), at, room.granules, take_later);
-  room.window = {&slot, 1};
-  const Granules granule = slot.hi > 0 ? space_.FindMapped(room) : kNone;
-  return granule != kNone ? granule : space_.FindMapped(Anywhere(room));
-}
-
-// Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept {
-  if (room.stream == kNoStream) return kNone;
-  // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
-  // and blocks do not crowd where memory happens to be.
-  bool refills = !room.window.empty();
-  const bool may_lie_in_the_way = !room.window.empty() && MayLieInTheWay(entry);
-  for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
-    room.refills = refills && !withdrawn_.empty() && backing_ != nullptr &&
-                   backing_->Spare() >= Bytes{room.granules} * kBlockAlignment;
-    Granules granule = space_.FindMapped(room);
-    if (granule == kNone && may_lie_in_the_way) granule = FindInTheWay(room, entry);
-    if (granule != kNone) {
-      if (!room.refills || !withdrawn_.Touches(granule, granule + room.granules)) return granule;
-      refills = AskBacking(granule, room.granules, MayTake::kNoMore, lock);
-      continue;
-    }
-    if (!withdrawn_.empty()) granule = space_.Find(room, DynamicSpace::Cost::kMapping);
-    if (granule == kNone) granule = space_.FindAbove(room);
-    if (granule == kNone || backing_ == nullptr) break;
-    if (!AskBacking(granule, room.granules, MayTake::kMore, lock)) break;
-  }
-  return kNone;
+  return space_.FindWaiting(room) != kNone;
 }
 
 // A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where

@@ -86,26 +86,19 @@ class RoomSearchTest : public testing::Test {
     }
     return DynamicSpace::kNone;
   }
-  // In the tightest room: at its bottom, or at its top where only there another block beside the slots lies. If that is
-  // taken, at the bottom of the tightest one that has a place. Of equal rooms the lowest.
+  // In the tightest room that has a place: at its bottom, or at its top where only there another block beside the slots
+  // lies; if that is taken, as low as it goes. Of equal rooms the lowest.
   [[nodiscard]] std::uint32_t Expected(const std::vector<Gap>& window, std::uint32_t granules) const {
     std::vector<Gap> rooms = RoomsOf(window);
     std::erase_if(rooms, [&](const Gap& room) { return room.hi - room.lo < granules; });
-    if (rooms.empty()) return DynamicSpace::kNone;
-    const Gap tightest = *std::ranges::min_element(rooms, {}, [](const Gap& room) { return room.hi - room.lo; });
-    const bool at_top = !IsTaken(tightest.lo - 1, /*slots_too=*/false) && IsTaken(tightest.hi, /*slots_too=*/false);
-    const std::uint32_t side = at_top ? tightest.hi - granules : tightest.lo;
-    if (PlaceIn({side, side + granules}, granules) != DynamicSpace::kNone) return side;
-    std::uint32_t best = DynamicSpace::kNone;
-    std::uint32_t best_room = ~std::uint32_t{0};
+    std::ranges::stable_sort(rooms, {}, [](const Gap& room) { return room.hi - room.lo; });
     for (const Gap& room : rooms) {
-      if (room.hi - room.lo >= best_room) continue;
-      if (const std::uint32_t place = PlaceIn(room, granules); place != DynamicSpace::kNone) {
-        best = place;
-        best_room = room.hi - room.lo;
-      }
+      const bool at_top = !IsTaken(room.lo - 1, /*slots_too=*/false) && IsTaken(room.hi, /*slots_too=*/false);
+      const std::uint32_t side = at_top ? room.hi - granules : room.lo;
+      if (PlaceIn({side, side + granules}, granules) != DynamicSpace::kNone) return side;
+      if (const std::uint32_t place = PlaceIn(room, granules); place != DynamicSpace::kNone) return place;
     }
-    return best;
+    return DynamicSpace::kNone;
   }
 
   // Of the 32 highest rooms that are large enough the tightest, where none is known to be idle; of equal ones the
@@ -151,8 +144,7 @@ TEST_F(RoomSearchTest, FindsTheTightestRoomThatHasAPlace) {
     for (const std::uint32_t granules : {1u, 5u, 9u, 16u, 23u}) {
       DynamicSpace::Request request{.granules = granules, .stream = 0, .window = window};
       const std::uint32_t expected = Expected(window, granules);
-      ASSERT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), expected)
-          << "round " << round << ", " << granules << " granules";
+      ASSERT_EQ(space_.Find(request), expected) << "round " << round << ", " << granules << " granules";
       ++(expected == DynamicSpace::kNone ? none : found);
     }
     RemoveBlocks();
@@ -170,7 +162,7 @@ TEST_F(RoomSearchTest, AnywhereItIsTheTightestOfTheHighestRooms) {
       for (const bool soon_over : {false, true}) {
         const DynamicSpace::Request request{.granules = granules, .stream = 0, .window = {}, .soon_over = soon_over};
         const std::uint32_t expected = ExpectedAnywhere(granules, soon_over);
-        ASSERT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), expected)
+        ASSERT_EQ(space_.Find(request), expected)
             << "round " << round << ", " << granules << " granules, soon over: " << soon_over;
         ++(expected == DynamicSpace::kNone ? none : found);
       }
@@ -190,12 +182,14 @@ TEST_F(RoomSearchTest, WhatOtherStreamsMayStillUseIsNoRoomWithoutAWait) {
   freed.stream = static_cast<std::uint8_t>(clocks_.IndexOf(7));
   freed.stamp = clocks_.NewStamp();
   occupancy_.Insert(freed);
-  const DynamicSpace::Request request{.granules = 120, .stream = 0, .window = {}};
-  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kNothing), DynamicSpace::kNone);
-  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kWaiting), 0u);
+  DynamicSpace::Request request{.granules = 120, .stream = 0, .window = {}};
+  EXPECT_EQ(space_.Find(request), DynamicSpace::kNone);
+  request.may_wait = true;
+  EXPECT_EQ(space_.Find(request), 0u);
   withdrawn_.Add(0, 150);
-  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kWaiting), 150u);
-  EXPECT_EQ(space_.Find(request, DynamicSpace::Cost::kMapping), 0u);
+  EXPECT_EQ(space_.Find(request), 150u);
+  request.may_map = true;
+  EXPECT_EQ(space_.Find(request), 0u);
 }
 
 }  // namespace room_search_test

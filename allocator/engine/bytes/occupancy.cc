@@ -9,16 +9,6 @@ const LiveRecord* Occupancy::LastIn(std::uint32_t lo, std::uint32_t hi) const no
   return record->end() > lo ? record : nullptr;
 }
 
-GranuleRange Occupancy::LastLiveIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
-  for (; lo < hi;) {
-    const LiveRecord* const block = LastIn(lo, hi);
-    if (block == nullptr) break;
-    if (!block->Is(LiveRecord::kFreed)) return {block->granule, block->end()};
-    hi = block->granule;
-  }
-  return {};
-}
-
 std::string Occupancy::CheckInvariants() const {
   if (!starts_.Consistent()) return "occupancy: a summary bit contradicts its word";
   std::size_t in_bits = 0;

@@ -30,6 +30,9 @@ struct LiveRecord {
   static constexpr std::uint16_t kShared = 256;         // another process has been told of it
   static constexpr unsigned kTagShift = 9;              // what is above is the program's word for it; 0: none
   static constexpr unsigned kMostTags = 127;
+  static constexpr std::uint16_t kTags = kMostTags << kTagShift;
+  // Of live blocks alone: what they leave behind is decided by the others.
+  static constexpr std::uint16_t kOfLive = kBeside | kWatched | kAsleep | kShared | kTags;
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
@@ -57,8 +60,16 @@ class Occupancy {
   // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
   [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
 
-  // Of the last block of the program there; empty if there is none.
-  [[nodiscard]] GranuleRange LastLiveIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+  // The last one there of which matches(block) is true.
+  template <typename Matches>
+  [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi, Matches&& matches) const noexcept {
+    while (lo < hi) {
+      const LiveRecord* const block = LastIn(lo, hi);
+      if (block == nullptr || matches(*block)) return block;
+      hi = block->granule;
+    }
+    return nullptr;
+  }
 
   // A block will soon be inserted or erased at `granule`, of which the caches know nothing. REQUIRES: inside the arena.
   void Prefetch(std::uint32_t granule) const noexcept {

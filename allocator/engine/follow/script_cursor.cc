@@ -11,8 +11,6 @@
 namespace stalloc {
 namespace {
 
-constexpr std::int32_t kOfAll = -1;  // the index of a family
-
 LoadedScript::Place PlaceIn(const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
                             const Entry& entry) {
   if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
@@ -31,24 +29,16 @@ LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {
     phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});
-    if (phase.mark.kind != MarkKind::kMicrobatch) continue;
-    const std::uint64_t key = MarkKey(phase.mark, kOfAll);
-    const auto family = std::ranges::find(families_, key, &Family::key);
-    if (family == families_.end()) {
-      families_.push_back({key, phase.mark.index});
-    } else {
-      family->last = std::max(family->last, phase.mark.index);
-    }
   }
   phases_.push_back({0, index_.size()});
 }
 
 std::int32_t LoadedScript::FindAlike(const Mark& mark, std::int32_t after) const noexcept {
   if (mark.kind != MarkKind::kMicrobatch) return kNoPhase;
-  const auto family = std::ranges::find(families_, MarkKey(mark, kOfAll), &Family::key);
-  if (family == families_.end() || mark.index <= family->last) return kNoPhase;
-  const std::int32_t in_turn = family->last > 0 ? 1 + (mark.index - 1) % family->last : 0;
-  return FindPhase(MarkKey(mark, in_turn), after);
+  std::int32_t last = 0;
+  while (last < mark.index && FindPhase(MarkKey(mark, last + 1), kNoPhase) != kNoPhase) ++last;
+  if (mark.index <= last) return kNoPhase;
+  return FindPhase(MarkKey(mark, last > 0 ? 1 + (mark.index - 1) % last : 0), after);
 }
 
 std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) const noexcept {
@@ -68,7 +58,7 @@ ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStart& start)
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
   ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
-  if (prologue_ > 0 && start.iterations == 0) script_ = scripts_.data();
+  if (prologue_ > 0 && start.iterations == 0) at_.script = scripts_.data();
   for (std::size_t kind = 0; kind < 32; ++kind) explicit_seen_[kind] = (start.explicit_kinds >> kind & 1) != 0;
 }
 
@@ -84,74 +74,69 @@ bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
   if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) return BeginIteration(key);
   const bool came_back = ComeBack();
   const bool of_no_pass = mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
-  const std::int32_t own = script_ != nullptr ? script_->FindPhase(key, phase_) : LoadedScript::kNoPhase;
+  const std::int32_t own = script() != nullptr ? script()->FindPhase(key, phase()) : LoadedScript::kNoPhase;
   const bool begins_set_up = of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 && IsEmpty(own);
-  if (begins_set_up && GoToSetUp(key, came_back ? entry_ : at)) return true;
+  if (begins_set_up && GoToSetUp(key, came_back ? entry() : at)) return true;
   if (GoTo(own)) return true;
-  if (script_ != nullptr && GoTo(script_->FindAlike(mark, phase_))) return true;
+  if (script() != nullptr && GoTo(script()->FindAlike(mark, phase()))) return true;
   return came_back || (of_no_pass && iterations_ == 0 && GoAhead(key));
 }
 
 bool ScriptCursor::GoToSetUp(std::uint64_t key, std::int32_t at) noexcept {
-  if (prologue_ == 0 || script_ == scripts_.data()) return false;
+  if (prologue_ == 0 || script() == scripts_.data()) return false;
   const LoadedScript& set_up = scripts_.front();
   const std::int32_t phase = set_up.FindPhase(key, set_up_phase_);
   if (phase == LoadedScript::kNoPhase || phase <= set_up_phase_ || set_up.FirstEntry(phase) == set_up.EndOf(phase)) {
     return false;
   }
-  left_ = {script_, phase_, at};
+  left_ = {at_.script, at_.phase, at};
   set_up_phase_ = phase;
-  script_ = &set_up;
+  at_.script = &set_up;
   return GoTo(phase);
 }
 
 bool ScriptCursor::ComeBack() noexcept {
   if (left_.script == nullptr) return false;
-  script_ = left_.script;
-  phase_ = left_.phase;
-  entry_ = left_.entry;
+  at_ = std::exchange(left_, {});
   in_phase_ = false;
-  left_ = {};
   return true;
 }
 
 // Of script(); kNoPhase has no entries either.
 bool ScriptCursor::IsEmpty(std::int32_t phase) const noexcept {
-  return phase == LoadedScript::kNoPhase || script_->FirstEntry(phase) == script_->EndOf(phase);
+  return phase == LoadedScript::kNoPhase || script()->FirstEntry(phase) == script()->EndOf(phase);
 }
 
 // To the first iteration's script, or back from it to the set-up's.
 bool ScriptCursor::GoAhead(std::uint64_t key) noexcept {
   const LoadedScript* const set_up = prologue_ > 0 ? scripts_.data() : nullptr;
-  const LoadedScript* const other = script_ == set_up ? ScriptOfIteration(0) : set_up;
+  const LoadedScript* const other = script() == set_up ? ScriptOfIteration(0) : set_up;
   const std::int32_t phase = other != nullptr ? other->FindPhase(key, LoadedScript::kNoPhase) : LoadedScript::kNoPhase;
   if (phase == LoadedScript::kNoPhase) return false;
-  script_ = other;
+  at_.script = other;
   return GoTo(phase);
 }
 
 bool ScriptCursor::BeginIteration(std::uint64_t key) noexcept {
   left_ = {};
-  script_ = ScriptOfIteration(iterations_++);
-  phase_ = LoadedScript::kNoPhase;
+  at_ = {.script = ScriptOfIteration(iterations_++)};
   in_phase_ = false;
-  entry_ = 0;
-  if (script_ != nullptr) GoTo(script_->FindPhase(key, phase_));
+  if (script() != nullptr) GoTo(script()->FindPhase(key, phase()));
   return true;
 }
 
 bool ScriptCursor::GoTo(std::int32_t phase) noexcept {
   in_phase_ = phase != LoadedScript::kNoPhase;
   if (!in_phase_) return false;
-  phase_ = phase;
-  entry_ = script_->FirstEntry(phase);
+  at_.phase = phase;
+  at_.entry = script()->FirstEntry(phase);
   return true;
 }
 
 std::pair<std::int32_t, std::int32_t> ScriptCursor::Expected() const noexcept {
-  if (script_ == nullptr) return {0, 0};
-  return in_phase_ ? std::pair(script_->FirstEntry(phase_), script_->EndOf(phase_))
-                   : std::pair(0, script_->index().size());
+  if (script() == nullptr) return {0, 0};
+  return in_phase_ ? std::pair(script()->FirstEntry(phase()), script()->EndOf(phase()))
+                   : std::pair(0, script()->index().size());
 }
 
 bool ScriptCursor::Overruled(const Mark& mark) noexcept {
@@ -176,7 +161,7 @@ std::optional<std::uint32_t> ScriptCursor::NextInCycle() const noexcept {
 
 const LoadedScript::Place* ScriptCursor::PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept {
   const std::uint32_t number = script_number();
-  if (script_ == nullptr || number < prologue_) return nullptr;
+  if (script() == nullptr || number < prologue_) return nullptr;
   const std::size_t cycle = scripts_.size() - prologue_;
   const LoadedScript& later = scripts_[prologue_ + (number - prologue_ + scripts_later) % cycle];
   return entry < later.index().size() ? &later.PlaceOf(entry) : nullptr;

@@ -61,11 +61,6 @@ class LoadedScript {
   ScriptIndex index_;
   std::vector<Place> places_;
   std::vector<PhaseStart> phases_;  // and the end
-  struct Family {                   // of micro-batches whose marks differ in their index only
-    std::uint64_t key;
-    std::int32_t last;  // index
-  };
-  std::vector<Family> families_;
 };
 
 // Which copy of a plan's cycle the next iteration is (details.md, Marks and turns). Read-only after it was built.
@@ -129,17 +124,17 @@ class ScriptCursor {
   [[nodiscard]] const LoadedScript::Place* PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept;
 
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
-  [[nodiscard]] const LoadedScript* script() const noexcept { return script_; }
-  [[nodiscard]] std::int32_t entry() const noexcept { return entry_; }
+  [[nodiscard]] const LoadedScript* script() const noexcept { return at_.script; }
+  [[nodiscard]] std::int32_t entry() const noexcept { return at_.entry; }
   // Of script(), counted through prologue and cycle; 0 if there is none.
   [[nodiscard]] std::uint32_t script_number() const noexcept {
-    return script_ != nullptr ? static_cast<std::uint32_t>(script_ - scripts_.data()) : 0;
+    return script() != nullptr ? static_cast<std::uint32_t>(script() - scripts_.data()) : 0;
   }
   // Of an entry of script(), counted through prologue and cycle.
   [[nodiscard]] std::uint64_t PositionOf(std::int32_t entry) const noexcept {
     return begins_[script_number()] + static_cast<std::uint64_t>(entry);
   }
-  [[nodiscard]] std::int32_t phase() const noexcept { return phase_; }
+  [[nodiscard]] std::int32_t phase() const noexcept { return at_.phase; }
   // The entries that can come before the next mark: [first, second). Of the whole script after a mark that it does not
   // have.
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> Expected() const noexcept;
@@ -159,18 +154,16 @@ class ScriptCursor {
   std::vector<LoadedScript> scripts_;        // prologue, then cycle
   const std::vector<std::uint32_t> begins_;  // entries before each script
   std::size_t prologue_;
-  const LoadedScript* script_ = nullptr;
-  std::int32_t phase_ = LoadedScript::kNoPhase;  // of the last mark that the script has
-  bool in_phase_ = false;                        // that was the last mark
-  std::int32_t entry_ = 0;
+  struct Spot {
+    const LoadedScript* script = nullptr;
+    std::int32_t phase = LoadedScript::kNoPhase;  // of the last mark that the script has
+    std::int32_t entry = 0;
+  };
+  Spot at_;
+  bool in_phase_ = false;  // the last mark was at_.phase's
   std::uint64_t iterations_ = 0;
   std::uint64_t turned_ = 0;  // scripts of the cycle that were left out
   std::uint32_t fence_depth_ = 0;
-  struct Spot {
-    const LoadedScript* script = nullptr;
-    std::int32_t phase = LoadedScript::kNoPhase;
-    std::int32_t entry = 0;
-  };
   Spot left_;  // for the set-up's, while that is followed in the first iteration
   std::int32_t set_up_phase_ = LoadedScript::kNoPhase;  // the last one that was gone to so
   std::array<bool, 256> explicit_seen_{};               // by kind

@@ -64,12 +64,8 @@ bool FreedBlocks::AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&
 // True if all blocks in [lo, hi) can be had, and visit(block) is true of each of them.
 template <typename Visit>
 bool FreedBlocks::AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) const noexcept {
-  for (const LiveRecord* block = occupancy_.LastIn(lo, hi); block != nullptr; block = occupancy_.LastIn(lo, hi)) {
-    if (!block->Is(LiveRecord::kFreed) || block->Is(LiveRecord::kRetained) || !visit(*block)) return false;
-    hi = block->granule;
-    if (hi <= lo) break;
-  }
-  return true;
+  const auto is_obstacle = [&](const LiveRecord& block) { return !IsReusable(block) || !visit(block); };
+  return occupancy_.LastIn(lo, hi, is_obstacle) == nullptr;
 }
 
 bool FreedBlocks::OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
@@ -77,7 +73,7 @@ bool FreedBlocks::OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept
 }
 
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
-  if (!block.Is(LiveRecord::kFreed) || block.Is(LiveRecord::kRetained)) return false;
+  if (!IsReusable(block)) return false;
   const auto ordered = [&](StreamIndex stream, std::uint64_t stamp) {
     return clocks_.IsOrdered(waiter, stream, stamp);
   };

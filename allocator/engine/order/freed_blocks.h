@@ -46,6 +46,9 @@ class FreedBlocks {
 
   // No block in [lo, hi) is live or retained.
   [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+  [[nodiscard]] static bool IsReusable(const LiveRecord& block) noexcept {
+    return block.Is(LiveRecord::kFreed) && !block.Is(LiveRecord::kRetained);
+  }
   // A request of `waiter` can have the block's bytes; `now`: without being made to wait for a stream.
   [[nodiscard]] bool CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept;
   // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.

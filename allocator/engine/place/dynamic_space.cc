@@ -3,28 +3,6 @@
 #include <algorithm>
 
 namespace stalloc {
-namespace {
-
-// The tightest of them so far, and a place in it.
-struct Tightest {
-  // Looks at one that is large enough; place(): kNone if there is none in it after all. False when no more are wanted.
-  template <typename Place>
-  bool Consider(Granules granules, Granules asked, Place&& place) {
-    const Granules found = granules < room ? place() : DynamicSpace::kNone;
-    if (found != DynamicSpace::kNone) {
-      at = found;
-      room = granules;
-    }
-    return ++rooms < tuning::kRoomsCompared && room > asked;
-  }
-
-  Granules at = DynamicSpace::kNone;
-  Granules room = DynamicSpace::kNone;
-  int rooms = 0;
-};
-
-}  // namespace
-
 DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
                            const FreedBlocks& freed, const RangeSet& withdrawn, GapIndex& live_gaps)
     : occupancy_(occupancy),
@@ -38,8 +16,8 @@ DynamicSpace::DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& op
       gaps_(limit_ > 0 ? plan : DevicePlan{}, limit_, least_),
       late_rooms_(LateRooms(limit_ > 0 ? plan : DevicePlan{}, limit_)) {}
 
-Granules DynamicSpace::Find(const Request& request, Cost cost) const noexcept {
-  return request.window.empty() ? FindAnywhere(request, cost) : FindIn(request.window, request, cost);
+Granules DynamicSpace::Find(const Request& request) const noexcept {
+  return request.window.empty() ? FindAnywhere(request) : FindInGaps(request);
 }
 
 template <typename Visit>
@@ -62,90 +40,92 @@ void DynamicSpace::ForEachRoom(IdleGaps::Window window, Visit&& visit) const noe
 
 // What a request without a slot mostly costs. Which gap is large enough is as good as random, so that nothing branches
 // on it: a mistaken branch costs more than to look at some gaps.
-Granules DynamicSpace::FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
-  // A room's length, and below it its place. Less what is too short, which wraps and so is beyond all others.
-  const std::uint64_t least = std::uint64_t{request.granules} << 32;
-  std::uint64_t tightest = ~std::uint64_t{0};
-  int rooms = 0;  // that are large enough
-  ForEachRoom(window, [&](Granules lo, Granules hi) {
-    const std::uint64_t room = std::uint64_t{hi - lo} << 32 | lo;
-    rooms += room >= least ? 1 : 0;
-    tightest = std::min(tightest, room - least);
-    return rooms < tuning::kRoomsCompared;
-  });
-  if (rooms == 0) return kNone;
-  const auto room = static_cast<Granules>(tightest);
-  const Granules end = room + request.granules + static_cast<Granules>(tightest >> 32);
-  // Next to another block beside the slots, where there is one: what is left is one room, not two.
-  const bool at_top = !IsBeside(room - 1) && IsBeside(end);
-  const Granules lo = at_top ? end - request.granules : room;
-  occupancy_.Prefetch(lo);
-  const bool vacant = LastObstacle({lo, lo + request.granules}, request, cost).hi == 0;
-  return vacant ? lo : FindAmongBlocks(window, request, cost);
-}
-
-// Where blocks lie in the tightest room, against the plan.
-Granules DynamicSpace::FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept {
-  Tightest tightest;
-  ForEachRoom(window, [&](Granules lo, Granules hi) {
-    return hi - lo < request.granules || tightest.Consider(hi - lo, request.granules, [&] {
-      return Lowest({lo, hi}, request, cost);
+Granules DynamicSpace::FindInGaps(const Request& request) const noexcept {
+  // Rooms of so much or more are looked for: a room's length, and below it its place.
+  std::uint64_t least = std::uint64_t{request.granules} << 32;
+  for (int tried = 0; tried < tuning::kRoomsCompared; ++tried, ++least) {
+    std::uint64_t tightest = ~std::uint64_t{0};  // less `least`: what has less wraps, and so is beyond all others
+    int rooms = 0;
+    ForEachRoom(request.window, [&](Granules lo, Granules hi) {
+      const std::uint64_t room = std::uint64_t{hi - lo} << 32 | lo;
+      rooms += room >= least ? 1 : 0;
+      tightest = std::min(tightest, room - least);
+      return rooms < tuning::kRoomsCompared;
     });
-  });
-  return tightest.at;
+    if (rooms == 0) return kNone;
+    least += tightest;
+    const auto lo = static_cast<Granules>(least);
+    const Granules hi = lo + static_cast<Granules>(least >> 32);
+    // Next to another block beside the slots, where there is one: what is left is one room, not two.
+    const bool at_top = !IsBeside(lo - 1) && IsBeside(hi);
+    const Granules at = at_top ? hi - request.granules : lo;
+    occupancy_.Prefetch(at);
+    if (LastObstacle({at, at + request.granules}, request).hi == 0) return at;
+    // Blocks lie there, against the plan.
+    if (const Granules among = Lowest({lo, hi}, request); among != kNone) return among;
+  }
+  return kNone;
 }
 
 // Between live blocks, what of it can be had now: freed blocks and withdrawn memory may be in the way.
-Granules DynamicSpace::FindAnywhere(const Request& request, Cost cost) const noexcept {
-  Tightest tightest;
+Granules DynamicSpace::FindAnywhere(const Request& request) const noexcept {
+  Gap tightest{0, kNone};
+  int rooms = 0;  // that are large enough
   const auto look = [&](Gap gap) {
     while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
       const Gap part{request.soon_over ? gap.hi - request.granules : gap.lo, gap.hi};
-      const Gap obstacle = LastObstacle(part, request, cost);
+      const Gap obstacle = LastObstacle(part, request);
       // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
       const Granules lo = std::min(std::max(obstacle.hi, part.lo), gap.hi);
-      const bool fits = gap.hi - lo >= request.granules;
-      if (fits && !tightest.Consider(gap.hi - lo, request.granules, [lo] { return lo; })) return false;
+      const Granules room = gap.hi - lo;
+      if (room >= request.granules) {
+        if (room < tightest.hi - tightest.lo) tightest = {lo, gap.hi};
+        if (++rooms == tuning::kRoomsCompared || room == request.granules) return false;
+      }
       if (obstacle.hi == 0) return true;
       gap.hi = obstacle.lo;
     }
     return true;
   };
-  const auto last_live = [this](Granules lo, Granules hi) { return occupancy_.LastLiveIn(lo, hi); };
+  const auto last_live = [this](Granules lo, Granules hi) {
+    const auto is_live = [](const LiveRecord& block) { return !block.Is(LiveRecord::kFreed); };
+    const LiveRecord* const block = occupancy_.LastIn(lo, hi, is_live);
+    return block != nullptr ? Gap{block->granule, block->end()} : Gap{};
+  };
   live_gaps_.ForEachDownwards(mapped_, request.granules, freed_.last_stamp(), last_live, look);
-  return tightest.at;
+  return rooms > 0 ? tightest.lo : kNone;
 }
 
-// Only what would end above what is mapped: everything below was tried.
-Granules DynamicSpace::FindAbove(const Request& request) const noexcept {
+Granules DynamicSpace::FindUnmapped(Request request) const noexcept {
+  request.may_wait = request.may_map = true;
+  const Granules granule = withdrawn_.empty() ? kNone : Find(request);
+  if (granule != kNone) return granule;
+  // Only what would end above what is mapped: everything below was tried.
   const Granules lowest = mapped_ - std::min(mapped_, request.granules - 1);
   const Granules idle = request.window.empty() ? 0 : request.window.back().lo;
-  return Lowest({std::max(idle, lowest), limit_}, request, Cost::kMapping);
+  return Lowest({std::max(idle, lowest), limit_}, request);
 }
 
-Granules DynamicSpace::Lowest(Gap gap, const Request& request, Cost cost) const noexcept {
+Granules DynamicSpace::Lowest(Gap gap, const Request& request) const noexcept {
   while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
-    const Gap obstacle = LastObstacle({gap.lo, gap.lo + request.granules}, request, cost);
+    const Gap obstacle = LastObstacle({gap.lo, gap.lo + request.granules}, request);
     if (obstacle.hi == 0) return gap.lo;
     gap.lo = obstacle.hi;
   }
   return kNone;
 }
 
-DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept {
+DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, const Request& request) const noexcept {
   Gap withdrawn;
-  if (cost != Cost::kMapping && !request.refills && !withdrawn_.empty()) {
+  if (!request.may_map && !withdrawn_.empty()) {
     if (const GranuleRange* const range = withdrawn_.LastIn(gap.lo, gap.hi); range != nullptr) withdrawn = *range;
     gap.lo = std::max(gap.lo, withdrawn.hi);  // blocks above it come first
   }
-  if (gap.lo >= gap.hi) return withdrawn;
-  for (const LiveRecord* block = occupancy_.LastIn(gap.lo, gap.hi); block != nullptr;
-       block = occupancy_.LastIn(gap.lo, gap.hi)) {
-    if (!freed_.CanBeHad(*block, request.stream, cost == Cost::kNothing)) return {block->granule, block->end()};
-    gap.hi = block->granule;
-    if (gap.hi <= gap.lo) break;
-  }
-  return withdrawn;
+  const auto is_obstacle = [&](const LiveRecord& block) {
+    return !freed_.CanBeHad(block, request.stream, !request.may_wait);
+  };
+  const LiveRecord* const block = occupancy_.LastIn(gap.lo, gap.hi, is_obstacle);
+  return block != nullptr ? Gap{block->granule, block->end()} : withdrawn;
 }
 
 }  // namespace stalloc

@@ -41,7 +41,8 @@ class DynamicSpace {
     StreamIndex stream = kNoStream;
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
-    bool refills = false;     // memory that was withdrawn is as good as any: there is enough to be mapped again
+    bool may_wait = false;    // its stream, for others
+    bool may_map = false;     // memory again that was withdrawn
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
@@ -55,21 +56,17 @@ class DynamicSpace {
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
   [[nodiscard]] const std::vector<std::vector<Gap>>& late_rooms() const noexcept { return late_rooms_; }
 
-  // What the request may cost, from good to bad.
-  enum class Cost : std::uint8_t {
-    kNothing,
-    kWaiting,  // its stream waits for another
-    kMapping,  // memory that was withdrawn is mapped again
-  };
   // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it behind freed blocks there.
-  [[nodiscard]] Granules Find(const Request& request, Cost cost) const noexcept;
-  // The same without a driver call but for a wait, if there must be one.
-  [[nodiscard]] Granules FindMapped(const Request& request) const noexcept {
-    const Granules granule = Find(request, Cost::kNothing);
-    return granule != kNone ? granule : Find(request, Cost::kWaiting);
+  [[nodiscard]] Granules Find(const Request& request) const noexcept;
+  // The same, without a wait if there is such a place.
+  [[nodiscard]] Granules FindWaiting(Request request) const noexcept {
+    const Granules granule = Find(request);
+    request.may_wait = true;
+    return granule != kNone ? granule : Find(request);
   }
-  // Where it would fit if the arena grew to the end of it; kNone if that is beyond the limit.
-  [[nodiscard]] Granules FindAbove(const Request& request) const noexcept;
+  // Where it would fit if what was withdrawn were mapped again, or the arena grew to the end of it; kNone if that is
+  // beyond the limit.
+  [[nodiscard]] Granules FindUnmapped(Request request) const noexcept;
 
   // A block that was found room lives there, or does so no longer.
   void Take(Granules granule, Granules granules) noexcept { beside_.Add(granule, granule + granules); }
@@ -80,18 +77,16 @@ class DynamicSpace {
 
  private:
   [[nodiscard]] bool IsBeside(Granules granule) const noexcept { return beside_.Touches(granule, granule + 1); }
-  // A place in the tightest room in the gaps that has one.
-  [[nodiscard]] Granules FindIn(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
+  // In the tightest room of those in its gaps that have a place for it.
+  [[nodiscard]] Granules FindInGaps(const Request& request) const noexcept;
   // Calls visit(lo, hi), ascending, for what blocks beside the slots leave of the mapped gaps, as long as it says true.
   template <typename Visit>
   void ForEachRoom(IdleGaps::Window window, Visit&& visit) const noexcept;
-  // Looks behind the blocks in the rooms.
-  [[nodiscard]] Granules FindAmongBlocks(IdleGaps::Window window, const Request& request, Cost cost) const noexcept;
-  // The tightest room of all that is mapped, or for what is soon over the highest.
-  [[nodiscard]] Granules FindAnywhere(const Request& request, Cost cost) const noexcept;
-  [[nodiscard]] Granules Lowest(Gap gap, const Request& request, Cost cost) const noexcept;
+  // In the tightest room of all that is mapped, or for what is soon over the highest.
+  [[nodiscard]] Granules FindAnywhere(const Request& request) const noexcept;
+  [[nodiscard]] Granules Lowest(Gap gap, const Request& request) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none.
-  [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request, Cost cost) const noexcept;
+  [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request) const noexcept;
 
   const Occupancy& occupancy_;
   const FreedBlocks& freed_;
