@@ -20,6 +20,13 @@ BitTree::BitTree(std::uint64_t limit) : limit_(limit) {
   } while (bits > 1);
 }
 
+void BitTree::Populate(std::uint64_t bound) noexcept {
+  for (std::size_t level = 0; level < depth_; ++level) {
+    bound = (bound + 63) / 64;
+    levels_[level].Populate(bound);
+  }
+}
+
 void BitTree::Insert(std::uint64_t member) noexcept {
   for (std::size_t level = 0; level < depth_; ++level) {
     std::uint64_t& word = levels_[level][member >> 6];

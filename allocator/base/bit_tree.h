@@ -29,6 +29,8 @@ class BitTree {
   }
   // Its word is fetched into the cache. REQUIRES: below the limit.
   void Prefetch(std::uint64_t member) const noexcept { __builtin_prefetch(&levels_[0][member >> 6]); }
+  // Takes the memory of members < `bound` now, so that no Insert waits for it. REQUIRES: bound <= limit.
+  void Populate(std::uint64_t bound) noexcept;
   // Greatest member < `bound`; kNone if there is none. Any bound is fine.
   [[nodiscard]] std::uint64_t LastBefore(std::uint64_t bound) const noexcept;
 

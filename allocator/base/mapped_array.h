@@ -38,11 +38,12 @@ class MappedArray {
     return *this;
   }
 
-  // Touches every page now, so that no later access takes a page fault.
-  void Populate() noexcept {
+  // Touches every page of the first `count` elements now, so that no later access takes a page fault.
+  void Populate(std::size_t count) noexcept {
     auto* bytes = reinterpret_cast<volatile char*>(data_);
-    for (std::size_t at = 0; at < size_ * sizeof(T); at += 4096) bytes[at] = bytes[at];
+    for (std::size_t at = 0; at < count * sizeof(T); at += 4096) bytes[at] = bytes[at];
   }
+  void Populate() noexcept { Populate(size_); }
 
   [[nodiscard]] T& operator[](std::size_t index) noexcept { return data_[index]; }
   [[nodiscard]] const T& operator[](std::size_t index) const noexcept { return data_[index]; }

@@ -52,6 +52,8 @@ class OpenTable {
     return slot.stored == kEmpty ? nullptr : &slot.value;
   }
 
+  // Takes its memory now, so that no Insert waits for it.
+  void Populate() noexcept { slots_.Populate(); }
   // The key's place will soon be looked at: it is fetched into the cache.
   void Prefetch(std::uint64_t key) const noexcept { __builtin_prefetch(&slots_[Home(Store(key))]); }
 

@@ -48,6 +48,7 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       rules_(options.rules),
       has_plan_(!IsEmpty(plan)),
       state_(arena_granules_ > 0 ? State::kServes : State::kStopped) {
+  occupancy_.Populate(plan_granules_);
   Follow();
 }
 

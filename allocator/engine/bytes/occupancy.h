@@ -57,6 +57,12 @@ class Occupancy {
   Occupancy(std::uint32_t arena_granules, std::size_t max_blocks)
       : arena_granules_(arena_granules), starts_(arena_granules), table_(max_blocks) {}
 
+  // Takes now what the first use of blocks below `end` would wait for.
+  void Populate(std::uint32_t end) noexcept {
+    starts_.Populate(end);
+    table_.Populate();
+  }
+
   // The last block that lies partly in [lo, hi), null if the range is free. REQUIRES: lo < hi.
   [[nodiscard]] const LiveRecord* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
 

@@ -41,7 +41,7 @@ inline constexpr std::uint32_t kAnchorsOfPlace = 8;  // in a row that name a pla
 
 // Requests that are remembered: bounds on memory, and on what one request may have to wait for.
 inline constexpr std::uint32_t kDoubtful = 64;     // since the last exact match in sync
-inline constexpr std::uint32_t kNotAligned = 16;   // of these, the last ones, until sync is lost: 0.2 us each then
+inline constexpr std::uint32_t kNotAligned = 8;    // of these, the last ones, until sync is lost: 0.2 us each then
 inline constexpr std::uint32_t kLastAnchors = 64;  // since sync was lost
 
 // When the place is lost, and which one is gone to.
