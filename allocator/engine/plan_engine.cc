@@ -61,7 +61,6 @@ PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream
   Place place;
   MissReason reason = FindPlace(request, place);
   if (reason == MissReason::kNone) reason = TakePlace(place, request, lock);
-  if (reason == MissReason::kOccupied && !turns_.empty()) reason = TakePlaceOfOtherTurn(place, request, lock);
   if (reason == MissReason::kNone) return {AddressOf(place.granule), reason};
   return ServeUnplanned(request, reason, lock);
 }
@@ -87,23 +86,6 @@ inline MissReason PlanEngine::TakePlace(const Place& place, const Request& reque
   Occupy(place.granule, request, binding.home(), place.flags);
   ++stats_.planned_hits;
   return MissReason::kNone;
-}
-
-// details.md, Turns. Each try may open the lock: another thread may go on in the loop meanwhile, or stop the engine.
-[[gnu::noinline]] MissReason PlanEngine::TakePlaceOfOtherTurn(Place& place, const Request& request,
-                                                              Lock& lock) noexcept {
-  const Granules own = place.granule;
-  for (std::uint32_t turn = 1; turn < turns_.count(); ++turn) {
-    if (!active()) return MissReason::kInactive;
-    const Place* const other =
-        request.entry >= 0 ? cursor_.PlaceInTurn(request.entry, turn * turns_.period()) : nullptr;
-    if (other == nullptr || other->granule == own || other->granules < request.granules) continue;
-    const Place taken = *other;
-    if (TakePlace(taken, request, lock) != MissReason::kNone) continue;
-    place = taken;
-    return MissReason::kNone;
-  }
-  return MissReason::kOccupied;
 }
 
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the

@@ -241,7 +241,6 @@ class PlanEngine {
   // All of these run under the lock, and may open it where it is passed to them. plan_engine.cc: slots, frees, marks.
   [[nodiscard]] MissReason FindPlace(Request& request, Place& place) noexcept;
   [[nodiscard]] MissReason TakePlace(const Place& place, const Request& request, Lock& lock) noexcept;
-  [[nodiscard]] MissReason TakePlaceOfOtherTurn(Place& place, const Request& request, Lock& lock) noexcept;
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, const Request& request, std::uint64_t& hits,
                                          Lock& lock) noexcept;
   [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;

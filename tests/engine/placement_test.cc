@@ -52,29 +52,6 @@ TEST_F(PlacementTest, ARequestThatIsUnderWayWhenTheEngineStopsServingIsNotPlaced
   EXPECT_EQ(other.asked(), 1) << "nobody is asked for memory any more";
 }
 
-// Its place is taken, that of the next turn has no memory, and while that is asked for the engine stops serving.
-TEST_F(PlacementTest, ARequestThatIsUnderWayThroughItsTurnsIsNotPlacedEither) {
-  DevicePlan plan = PlanOf({{.bytes = 2 * kMiB, .offset = 0}});
-  plan.turns = 3;
-  plan.arena_bytes = 6 * kMiB;
-  for (std::uint32_t turn = 1; turn < plan.turns; ++turn) {
-    plan.slots.push_back({turn * 2 * kMiB, 2 * kMiB});
-    plan.cycle.push_back(plan.cycle[0]);
-    plan.cycle[turn].entries[0].slot = turn;
-  }
-  Start(plan);
-  for (int turn = 0; turn < 3; ++turn) {
-    ASSERT_EQ(Place(2 * kMiB), 2 * turn);
-    engine_->OnMark(Iteration());
-  }
-  Free(2);
-  Free(4);
-  ASSERT_TRUE(engine_->Withdraw(2 * kMiB, 2 * kMiB));
-  Interruption other(*engine_, [this] { engine_->Deactivate(); });
-  EXPECT_EQ(Place(2 * kMiB), -1) << "nor in the third turn's place, which is free";
-  EXPECT_EQ(other.asked(), 1);
-}
-
 // A request for a slot asks for its memory; meanwhile another part of the slot goes.
 TEST_F(PlacementTest, ASlotIsServedOnlyWhereAllOfItIsBackWhenTheLockIsHeldAgain) {
   Start(PlanOf({{.bytes = 4 * kMiB, .offset = 0}}));

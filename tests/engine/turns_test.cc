@@ -103,23 +103,6 @@ TEST(TurnsTest, AnIterationWithoutAMarkIsMadeUpForInTheNext) {
   EXPECT_EQ(loop.MarkedIteration(), 2u);
 }
 
-TEST(TurnsTest, AnIterationThatOnlyItsPassesMarkTakesThePlacesOfTheOtherTurn) {
-  const Mark forward = {MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false};
-  const Mark backward = {MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kBackward, 0, 0, "", false};
-  DevicePlan plan = TwoTurns();
-  for (Script& script : plan.cycle) script.phases = {{forward, 0}, {backward, 1}};
-  Loop loop(plan);
-  loop.Begin();
-  for (int i = 0; i < 4; ++i) {  // the cursor stays in its turn
-    loop.engine().OnMark(forward);
-    loop.ReplaceOutput();
-    loop.engine().OnMark(backward);
-    loop.UseTemporary();
-  }
-  EXPECT_EQ(loop.engine().Stats().planned_hits, 8u);
-  EXPECT_EQ(loop.MarkedIteration(), 2u);
-}
-
 TEST(TurnsTest, AnIterationInsideAFenceIsNone) {
   Loop loop(TwoTurns());
   loop.MarkedIteration();

@@ -159,14 +159,6 @@ std::optional<std::uint32_t> ScriptCursor::NextInCycle() const noexcept {
   return static_cast<std::uint32_t>(next - scripts_.data() - prologue_);
 }
 
-const LoadedScript::Place* ScriptCursor::PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept {
-  const std::uint32_t number = script_number();
-  if (script() == nullptr || number < prologue_) return nullptr;
-  const std::size_t cycle = scripts_.size() - prologue_;
-  const LoadedScript& later = scripts_[prologue_ + (number - prologue_ + scripts_later) % cycle];
-  return entry < later.index().size() ? &later.PlaceOf(entry) : nullptr;
-}
-
 void ScriptCursor::SetNextInCycle(std::uint32_t script) noexcept {
   const std::size_t cycle = scripts_.size() - prologue_;
   turned_ = (turned_ + script + cycle - *NextInCycle()) % cycle;

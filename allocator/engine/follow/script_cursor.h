@@ -71,10 +71,6 @@ class Turns {
   // There is but one.
   [[nodiscard]] bool empty() const noexcept { return turns_ < 2; }
 
-  [[nodiscard]] std::uint32_t count() const noexcept { return turns_; }
-  // Scripts of one turn.
-  [[nodiscard]] std::uint32_t period() const noexcept { return period_; }
-
   // The script of the cycle in which most bytes lie where they are expected: `script`, which the count says, or one of
   // its other turns. is_live(granule): a block that is in use begins there. REQUIRES: not empty().
   template <typename IsLive>
@@ -95,7 +91,7 @@ class Turns {
 
  private:
   std::uint32_t turns_;
-  std::uint32_t period_;
+  std::uint32_t period_;                             // scripts of one turn
   std::vector<std::vector<GranuleRange>> crossing_;  // by script of the cycle: what is alive where it begins
 };
 
@@ -118,10 +114,6 @@ class ScriptCursor {
   [[nodiscard]] std::optional<std::uint32_t> NextInCycle() const noexcept;
   // The next iteration follows this one. REQUIRES: NextInCycle() is one.
   void SetNextInCycle(std::uint32_t script) noexcept;
-
-  // Where an entry of script() lies so many scripts of the cycle later; null while script() is not of the cycle,
-  // and if that script has no such entry.
-  [[nodiscard]] const LoadedScript::Place* PlaceInTurn(std::int32_t entry, std::uint32_t scripts_later) const noexcept;
 
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return at_.script; }
