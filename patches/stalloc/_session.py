@@ -91,10 +91,16 @@ def _close() -> None:
         _tell_what_next(current)
 
 
+def _is_traced(stats: dict[str, Any]) -> bool:
+    """Another process's trace may lie in the directory, and a full disk ends one early: the library tells of both."""
+    trace = stats.get("trace", {})
+    return not stats.get("degraded") and not trace.get("write_error") and Path(trace.get("path", "")).is_file()
+
+
 def _tell_what_next(session: Session) -> None:
     """The run's last line: where its files are, what it came to, which command is next."""
     directory = os.environ.get("STALLOC_MODEL_INFO_PATH", "")
-    if session.mode == _config.TRACE and (Path(directory) / "trace" / "rank00000.trace").is_file():
+    if session.mode == _config.TRACE and _is_traced(session.stats()):
         _log.line(f"traced to {directory}; next: stalloc plan {directory}")
     if session.mode == _config.ALLOC:
         outcome = outcome_of(session.stats(), Path(directory), 0)

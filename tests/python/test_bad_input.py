@@ -116,7 +116,22 @@ def test_two_processes_cannot_trace_into_one_file(training: Training) -> None:
         done = training.try_run("Trace", *QUICK)
         first.communicate("")
     expect_unplanned(done, str(first.pid), "untraced")
+    assert "traced to" not in done.err
     assert first.returncode == 0
+
+
+NO_ROOM = """
+import pathlib, resource, sys
+from stalloc.report.files import write_whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+write_whole(pathlib.Path(sys.argv[1]), bytes(1000))
+"""
+
+
+def test_a_file_without_room_is_named_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    done = run_python("-c", NO_ROOM, str(tmp_path / "file"))
+    assert f"File too large: '{tmp_path / 'file'}'" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
