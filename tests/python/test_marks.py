@@ -261,6 +261,34 @@ def test_a_step_that_an_exception_ended_is_over_at_the_next(hooks: Hooks, record
     assert kinds(recording)[1:] == [OWN_BEGIN, OWN_END]
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_a_closure_allocates_is_no_optimizer_state(hooks: Hooks, recording: Recording, by_name: bool) -> None:
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.LBFGS([parameter], max_iter=4, lr=0.1)
+    inside = []  # of the mark, at each call
+
+    def edges() -> list[int]:
+        return [mark[1] for mark in recording.marks if mark[0] == LAYER]
+
+    def closure() -> Any:
+        inside.append(edges().count(BEGIN) > edges().count(END))
+        optimizer.zero_grad()
+        loss = (parameter**4).sum()
+        loss.backward()
+        return loss
+
+    hooks.hooks.install(torch)
+    try:
+        for _ in range(2):
+            optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+    finally:
+        hooks.hooks.remove()
+    assert len(inside) > 3
+    assert not any(inside)
+    assert edges() == [BEGIN, END], "one mark, of the first step's own"
+
+
 def test_hooks_see_the_steps_of_a_real_optimizer_until_they_are_removed(hooks: Hooks, recording: Recording) -> None:
     torch = pytest.importorskip("torch")
     parameter = torch.nn.Parameter(torch.ones(3))

@@ -14,7 +14,7 @@ from stalloc._marking._marks import END, Marker
 from stalloc._marking._names import TensorNames
 from stalloc._marking._optimizer_state import FirstSteps
 
-Hook = Callable[[Any, Any, Any], None]
+Hook = Callable[[Any, Any, Any], Any]
 
 # So many steps of others without one of the anchor: the anchor is out of use.
 _PATIENCE = 64
@@ -47,8 +47,8 @@ class OptimizerHooks:
             handle.remove()
         self._handles = []
 
-    def before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
-        """The pre-hook."""
+    def before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> Optional[tuple[Any, Any]]:
+        """The pre-hook: what the step is called with instead, or None."""
         if self._names is not None:
             self._names.before_step(optimizer)
         self._end_down_to(optimizer)  # one that an exception has ended
@@ -59,7 +59,7 @@ class OptimizerHooks:
         if not self._optimizer_marked and (anchor is None or anchor is optimizer):
             self._optimizer_marked = True
             self._marker.automatic_optimizer()
-        self._first_steps.before_step(optimizer)
+        return self._first_steps.before_step(optimizer, arguments, keywords)
 
     def after_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         """The post-hook."""
@@ -98,7 +98,7 @@ class OptimizerHooks:
 def _unbound(method: Hook) -> Hook:
     """A function that torch can hang its own attributes on."""
 
-    def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
-        method(optimizer, arguments, keywords)
+    def hook(optimizer: Any, arguments: Any, keywords: Any) -> Any:
+        return method(optimizer, arguments, keywords)
 
     return hook
