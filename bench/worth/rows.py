@@ -1,7 +1,8 @@
 """How long the rows of a run are: drawn for each step by its number, whatever the micro-batch. Needs no torch.
 
-The first and the last row of the first two steps are the longest that there can be, so that what is too large fails at
-once: with gradients of other micro-batches there and without, and in the second step with the optimizer's state.
+The first two steps have the same rows, the first and the last of them the longest that there can be, so that what is
+too large fails at once: with gradients of other micro-batches there and without, and in the second step with the
+optimizer's state.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Rows:
 
     def step(self, number: int, size: int = 1) -> list[int]:
         """Of a step with micro-batches of `size`, in its order."""
-        draw = random.Random(self.seed * 100003 + number)
+        draw = random.Random(self.seed * 100003 + max(number, 1))
         lengths = [draw.randint(self.least, self.most) for _ in range(self.count or self.accumulation * size)]
         if number < 2:
             lengths[0] = lengths[-1] = self.most

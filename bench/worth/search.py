@@ -36,6 +36,7 @@ _SPARE = 0.03  # what is held is below the memory by more: there is room for mor
 _CLOSE = 0.01  # assumptions that differ by less are one
 _MARGIN = 0.004  # of the memory, that the first proposal leaves
 _MOST_PROPOSALS = 6
+_UNTIL_ONE_FITS = 3  # attempts at most where none of fewer has fit: a row needs one
 
 
 def first_assumption(memory: int) -> int:
@@ -55,13 +56,14 @@ def search(
         memory: bytes that are there.
         propose: a configuration for so many bytes; None: nothing would fit.
         attempt: trains with it for a few steps; None: there is no time left.
-        most: attempts.
+        most: attempts; a few more where none fits.
     """
     known: dict[Configuration, Attempt[Configuration]] = {}
     assumed: Optional[int] = first_assumption(memory)
     fits, fails = 0, 0  # the largest assumption that fits, the least that does not; 0: none yet
     for _ in range(_MOST_PROPOSALS):
-        if assumed is None or assumed <= 0 or len(known) == most:
+        enough = most if fits else max(most, _UNTIL_ONE_FITS)
+        if assumed is None or assumed <= 0 or len(known) >= enough:
             break
         configuration = propose(assumed)
         if configuration is None:

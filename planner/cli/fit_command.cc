@@ -29,6 +29,7 @@ ABSL_FLAG(std::string, offload_layers, "", "`LAYERS` whose activations are offlo
 ABSL_FLAG(bool, state_offloaded, false, "The optimizer's state is offloaded between its steps.");
 ABSL_FLAG(bool, accumulated, false,
           "Of a run whose steps have one micro-batch: as the last of several, with gradients of those before.");
+ABSL_FLAG(bool, single, false, "Of a run whose steps have several micro-batches: with the first of them alone.");
 ABSL_FLAG(bool, candidates, false, "What choosing all layers of each kind would do, too.");
 ABSL_FLAG(double, scale, 1, "The micro-batch, `K` times the traced one.");
 
@@ -66,6 +67,7 @@ absl::StatusOr<UnitChoice> ChoiceOfFlags(const LayerUnits& units) {
   UnitChoice choice = units.Nothing();
   choice.state_offloaded = absl::GetFlag(FLAGS_state_offloaded);
   choice.accumulated = absl::GetFlag(FLAGS_accumulated);
+  choice.single = absl::GetFlag(FLAGS_single);
   const auto take = [&](const std::string& flag, UnitUse use) -> absl::Status {
     for (const std::string& name : NamesOf(flag)) {
       const std::size_t unit = units.Find(name);
@@ -154,7 +156,9 @@ void WriteDevice(const TimedTrace& timed, const DeviceTrace& device, const Timed
   const DeviceFacts facts(timed.traced, device, timed.clock);
   const LayerUnits units(facts);
   const double bus = absl::GetFlag(FLAGS_bus);
-  const FitSearch search(facts, units, {bus / 1e9, bus > 0 && device.device >= 0, absl::GetFlag(FLAGS_accumulated)});
+  const FitSearch search(
+      facts, units,
+      {bus / 1e9, bus > 0 && device.device >= 0, absl::GetFlag(FLAGS_accumulated), absl::GetFlag(FLAGS_single)});
   const std::vector<BlockPart> parts = PartsOf(facts, beside);
   const EditPlayer player(facts);
   const StepTimes times = FindStepTimes(facts, timed.traced.segmentation);
@@ -256,7 +260,7 @@ const Command& FitCommand() {
        "Finds what to recompute and to offload so that so many bytes are enough; JSON, for `stalloc fit`.",
        "Every choice is played over the whole run. Costs are the traced times of forward passes, and bytes over the "
        "bus.\n",
-       {"memory", "scales", "bus", "candidates", "accumulated", "beside", "ratio"},
+       {"memory", "scales", "bus", "candidates", "accumulated", "single", "beside", "ratio"},
        "fit run1/trace/rank00000.trace --memory=40000000000 --scales=1,2\n"},
       RunFit};
   return command;
@@ -270,8 +274,8 @@ const Command& EditCommand() {
        "Layers are separated by commas, with the names that `fit` has. The result can be planned, reported and "
        "checked\n"
        "as any trace. What is edited is the device that holds most.\n",
-       {"output", "recompute_layers", "offload_layers", "state_offloaded", "accumulated", "scale", "beside", "ratio",
-        "json"},
+       {"output", "recompute_layers", "offload_layers", "state_offloaded", "accumulated", "single", "scale", "beside",
+        "ratio", "json"},
        "edit run1/trace/rank00000.trace --scale=2 --output=twice.trace\n"},
       RunEditing};
   return command;

@@ -69,6 +69,7 @@ FitSearch::FitSearch(const DeviceFacts& facts, const LayerUnits& units, const Fi
 UnitChoice FitSearch::Nothing() const {
   UnitChoice choice = units_.Nothing();
   choice.accumulated = costs_.accumulated;
+  choice.single = costs_.single;
   return choice;
 }
 

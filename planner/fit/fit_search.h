@@ -21,6 +21,7 @@ struct FitCosts {
   double bus_bytes_per_ns = 25;  // one way
   bool offload = true;           // false: the host's memory is the device's
   bool accumulated = false;      // UnitChoice::accumulated, of every choice
+  bool single = false;           // UnitChoice::single, of every choice
 };
 
 struct FitResult {

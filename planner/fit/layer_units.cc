@@ -44,6 +44,7 @@ LayerUnits::LayerUnits(const DeviceFacts& facts)
   }
   FindUnits();
   FindState();
+  FindFollowing();
 }
 
 std::size_t LayerUnits::Find(const std::string& name) const {
@@ -167,6 +168,7 @@ RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
   std::vector<std::size_t> recomputed;
   for (std::size_t i = 0; i < units_.size(); ++i) {
     for (const std::size_t visit : units_[i].visits) {
+      if (choice.single && IsFollowing(visits_[visit].forward_begin)) continue;
       if (choice.uses[i] == UnitUse::kRecomputed) {
         Recompute(visit, &edit);
         recomputed.push_back(visit);
@@ -176,9 +178,10 @@ RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
     }
   }
   std::sort(recomputed.begin(), recomputed.end());
-  HoldInputs(recomputed, &edit);
+  HoldInputs(recomputed, choice.single, &edit);
   if (choice.state_offloaded) OffloadState(&edit);
   if (choice.accumulated) Accumulate(&edit);
+  if (choice.single) DropFollowing(&edit);
   edit.Sort();
   return edit;
 }
@@ -273,10 +276,49 @@ void LayerUnits::Accumulate(RunEdit* edit) const {
   }
 }
 
+// Where micro-batches follow each other, without a pipeline: those behind the first.
+void LayerUnits::FindFollowing() {
+  const std::vector<PhaseSpan>& spans = facts_.phases.spans();
+  bool backward = false;  // one was there in this iteration
+  bool following = false;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const PhaseKind kind = spans[i].kind;
+    if (i > 0 && spans[i].segment != spans[i - 1].segment) backward = following = false;
+    const bool forward = kind == PhaseKind::kForward || kind == PhaseKind::kForwardBackward;
+    if (forward && backward && !following) {
+      following = true;
+      following_.push_back({spans[i].begin_event, spans[i].begin_event});
+    }
+    backward = backward || kind == PhaseKind::kBackward || kind == PhaseKind::kForwardBackward;
+    if (following && (forward || kind == PhaseKind::kBackward)) {
+      following_.back().second = i + 1 < spans.size() ? spans[i + 1].begin_event : facts_.events;
+    }
+  }
+}
+
+bool LayerUnits::IsFollowing(std::uint64_t event) const {
+  return std::any_of(following_.begin(), following_.end(),
+                     [&](const auto& one) { return one.first <= event && event < one.second; });
+}
+
+// What their passes make and let go is gone at once; gradients that are there first in them stay.
+void LayerUnits::DropFollowing(RunEdit* edit) const {
+  for (const auto& [first, last] : following_) {
+    const auto [begin, end] = BlocksIn(first, last);
+    for (std::size_t i = begin; i < end; ++i) {
+      const Allocation& one = facts_.device.allocations[i];
+      if (one.freed() && one.free_event < last) {
+        edit->actions.push_back({std::uint64_t{one.event} + 1, static_cast<std::uint32_t>(i), false});
+      }
+    }
+  }
+}
+
 // What was there before a visit and went behind it, in the forward pass, may be an input: which blocks a layer was
 // given is not recorded.
-void LayerUnits::HoldInputs(const std::vector<std::size_t>& chosen, RunEdit* edit) const {
+void LayerUnits::HoldInputs(const std::vector<std::size_t>& chosen, bool single, RunEdit* edit) const {
   for (const auto& [root_begin, root_end] : roots_) {
+    if (single && IsFollowing(root_begin)) continue;
     const auto [begin, end] = BlocksIn(root_begin, root_end);
     for (std::size_t i = begin; i < end; ++i) {
       const Allocation& allocation = facts_.device.allocations[i];

@@ -44,6 +44,8 @@ struct UnitChoice {
   // Of a run without accumulation: its iterations are the last of several micro-batches, and gradients of those before
   // are there from the beginning.
   bool accumulated = false;
+  // Of a run with accumulation: its iterations have the first of their micro-batches alone.
+  bool single = false;
 
   bool operator==(const UnitChoice&) const = default;
 };
@@ -58,7 +60,7 @@ class LayerUnits {
   // Index of the unit of this name; units().size(): there is none.
   [[nodiscard]] std::size_t Find(const std::string& name) const;
   [[nodiscard]] UnitChoice Nothing() const {
-    return {std::vector<UnitUse>(units_.size(), UnitUse::kAsItWas), false, false};
+    return {std::vector<UnitUse>(units_.size(), UnitUse::kAsItWas), false, false, false};
   }
   // Of units that hold no other one.
   [[nodiscard]] RunEdit EditOf(const UnitChoice& choice) const;
@@ -88,13 +90,18 @@ class LayerUnits {
   void Offload(std::size_t visit, RunEdit* edit) const;
   void OffloadState(RunEdit* edit) const;
   void Accumulate(RunEdit* edit) const;
-  void HoldInputs(const std::vector<std::size_t>& chosen, RunEdit* edit) const;
+  void FindFollowing();
+  [[nodiscard]] bool IsFollowing(std::uint64_t event) const;
+  void DropFollowing(RunEdit* edit) const;
+  void HoldInputs(const std::vector<std::size_t>& chosen, bool single, RunEdit* edit) const;
 
   const DeviceFacts& facts_;
   std::vector<LayerVisit> visits_;
   Bytes noticed_bytes_ = 0;
   std::vector<Holding> holdings_;                               // by visit
   std::vector<std::pair<std::uint64_t, std::uint64_t>> roots_;  // forward passes inside no other, ascending
+  std::vector<std::pair<std::uint64_t, std::uint64_t>>
+      following_;  // by iteration: passes behind the first backward one
   std::vector<LayerUnit> units_;
   std::vector<std::uint32_t> state_;  // blocks of the optimizer's state
   Bytes state_bytes_ = 0;

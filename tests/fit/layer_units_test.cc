@@ -108,6 +108,17 @@ TEST_F(LayerUnitsTest, GradientsOfEarlierMicroBatchesAreThereFromTheBeginning) {
   EXPECT_EQ(PeakOf(choice), 4096u + 4096u + 8192u + 4096u);
 }
 
+TEST_F(LayerUnitsTest, AMicroBatchAloneFindsNoGradientsAndIsFollowedByNone) {
+  Run("L:m.0 +a=8192 LE:m.0=0 B0 LB:m.0 +g=4096 -a LBE:m.0 F1 L:m.0 +b=8192 LE:m.0=0 B1 LB:m.0 +h=4096 -b LBE:m.0 -h O "
+      "-g");
+  UnitChoice choice = units().Nothing();
+  EXPECT_EQ(PeakOf(choice), 4096u + 4096u + 8192u + 4096u);
+  choice.single = true;
+  EXPECT_EQ(PeakOf(choice), 4096u + 8192u + 4096u);
+  choice.uses[units().Find("m.0")] = UnitUse::kRecomputed;
+  EXPECT_EQ(PeakOf(choice), 4096u + 8192u + 4096u) << "what is recomputed of the others does not come back";
+}
+
 TEST_F(LayerUnitsTest, ALayerIsInsideAnotherByItsPath) {
   EXPECT_TRUE(IsInside("m.1.mlp", "m.1"));
   EXPECT_TRUE(IsInside("m.1", "m.1"));

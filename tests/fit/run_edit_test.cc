@@ -98,6 +98,7 @@ TEST(RunEditTest, TheEditedTraceHasThePeakThatWasPlayed) {
       }
       choice.state_offloaded = chosen % 2 == 1;
       choice.accumulated = chosen % 3 == 1;
+      choice.single = chosen % 3 == 2;
       const RunEdit edit = units.EditOf(choice);
       EXPECT_EQ(PeakOf(EditTrace(facts.trace(), facts->device, edit, sizes)), player.Play(edit, sizes).live)
           << chosen << " units, scale " << scale;

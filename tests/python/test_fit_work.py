@@ -80,7 +80,7 @@ def test_time_grows_with_the_square_of_a_sequence_s_length() -> None:
 
 
 def test_measured_steps_of_long_sequences_are_predicted_from_shorter_ones() -> None:
-    """One H100, the longest row of bench/worth: seconds of steps with 15 of 16 blocks recomputed, and with all of them."""
+    """One H100, the longest row of bench/worth: 15 of 16 blocks recomputed, then all of them."""
     unit = 16384
     ran = [FreeStep(1.6484, 1, 37120 / unit), FreeStep(1.8884, 1, 40448 / unit)]
     free = step_model.with_free_steps(step_model.from_traces(0.0, 0.6, 1), ran, of_length=True)
@@ -103,6 +103,45 @@ def test_micro_batches_between_the_fastest_and_its_neighbours_are_tried() -> Non
     assert choose._beside_the_best(known) == [34, 43]
     assert choose._beside_the_best([(3, 1.0), (4, 2.0), (5, 0.0)]) == [], "nothing lies between them"
     assert choose._beside_the_best([(8, 0.0), (4, 0.0)]) == []
+
+
+class Asked:
+    """A traced run that notes what its planner is asked for."""
+
+    beside, ratio, trace = None, 0.0, Path("none.trace")
+
+    def __init__(self) -> None:
+        self.words: list[tuple[float, bool, bool]] = []
+
+    def most_tokens(self) -> None:
+        return None
+
+    def free_steps(self) -> list[FreeStep]:
+        return []
+
+    def search(
+        self,
+        memory: int,
+        scale: float,
+        bus: float,
+        *,
+        candidates: bool = False,
+        accumulated: bool = False,
+        single: bool = False,
+    ) -> list[dict[str, Any]]:
+        self.words.append((scale, accumulated, single))
+        found = {"growing_cost_ns": 0, "fixed_cost_ns": 0, "fits": True, "peak": 1, "bound": "", "pool": 0}
+        result = {**found, "outside_pool": 0, "recompute": [], "offload": [], "offload_state": False}
+        return [{"device": 0, "peak": 1, "step_ns": 10, "passes_ns": 8, "results": [result]}]
+
+
+def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
+    for traced, changes in ((2, [(False, True), (False, False)]), (1, [(False, False), (True, False)])):
+        run = Asked()
+        chooser = choose._Chooser(run, choose.Wish(1, accumulation=traced, rows=4), print)  # type: ignore[arg-type]
+        found = [chooser._search(1, size).change for size in (4, 2)]
+        assert [(each.accumulated, each.single) for each in found] == changes
+        assert [words[1:] for words in run.words[1:]] == changes
 
 
 def test_an_evaluation_between_two_steps_does_not_count() -> None:

@@ -64,6 +64,13 @@ def test_nothing_is_proposed_that_would_not_be_attempted() -> None:
     assert len(asked) == 1
 
 
+def test_where_one_attempt_is_asked_for_less_is_tried_until_one_fits() -> None:
+    tried, attempt = trainer(1.12)
+    found = search(CARD, proposed, attempt, most=1)  # type: ignore[arg-type]
+    assert [each.outcome.fits for each in found] == [False, True]
+    assert len(tried) == 2
+
+
 def test_nothing_fits_where_the_card_is_too_small() -> None:
     tried, attempt = trainer(20)
     assert best_of(search(CARD, proposed, attempt)) is None  # type: ignore[arg-type]
@@ -337,6 +344,7 @@ def test_rows_of_a_step_are_the_same_whatever_the_micro_batch() -> None:
             assert all(rows.least <= length <= rows.most for length in flat)
         for number in (0, 1):  # without the optimizer's state, and with it
             assert rows.step(number)[0] == rows.step(number)[-1] == rows.most
+        assert rows.step(0) == rows.step(1) != rows.step(2), "the largest micro-batch finds the optimizer's state"
         once, half = rows.alike(3, 4, 1.0), rows.alike(3, 4, 0.5)
         assert [len(each) for each in once] == [4, 4]
         assert all(abs(2 * b[0] - a[0]) <= 1 for a, b in zip(once, half))

@@ -200,10 +200,11 @@ class _Chooser:
     def _search(self, memory: int, micro_batch: int) -> Tried:
         scale = self._work.largest(micro_batch)
         accumulated = self._wish.accumulation == 1 and self._count(micro_batch) > 1
+        single = self._wish.accumulation > 1 and self._count(micro_batch) == 1
         for _ in range(_ROUNDS):
-            devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated)
+            devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated, single=single)
             found = next(each for each in devices if each["device"] == self._device)
-            tried = self._tried(micro_batch, accumulated, found["results"][0])
+            tried = self._tried(micro_batch, found["results"][0], accumulated, single)
             beyond = tried.graph_bytes - self._wish.memory if self._wish.graphs else 0
             if beyond <= 0 or not tried.fits:
                 return tried
@@ -337,14 +338,14 @@ class _Chooser:
         changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
         return -round(one.tokens / _AS_FAST), changes
 
-    def _tried(self, micro_batch: int, accumulated: bool, result: dict[str, Any]) -> Tried:
+    def _tried(self, micro_batch: int, result: dict[str, Any], accumulated: bool, single: bool) -> Tried:
         scale = self._work.largest(micro_batch)
         layers = tuple(result["recompute"]), tuple(result["offload"])
         seconds = self._seconds(micro_batch, result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9)
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),
-            change=Change(scale, *layers, result["offload_state"], accumulated),
+            change=Change(scale, *layers, result["offload_state"], accumulated, single),
             fits=result["fits"],
             live=result["peak"],
             step_seconds=seconds,

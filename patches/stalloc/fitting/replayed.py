@@ -25,6 +25,7 @@ class Change:
     offload: tuple[str, ...] = ()
     offload_state: bool = False
     accumulated: bool = False  # a traced step had one micro-batch, now there are several
+    single: bool = False  # a traced step had several, now there is one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +61,19 @@ class TracedRun:
         return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio)
 
     def search(
-        self, memory: int, scale: float, bus: float, candidates: bool = False, accumulated: bool = False
+        self,
+        memory: int,
+        scale: float,
+        bus: float,
+        *,
+        candidates: bool = False,
+        accumulated: bool = False,
+        single: bool = False,
     ) -> list[dict[str, Any]]:
         """Of each device: `stalloc-planner fit`. CollectError."""
         words = ["fit", str(self.trace), f"--memory={max(0, memory)}", f"--bus={bus!r}", *self._beside()]
         words += ["--candidates"] if candidates else []
-        words += ["--accumulated"] if accumulated else []
+        words += _counted(accumulated, single)
         found: list[dict[str, Any]] = collect.run_planner([*words, f"--scales={scale!r}"])["devices"]
         return found
 
@@ -87,10 +95,14 @@ class TracedRun:
         if change.offload:
             words.append(f"--offload_layers={','.join(change.offload)}")
         words += ["--state_offloaded"] if change.offload_state else []
-        return [*words, "--accumulated"] if change.accumulated else words
+        return [*words, *_counted(change.accumulated, change.single)]
 
     def _beside(self) -> list[str]:
         return [] if self.beside is None else [f"--beside={self.beside}", f"--ratio={self.ratio!r}"]
+
+
+def _counted(accumulated: bool, single: bool) -> list[str]:
+    return ["--accumulated"] * accumulated + ["--single"] * single
 
 
 def _most_tokens(trace: Path) -> Optional[int]:
