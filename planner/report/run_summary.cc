@@ -62,11 +62,15 @@ std::string EqualRanksText(const std::vector<RankOutcome>& outcomes) {
 }  // namespace
 
 std::string RanksText(const std::vector<std::uint32_t>& ranks) {
+  constexpr std::size_t kFewestInSteps = 4;
   std::string text;
   for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
-    for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+    const std::uint32_t step = begin + 1 < ranks.size() ? ranks[begin + 1] - ranks[begin] : 0;
+    for (end = begin + 1; end < ranks.size() && ranks[end] - ranks[end - 1] == step;) ++end;
+    if (step > 1 && end - begin < kFewestInSteps) end = begin + 1;
     absl::StrAppend(&text, text.empty() ? "" : ", ", ranks[begin]);
     if (end - begin > 1) absl::StrAppend(&text, end - begin > 2 ? "-" : ", ", ranks[end - 1]);
+    if (end - begin > 1 && step > 1) absl::StrAppend(&text, " by ", step);
   }
   return text;
 }

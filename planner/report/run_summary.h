@@ -18,7 +18,7 @@ struct RankOutcome {
   double seconds = 0;                // with reading and writing
 };
 
-// "0-3, 7": ascending.
+// "0-3, 7, 9-1021 by 4": ascending.
 [[nodiscard]] std::string RanksText(const std::vector<std::uint32_t>& ranks);
 
 // Columns: rank, device, requests per iteration, peak, arena, lower bound, ratio, predicted E, E when traced, seconds.

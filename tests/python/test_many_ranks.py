@@ -142,3 +142,5 @@ def test_summaries_of_many_ranks_are_ranges(told: Path, capsys: pytest.CaptureFi
 
 def test_spans_beyond_a_line_are_counted() -> None:
     assert many_ranks.listed([0, 1, 2, 7, 9, 10], most=2) == "0-2, 7 and 2 more"
+    assert many_ranks.listed([3, 7, 11, 15, 17, 20]) == "3-15 by 4, 17, 20"
+    assert many_ranks.listed([]) == ""
