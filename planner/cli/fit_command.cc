@@ -190,6 +190,10 @@ int RunFit(const std::vector<std::string>& positional, Streams streams) {
   if (const std::string wrong = WrongBeside(); !wrong.empty()) return FailUsage("fit", wrong, streams);
   const absl::StatusOr<TimedTrace> timed = ReadTimedTrace(positional[0]);
   if (!timed.ok()) return FailInput("fit", timed.status(), streams);
+  if (timed->traced.segmentation.iterations() == 0) {
+    const std::string why = "no iteration is marked, so that what grows with the micro-batch is not known";
+    return FailInput("fit", absl::InvalidArgumentError(absl::StrCat(positional[0], ": ", why)), streams);
+  }
   const absl::StatusOr<std::optional<TimedTrace>> beside = ReadBeside();
   if (!beside.ok()) return FailInput("fit", beside.status(), streams);
   JsonWriter json(JsonWriter::Style::kLine);
