@@ -109,6 +109,14 @@ int stalloc_take_plan(const char* path) {
   });
 }
 
+int stalloc_prepare_plan(const char* path) {
+  return Guarded([&]() -> stalloc::Status {
+    stalloc::Session* const session = GlobalSession();
+    if (session == nullptr || path == nullptr) return stalloc::Error{"stalloc_prepare_plan: no session, or no path"};
+    return session->PreparePlan(path);
+  });
+}
+
 int stalloc_trace_again(const char* path) {
   return Guarded([&]() -> stalloc::Status {
     stalloc::Session* const session = GlobalSession();

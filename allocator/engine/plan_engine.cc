@@ -29,12 +29,11 @@ Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& option
 
 }  // namespace
 
-PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options,
-                       const PlanStart& start)
+PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options)
     : base_(static_cast<std::byte*>(base)),
       arena_granules_(ArenaGranules(plan, options)),
       plan_granules_(std::min(arena_granules_, WholeGranules(plan.arena_bytes))),
-      cursor_(plan, start),
+      cursor_(plan),
       observations_(plan),
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),
@@ -295,6 +294,12 @@ std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept 
 }
 
 // Marks ---------------------------------------------------------------------------------------------------------------
+
+void PlanEngine::StartAt(const PlanStart& start) noexcept {
+  const Lock lock(mutex_);
+  cursor_.StartAt(start);
+  Follow();
+}
 
 void PlanEngine::Follow() noexcept {
   const LoadedScript* script = cursor_.script();

@@ -125,8 +125,7 @@ class PlanEngine {
   // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
   // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed,
   // or the plan is empty: then requests find room by best fit, from the base upward.
-  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {},
-             const PlanStart& start = {});
+  PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {});
   PlanEngine(const PlanEngine&) = delete;
   PlanEngine& operator=(const PlanEngine&) = delete;
 
@@ -168,6 +167,8 @@ class PlanEngine {
     backing_ = backing;
   }
 
+  // The run that the engine will serve is there already. REQUIRES: nothing was asked of it yet.
+  void StartAt(const PlanStart& start) noexcept;
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 

@@ -24,8 +24,11 @@ std::uint32_t DeviceRuntime::Impl::FlagsOf(Origin origin, std::uint32_t pool) co
 // Set-up --------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Impl::SetUpPlan() {
-  std::unique_ptr<PlannedSpace> made = MapSpace(*parts.plan, {.dynamic = parts.dynamic}, &degraded);
-  if (made != nullptr) spaces.Add(std::move(made));
+  std::unique_ptr<PlannedSpace> made = BuildSpace(*parts.plan, {.dynamic = parts.dynamic}, &degraded);
+  if (made != nullptr) {
+    Announce(*made);
+    spaces.Add(std::move(made));
+  }
   if (!degraded.empty()) {
     Log(LogSeverity::kWarning, "device %d: %s; the run goes on unplanned", parts.device, degraded.c_str());
   }
@@ -43,20 +46,22 @@ void DeviceRuntime::Impl::SetUpWithoutPlan() {
   spaces.Add(std::move(made));
 }
 
-std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::MapSpace(const DevicePlan& plan, PlannedSpace::Options options,
-                                                            std::string* why) {
+std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& plan, PlannedSpace::Options options,
+                                                              std::string* why) {
   if (plan.arena_bytes == 0) *why = "the plan has no arena: it serves no request";
   if (why->empty() && parts.driver == nullptr) *why = "this device has no driver for an arena";
   if (!why->empty()) return nullptr;
   VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
   options.moves_at_marks = parts.moves_at_marks;
   options.rules = parts.rules;
-  std::unique_ptr<PlannedSpace> made = PlannedSpace::Create(driver, parts.fence, plan, options, why);
-  if (made == nullptr) return made;
-  made->SetListener(this);
-  if (parts.reports != nullptr) entries.Publish(std::make_unique<PlanEntries>(plan));
-  if (watch != nullptr) watch->SetArena(made->arena().base(), made->arena().reserved_bytes());
-  return made;
+  return PlannedSpace::Create(driver, parts.fence, plan, options, why);
+}
+
+// It will serve.
+void DeviceRuntime::Impl::Announce(PlannedSpace& space) {
+  space.SetListener(this);
+  if (parts.reports != nullptr) entries.Publish(std::make_unique<PlanEntries>(space.plan()));
+  if (watch != nullptr) watch->SetArena(space.arena().base(), space.arena().reserved_bytes());
 }
 
 void DeviceRuntime::Impl::SetUpHeap() {
@@ -79,7 +84,17 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
 
 DeviceRuntime::~DeviceRuntime() = default;
 
+std::unique_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan, std::string* why) const {
+  return impl_->BuildSpace(plan, {.dynamic = impl_->parts.dynamic, .maps_late = true}, why);
+}
+
 std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds) {
+  std::string why;
+  std::unique_ptr<PlannedSpace> prepared = PreparePlan(plan, &why);
+  return prepared != nullptr ? TakePlan(prepared, explicit_kinds) : why;
+}
+
+std::string DeviceRuntime::TakePlan(std::unique_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.heap != nullptr) return "this device is traced exactly";
@@ -90,21 +105,19 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
     return "the device cannot be waited for: a graph is being captured";
   }
-  std::string why;
-  PlannedSpace::Options options{.dynamic = self.parts.dynamic, .maps_late = true};
-  options.start = {self.counts.iterations(), explicit_kinds};
-  std::unique_ptr<PlannedSpace> made = self.MapSpace(plan, options, &why);
-  if (made == nullptr) return why;
+  const PlanStart start{self.counts.iterations(), explicit_kinds};
+  prepared->engine().StartAt(start);
+  self.Announce(*prepared);
   // What is mapped comes as requests need it, so that nothing is held twice: not even what lives in the first iteration
   // only (gradients that it frees).
   if (before != nullptr) before->Retire();
   self.spaces.GiveBackIdle();
   self.parts.upstream->ReleaseCached();
   self.upstream_cache.BeginPlan(self.UpstreamNow());
-  self.settled_at.store(options.start.iterations + 2, std::memory_order_relaxed);
+  self.settled_at.store(start.iterations + 2, std::memory_order_relaxed);
   // Whoever listens counts what is ours from the first block on.
   self.BeforeArenaChange();
-  self.spaces.Add(std::move(made));
+  self.spaces.Add(std::move(prepared));
   self.AfterArenaChange();
   const Upstream::Held held = self.Sample();
   const Bytes own = self.OwnBytes();
@@ -112,7 +125,7 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
   self.counts.BeginSteady();
   const std::lock_guard lock(self.cold);
   self.meter.BeginPlan(own, held.current);
-  self.taken_up_at = options.start.iterations;
+  self.taken_up_at = start.iterations;
   return {};
 }
 

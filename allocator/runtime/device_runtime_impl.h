@@ -79,7 +79,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   void SetUpPlan();
   void SetUpWithoutPlan();
   // Null, and why, if there is none. Not served yet.
-  std::unique_ptr<PlannedSpace> MapSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
+  std::unique_ptr<PlannedSpace> BuildSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
+  void Announce(PlannedSpace& space);
   void SetUpHeap();
   void* ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
                       MissReason* reason) noexcept;

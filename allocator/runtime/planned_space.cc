@@ -84,7 +84,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   const Bytes height = RoundUp(plan_.arena_bytes, driver.Granularity());
   const DynamicSpaceOptions options =
       chosen.dynamic ? OptionsOf(*arena_, height, has_plan_, chosen.rules) : DynamicSpaceOptions{};
-  engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options, chosen.start);
+  engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options);
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
   chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules);

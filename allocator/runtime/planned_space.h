@@ -25,7 +25,6 @@ class PlannedSpace {
     bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
     bool maps_late = false;       // memory comes as requests need it, not all of it at first
     Rules rules = {};
-    PlanStart start = {};
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
   // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "allocator/base/log.h"
@@ -14,6 +15,7 @@
 #include "allocator/runtime/fingerprint_check.h"
 #include "allocator/runtime/oom_report.h"
 #include "allocator/runtime/open_marks.h"
+#include "allocator/runtime/planned_space.h"
 #include "allocator/runtime/process_hooks.h"
 #include "allocator/runtime/stats_json.h"
 #include "proto/codec/observed_text.h"
@@ -64,6 +66,14 @@ struct Session::Impl {
   };
   std::vector<Device> devices;
 
+  // A plan that will be taken up.
+  struct Prepared {
+    std::string path;
+    std::vector<std::pair<DeviceIndex, std::unique_ptr<PlannedSpace>>> spaces;
+  };
+  std::mutex preparing;  // held before `mutex`; guards the next
+  std::optional<Prepared> prepared;
+
   // Held while a mark goes to the devices, and after `mutex` while a device is added: each is told of every mark once.
   std::mutex marks_mutex;
   OpenMarks open_marks;
@@ -74,7 +84,8 @@ struct Session::Impl {
     return inert.load(std::memory_order_relaxed) ? nullptr : recorder.load(std::memory_order_acquire);
   }
   [[nodiscard]] Fingerprint OfPlan() const;
-  [[nodiscard]] Result<Plan> ReadOwnPlan(const std::string& path) const;
+  [[nodiscard]] static Result<Plan> ReadOwnPlan(const std::string& path, const Fingerprint& expected);
+  Status Prepare(const std::string& path);
   Status LoadPlan();
   Status LoadPlanOrTrace();
   void OpenReports();
@@ -113,16 +124,16 @@ Fingerprint Session::Impl::OfPlan() const {
   return expected;
 }
 
-Result<Plan> Session::Impl::ReadOwnPlan(const std::string& path) const {
+Result<Plan> Session::Impl::ReadOwnPlan(const std::string& path, const Fingerprint& expected) {
   Result<Plan> read = ReadPlan(path);
   if (!read.ok()) return Error{"no usable plan: " + read.error()};
-  const std::vector<std::string> differences = Differences(read.value().fingerprint, OfPlan());
+  const std::vector<std::string> differences = Differences(read.value().fingerprint, expected);
   if (!differences.empty()) return Error{"the plan " + path + " was made for another run: " + Join(differences)};
   return read;
 }
 
 Status Session::Impl::LoadPlan() {
-  Result<Plan> read = ReadOwnPlan(config.PlanPath());
+  Result<Plan> read = ReadOwnPlan(config.PlanPath(), OfPlan());
   if (!read.ok()) return Error{read.error()};
   const std::string script = ScriptDifference(read.value().fingerprint, fingerprint);
   if (!script.empty()) {
@@ -295,23 +306,61 @@ void Session::StartTrace() {
   if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Begin();
 }
 
+// REQUIRES: `preparing` is held, `mutex` is not: others go on meanwhile.
+Status Session::Impl::Prepare(const std::string& path) {
+  prepared.reset();
+  Fingerprint expected;
+  {
+    const std::lock_guard lock(mutex);
+    expected = OfPlan();
+  }
+  Result<Plan> read = ReadOwnPlan(path, expected);
+  if (!read.ok()) return Error{read.error()};
+  Prepared made{.path = path, .spaces = {}};
+  std::string why_not = "the plan " + path + " is of none of this run's devices";
+  for (const DevicePlan& plan : read.value().devices) {
+    if (plan.device < kCpuDevice || plan.device >= kMostDevices) continue;
+    DeviceRuntime* const device = by_index[static_cast<std::size_t>(plan.device + 1)].load(std::memory_order_acquire);
+    if (device == nullptr) continue;
+    std::string why;
+    std::unique_ptr<PlannedSpace> space = device->PreparePlan(plan, &why);
+    if (space != nullptr) {
+      made.spaces.emplace_back(plan.device, std::move(space));
+    } else {
+      Log(LogSeverity::kWarning, "device %d: no plan can be taken up: %s", plan.device, why.c_str());
+      why_not = why;
+    }
+  }
+  if (made.spaces.empty()) return Error{why_not};
+  prepared.emplace(std::move(made));
+  return Ok{};
+}
+
+Status Session::PreparePlan(const std::string& path) {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
+  const std::lock_guard lock(self.preparing);
+  return self.Prepare(path);
+}
+
 Status Session::TakePlan(const std::string& path) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
-  const std::lock_guard lock(self.mutex);
-  Result<Plan> read = self.ReadOwnPlan(path);
-  if (!read.ok()) return Error{read.error()};
-  const std::lock_guard marks_lock(self.marks_mutex);
-  std::string why = "the plan " + path + " is of none of this run's devices";
-  bool taken = false;
-  for (const DevicePlan& plan : read.value().devices) {
-    DeviceRuntime* const device = Device(plan.device);
-    if (device == nullptr) continue;
-    why = device->TakePlan(plan, self.open_marks.explicit_kinds());
-    taken = taken || why.empty();
-    if (!why.empty()) Log(LogSeverity::kWarning, "device %d: no plan was taken up: %s", plan.device, why.c_str());
+  const std::lock_guard preparing_lock(self.preparing);
+  if (!self.prepared.has_value() || self.prepared->path != path) {
+    if (Status made = self.Prepare(path); !made.ok()) return made;
   }
-  if (!taken) return Error{why};
+  const std::lock_guard lock(self.mutex);
+  const std::lock_guard marks_lock(self.marks_mutex);
+  std::string why;
+  bool taken = false;
+  for (auto& [device, space] : self.prepared->spaces) {
+    why = Device(device)->TakePlan(space, self.open_marks.explicit_kinds());
+    taken = taken || why.empty();
+    if (!why.empty()) Log(LogSeverity::kWarning, "device %d: no plan was taken up: %s", device, why.c_str());
+  }
+  if (!taken) return Error{why};  // what is prepared waits for the next try
+  self.prepared.reset();
   return Ok{};
 }
 

@@ -62,6 +62,9 @@ class Session {
   // Mode::kAuto: the devices that the plan in this file names take it up, between two iterations and on the thread of
   // the loop. An error, and nothing has changed, where the file is no plan of this run, or no device can take it.
   Status TakePlan(const std::string& path);
+  // What TakePlan needs of this file, beforehand and on another thread than the loop's: for a plan of 100,000 requests
+  // a second. An error as there, and TakePlan tries it again.
+  Status PreparePlan(const std::string& path);
 
   // session_sleep.cc. Of that device, or of all (none named): figures of each. Where one does not sleep, none does. An
   // error, too, where there is no arena.

@@ -16,13 +16,16 @@ the first: it lies in the run's directory, and the next start of the same job is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from stalloc._core import _library, _log, _report
 from stalloc._core._library import Library
@@ -90,9 +93,14 @@ class Paths:
 
 
 class Planner:
-    """`stalloc-planner plan` for one rank, beside the run. What it prints goes to a file."""
+    """`stalloc-planner plan` for one rank, beside the run. What it prints goes to a file.
 
-    def __init__(self, paths: Paths, search_seconds: int, *options: str) -> None:
+    `afterwards`, where the planner has made a plan, runs beside the run as well; only then it has ended.
+    """
+
+    def __init__(
+        self, paths: Paths, search_seconds: int, *options: str, afterwards: Optional[Callable[[], None]] = None
+    ) -> None:
         command = [str(_library.find_or_raise(_library.PLANNER_NAME)), "plan", str(paths.directory)]
         command += [f"--device={paths.rank}", "--threads=1", f"--time-limit={search_seconds}", "--json", *options]
         paths.planner_log.parent.mkdir(parents=True, exist_ok=True)
@@ -103,12 +111,29 @@ class Planner:
             self._process = subprocess.Popen(
                 [*_lowest_priority(), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, close_fds=False
             )
+        self._follower: Optional[threading.Thread] = None
+        if afterwards is not None:
+            self._follower = threading.Thread(target=self._follow, args=(afterwards,), name="stalloc", daemon=True)
+            self._follower.start()
+
+    def _follow(self, afterwards: Callable[[], None]) -> None:
+        if self._process.wait() != 0:
+            return
+        with contextlib.suppress(OSError):  # of this thread alone, where the system knows such
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        with contextlib.suppress(RuntimeError):  # who takes the plan up is told the same
+            afterwards()
 
     def poll(self) -> Optional[int]:
+        if self._follower is not None and self._follower.is_alive():
+            return None
         return self._process.poll()
 
     def wait(self) -> int:
-        return self._process.wait()
+        code = self._process.wait()
+        if self._follower is not None:
+            self._follower.join()
+        return code
 
     def end(self, seconds: float) -> None:
         """It has so long to finish."""
@@ -116,7 +141,7 @@ class Planner:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.terminate()
-            self._process.wait()
+        self.wait()
 
     def words(self) -> str:
         """The last of what it said."""
@@ -199,7 +224,10 @@ class Auto:
 
     def _end_trace(self) -> None:
         self._library.stop_trace()
-        self._planner = Planner(self._planned_in, _SHORT_SEARCH_SECONDS, "--running")
+        plan = self._planned_in.running_plan
+        self._planner = Planner(
+            self._planned_in, _SHORT_SEARCH_SECONDS, "--running", afterwards=lambda: self._library.prepare_plan(plan)
+        )
         stats = self._library.stats()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)

@@ -61,6 +61,11 @@ absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {
   return absl::OkStatus();
 }
 
+// They are over, and whoever takes the plan up reads them for nothing. How many iterations there were still counts.
+void ForgetRequestsOfPrologue(DevicePlan* plan) {
+  for (Script& script : plan->prologue) script = {};
+}
+
 }  // namespace
 
 RankPlanner::RankPlanner(TracedRank traced, RankPlannerOptions options)
@@ -162,6 +167,7 @@ absl::Status RankPlanner::FinishPlan(const RankPacking& packing) {
       result_.plan_status.Update(WithDevice(status, device.planner.device()));
     } else {
       plan.devices.push_back(std::move(device.planner.plan()));
+      if (options_.running) ForgetRequestsOfPrologue(&plan.devices.back());
     }
   }
   if (!result_.plan_status.ok()) {

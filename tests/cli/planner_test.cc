@@ -358,9 +358,8 @@ TEST(PlannerTest, APlanForTheRunThatGoesOnLiesBesideTheOther) {
   EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
   const Plan plan = ReadPlan(folder.Path("output/plan/rank00000.running.plan")).value();
   const DevicePlan& device = plan.devices.at(0);
-  for (const Script& script : device.prologue) {
-    for (const Entry& entry : script.entries) EXPECT_EQ(entry.slot, kNoSlot) << "it is where it is";
-  }
+  EXPECT_FALSE(device.prologue.empty()) << "its iterations count";
+  for (const Script& script : device.prologue) EXPECT_TRUE(script.entries.empty()) << "they are over";
   for (const Entry& entry : device.cycle.at(0).entries) EXPECT_NE(entry.slot, kNoSlot);
   EXPECT_EQ(device.arena_bytes, 3072u);
 }

@@ -59,7 +59,8 @@ TEST(ScriptCursorTest, ARunInItsLoopGoesOnWhereItIs) {
   DevicePlan plan;
   for (const std::size_t size : {10, 11}) plan.prologue.push_back(ScriptOfSize(size));
   for (const std::size_t size : {20, 21}) plan.cycle.push_back(ScriptOfSize(size));
-  ScriptCursor cursor(plan, {.iterations = 4});
+  ScriptCursor cursor(plan);
+  cursor.StartAt({.iterations = 4});
   EXPECT_EQ(LiveSize(cursor), -1) << "nothing is expected before the next iteration";
   cursor.OnMark(Iteration(0));
   EXPECT_EQ(LiveSize(cursor), 21) << "11, 20, 21, 20 came before";
@@ -69,7 +70,8 @@ TEST(ScriptCursorTest, ARunInItsLoopGoesOnWhereItIs) {
 TEST(ScriptCursorTest, AHooksMarksAreIgnoredFromTheBeginningWhereTheProgramHadPlacedSuch) {
   DevicePlan plan;
   plan.cycle.push_back(ScriptOfSize(20));
-  ScriptCursor cursor(plan, {.iterations = 1, .explicit_kinds = 1u << static_cast<unsigned>(MarkKind::kIteration)});
+  ScriptCursor cursor(plan);
+  cursor.StartAt({.iterations = 1, .explicit_kinds = 1u << static_cast<unsigned>(MarkKind::kIteration)});
   Mark by_hook = Iteration(0);
   by_hook.automatic = true;
   EXPECT_FALSE(cursor.OnMark(by_hook));

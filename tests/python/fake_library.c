@@ -51,6 +51,7 @@ API int stalloc_flush(void) { return Outcome("flush", ""); }
 API int stalloc_stop_trace(void) { return Outcome("stop_trace", ""); }
 API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
 API int stalloc_take_plan(const char* path) { return Outcome("take_plan", path); }
+API int stalloc_prepare_plan(const char* path) { return Outcome("prepare_plan", path); }
 API int stalloc_trace_again(const char* path) { return Outcome("trace_again", path); }
 API int stalloc_sleep(int device, const char* const* tags, size_t tag_count, const char* const* keep, size_t keep_count) {
   char line[64];

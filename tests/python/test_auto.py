@@ -218,7 +218,7 @@ class RefusingLibrary:
 class EndedPlanner:
     began = 0.0
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def poll(self) -> int:

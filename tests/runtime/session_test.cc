@@ -249,6 +249,36 @@ TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
   EXPECT_THAT(session->StatsJson(), HasSubstr("\"since_plan\": {\"iterations\": 1, "));
 }
 
+// The loop goes on meanwhile, and nothing is read when the plan is taken up.
+TEST_F(SessionTest, AutoPreparesAPlanOnAnotherThread) {
+  Write(SmallPlan());
+  const Config config = ConfigFor(Mode::kAuto);
+  const std::string running = directory_.path() + "/running.plan";
+  std::filesystem::rename(config.PlanPath(), running);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  const auto iterate = [&](int index) {
+    session->Mark(IterationMark(index));
+    for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+  };
+  std::atomic<bool> prepared{false};
+  std::thread prepares([&] {
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(session->PreparePlan(running).ok());
+    prepared = true;
+  });
+  int iterations = 0;
+  while (!prepared) {
+    iterate(iterations++);
+    EXPECT_THAT(session->StatsJson(), HasSubstr("\"degraded\": null"));
+  }
+  prepares.join();
+  std::filesystem::remove(running);
+  ASSERT_TRUE(session->TakePlan(running).ok());
+  iterate(iterations);
+  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  EXPECT_THAT(session->TakePlan(running).error(), HasSubstr(running)) << "once";
+}
+
 TEST_F(SessionTest, AutoTracesAgain) {
   const Config config = ConfigFor(Mode::kAuto);
   const std::string again = directory_.path() + "/again/trace/rank00000.trace";
@@ -327,6 +357,7 @@ TEST_F(SessionTest, AutoTakesNoPlanThatIsNotItsOwn) {
   elsewhere.devices[0].device = 3;
   Write(elsewhere);
   EXPECT_THAT(session->TakePlan(path).error(), HasSubstr("none of this run's devices"));
+  EXPECT_THAT(session->PreparePlan(path).error(), HasSubstr("none of this run's devices"));
   EXPECT_EQ(device->arena(), nullptr);
 }
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -145,6 +147,35 @@ TEST_F(TakePlanTest, ADeviceThatCannotBeWaitedForTakesNone) {
   EXPECT_EQ(runtime_->arena(), nullptr);
   device_->SetCapturing(false);
   EXPECT_EQ(TakePlan(PlanOfTwo()), "");
+}
+
+// Whatever the run does between: it is taken up where the run is then.
+TEST_F(TakePlanTest, APlanIsPreparedBesideTheRun) {
+  DevicePlan plan = PlanBuilder().Each(100 * kKiB).Build();
+  plan.cycle.push_back(plan.cycle[0]);
+  plan.cycle[1].entries[0].bytes = plan.cycle[1].entries[0].min_bytes = plan.cycle[1].entries[0].max_bytes = 50 * kKiB;
+  Iteration();
+  std::string why;
+  std::unique_ptr<PlannedSpace> prepared;
+  std::thread([&] { prepared = runtime_->PreparePlan(plan, &why); }).join();
+  ASSERT_NE(prepared, nullptr) << why;
+  EXPECT_EQ(prepared->arena().mapped_bytes(), 0u);
+  for (int i = 0; i < 2; ++i) {
+    Iteration();
+    void* const block = Allocate(100 * kKiB);
+    EXPECT_FALSE(runtime_->Owns(block));
+    runtime_->Free(block);
+  }
+  device_->SetCapturing(true);
+  EXPECT_THAT(runtime_->TakePlan(prepared, 0), HasSubstr("captured"));
+  ASSERT_NE(prepared, nullptr) << "for the next try";
+  device_->SetCapturing(false);
+  ASSERT_EQ(runtime_->TakePlan(prepared, 0), "");
+  EXPECT_EQ(prepared, nullptr);
+  Iteration();  // behind cycle[0], cycle[1], cycle[0]
+  runtime_->Free(Allocate(50 * kKiB));
+  EXPECT_EQ(runtime_->Stats().planned_hits, 1u);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
 TEST_F(TakePlanTest, MemoryComesWithTheRequestsThatNeedIt) {

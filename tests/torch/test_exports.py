@@ -21,6 +21,7 @@ ABI = {
     "stalloc_flush",
     "stalloc_stop_trace",
     "stalloc_start_trace",
+    "stalloc_prepare_plan",
     "stalloc_take_plan",
     "stalloc_trace_again",
     "stalloc_text",

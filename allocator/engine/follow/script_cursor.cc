@@ -53,12 +53,16 @@ std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) cons
 
 // ScriptCursor --------------------------------------------------------------------------------------------------------
 
-ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStart& start)
-    : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()), iterations_(start.iterations) {
+ScriptCursor::ScriptCursor(const DevicePlan& plan) : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
   ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
-  if (prologue_ > 0 && start.iterations == 0) at_.script = scripts_.data();
+  if (prologue_ > 0) at_.script = scripts_.data();
+}
+
+void ScriptCursor::StartAt(const PlanStart& start) noexcept {
+  iterations_ = start.iterations;
+  if (iterations_ > 0) at_.script = nullptr;
   for (std::size_t kind = 0; kind < 32; ++kind) explicit_seen_[kind] = (start.explicit_kinds >> kind & 1) != 0;
 }
 

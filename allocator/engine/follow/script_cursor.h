@@ -103,7 +103,9 @@ struct PlanStart {
 
 class ScriptCursor {
  public:
-  explicit ScriptCursor(const DevicePlan& plan, const PlanStart& start = {});
+  explicit ScriptCursor(const DevicePlan& plan);
+  // The run is there already. REQUIRES: no mark was seen.
+  void StartAt(const PlanStart& start) noexcept;
 
   // True if the mark names a place: script() and entry() then say what is expected next. `at`: the entry that the run
   // is at, to which it may come back.

@@ -59,6 +59,7 @@ class Library:
         self._function("stalloc_flush", number)
         self._function("stalloc_stop_trace", number)
         self._function("stalloc_start_trace", number)
+        self._function("stalloc_prepare_plan", number, text)
         self._function("stalloc_take_plan", number, text)
         # A function of a report's path, as bytes; it must outlive what calls it. An empty one: nobody is told.
         self.tell_oom_reports = self._function("stalloc_tell_oom_reports", None, ctypes.c_void_p)
@@ -122,6 +123,10 @@ class Library:
     def start_trace(self) -> None:
         """Begins a trace that waits. RuntimeError with the library's words when that fails."""
         self._raise_unless_zero(self._dll.stalloc_start_trace())
+
+    def prepare_plan(self, path: Path) -> None:
+        """On any thread, while the loop goes on, so that `take_plan` is quick. RuntimeError: that will try it again."""
+        self._raise_unless_zero(self._dll.stalloc_prepare_plan(os.fsencode(path)))
 
     def take_plan(self, path: Path) -> None:
         """Between two iterations, in mode Auto. RuntimeError with the library's words, and nothing has changed."""
