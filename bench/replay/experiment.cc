@@ -86,8 +86,9 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   experiment.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   experiment.plan_bytes = plan->arena_bytes;
   // The first script is the set-up's, with what has no mark of its own.
-  experiment.warmup = options.takes_plan ? options.planned.size() + options.awaited.size()
-                                         : plan->prologue.size() - 1 + traced.unmarked;
+  experiment.warmup = options.planned;
+  experiment.warmup.insert(experiment.warmup.end(), options.awaited.begin(), options.awaited.end());
+  if (!options.takes_plan) experiment.warmup.resize(plan->prologue.size() - 1 + traced.unmarked);
 
   std::vector<Piece> served;
   for (const std::size_t iteration : options.served) {
@@ -96,12 +97,10 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     InsertAndDrop(&served.back(), options.edited_share, seed);
     DelayFrees(&served.back(), options.late_share, options.late_by, seed, options.late_blocks);
   }
-  std::vector<const Piece*> pieces = Chosen(recording, options.planned);
-  for (const Piece* piece : Chosen(recording, options.awaited)) pieces.push_back(piece);
-  pieces.resize(experiment.warmup);
+  std::vector<const Piece*> pieces = Chosen(recording, experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
   const ComposedRun run = ComposeRun(recording, pieces, options.marks);
-  const Serving serving{.first = experiment.warmup,
+  const Serving serving{.first = experiment.warmup.size(),
                         .dynamic = options.dynamic,
                         .lag = options.lag,
                         .empties = options.empties,
@@ -115,7 +114,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     if (!times.ok()) return times.status();
     experiment.times = *times;
   }
-  experiment.expandable_iterations = ReplayUpstream(run, experiment.warmup);
+  experiment.expandable_iterations = ReplayUpstream(run, experiment.warmup.size());
   if (absl::Status status = SimulatePeers(run, options.marks, &experiment); !status.ok()) return status;
   return experiment;
 }

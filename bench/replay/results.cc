@@ -33,9 +33,7 @@ std::string OrderText(const Experiment& experiment) {
 
 // Which iterations ran before those that are served.
 std::string WarmupText(const Experiment& experiment) {
-  if (experiment.warmup == 0) return "";
-  const auto begin = experiment.planned.begin();
-  return absl::StrCat(" after ", absl::StrJoin(begin, begin + static_cast<std::ptrdiff_t>(experiment.warmup), ","));
+  return experiment.warmup.empty() ? "" : absl::StrCat(" after ", absl::StrJoin(experiment.warmup, ","));
 }
 
 std::string Table(const std::vector<Row>& rows, bool markdown) {
@@ -129,7 +127,7 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   for (const std::size_t iteration : experiment.planned) json.Value(iteration);
   json.EndArray().Key("served").BeginArray();
   for (const std::size_t iteration : experiment.served) json.Value(iteration);
-  json.EndArray().Key("warmup").Value(experiment.warmup);
+  json.EndArray().Key("warmup").Value(experiment.warmup.size());
   json.Key("plan_bytes").Value(experiment.plan_bytes).Key("plan_seconds").Value(experiment.plan_seconds);
   json.Key("peak_live_bytes").Value(replayed.peak_live_bytes);
   json.Key("peak_held_bytes").Value(replayed.peak_held_bytes).Key("ratio").Value(replayed.ratio());
