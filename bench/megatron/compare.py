@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--trace-iterations", type=int, default=4)
     parser.add_argument("--eval-interval", type=int, default=10)
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="for `stalloc fit`: a trace knows layers, at the device's time; half of its iterations run untraced",
+    )
     parser.add_argument("--entry", type=Path, default=HERE / "pretrain_mock.py")
     parser.add_argument("--import-first", nargs="+", default=MODULES, help="modules that waiting processes import")
     parser.add_argument("--backend", default="nccl")
@@ -185,7 +190,12 @@ class Comparison:
             return {"STALLOC_MODE": "Auto", "STALLOC_MODEL_INFO_PATH": str(self.output / "auto-plan")}
         if mode not in ("trace", "alloc", "resumed"):
             return {}
+        layers = {}
+        if mode == "trace" and self.common.layers:
+            layers = {"STALLOC_TRACE_MODULES": "1", "STALLOC_TRACE_TIMES": "1"}
+            layers["STALLOC_TRACE_STEPS"] = str(self.common.trace_iterations // 2)
         return {
+            **layers,
             "STALLOC_MODE": "Trace" if mode == "trace" else "Alloc",
             "STALLOC_TRACE_FAST_MODE": "0" if self.exact else "1",
             "STALLOC_MODEL_INFO_PATH": str(self.output / "plan"),

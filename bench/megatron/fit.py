@@ -26,6 +26,7 @@ from typing import Any
 
 from compare import Comparison, add_arguments, write_json
 from figures import GIB, Result, quiet_steps_ms
+from predicted import predicted
 from workloads import WORKLOADS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -33,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from card import parse_bytes
 
 MODES = ("alloc", "expandable", "native")  # where time runs out, the last is not known
+_SCORES = "attention's scores recomputed"
 _MARGIN = 64 << 20  # bytes; what PyTorch's allocator takes at a time is at most 20 MiB for small blocks
 
 
@@ -48,6 +50,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--most-recomputed", type=int, default=3, help="layers of a chunk")
     parser.add_argument("--least-recomputed", type=int, default=0, help="layers of a chunk, to begin with")
     parser.add_argument("--selective", action="store_true", help="attention's scores alone, before whole layers")
+    parser.add_argument(
+        "--traced",
+        type=Path,
+        help="a trace with layers (compare.py --layers) of smaller micro-batches: predict from it",
+    )
+    parser.add_argument("--traced-micro-batch", type=int, default=1, help="of that trace; as many of them in a step")
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
     return parser.parse_args()
@@ -182,12 +190,25 @@ class Fit:
                 "steps_ms": quiet,
                 "tokens_per_second": tokens / step * 1e3 if step and result["exit_code"] == 0 else None,
                 "held_bytes": [row["held_bytes"] for row in rows if row["mode"] == mode],
+                "live_bytes": [row["live_bytes"] for row in rows if row["mode"] == mode],
+                "predicted": self._predicted(layers, recomputed) if mode == "alloc" else None,
                 "losses": result["losses"],
                 "alloc_retries": [rank.get("alloc_retries") for rank in result["ranks"]],
                 "wall_seconds": result["wall_seconds"],
             }
         )
         self._write()
+
+    def _predicted(self, layers: int, recomputed: str) -> dict[str, Any] | None:
+        """What `stalloc fit` makes of the trace with smaller micro-batches."""
+        if self.chosen.traced is None:
+            return None
+        arguments = self._arguments()
+        micro_batch = _number(arguments, "--micro-batch-size")
+        count = _number(arguments, "--global-batch-size") // micro_batch
+        names = "|".join(str(layer) for layer in range(layers))
+        pattern = rf"\.layers\.({names})$" if layers else r"\.core_attention$" if recomputed == _SCORES else ""
+        return predicted(self.chosen.traced, micro_batch / self.chosen.traced_micro_batch, count, pattern)
 
     def _write(self) -> None:
         self.chosen.report.mkdir(parents=True, exist_ok=True)
@@ -233,7 +254,7 @@ class Fit:
 def _told(layers: int, words: list[str]) -> str:
     if not words:
         return "nothing recomputed"
-    return f"{layers} layers of a chunk recomputed" if layers else "attention's scores recomputed"
+    return f"{layers} layers of a chunk recomputed" if layers else _SCORES
 
 
 def _running(comparison: Comparison) -> Iterator[str]:

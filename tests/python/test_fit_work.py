@@ -116,8 +116,8 @@ class Asked:
     def most_tokens(self) -> None:
         return None
 
-    def free_steps(self) -> list[FreeStep]:
-        return []
+    def free_steps(self, accumulation: int) -> list[FreeStep]:
+        return [FreeStep(5e-9, accumulation, accumulation)]
 
     def search(
         self,
@@ -142,6 +142,8 @@ def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
         found = [chooser._search(1, size).change for size in (4, 2)]
         assert [(each.accumulated, each.single) for each in found] == changes
         assert [words[1:] for words in run.words[1:]] == changes
+        # A fifth of the 5 ns that a step took untraced is in no pass.
+        assert chooser._seconds(2) == pytest.approx((1 + 4 * 2 if traced == 2 else 1 + 4 * 4) * 1e-9)
 
 
 def test_an_evaluation_between_two_steps_does_not_count() -> None:
@@ -165,6 +167,9 @@ def test_steps_behind_a_trace_are_noted_with_their_tokens(tmp_path: Path) -> Non
     steps.add(7)  # of the last iteration, which has no end of its own
     steps.iteration_finished()
     steps.write()
+    assert [(step.count, step.size) for step in TracedRun(trace).free_steps(4)] == [(4, 4.0)] * 2, (
+        "nothing tells tokens"
+    )
     (tmp_path / "rank00000.tokens.json").write_text(json.dumps({"least": [10], "most": [100]}))
     assert TracedRun(trace).most_tokens() == 100
     assert [(step.count, step.size) for step in TracedRun(trace).free_steps()] == [(2, 1.5), (1, 0.25)]

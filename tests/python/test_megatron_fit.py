@@ -43,7 +43,7 @@ class MadeUp:
         return self.results[mode]
 
     def document(self) -> dict[str, Any]:
-        return {"rows": [{"mode": mode, "held_bytes": 1 << 30} for mode in self.modes]}
+        return {"rows": [{"mode": mode, "held_bytes": 1 << 30, "live_bytes": 1 << 29} for mode in self.modes]}
 
 
 def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,14 +52,28 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     import fit  # type: ignore[import-not-found]
 
     monkeypatch.setattr(fit, "Comparison", MadeUp)
+    asked: list[tuple[float, int, str]] = []
+
+    def predicted(_: Path, scale: float, count: int, recomputed: str) -> dict[str, Any]:
+        asked.append((scale, count, recomputed))
+        return {"live_bytes": [1 << 30], "step_seconds": 0.1}
+
+    monkeypatch.setattr(fit, "predicted", predicted)
     monkeypatch.setattr(fit, "quiet_steps_ms", lambda _: [50.0, 150.0])
     MadeUp.ran = []
     chosen = SimpleNamespace(
         **{"round": None, "workload": "pp2-vpp4", "card": 79 << 30, "output": tmp_path, "report": tmp_path / "out"},
-        **{"size": "h200-short", "megatron": ["--global-batch-size", "32"], "fraction": None, "margin": 0},
+        **{
+            "size": "h200-short",
+            "megatron": ["--micro-batch-size", "8", "--global-batch-size", "32"],
+            "fraction": None,
+            "margin": 0,
+        },
         **{"least_recomputed": 0, "most_recomputed": 3, "selective": True, "iterations": 10},
+        **{"traced": tmp_path, "traced_micro_batch": 4},
     )
     assert fit.Fit(chosen).run()
+    assert asked == [(2.0, 4, ""), (2.0, 4, r"\.core_attention$"), (2.0, 4, r"\.layers\.(0)$")]
     assert MadeUp.ran == [
         *("trace 0.0", "trace 0.5", "trace 1", "alloc 1"),
         *("expandable 1", "expandable 2"),
@@ -74,5 +88,5 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     best = {run["mode"]: run for run in document["runs"] if run["trained"]}
     assert {mode: run["recomputed_layers_of_a_chunk"] for mode, run in best.items()} == NEEDED
     assert best["alloc"]["tokens_per_second"] == pytest.approx(32 * 2048 / 0.1), "the last global batch counts"
-    for name in ("fit", "compare", "workloads", "figures", "ranks", "card"):
+    for name in ("fit", "compare", "predicted", "workloads", "figures", "ranks", "card"):
         sys.modules.pop(name, None)

@@ -187,11 +187,13 @@ def test_megatron_s_row_is_the_fastest_that_trained() -> None:
         ran("expandable", 0, False, 0.0),
         ran("expandable", 1, True, 8.0),
     ]
+    told = {"live_bytes": [5, 1010], "step_seconds": 0.99}
+    runs[0] |= {"live_bytes": [10, 1000], "predicted": told, "step_ms": 1000.0}
     row = megatron_row({"workload": "pp2-vpp4", "runs": runs})
     assert row["allocators"]["native"]["best"] is None
     assert row["allocators"]["stalloc"]["best"] == "nothing recomputed"
     assert row["allocators"]["expandable"]["best"] == "1 layers of a chunk recomputed"
-    assert "1.250" in table([row])
+    assert "| 1.250 | +1.0 %, -1.0 % |" in table([row])
 
 
 def test_ranks_that_have_imported_ahead_are_traced_and_count_what_each_step_took(build: Path, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class _Chooser:
             beside = next(each for each in others if each["device"] == self._device)["passes_ns"] / 1e9
         return step_model.with_free_steps(
             step_model.from_traces(rest, passes, count, beside, run.ratio),
-            run.free_steps(),
+            run.free_steps(count),
             of_length=self._wish.sequence_unit > 0,
         )
 

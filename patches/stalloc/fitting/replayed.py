@@ -54,11 +54,12 @@ class TracedRun:
         """Of the traced micro-batches, padding included; None: the program told of none. CollectError."""
         return _most_tokens(self.trace)
 
-    def free_steps(self) -> list[FreeStep]:
-        """Of both traces: what ran behind them, untraced. CollectError."""
+    def free_steps(self, accumulation: int = 1) -> list[FreeStep]:
+        """Of both traces: what ran behind them, untraced. CollectError. `accumulation`: micro-batches of a step, where
+        the program told of no tokens."""
         most = self.most_tokens()
-        found = _free_steps(self.trace, most, 1.0)
-        return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio)
+        found = _free_steps(self.trace, most, 1.0, accumulation)
+        return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio, accumulation)
 
     def search(
         self,
@@ -110,11 +111,13 @@ def _most_tokens(trace: Path) -> Optional[int]:
     return max(most) if most else None
 
 
-def _free_steps(trace: Path, most: Optional[int], size: float) -> list[FreeStep]:
-    """`size`: of a micro-batch whose tokens are not known."""
+def _free_steps(trace: Path, most: Optional[int], size: float, count: int) -> list[FreeStep]:
+    """`size`, `count`: of micro-batches whose tokens are not known."""
     told = _beside(trace, ".steps.json")
     return [
-        FreeStep(seconds, len(tokens) or 1, sum(tokens) / most if tokens and most else size)
+        FreeStep(seconds, len(tokens), sum(tokens) / most)
+        if tokens and most
+        else FreeStep(seconds, count, count * size)
         for seconds, tokens in zip(told.get("seconds", []), told.get("tokens", []))
     ]
 
