@@ -20,7 +20,7 @@ UNSEEN = str(ROOT / "bench" / "unseen" / "train.py")
 MARKED = 2
 WITHIN = 0.02
 # Less may come than was predicted where many small parts are recomputed: what a part was given counts for the worse.
-SAFE = {"llama-alike: less": 0.05}
+SAFE = {"llama-alike: less": 0.05, "llama-alike: less, accumulated": 0.05}
 CHUNK = 2 << 20  # bytes: what is held comes in such units
 FAMILIES = {"decoder": 8, "encoder": 8, "convnet": 16, "gpt": 8, "llama": 8, "llama-alike": 8}
 
@@ -203,6 +203,16 @@ def test_rows_that_are_longer_than_those_traced_leave_room_for_fewer(
     )
     assert wrong.code == 1
     assert "found 'none'" in wrong.err
+
+
+def test_any_rank_s_trace_is_fitted(build: Path, tmp_path: Path) -> None:
+    training = Training(build, tmp_path)
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "STALLOC_TRACE_MODULES": "1"}
+    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, "decoder", "4", "2", **ranks)
+    assert done.code == 0, done.err
+    path = training.info / "trace" / "rank00001.trace"
+    document = fit(build, path, "--memory=1G", "--micro-batch=4", "--keep-micro-batch")
+    assert document["predicted"]["held_bytes"]["stalloc"] >= document["predicted"]["peak_live_bytes"] > 0
 
 
 def test_errors_are_one_line(build: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Optional
@@ -83,11 +84,16 @@ class TracedRun:
         which takes a tenth of the time. CollectError."""
         how = [f"--time-limit={_PLAN_SECONDS}"] if plans else ["--trace-only"]
         with tempfile.TemporaryDirectory(prefix="stalloc-fit-") as directory:
-            edited = Path(directory) / "trace" / "rank00000.trace"
+            rank = self._rank()  # a trace knows it, and its name must have it
+            edited = Path(directory) / "trace" / f"rank{rank:05d}.trace"
             edited.parent.mkdir()
             collect.run_planner([*self._edit(change), f"--output={edited}", "--json"])
-            planned = collect.run_planner(["plan", directory, "--device=0", *how, "--json"], may_fail=True)
+            planned = collect.run_planner(["plan", directory, f"--device={rank}", *how, "--json"], may_fail=True)
             return _outcome(planned["ranks"][0], device, plans)
+
+    def _rank(self) -> int:
+        found = re.fullmatch(r"rank(\d+)", self.trace.stem)
+        return int(found[1]) if found else 0
 
     def _edit(self, change: Change) -> list[str]:
         words = ["edit", str(self.trace), f"--scale={change.scale!r}", *(self._beside() if change.scale != 1 else ())]
