@@ -43,6 +43,8 @@ _LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a 
 
 _LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
 
+_FITS_AFTER = 3 * _LOOK_EVERY  # a plan of another program is given up by then
+
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 ENDED = "ended"  # before there was a plan
 
@@ -182,6 +184,7 @@ class Auto:
         self._finished = 0
         self._plans = 0  # that have served
         self._look_at = _LOOK_EVERY
+        self._first_fits = False  # it was traced in this start, or served the run for a while
         self._first_was_given_up = False
         self._planned_in = paths  # the files of the planner that runs, or ran last
         self._planner: Optional[Planner] = None
@@ -251,6 +254,7 @@ class Auto:
             return
         pause = time.monotonic() - began
         self._plans += 1
+        self._first_fits = self._first_fits or self._plans == 1
         self._refusals, self._planning_seconds = 0, None
         self._look_at = self._finished + (_LOOK_EVERY << self._plans)
         self._enter(
@@ -277,6 +281,7 @@ class Auto:
             return
         stats = self._library.stats()
         if not stats.get("departed"):
+            self._first_fits = self._first_fits or self._finished >= _FITS_AFTER
             return
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))
@@ -336,7 +341,8 @@ class Auto:
             self._next_start.end(2 * _SEARCH_SECONDS)
         stats = self._library.stats()
         gave_up = stats.get("gave_up")
-        if self._first_was_given_up or (self._plans == 1 and gave_up) or stats.get("degraded"):
+        was_given_up = self._first_was_given_up or (self._plans == 1 and gave_up)
+        if (was_given_up and not self._first_fits) or stats.get("degraded"):
             self._paths.plan.unlink(missing_ok=True)  # a plan of another run or device: the next start traces anew
         if self.stage in (TRACING, PLANNING):
             self._ended_early(stats.get("peak_live_bytes", 0))

@@ -241,6 +241,35 @@ def test_a_plan_that_is_refused_is_tried_again(
     assert library.tries == min(willing, 5)
 
 
+class DepartingLibrary(RefusingLibrary):
+    """The plan that it began with is given up at an iteration."""
+
+    def __init__(self) -> None:
+        super().__init__(willing=0)
+        self.given_up = False
+
+    def stats(self) -> dict[str, Any]:
+        return {"departed": self.given_up, "gave_up": self.given_up}
+
+    def trace_again(self, path: Path) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("departs_at", "kept"), [(3, False), (20, True)])
+def test_a_plan_that_fitted_at_first_serves_the_next_start_too(departs_at: int, kept: bool, tmp_path: Path) -> None:
+    paths = _auto.Paths(tmp_path, 0, 0)
+    paths.plan.parent.mkdir(parents=True)
+    paths.plan.write_bytes(b"of an earlier start")
+    library = DepartingLibrary()
+    auto = _auto.Auto(cast(Library, library), paths, steps=6)
+    for iteration in range(departs_at + 5):
+        library.given_up = iteration >= departs_at
+        auto.iteration_finished(iteration)
+    assert auto.stage == _auto.TRACING, "another plan is to come"
+    auto.finish()
+    assert paths.plan.exists() == kept
+
+
 AUTO_IN_CODE = """
 import sys
 import stalloc
