@@ -54,10 +54,8 @@ Bytes IdleChunks::GiveBack() noexcept {
   std::vector<Arena::Range> chunks = arena_.Chunks();
   std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
   if (chunks.empty()) return 0;
-  const auto release = [&] { return arena_.ReleaseIdle(chunks); };
-  const Bytes released = driver_.Synchronize().ok() ? ChangeArena(release) : 0;
+  const Bytes released = driver_.Synchronize().ok() ? Release(chunks) : 0;
   RestoreBacked(chunks);
-  counts_.lent_bytes += released;
   if (released > 0) ++counts_.times_given_back;
   return released;
 }

@@ -1,10 +1,6 @@
 // IdleChunks: what a served arena holds of the device (README): grows it where its plan leaves no room, and lends its
 // idle parts to the rest of the process when the device is out of memory or the program empties its caches.
 //
-//   GiveBack:  withdraw every chunk without a block from the engine -> wait for the device -> unmap
-//   Back:      a request needs such a chunk -> map it again, move idle ones there, or map more above all chunks;
-//              else the request is served elsewhere (never an error)
-//
 // Thread-safe; noexcept, though it takes heap memory (out of that the process ends); takes no lock of the engine over a
 // driver call. Sizes are bytes.
 #pragma once
@@ -35,8 +31,8 @@ class ArenaListener {
   [[nodiscard]] virtual bool MayHold(Bytes /*more*/) noexcept { return true; }
 };
 
-// Tells a run that moves chunks in every iteration from one that finds its places and is done, and bounds the time that
-// one iteration can lose to moves. Iterations are of as many requests as a planned one. Not thread-safe.
+// Tells a run that moves chunks in every iteration from one that is done with it, and bounds the moves of one
+// iteration. Iterations are of as many requests as a planned one. Not thread-safe.
 class MovePace {
  public:
   // `requests`: of a planned iteration.
@@ -104,7 +100,7 @@ class IdleChunks final : public ArenaBacking {
   // Unmaps whole chunks, which stay withdrawn; bytes. REQUIRES: they are, and the device is done with them. What the
   // driver refuses stays mapped.
   Bytes Release(std::span<const Arena::Range> chunks) noexcept;
-  // Maps them anew, each as one chunk, still withdrawn. On failure nothing changes.
+  // Maps them anew, each as one chunk, still withdrawn; or changes nothing.
   DriverStatus MapAgain(std::span<const Arena::Range> chunks) noexcept;
   // What is mapped of withdrawn ranges may be used.
   void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;

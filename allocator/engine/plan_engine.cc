@@ -153,21 +153,16 @@ bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, Strea
   return clocks_.AddWithDebts(binding.home(), stamp, stream, needs);
 }
 
-// Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. Room beside the slots that
-// is mapped is better than to hold more. A small block is worth no more than what an emptied cache gave back: upstream
-// has a pool for such.
+// Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. A small block is worth no
+// more than what an emptied cache gave back: upstream has a pool for such.
 [[gnu::noinline]] MissReason PlanEngine::BackUp(const Place& place, const Request& request, Lock& lock) noexcept {
   const Granules end = place.granule + request.granules;
   if (!withdrawn_.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed_.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing_ == nullptr) return MissReason::kUnbacked;
   const auto ask = [&](MayTake may_take) { return AskBacking(place.granule, request.granules, may_take, lock); };
-  bool backed = false;
-  if (space_.IsSmall(request.granules)) {
-    backed = backing_->Spare() > 0 && ask(MayTake::kSpare);
-  } else {
-    backed = ask(MayTake::kNoMore) || (!HasMappedRoom(request) && ask(MayTake::kMore));
-  }
+  const bool backed =
+      space_.IsSmall(request.granules) ? backing_->Spare() > 0 && ask(MayTake::kSpare) : ask(MayTake::kMore);
   if (!active()) return MissReason::kInactive;
   return backed && MayPlace(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
@@ -307,17 +302,13 @@ void PlanEngine::Follow() noexcept {
   observations_.Follow(cursor_.script_number(), cursor_.iterations());
 }
 
-// An iteration is about to begin.
-void PlanEngine::TakeFittingTurn() noexcept {
-  const std::optional<std::uint32_t> next = cursor_.NextInCycle();
-  if (turns_.empty() || !next) return;
-  cursor_.SetNextInCycle(
-      turns_.Fitting(*next, [this](Granules granule) { return LiveAt(AddressOf(granule)) != nullptr; }));
-}
-
 void PlanEngine::OnMark(const Mark& mark) noexcept {
   Lock lock(mutex_);
-  if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) TakeFittingTurn();
+  const bool begins_iteration = mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin;
+  if (const auto next = cursor_.NextInCycle(); begins_iteration && next && !turns_.empty()) {
+    const auto is_live = [this](Granules granule) { return LiveAt(AddressOf(granule)) != nullptr; };
+    cursor_.SetNextInCycle(turns_.Fitting(*next, is_live));
+  }
   if (cursor_.OnMark(mark, matcher_.cursor())) Follow();
   const auto [begin, end] = cursor_.Expected();
   matcher_.Expect(begin, end);

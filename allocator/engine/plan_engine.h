@@ -1,7 +1,5 @@
-// PlanEngine: serves the requests of one device from an arena, where the plan says they belong (README).
-//
-// Puts the parts together, each of which answers one question (README); what it does not serve is the caller's to serve
-// elsewhere, and is counted by reason. A wrong plan or a diverging run costs memory, never data.
+// PlanEngine: serves the requests of one device from an arena, where the plan says they belong (README). What it does
+// not serve is counted by reason, and the caller's to serve elsewhere.
 //
 // Thread-safe; Allocate and Free are noexcept, take no heap memory (ArenaBacking may), do no I/O, hold no lock over a
 // driver call.
@@ -56,7 +54,7 @@ enum class MissReason : std::uint8_t {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-// Brings memory back behind parts of the arena that were withdrawn. Implemented by the arena's owner.
+// Brings memory back behind parts of the arena that were withdrawn.
 class ArenaBacking {
  public:
   virtual ~ArenaBacking() = default;
@@ -260,7 +258,6 @@ class PlanEngine {
   void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept;
   void Vacate(LiveRecord& block) noexcept;
   void Follow() noexcept;
-  void TakeFittingTurn() noexcept;
 
   // unplanned_requests.cc
   Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept;
@@ -274,9 +271,7 @@ class PlanEngine {
   [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;
   [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry) const noexcept;
-  [[nodiscard]] bool MayLieInTheWay(std::int32_t entry) const noexcept;
   [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept;
-  [[nodiscard]] bool HasMappedRoom(const Request& request) noexcept;
   [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
 
   // engine_state.cc

@@ -21,7 +21,7 @@ namespace stalloc {
   request.entry = StillThere(request.entry);
   if (granule == kNone && MayHaveRoom(request, reason)) granule = TakeRoom(request, reason, lock);
   if (granule != kNone) return {AddressOf(granule), reason};
-  observations_.Missed(request.stamp, request.granules);
+  observations_.Missed(request.stamp, Bytes{request.granules} * kBlockAlignment);
   ++stats_.misses[static_cast<std::size_t>(reason)];
   return {nullptr, reason};
 }
@@ -151,16 +151,15 @@ Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t 
     }
   }
   Granules granule = find_in(room.window);
-  if (granule != kNone || room.window.empty() || !MayLieInTheWay(entry)) return granule;
+  if (granule != kNone || room.window.empty() || !rules_.Have(Rule::kInTheWay) || cursor_.script() == nullptr) {
+    return granule;
+  }
+  // What stays for good would be in the way in every iteration.
+  const IdleGaps& gaps = space_.gaps();
+  if (entry >= 0 && gaps.LifeOf(cursor_.script_number(), entry) == IdleGaps::kForever) return kNone;
   const GranuleRange slot = FindSlotInTheWay(room.granules, entry);
   if (slot.hi > 0) granule = find_in({&slot, 1});
   return granule != kNone ? granule : find_in({});
-}
-
-// What stays for good would be in the way in every iteration.
-bool PlanEngine::MayLieInTheWay(std::int32_t entry) const noexcept {
-  if (!rules_.Have(Rule::kInTheWay) || cursor_.script() == nullptr) return false;
-  return entry < 0 || space_.gaps().LifeOf(cursor_.script_number(), entry) != IdleGaps::kForever;
 }
 
 // details.md, In the way of slots: of those of its size the one that is needed last; empty if there is none.
@@ -175,15 +174,6 @@ GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry)
   };
   space_.gaps().ForEachOfSize(IdleGaps::Side::kFrom, cursor_.script_number(), at, granules, take_later);
   return slot;
-}
-
-// For a request of an entry whose slot is not mapped.
-bool PlanEngine::HasMappedRoom(const Request& request) noexcept {
-  DynamicSpace::Request room{request.granules, clocks_.IndexOf(request.stream), {}};
-  if (room.stream == kNoStream || !space_.Takes(request.granules) || cursor_.script() == nullptr) return false;
-  if (request.entry != StillThere(request.entry)) return false;  // the lock was open
-  room.window = RoomFor(request.entry, MissReason::kUnbacked);
-  return space_.FindWaiting(room) != kNone;
 }
 
 // A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where

@@ -33,18 +33,17 @@ Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 
 class FakeBacking final : public ArenaBacking {
  public:
   explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake may_take) noexcept override {
-    asked.emplace_back(offset, may_take != MayTake::kNoMore);
-    if (!answer || (full && may_take == MayTake::kNoMore)) return false;
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+    asked.push_back(offset);
+    if (!answer) return false;
     engine_.Restore(offset, bytes);
     return true;
   }
   [[nodiscard]] Bytes Spare() const noexcept override { return spare; }
 
   bool answer = true;
-  bool full = false;  // only by growth
   Bytes spare = 0;
-  std::vector<std::pair<Offset, bool>> asked;
+  std::vector<Offset> asked;
 
  private:
   PlanEngine& engine_;
@@ -83,7 +82,7 @@ TEST(WithdrawTest, TheBackingIsAskedForWhatARequestNeeds) {
   EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
   backing.answer = false;
   EXPECT_EQ(engine.Allocate(kMiB, 0).reason, MissReason::kUnbacked);
-  EXPECT_EQ(backing.asked, (std::vector<std::pair<Offset, bool>>{{0, false}, {kMiB, false}, {kMiB, true}}));
+  EXPECT_EQ(backing.asked, (std::vector<Offset>{0, kMiB}));
   EXPECT_EQ(engine.Stats().live_bytes, kMiB);
 }
 
@@ -98,26 +97,6 @@ TEST(WithdrawTest, ForASmallBlockTheBackingIsAskedWhereItHasSpare) {
   backing.spare = 2 * kMiB;
   EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase + kMiB);
   EXPECT_EQ(backing.asked.size(), 1u);
-}
-
-TEST(WithdrawTest, MappedRoomBesideASlotIsTakenBeforeTheArenaGrows) {
-  DevicePlan plan = TwoBlocks();
-  for (Entry& entry : plan.cycle[0].entries) entry.expected_life = 1;
-  PlanEngine engine(plan, kBase, nullptr, {.limit_bytes = 2 * kMiB, .mapped_bytes = 2 * kMiB, .least_bytes = 1});
-  FakeBacking backing(engine);
-  backing.full = true;
-  engine.SetBacking(&backing);
-  ASSERT_TRUE(engine.Withdraw(kMiB, kMiB));
-  engine.OnMark(Iteration());
-  ASSERT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
-  engine.Free(kBase);
-  const PlanEngine::Allocation second = engine.Allocate(kMiB, 0);
-  EXPECT_EQ(second.pointer, kBase) << "the first slot is idle until the next iteration";
-  EXPECT_EQ(second.reason, MissReason::kUnbacked);
-  EXPECT_EQ(backing.asked, (std::vector<std::pair<Offset, bool>>{{kMiB, false}}));
-  engine.OnMark(Iteration());
-  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase + kMiB) << "nothing else is idle";
-  EXPECT_TRUE(backing.asked.back().second);
 }
 
 TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {

@@ -197,7 +197,6 @@ void Matcher::Follow(const ScriptIndex* script, std::int32_t cursor) noexcept {
   home_ = cursor;
   excursion_left_ = 0;
   away_ = 0;
-  away_unknown_sizes_ = 0;
   GainSync(cursor);
   in_sync_ = script != nullptr;
   Expect(0, in_sync_ ? script->size() : 0);
@@ -245,7 +244,6 @@ void Matcher::LoseSync() noexcept {
   if (excursion_left_ == 0) {
     home_ = doubtful_[aligned_from_ % kDoubtful].cursor;
     away_ = 0;
-    away_unknown_sizes_ = 0;
   }
   in_sync_ = false;
   aligning_ = 0;
@@ -288,12 +286,7 @@ Matcher::Match Matcher::Answer(Granules granules) const noexcept {
 
 void Matcher::Remember(Granules granules) noexcept {
   ++away_;
-  const ScriptIndex::SizeInfo info = script_->InfoOf(granules);
-  if (info.anchor) {
-    anchors_[anchor_count_++ % kLastAnchors] = granules;
-  } else if (!info.known) {
-    ++away_unknown_sizes_;
-  }
+  if (script_->IsAnchorSize(granules)) anchors_[anchor_count_++ % kLastAnchors] = granules;
 }
 
 // How many of the latest anchors, newest first, agree with the script's up to `last_anchor`.
@@ -307,14 +300,11 @@ std::uint32_t Matcher::CommonHistory(std::uint32_t last_anchor) const noexcept {
   return common;
 }
 
-// Coming home is what most interludes end with. If the run went on with sizes that the script does not have, it is
-// likelier to be where as many entries would have led: a micro-batch of another length, say.
+// Coming home is what most interludes end with.
 Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) const noexcept {
   const std::int32_t from = script_->AnchorPosition(last_anchor + 1 - common);
-  const bool resized = 2 * away_unknown_sizes_ >= away_;
-  const std::int32_t expected = resized ? home_ + static_cast<std::int32_t>(away_ - std::min(away_, common)) : home_;
   const bool home = std::abs(from - home_) <= kHomeSlack;
-  const std::int32_t distance = from >= expected ? from - expected : script_->size() + expected - from;
+  const std::int32_t distance = from >= home_ ? from - home_ : script_->size() + home_ - from;
   const std::int32_t merit =
       static_cast<std::int32_t>(common) + (home ? kHomeBonus : 0) - kFartherPlace * FarAway(from);
   return {merit, distance, script_->AnchorPosition(last_anchor) + 1, home};

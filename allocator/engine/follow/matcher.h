@@ -1,8 +1,7 @@
 // Matcher: which entry of a script the next request of a live run is (details.md, Matching).
 //
-// A request is an entry only if the best hypothesis says so now; else it is unmatched, and costs nobody else anything.
-// A place that is wrong costs more than a miss: until the block is freed, whoever is planned for its bytes is turned
-// away. So while it is in doubt whether entries were left out, nothing is served. No place is final.
+// A request is an entry only if the best hypothesis says so now. A place that is wrong costs more than a miss, so while
+// it is in doubt whether entries were left out, nothing is matched. No place is final.
 //
 // Not thread-safe; noexcept; no heap. O(1) in sync, 64 cells a request otherwise, and the occurrences of the last 8
 // anchors when these are looked up.
@@ -151,9 +150,8 @@ class Matcher {
 
   // Where to come back to.
   std::int32_t home_ = 0;
-  std::int32_t excursion_left_ = 0;       // entries until the present track becomes home
-  std::uint32_t away_ = 0;                // requests out of sync since home was left
-  std::uint32_t away_unknown_sizes_ = 0;  // of those
+  std::int32_t excursion_left_ = 0;  // entries until the present track becomes home
+  std::uint32_t away_ = 0;           // requests out of sync since home was left
 };
 
 }  // namespace stalloc

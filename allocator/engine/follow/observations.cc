@@ -14,7 +14,7 @@ Observations::Observations(const DevicePlan& plan) : script_begins_(ScriptBegins
   longest_ = script_begins_.back() - script_begins_[plan.prologue.size()];
   bool varies = false;
   ForEachEntry(plan, [&](const Entry& entry) { varies = varies || IsVaryingEntry(entry); });
-  if (varies) seen_ = MappedArray<Seen>(script_begins_.back());
+  if (varies) seen_ = MappedArray<ObservedEntry>(script_begins_.back());
 }
 
 void Observations::Follow(std::uint32_t script, std::uint64_t iterations) noexcept {
@@ -36,36 +36,31 @@ void Observations::WatchLast(Occupancy& occupancy, std::uint32_t lo, std::uint32
   if (!block.Is(LiveRecord::kFreed)) Watch(block, block.stamp);
 }
 
-Observations::Seen& Observations::Add(Stamp stamp, std::uint32_t granules) noexcept {
-  Seen& seen = seen_[(stamp >> 32) - 1];
-  seen.least = seen.requests == 0 ? granules : std::min(seen.least, granules);
-  seen.most = std::max(seen.most, granules);
+ObservedEntry& Observations::Add(Stamp stamp, Bytes bytes) noexcept {
+  ObservedEntry& seen = seen_[(stamp >> 32) - 1];
+  seen.min_bytes = seen.requests == 0 ? bytes : std::min(seen.min_bytes, bytes);
+  seen.max_bytes = std::max(seen.max_bytes, bytes);
   ++seen.requests;
   return seen;
 }
 
-void Observations::Missed(Stamp stamp, std::uint32_t granules) noexcept {
-  if (stamp != 0 && seen_.size() != 0) ++Add(stamp, granules).misses;
+void Observations::Missed(Stamp stamp, Bytes bytes) noexcept {
+  if (stamp != 0 && seen_.size() != 0) ++Add(stamp, bytes).misses;
 }
 
 void Observations::Freed(const LiveRecord& block, std::int32_t cursor, bool in_sync) noexcept {
   if (block.stamp == 0) return;
-  Seen& seen = Add(block.stamp, block.granules);
+  ObservedEntry& seen = Add(block.stamp, block.bytes());
   const std::uint32_t life = passed_ + static_cast<std::uint32_t>(cursor) - static_cast<std::uint32_t>(block.stamp);
-  if (in_sync && life <= longest_) seen.life = std::max(seen.life, life);
+  if (in_sync && life <= longest_) seen.life = std::max<std::uint64_t>(seen.life, life);
 }
 
 ObservedEntry Observations::Of(std::size_t entry) const noexcept {
-  const Seen& seen = seen_[entry];
   const auto above = std::upper_bound(script_begins_.begin(), script_begins_.end(), entry);
-  const auto script = static_cast<std::uint32_t>(above - script_begins_.begin()) - 1;
-  return {.script = script,
-          .entry = static_cast<std::uint32_t>(entry) - script_begins_[script],
-          .min_bytes = Bytes{seen.least} * kBlockAlignment,
-          .max_bytes = Bytes{seen.most} * kBlockAlignment,
-          .life = seen.life,
-          .requests = seen.requests,
-          .misses = seen.misses};
+  ObservedEntry seen = seen_[entry];
+  seen.script = static_cast<std::uint32_t>(above - script_begins_.begin()) - 1;
+  seen.entry = static_cast<std::uint32_t>(entry) - script_begins_[seen.script];
+  return seen;
 }
 
 }  // namespace stalloc

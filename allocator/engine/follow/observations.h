@@ -2,10 +2,9 @@
 // (proto/codec/observed_text.h).
 //
 // What is kept is of blocks whose size is not their entry's, that are in no slot, or that are found in a slot when its
-// next owner comes: they are *watched*, and tell at their free. So each block carries a stamp, its entry and position
-// (as Entry::expected_life counts), in a field that is otherwise unused while it lives. Out of sync an entry is a guess
-// and tells nothing (a stamp of 0), nor does a life longer than a round of the cycle, which a plan could not hold.
-// Nothing is kept where no entry of the plan varies. Not thread-safe (the engine's lock); noexcept; memory from mmap.
+// next owner comes: they are *watched*, and tell at their free. Out of sync an entry is a guess and tells nothing (a
+// stamp of 0), nor does a life longer than a round of the cycle, which a plan could not hold. Nothing is kept where no
+// entry of the plan varies. Not thread-safe (the engine's lock); noexcept; memory from mmap.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +38,7 @@ class Observations {
   void WatchLast(Occupancy& occupancy, std::uint32_t lo, std::uint32_t hi) const noexcept;
 
   // The arena did not serve this request.
-  void Missed(Stamp stamp, std::uint32_t granules) noexcept;
+  void Missed(Stamp stamp, Bytes bytes) noexcept;
   // A watched block is freed, with `cursor` the entry of the present script that is expected next.
   void Freed(const LiveRecord& block, std::int32_t cursor, bool in_sync) noexcept;
 
@@ -50,19 +49,12 @@ class Observations {
   [[nodiscard]] const ObservedDevice& device() const noexcept { return device_; }
 
  private:
-  struct Seen {
-    std::uint32_t least = 0;
-    std::uint32_t most = 0;
-    std::uint32_t life = 0;
-    std::uint32_t requests = 0;
-    std::uint32_t misses = 0;
-  };
-  Seen& Add(Stamp stamp, std::uint32_t granules) noexcept;
+  ObservedEntry& Add(Stamp stamp, Bytes bytes) noexcept;
 
   ObservedDevice device_;
   const std::vector<std::uint32_t> script_begins_;
-  std::uint32_t longest_ = 0;  // entries of a round of the cycle
-  MappedArray<Seen> seen_;     // by number in the plan; empty: nothing is kept
+  std::uint32_t longest_ = 0;        // entries of a round of the cycle
+  MappedArray<ObservedEntry> seen_;  // by number in the plan, but for what Of tells of it; empty: nothing is kept
 
   std::uint32_t script_ = 0;
   std::uint64_t iterations_ = 0;

@@ -18,8 +18,7 @@
 
 namespace stalloc {
 
-// One script of a plan as the engine follows it: index for the matcher, places of its entries, phases. Built when the
-// plan is loaded; read-only and shared afterwards.
+// One script of a plan: index for the matcher, places of its entries, phases. Read-only after it was built.
 class LoadedScript {
  public:
   // Where an entry lies; no place if granules == 0.
@@ -40,7 +39,7 @@ class LoadedScript {
   }
 
   [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()) - 1; }
-  // First phase with this key after `after`, else the first before it; kNoPhase if there is neither.
+  // The first with this key after `after`, else before it; kNoPhase if there is neither.
   [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
   // The phase of a micro-batch that the script does not have, since it has fewer: that of an earlier one in its turn,
   // but not of the first, which leaves behind what the others only add to.

@@ -2,10 +2,9 @@
 //
 // Sizes are counted in granules of kBlockAlignment bytes; positions are indices into Script::entries.
 //
-// An entry that varies matches other sizes *weakly*: those within a factor of four of what was seen are worth the less,
-// the wider its range; any other is better than none. A size that varying entries could well have, or that optional
-// entries alone have, is no *anchor*: its entries also match weakly. Anchors match exactly or not at all, and rows of
-// them name places in the script (details.md, Matching). Where nothing varies, every size is an anchor.
+// An entry that varies matches other sizes *weakly*: those near what was seen are worth the less, the wider its range;
+// any other is better than none. A size that varying entries could well have, or that optional entries alone have, is
+// no *anchor*: its entries also match weakly. Anchors match exactly or not at all (details.md, Matching).
 #pragma once
 
 #include <algorithm>

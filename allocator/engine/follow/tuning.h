@@ -1,8 +1,7 @@
 // The numbers by which a run is followed, each with what it bounds or is worth (details.md, Matching).
 //
 // What the alignment scores and pays: only ratios matter. A match scores the information in it; the prices stand for
-// the odds of what they explain, found by replaying the recorded runs with edits. Between half and twice these little
-// changes (matcher_corpus_test.cc). Not tried with others: what says nothing of it.
+// the odds of what they explain. Between half and twice these little changes (matcher_corpus_test.cc).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,7 @@ inline constexpr std::int32_t kBandSlack = 12;   // how far it may wander before
 // Sizes.
 inline constexpr std::uint32_t kWeakMargin = 4;  // sizes of an entry that varies are near up to so many times its range
 inline constexpr std::uint32_t kFarMargin = 16;  // beyond so many times that, what comes next decides, too
-inline constexpr double kMaxChanceHits =
-    0.05;  // no anchor: what entries that vary have by chance more often, per entry
+inline constexpr double kMaxChanceHits = 0.05;   // of a size, by entries that vary, per fixed one: more, and no anchor
 inline constexpr std::uint32_t kAnchorsOfPlace = 8;  // in a row that name a place in the script
 
 // Requests that are remembered: bounds on memory, and on what one request may have to wait for.

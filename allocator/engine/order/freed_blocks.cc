@@ -96,7 +96,8 @@ void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) no
     }
     if (block.end() > hi) CutHead(block, hi);
     if (block.granule >= lo) {
-      Remove(block.granule);
+      if (block.uses != 0) Delist(block);
+      Forget(*occupancy_.Find(block.granule));
       continue;
     }
     LiveRecord& tail_cut = *occupancy_.Find(block.granule);
@@ -117,15 +118,6 @@ void FreedBlocks::CutHead(const LiveRecord& block, std::uint32_t from) noexcept 
   if (rest.uses != 0) Enlist(rest);
 }
 
-void FreedBlocks::Remove(std::uint32_t granule) noexcept {
-  LiveRecord& block = *occupancy_.Find(granule);
-  if (block.uses != 0) {
-    Delist(block);
-    uses_.Clear(block.uses);
-  }
-  occupancy_.Erase(block);
-}
-
 // Its stream stands for those behind which it runs already, and which are not among its needs.
 void FreedBlocks::PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept {
   LiveRecord& block = *occupancy_.Find(granule);
@@ -140,15 +132,7 @@ void FreedBlocks::PutBack(std::uint32_t granule, const StreamNeeds& needs) noexc
 // Letting go ----------------------------------------------------------------------------------------------------------
 
 void FreedBlocks::Sweep(Lock& lock) noexcept {
-  RecordWhatIsMissing(lock);
-  clocks_.Poll(lock);
-  // Downwards: a block that goes is replaced by the last one, which has been seen.
-  for (std::size_t at = listed_count_; at > 0; --at) LetGo(listed_[at - 1]);
-}
-
-// Of pending blocks whose event could not be recorded at their free.
-void FreedBlocks::RecordWhatIsMissing(Lock& lock) noexcept {
-  StreamNeeds missing;
+  StreamNeeds missing;  // events that could not be recorded at the free of a pending block
   for (std::size_t at = 0; at < listed_count_; ++at) {
     const LiveRecord& block = *occupancy_.Find(listed_[at]);
     uses_.All(block.uses, [&](StreamIndex stream) {
@@ -156,6 +140,9 @@ void FreedBlocks::RecordWhatIsMissing(Lock& lock) noexcept {
     });
   }
   for (const StreamNeeds::Need& need : missing) clocks_.RecordEvent(need.stream, lock);
+  clocks_.Poll(lock);
+  // Downwards: a block that goes is replaced by the last one, which has been seen.
+  for (std::size_t at = listed_count_; at > 0; --at) LetGo(listed_[at - 1]);
 }
 
 void FreedBlocks::LetGo(std::uint32_t granule) noexcept {

@@ -41,7 +41,7 @@ class FreedBlocks {
   // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
   // behind its own and the one it was freed on if the plan hands its bytes to another stream.
   void Free(LiveRecord& block, Lock& lock) noexcept;
-  // Frees the block without a trace: nothing will be served any more.
+  // Leaves nothing of the block: nothing will be served any more, or its bytes are another's.
   void Forget(LiveRecord& block) noexcept;
 
   // No block in [lo, hi) is live or retained.
@@ -77,9 +77,7 @@ class FreedBlocks {
   void Retain(LiveRecord& block) noexcept;
   void Enlist(const LiveRecord& block) noexcept;
   void Delist(const LiveRecord& block) noexcept;
-  void Remove(std::uint32_t granule) noexcept;
   void CutHead(const LiveRecord& block, std::uint32_t from) noexcept;
-  void RecordWhatIsMissing(Lock& lock) noexcept;
   void LetGo(std::uint32_t granule) noexcept;
 
   Occupancy& occupancy_;

@@ -1,9 +1,8 @@
 // StreamClocks: which stream is known to run behind which, and the events that make it so (details.md, Stamps).
 //
-// One counter for the engine: a free draws a stamp, an event draws one before it is recorded. So an event is behind all
-// uses of blocks that its stream had and that were freed at earlier stamps; a freed block needs no event of its own.
-// Waits point from work that is given later to work that was given earlier: they close no circle. A handle that is
-// given to a new stream does no harm: the driver keeps a stream until its work is done.
+// One counter for the engine: a free draws a stamp, an event draws one before it is recorded. Waits point from work
+// that is given later to work that was given earlier: they close no circle. A handle that is given to a new stream does
+// no harm: the driver keeps a stream until its work is done.
 //
 // Thread-safety: the engine's lock guards everything. Methods without a Lock& are called with it held; those with one
 // are entered and left so, and release it while they call the fence. noexcept; memory from mmap.

@@ -1,9 +1,8 @@
 // DynamicSpace: finds room in the arena for what the plan has no place for (details.md, Room beside the slots).
 //
-// A block goes where the plan leaves the bytes idle until the block's expected free (idle_gaps.h) and where no block
-// lives now; what fits nowhere goes above the arena's height, which grows. Of all room that an entry's gaps leave, the
-// tightest is taken. Freed blocks that wait for other streams, and memory that went back to the device, are obstacles
-// at first, and room where nothing else is left: to wait, or to map again, is better than to grow.
+// A block goes where no block lives now: into the tightest room of the gaps that the plan leaves it (idle_gaps.h), or
+// of all the arena. What freed blocks leave to other streams, and what went back to the device, is room where it may
+// be.
 //
 // Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules.
 #pragma once

@@ -100,7 +100,6 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
   for (std::size_t script = 0; script + 1 < script_begins_.size(); ++script) {
     FindNeighbours(entries, script_begins_[script], script_begins_[script + 1]);
   }
-  varies_mostly_ = 2 * std::ranges::count(around_, kNone) < std::ssize(around_);
   for (std::size_t number = 0; number < entries.size(); ++number) {
     const bool has_one_size = entries[number]->entry_class != EntryClass::kDynamic;
     if (!has_one_size || lists_[number].count == 0) continue;

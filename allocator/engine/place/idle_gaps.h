@@ -45,7 +45,9 @@ class IdleGaps {
     return script_begins_[script] != script_begins_[script + 1] && around_[AtOrLast(script, entry)] != kNone;
   }
   // Something varies around most entries of the plan.
-  [[nodiscard]] bool VariesMostly() const noexcept { return varies_mostly_; }
+  [[nodiscard]] bool VariesMostly() const noexcept {
+    return 2 * std::ranges::count(around_, kNone) < std::ssize(around_);
+  }
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
@@ -124,7 +126,6 @@ class IdleGaps {
   std::vector<Gap> gaps_;       // those of an entry in a row
   std::vector<Sized> by_size_;  // ascending; those of one size that have gaps
   Gap above_;
-  bool varies_mostly_ = false;
 };
 
 // For what is asked for in a fence, of which nobody knows when it will be freed (details.md, Fences): the addresses

@@ -24,12 +24,11 @@ static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 // All of them, but those that were left out.
 class Rules {
  public:
-  void LeaveOut(Rule rule) noexcept { without_ |= Bit(rule); }
-  [[nodiscard]] bool Have(Rule rule) const noexcept { return (without_ & Bit(rule)) == 0; }
+  void LeaveOut(Rule rule) noexcept { without_[static_cast<std::size_t>(rule)] = true; }
+  [[nodiscard]] bool Have(Rule rule) const noexcept { return !without_[static_cast<std::size_t>(rule)]; }
 
  private:
-  static unsigned Bit(Rule rule) noexcept { return 1u << static_cast<unsigned>(rule); }
-  unsigned without_ = 0;
+  std::array<bool, kRuleNames.size()> without_{};
 };
 
 }  // namespace stalloc
