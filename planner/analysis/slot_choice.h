@@ -16,6 +16,7 @@
 namespace stalloc::planner {
 
 enum class SlotPolicy : std::uint8_t {
+  kWhatStays,   // none of them, nor any other that an iteration frees again, but small ones
   kStaticOnly,  // none of them but small ones
   kTemplate,    // all, each for the size it has in the template: a whole iteration is packed
   kLargest,     // all, each for the largest size seen, and headroom
@@ -24,6 +25,8 @@ enum class SlotPolicy : std::uint8_t {
 // As reports have it: whose slots.
 [[nodiscard]] constexpr const char* SlotPolicyName(SlotPolicy policy) {
   switch (policy) {
+    case SlotPolicy::kWhatStays:
+      return "slots for what stays";
     case SlotPolicy::kStaticOnly:
       return "no slots";
     case SlotPolicy::kTemplate:
@@ -40,8 +43,9 @@ struct SlotChoice {
 
   bool operator==(const SlotChoice&) const = default;
 
+  // To a request that varies.
   [[nodiscard]] bool GivesSlotTo(Bytes max_bytes, Bytes small_bytes) const {
-    return policy != SlotPolicy::kStaticOnly || max_bytes < small_bytes;
+    return policy == SlotPolicy::kTemplate || policy == SlotPolicy::kLargest || max_bytes < small_bytes;
   }
   // Of the slot of a request that is given one. A multiple of kBlockAlignment.
   [[nodiscard]] Bytes CapacityOf(EntryClass entry_class, Bytes bytes, Bytes max_bytes, Bytes small_bytes) const {

@@ -197,6 +197,8 @@ const char* UnplannedName(Unplanned reason) {
       return "size varies";
     case Unplanned::kOptional:
       return "not in every iteration";
+    case Unplanned::kUnordered:
+      return "order varies";
     case Unplanned::kOtherStream:
       return "other stream";
     case Unplanned::kRecorded:

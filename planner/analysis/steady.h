@@ -19,7 +19,16 @@
 namespace stalloc::planner {
 
 // Why a request is not given a place.
-enum class Unplanned : std::uint8_t { kPlanned, kDynamic, kOptional, kOtherStream, kRecorded, kLongLived, kCount };
+enum class Unplanned : std::uint8_t {
+  kPlanned,
+  kDynamic,
+  kOptional,
+  kUnordered,
+  kOtherStream,
+  kRecorded,
+  kLongLived,
+  kCount
+};
 [[nodiscard]] const char* UnplannedName(Unplanned reason);
 
 struct CycleEntry {

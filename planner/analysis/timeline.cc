@@ -18,13 +18,21 @@ Unplanned UnderChoice(Unplanned reason, Bytes max_bytes, const SteadyModel& mode
   return varies && choice.GivesSlotTo(max_bytes, model.small_bytes) ? Unplanned::kPlanned : reason;
 }
 
+Unplanned UnderChoice(const CycleEntry& entry, const SteadyModel& model, const SlotChoice& choice) {
+  const bool comes_as_planned = entry.unplanned == Unplanned::kPlanned && !entry.resident;
+  if (comes_as_planned && choice.policy == SlotPolicy::kWhatStays && entry.max_bytes >= model.small_bytes) {
+    return Unplanned::kUnordered;
+  }
+  return UnderChoice(entry.unplanned, entry.max_bytes, model, choice);
+}
+
 // Copies of one period so that every block that can be planned with some number of copies is.
 std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
   const std::uint32_t most = MostCopies(model);
   std::uint32_t copies = 1;
   for (const auto& script : model.scripts) {
     for (const CycleEntry& entry : script) {
-      if (UnderChoice(entry.unplanned, entry.max_bytes, model, choice) != Unplanned::kPlanned || entry.resident) {
+      if (UnderChoice(entry, model, choice) != Unplanned::kPlanned || entry.resident) {
         continue;
       }
       const Tick periods = (entry.end - entry.begin + model.length() - 1) / model.length();
@@ -91,9 +99,8 @@ class TimelineBuilder {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
         script.entries.reserve(model_.scripts[c].size());
         for (const CycleEntry& entry : model_.scripts[c]) {
-          script.entries.push_back({entry.allocation, kNone, entry.entry_class,
-                                    UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_), LifeOf(entry),
-                                    entry.bytes, entry.min_bytes, entry.max_bytes});
+          script.entries.push_back({entry.allocation, kNone, entry.entry_class, UnderChoice(entry, model_, choice_),
+                                    LifeOf(entry), entry.bytes, entry.min_bytes, entry.max_bytes});
         }
       }
     }
@@ -185,7 +192,7 @@ class TimelineBuilder {
 
   void PlaceCycleEntry(std::uint32_t c, std::uint32_t e) {
     const CycleEntry& entry = model_.scripts[c][e];
-    if (UnderChoice(entry.unplanned, entry.max_bytes, model_, choice_) != Unplanned::kPlanned) {
+    if (UnderChoice(entry, model_, choice_) != Unplanned::kPlanned) {
       return;
     }
     if (entry.resident) {

@@ -113,6 +113,12 @@ absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, B
   return *worst;
 }
 
+// More than this share of what is live above it: iterations come in orders that no plan of one of them fits.
+constexpr Bytes kFarAbove = 64;
+bool IsFarAboveLive(const TrialOutcome& outcome) {
+  return outcome.held_bytes() > outcome.peak_live_bytes + outcome.peak_live_bytes / kFarAbove;
+}
+
 // `left`, with slots for more of what varies, is taken instead of `right`. One or two iterations on trial are not much
 // evidence, and what such slots hold no other request has while they wait: they must be better by this share.
 constexpr Bytes kClearlyLess = 128;
@@ -164,7 +170,7 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
   options.on_progress = nullptr;
   const std::unique_ptr<Solver> solver = MakePortfolio();
   const Bench bench{traced, device, folds, options, *solver};
-  for (const SlotChoice& choice : choices_) {
+  const auto try_one = [&](const SlotChoice& choice) {
     const Bytes least =
         report.candidates.empty() ? std::numeric_limits<Bytes>::max() : report.candidates[report.taken].held_bytes();
     absl::StatusOr<TrialOutcome> outcome = Try(bench, choice, least);
@@ -172,6 +178,13 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
     report.candidates.push_back(*outcome);
     const std::size_t last = report.candidates.size() - 1;
     if (IsBetter(report.candidates[last], report.candidates[report.taken])) report.taken = last;
+    return absl::OkStatus();
+  };
+  for (const SlotChoice& choice : choices_) {
+    if (absl::Status status = try_one(choice); !status.ok()) return status;
+  }
+  if (choices_.size() > 1 && IsFarAboveLive(report.candidates[report.taken])) {
+    if (absl::Status status = try_one({SlotPolicy::kWhatStays}); !status.ok()) return status;
   }
   return report;
 }

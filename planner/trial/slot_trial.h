@@ -10,7 +10,8 @@
 // nothing is held out, and the plan of all of them serves all of them.
 //
 // The candidate that holds least is taken; of equal ones that which serves more from slots, which is quicker than a
-// search. One whose slots need more than another candidate holds is neither packed nor served.
+// search. One whose slots need more than another candidate holds is neither packed nor served. Where all hold much more
+// than is live, a plan of nothing but what stays is tried as well.
 #pragma once
 
 #include <optional>

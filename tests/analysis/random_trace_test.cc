@@ -22,7 +22,8 @@ unsigned Seeds(unsigned usual) {
 }
 
 SlotChoice Choice(unsigned seed) {
-  const SlotChoice choices[] = {{}, {SlotPolicy::kTemplate}, {SlotPolicy::kLargest}, {SlotPolicy::kLargest, 0.3}};
+  const SlotChoice choices[] = {
+      {}, {SlotPolicy::kWhatStays}, {SlotPolicy::kTemplate}, {SlotPolicy::kLargest}, {SlotPolicy::kLargest, 0.3}};
   return choices[seed % std::size(choices)];
 }
 

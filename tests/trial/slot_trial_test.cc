@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/rank_planner.h"
@@ -11,7 +16,9 @@
 namespace stalloc::planner {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
+using testing::Field;
 using testing::IsEmpty;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
@@ -38,6 +45,27 @@ std::string SharedTokens(const std::vector<int>& first, int later = 4) {
   for (const int mib : first) {
     absl::StrAppend(&script, "I ", Allocate("a", mib), Allocate("b", 32 - mib), "-a -b ", Allocate("later", later),
                     "-later ");
+  }
+  return script;
+}
+
+// In each iteration two threads, each with what its forward passes leave to its backward passes, get on as they happen
+// to.
+std::string TwoThreads(int iterations) {
+  constexpr int kBlocks = 12;
+  std::string script = Allocate("weight", 16);
+  std::mt19937 random(1);
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    absl::StrAppend(&script, "I ", Allocate("varies", 16 + static_cast<int>(random() % 8)), "-varies ");
+    std::array<int, 2> done = {0, 0};
+    while (done[0] < 4 * kBlocks || done[1] < 4 * kBlocks) {
+      const std::size_t thread = random() % 2;
+      const int step = done[thread]++ % (2 * kBlocks);
+      if (done[thread] > 4 * kBlocks) continue;
+      const int block = std::min(step, 2 * kBlocks - 1 - step);
+      const std::string name = absl::StrCat(thread == 0 ? "a" : "b", block);
+      absl::StrAppend(&script, step < kBlocks ? Allocate(name, 8) : absl::StrCat("-", name, " "));
+    }
   }
   return script;
 }
@@ -100,6 +128,18 @@ TEST(SlotTrialTest, TheHeldOutIterationIsNotKnownToThePlanThatServesIt) {
   EXPECT_GT(largest.dynamic_hits, 0u);
   const auto& plan = result.plan->devices[0];
   EXPECT_EQ(plan.cycle[0].entries[0].max_bytes, 30 * kMiB);
+}
+
+TEST(SlotTrialTest, WhereNoTwoIterationsHaveOneOrderWhatStaysAloneHasSlots) {
+  const RankResult result = PlanOf(TwoThreads(8), SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  ASSERT_EQ(trial.candidates.size(), 4u);
+  const TrialOutcome& taken = trial.candidates[trial.taken];
+  EXPECT_EQ(taken.choice.policy, SlotPolicy::kWhatStays);
+  for (const TrialOutcome& outcome : trial.candidates) EXPECT_GE(outcome.held_bytes(), taken.held_bytes());
+  const DevicePlan& plan = result.plan->devices[0];
+  EXPECT_THAT(plan.cycle[0].entries, Each(Field(&Entry::slot, kNoSlot)));
+  EXPECT_EQ(plan.arena_bytes, 16 * kMiB);
 }
 
 TEST(SlotTrialTest, HeadroomLeavesNoOtherCandidate) {
