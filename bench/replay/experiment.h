@@ -44,9 +44,9 @@ struct Experiment {
   std::string name;
   std::vector<std::size_t> planned;
   std::vector<std::size_t> served;
-  Bytes plan_bytes = 0;             // the arena that was planned
-  std::vector<std::size_t> warmup;  // iterations that ran before the served ones
-  double plan_seconds = 0;          // analysis, packing and checks
+  Bytes plan_bytes = 0;               // the arena that was planned
+  std::vector<std::size_t> warmup{};  // iterations that ran before the served ones
+  double plan_seconds = 0;            // analysis, packing and checks
   Replayed replayed = {};
   std::array<PairTimes, kServedKinds> times{};
   Bytes native_bytes = 0;  // what each of PyTorch's allocators would hold for the same run
