@@ -327,7 +327,7 @@ Status Session::Impl::Prepare(const std::string& path) {
     if (space != nullptr) {
       made.spaces.emplace_back(plan.device, std::move(space));
     } else {
-      Log(LogSeverity::kWarning, "device %d: no plan can be taken up: %s", plan.device, why.c_str());
+      Log(LogSeverity::kWarning, "device %d: no plan was taken up: %s", plan.device, why.c_str());
       why_not = why;
     }
   }

@@ -112,9 +112,10 @@ class Launcher:
 
 
 def _environment(devices: Iterable[str], allocation: str) -> dict[str, str]:
-    """Of a process that waits: without what makes stalloc active."""
+    """Of a process that waits: without what makes stalloc active, as `import torch` does where it is installed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_")}
     kept.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+    kept["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     if "STALLOC_LIB_PATH" in os.environ:
         kept["STALLOC_LIB_PATH"] = os.environ["STALLOC_LIB_PATH"]
     if allocation:
