@@ -11,6 +11,8 @@
 namespace stalloc {
 namespace {
 
+constexpr std::int32_t kOfAll = -1;  // the index of a family
+
 LoadedScript::Place PlaceIn(const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
                             const Entry& entry) {
   if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
@@ -29,15 +31,18 @@ LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {
     phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});
+    if (phase.mark.kind != MarkKind::kMicrobatch) continue;
+    std::int32_t& last = last_of_family_[MarkKey(phase.mark, kOfAll)];
+    last = std::max(last, phase.mark.index);
   }
   phases_.push_back({0, index_.size()});
 }
 
 std::int32_t LoadedScript::FindAlike(const Mark& mark, std::int32_t after) const noexcept {
   if (mark.kind != MarkKind::kMicrobatch) return kNoPhase;
-  std::int32_t last = 0;
-  while (last < mark.index && FindPhase(MarkKey(mark, last + 1), kNoPhase) != kNoPhase) ++last;
-  if (mark.index <= last) return kNoPhase;
+  const auto family = last_of_family_.find(MarkKey(mark, kOfAll));
+  if (family == last_of_family_.end() || mark.index <= family->second) return kNoPhase;
+  const std::int32_t last = family->second;
   return FindPhase(MarkKey(mark, last > 0 ? 1 + (mark.index - 1) % last : 0), after);
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,8 @@ class LoadedScript {
   ScriptIndex index_;
   std::vector<Place> places_;
   std::vector<PhaseStart> phases_;  // and the end
+  // The greatest index of micro-batches whose marks differ in nothing else.
+  std::unordered_map<std::uint64_t, std::int32_t> last_of_family_;
 };
 
 // Which copy of a plan's cycle the next iteration is (details.md, Marks and turns). Read-only after it was built.
