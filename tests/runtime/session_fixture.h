@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +64,17 @@ class SessionTest : public ::testing::Test {
   }
   DeviceRuntime* AddCpu(Session& session) {
     return session.AddDevice(kCpuDevice, &upstream_, driver_.get(), nullptr, Cpu());
+  }
+  // The plan comes while the run goes on: its path, where no session looks by itself.
+  [[nodiscard]] std::string SetPlanAside(const Config& config) const {
+    std::string running = directory_.path() + "/running.plan";
+    std::filesystem::rename(config.PlanPath(), running);
+    return running;
+  }
+  // One of SmallPlan().
+  static void Iterate(Session& session, DeviceRuntime& device, int index) {
+    session.Mark(IterationMark(index));
+    for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device.Free(device.Allocate(bytes, 0, Origin::kProgram));
   }
 
   // The rule for everything that stands in the way of planning or tracing: an error under STALLOC_STRICT=1, otherwise

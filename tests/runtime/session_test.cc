@@ -227,14 +227,10 @@ TEST_F(SessionTest, WhatWasSeenButCannotBeWrittenIsAWarning) {
 TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAuto);
-  const std::string running = directory_.path() + "/running.plan";
-  std::filesystem::rename(config.PlanPath(), running);
+  const std::string running = SetPlanAside(config);
   const std::unique_ptr<Session> session = MustOpen(config);
   DeviceRuntime* const device = AddCpu(*session);
-  const auto iterate = [&](int index) {
-    session->Mark(IterationMark(index));
-    for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
-  };
+  const auto iterate = [&](int index) { Iterate(*session, *device, index); };
   iterate(0);
   session->StopTrace();
   EXPECT_TRUE(ReadTrace(config.TracePath())->complete);
@@ -253,14 +249,10 @@ TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
 TEST_F(SessionTest, AutoPreparesAPlanOnAnotherThread) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAuto);
-  const std::string running = directory_.path() + "/running.plan";
-  std::filesystem::rename(config.PlanPath(), running);
+  const std::string running = SetPlanAside(config);
   const std::unique_ptr<Session> session = MustOpen(config);
   DeviceRuntime* const device = AddCpu(*session);
-  const auto iterate = [&](int index) {
-    session->Mark(IterationMark(index));
-    for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
-  };
+  const auto iterate = [&](int index) { Iterate(*session, *device, index); };
   std::atomic<bool> prepared{false};
   std::thread prepares([&] {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(session->PreparePlan(running).ok());
