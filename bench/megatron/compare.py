@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", type=Path, default=HERE / "pretrain_mock.py")
     parser.add_argument("--import-first", nargs="+", default=MODULES, help="modules that waiting processes import")
     parser.add_argument("--backend", default="nccl")
-    parser.add_argument("--share-gpu", action="store_true", help="all ranks on one GPU: see ranks.py")
+    gpus = "ranks share the first N GPUs (default: 1), see ranks.py"
+    parser.add_argument("--share-gpus", type=int, nargs="?", const=1, default=0, metavar="N", help=gpus)
     parser.add_argument("--port", type=int, default=29517, help="the first; each run takes the next one")
     parser.add_argument("--time-limit", type=float, default=600, help="seconds for each run")
     parser.add_argument("megatron", nargs="*", help="more of Megatron's arguments, after --")
@@ -110,7 +111,7 @@ class Comparison:
             shutil.rmtree(directory, ignore_errors=True)
             environment = self._environment(mode)
             self._waiting[mode] = Ranks(
-                self.common.processes, self.common.import_first, environment, directory, self.common.share_gpu
+                self.common.processes, self.common.import_first, environment, directory, self.common.share_gpus
             )
 
     def wait_until_ready(self) -> None:

@@ -5,8 +5,9 @@ Importing torch and Megatron takes as long as a short run trains. `Ranks` starts
 runs, and the allocator that it gets, is that of a process of its own: `import stalloc` in the script comes behind the
 imports, and before CUDA is initialised.
 
-`share_gpu`: all ranks are on the first GPU, where there are too few. What each holds is what it would hold alone, and
-collectives are NCCL's own; steps are slower by far, since the GPU serves one process at a time.
+`share_gpus`: where there are too few GPUs, ranks run as on nodes of so many each, all of which are this machine. What
+each holds is what it would hold alone, and collectives are NCCL's own; steps are slower by far, since a GPU serves one
+process at a time.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Ranks that share a GPU: NCCL takes each for a host of its own, and goes through the loopback interface.
-_ALONE = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_SOCKET_IFNAME": "lo"}
 _GRACE_SECONDS = 3.0  # for the others when one rank has failed: they may be waiting for it
 
 
@@ -34,10 +33,10 @@ class Ranks:
         modules: Sequence[str],
         environment: Mapping[str, str],
         directory: Path,
-        share_gpu: bool = False,
+        share_gpus: int = 0,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._share_gpu = share_gpu
+        self._share_gpus = share_gpus
         self._ready = False
         self._logs = [directory / f"log{rank}.txt" for rank in range(count)]
         self._processes = [
@@ -72,14 +71,20 @@ class Ranks:
         """Lets the ranks go. Ends with `end`."""
         self.wait_until_ready()
         for rank, process in enumerate(self._processes):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(self._processes))}
-            place |= {"LOCAL_WORLD_SIZE": place["WORLD_SIZE"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            if self._share_gpu:
-                place |= _ALONE | {"NCCL_HOSTID": f"rank{rank}"}
+            place = {**self._place(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             order = {"script": str(script), "arguments": list(arguments), "environment": {**environment, **place}}
             assert process.stdin is not None
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.close()
+
+    def _place(self, rank: int) -> dict[str, str]:
+        count = len(self._processes)
+        on_node = min(self._share_gpus or count, count)
+        place = {"RANK": str(rank), "WORLD_SIZE": str(count)}
+        place |= {"LOCAL_RANK": str(rank % on_node), "LOCAL_WORLD_SIZE": str(on_node)}
+        if on_node < count:  # NCCL takes each node for a host of its own, and goes through the loopback interface
+            place |= {"NCCL_HOSTID": f"node{rank // on_node}", "NCCL_SOCKET_IFNAME": "lo"}
+        return place
 
     def failed(self) -> bool:
         """Whether a rank has ended with an error."""

@@ -22,19 +22,21 @@ open(os.path.join(sys.argv[1], os.environ["RANK"]), "w").write(json.dumps(place)
 
 
 @pytest.mark.parametrize(
-    ("share_gpu", "second"),
+    ("share_gpus", "last"),
     [
-        (False, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NCCL_HOSTID": None}),
-        (True, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": "rank1"}),
+        (0, {"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4", "NCCL_HOSTID": None}),
+        (1, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": "node3"}),
+        (2, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NCCL_HOSTID": "node1"}),
+        (8, {"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4", "NCCL_HOSTID": None}),
     ],
 )
-def test_each_rank_knows_its_place(tmp_path: Path, share_gpu: bool, second: dict[str, str | None]) -> None:
+def test_each_rank_knows_its_place(tmp_path: Path, share_gpus: int, last: dict[str, str | None]) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    ranks = Ranks(2, ["json"], {**os.environ, "OF_ALL": "same"}, tmp_path / "logs", share_gpu)
+    ranks = Ranks(4, ["json"], {**os.environ, "OF_ALL": "same"}, tmp_path / "logs", share_gpus)
     code = ranks.run(script, [str(tmp_path)], {}, port=29999, limit_seconds=60)
     assert code == 0, ranks.output()
-    places = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    assert [place["RANK"] for place in places] == ["0", "1"]
-    assert all(place["WORLD_SIZE"] == "2" and place["OF_ALL"] == "same" for place in places)
-    assert places[1].items() >= second.items()
+    places = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(4)]
+    assert [place["RANK"] for place in places] == ["0", "1", "2", "3"]
+    assert all(place["WORLD_SIZE"] == "4" and place["OF_ALL"] == "same" for place in places)
+    assert places[-1].items() >= last.items()
