@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "planner/packing/portfolio.h"
-#include "planner/packing/search/aligned_load.h"
 #include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
 
@@ -22,45 +21,6 @@ Problem TinyProblem(int round, std::mt19937_64& random) {
                         .second_lives = round % 2 == 0,
                         .max_alignment = round % 3 == 0 ? Bytes{1} : Bytes{8}},
                        random);
-}
-
-TEST(AlignedLoadTest, IsBetweenTheLoadAndTheOptimum) {
-  constexpr std::uint64_t kSeed = 81;
-  SCOPED_TRACE(kSeed);
-  std::mt19937_64 random(kSeed);
-  int raised = 0;
-  int tight = 0;
-  for (int round = 0; round < 300; ++round) {
-    Problem problem = TinyProblem(round, random);
-    if (round % 2 == 0) {
-      for (Block& block : problem.blocks) block.alignment *= 4;
-    }
-    const Bytes bound = AlignedLoadBound(Instance(problem));
-    const Bytes optimum = BruteForceOptimum(problem);
-    ASSERT_GE(bound, NaiveLoadBound(problem)) << "round " << round;
-    ASSERT_LE(bound, optimum) << "round " << round;
-    raised += bound > NaiveLoadBound(problem) ? 1 : 0;
-    tight += bound > NaiveLoadBound(problem) && bound == optimum ? 1 : 0;
-  }
-  EXPECT_GT(raised, 80);
-  EXPECT_GT(tight, 40);
-}
-
-TEST(AlignedLoadTest, AllButTheTopmostArePadded) {
-  Problem problem{{{.id = 0, .bytes = 5, .life = {0, 9}, .alignment = 8},
-                   {.id = 1, .bytes = 7, .life = {0, 9}, .alignment = 8},
-                   {.id = 2, .bytes = 9, .life = {0, 4}, .alignment = 16},
-                   {.id = 3, .bytes = 17, .life = {4, 9}, .alignment = 24}}};
-  EXPECT_EQ(AlignedLoadBound(Instance(problem)), 33u);  // 8 + 8 + 17
-  problem.blocks.push_back({.id = 4, .bytes = 3, .life = {0, 9}, .alignment = 1});
-  EXPECT_EQ(AlignedLoadBound(Instance(problem)), 33u) << "the padding may have room for it";
-}
-
-TEST(AlignedLoadTest, OnLargeInstancesWithoutPaddingItIsTheLoad) {
-  std::mt19937_64 random(82);
-  Problem problem = RandomProblem({.blocks = 2000, .ticks = 500, .max_bytes = 99, .second_lives = true}, random);
-  for (Block& block : problem.blocks) block.bytes *= block.alignment = 64;
-  EXPECT_EQ(AlignedLoadBound(Instance(problem)), NaiveLoadBound(problem));
 }
 
 TEST(HeightUnitTest, OptimalHeightsAreMultiplesOfIt) {

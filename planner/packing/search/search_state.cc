@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "planner/packing/search/aligned_load.h"
-
 namespace stalloc::planner {
 
 SearchState::SearchState(const Instance& instance, const SolveOptions& options)
@@ -12,7 +10,7 @@ SearchState::SearchState(const Instance& instance, const SolveOptions& options)
       own_budget_(std::in_place, options.work, options.stop),
       budget_(&*own_budget_),
       target_(std::max(options.lower_bound, options.capacity.value_or(0))),
-      proved_bound_(AlignedLoadBound(instance)) {
+      proved_bound_(instance.load_bound()) {
   RaiseTarget(proved_bound_);
 }
 
