@@ -1,43 +1,29 @@
 #include "planner/packing/problem/problem.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace stalloc::planner {
-namespace {
-
-struct LoadChange {
-  Tick tick;
-  bool begins;  // false sorts first: what ends at a tick is gone before anything begins there
-  Bytes bytes;
-
-  bool operator<(const LoadChange& other) const {
-    return tick != other.tick ? tick < other.tick : begins < other.begins;
-  }
-};
-
-void AddLifetime(const Lifetime& life, Bytes bytes, std::vector<LoadChange>& changes) {
-  changes.push_back({life.begin, true, bytes});
-  changes.push_back({life.end, false, bytes});
-}
-
-}  // namespace
 
 Bytes LoadBound(const Problem& problem) {
-  std::vector<LoadChange> changes;
+  // By tick; what ends there, with its bytes below 0, comes before what begins.
+  std::vector<std::pair<Tick, std::int64_t>> changes;
   changes.reserve(2 * problem.blocks.size());
+  const auto add = [&](const Lifetime& life, Bytes bytes) {
+    changes.emplace_back(life.begin, static_cast<std::int64_t>(bytes));
+    changes.emplace_back(life.end, -static_cast<std::int64_t>(bytes));
+  };
   for (const Block& block : problem.blocks) {
-    AddLifetime(block.life, block.bytes, changes);
-    if (block.second_life) AddLifetime(*block.second_life, block.bytes, changes);
+    add(block.life, block.bytes);
+    if (block.second_life) add(*block.second_life, block.bytes);
   }
   std::sort(changes.begin(), changes.end());
-  Bytes load = 0;
-  Bytes greatest = 0;
-  for (const LoadChange& change : changes) {
-    load = change.begins ? load + change.bytes : load - change.bytes;
-    greatest = std::max(greatest, load);
-  }
-  return greatest;
+  std::int64_t load = 0;
+  std::int64_t greatest = 0;
+  for (const auto& [tick, bytes] : changes) greatest = std::max(greatest, load += bytes);
+  return static_cast<Bytes>(greatest);
 }
 
 }  // namespace stalloc::planner
