@@ -55,7 +55,7 @@ class CoreSearch {
   CoreSearch(Evaluator& whole, const SolveOptions& options, double share)
       : whole_(whole),
         core_(whole.instance(), share),
-        options_(OptionsOfCore(options, whole.state().target())),
+        options_(whole.state().OptionsOfPart(options)),
         state_(core_.instance(), options_, whole.state().budget()),
         evaluator_(core_.instance(), state_, options.threads) {
     whole.state().budget().Charge(kWorkOfSort * whole.instance().size());
@@ -82,13 +82,6 @@ class CoreSearch {
   // So often a lower core may fail to lower the whole: then the rest of the blocks is what matters.
   static constexpr int kMaxVain = 2;
 
-  static SolveOptions OptionsOfCore(SolveOptions options, Bytes target) {
-    options.on_progress = nullptr;
-    options.lower_bound = target;
-    options.capacity.reset();
-    return options;
-  }
-
   // False when more search in the core makes no sense.
   bool Complete() {
     SearchState& state = whole_.state();
@@ -106,13 +99,13 @@ class CoreSearch {
   int vain_ = 0;
 };
 
-// Proves the optimum where it can, and lowers the best by the other searches in between.
-void SearchSmall(Evaluator& evaluator, const SolveOptions& options) {
+// Proves the optimum where it can, and lowers the best by the other searches in between: not in the first rounds, which
+// take less time than these.
+void SearchSmall(Evaluator& evaluator, const SolveOptions& options, int alone = 4) {
   ExactSearch exact(evaluator, options.seed);
-  constexpr int kAlone = 4;  // rounds of less time than the other searches would take
   for (int round = 0; round < kMaxExactRounds && !evaluator.state().Done(); ++round) {
     if (exact.Round()) return;
-    if (round < kAlone) continue;
+    if (round < alone) continue;
     SearchInTurns(evaluator, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
   }
 }
@@ -186,14 +179,23 @@ class Portfolio final : public Solver {
 std::unique_ptr<Solver> MakePortfolio() { return std::make_unique<Portfolio>(); }
 
 std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
+  using Options = SolveOptions;
   std::vector<std::unique_ptr<Solver>> solvers;
   solvers.push_back(MakeSizeFirstFit());
-  solvers.push_back(MakeSizeClasses());
-  solvers.push_back(MakeSampledClasses());
-  solvers.push_back(MakeLayerClusters());
-  solvers.push_back(MakeRing());
-  solvers.push_back(MakeInterleaved());
-  solvers.push_back(MakeExactSearch());
+  const auto add = [&](std::string name, Search search) {
+    solvers.push_back(MakeSearchSolver(std::move(name), [search](Evaluator& evaluator, const Options& options) {
+      SolveBySize(evaluator);
+      if (!evaluator.state().Done()) search(evaluator, options);
+    }));
+  };
+  add("size_classes", [](Evaluator& e, const Options& o) { SizeClassSearch(e.instance(), o.seed).Run(e, 100); });
+  add("sampled_classes", [](Evaluator& e, const Options& o) { SearchSampledClasses(e, o, 4); });
+  add("layer_clusters", [](Evaluator& e, const Options& o) { SearchLayerClusters(e, o.seed, 100); });
+  add("ring", [](Evaluator& e, const Options&) { SearchRings(e); });
+  add("interleaved", [](Evaluator& e, const Options& o) { SearchInterleaved(e, o.seed); });
+  add("exact_search", [](Evaluator& e, const Options& o) {
+    if (e.instance().size() <= kMaxExactBlocks) SearchSmall(e, o, kMaxExactRounds);
+  });
   solvers.push_back(MakePortfolio());
   return solvers;
 }

@@ -15,7 +15,7 @@ inline constexpr Work kDefaultPackingWork = WorkOfSeconds(kDefaultPackingSeconds
 
 [[nodiscard]] std::unique_ptr<Solver> MakePortfolio();
 
-// All solvers, for benchmarks and for tests that must hold for each of them.
+// And each of its searches alone, begun with first fit by size: for benchmarks, and for tests that must hold for all.
 [[nodiscard]] std::vector<std::unique_ptr<Solver>> MakeAllSolvers();
 
 }  // namespace stalloc::planner

@@ -14,6 +14,7 @@
 #include "planner/packing/search/capacity_search.h"
 #include "planner/packing/search/solver.h"
 #include "tests/packing/naive.h"
+#include "tests/packing/named_solver.h"
 
 namespace stalloc::planner {
 namespace {
@@ -128,7 +129,7 @@ TEST(ExactSearchTest, FindsAndProvesTheOptimumOfTinyProblems) {
                                            .max_alignment = round % 3 == 0 ? Bytes{8} : Bytes{1}},
                                           random);
     const Bytes optimum = BruteForceOptimum(problem);
-    for (const auto& solver : {MakeExactSearch(), MakePortfolio()}) {
+    for (const auto& solver : {NamedSolver("exact_search"), MakePortfolio()}) {
       const Packing packing = solver->Solve(problem, {.threads = 1 + round % 3});
       ASSERT_TRUE(NaiveIsValid(problem, packing)) << "round " << round;
       ASSERT_EQ(packing.height, optimum) << "round " << round;
@@ -144,7 +145,7 @@ TEST(ExactSearchTest, NeverClaimsABoundAboveAKnownPacking) {
   for (int round = 0; round < 20; ++round) {
     const Problem problem =
         RandomProblem({.blocks = 14, .ticks = 12, .max_bytes = 40, .second_lives = round % 2 == 0}, random);
-    const Packing exact = MakeExactSearch()->Solve(problem, {.work = WorkOfSeconds(0.1)});
+    const Packing exact = NamedSolver("exact_search")->Solve(problem, {.work = WorkOfSeconds(0.1)});
     ASSERT_TRUE(NaiveIsValid(problem, exact));
     EXPECT_LE(exact.proved_bound, exact.height);
     EXPECT_GE(exact.proved_bound, NaiveLoadBound(problem));

@@ -11,6 +11,7 @@
 #include "planner/packing/search/size_first_fit.h"
 #include "planner/synth/generator.h"
 #include "planner/synth/trace_problem.h"
+#include "tests/packing/named_solver.h"
 
 namespace stalloc::planner {
 namespace {
@@ -33,7 +34,7 @@ SynthOptions Preset() {
 void ExpectOptimal(const Problem& problem) {
   const Bytes bound = LoadBound(problem);
   EXPECT_GT(MakeSizeFirstFit()->Solve(problem, {}).height, bound) << "or this shows nothing";
-  const Packing packing = MakeInterleaved()->Solve(problem, {});
+  const Packing packing = NamedSolver("interleaved")->Solve(problem, {});
   EXPECT_TRUE(CheckPacking(problem, packing).ok());
   EXPECT_EQ(packing.height, bound);
 }
@@ -61,15 +62,15 @@ TEST(InterleavedTest, LeavesResidentsRoomBelow) {
 
 TEST(InterleavedTest, TheSameForTheSameSeedWhateverTheThreads) {
   const Problem problem = MakeProblem(Preset());
-  const Packing one = MakeInterleaved()->Solve(problem, {.seed = 5, .threads = 1});
-  const Packing two = MakeInterleaved()->Solve(problem, {.seed = 5, .threads = 2});
+  const Packing one = NamedSolver("interleaved")->Solve(problem, {.seed = 5, .threads = 1});
+  const Packing two = NamedSolver("interleaved")->Solve(problem, {.seed = 5, .threads = 2});
   EXPECT_EQ(one.offsets, two.offsets);
 }
 
 TEST(InterleavedTest, IsNotSearchedWhenStopped) {
   const Problem problem = MakeProblem(Preset());
   const std::atomic<bool> stop{true};
-  const Packing packing = MakeInterleaved()->Solve(problem, {.stop = &stop});
+  const Packing packing = NamedSolver("interleaved")->Solve(problem, {.stop = &stop});
   EXPECT_TRUE(CheckPacking(problem, packing).ok());
   EXPECT_EQ(packing.height, MakeSizeFirstFit()->Solve(problem, {}).height);
   EXPECT_GT(packing.height, LoadBound(problem)) << "or this shows nothing";

@@ -196,11 +196,4 @@ void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   }
 }
 
-std::unique_ptr<Solver> MakeInterleaved() {
-  return MakeSearchSolver("interleaved", [](Evaluator& evaluator, const SolveOptions& options) {
-    SearchInterleaved(evaluator, options.seed);
-    if (!evaluator.state().Done()) SolveBySize(evaluator);
-  });
-}
-
 }  // namespace stalloc::planner

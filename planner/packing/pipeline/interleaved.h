@@ -6,16 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "planner/packing/search/evaluator.h"
-#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
 // Nothing where the instance is no interleaved pipeline.
 void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed);
-
-[[nodiscard]] std::unique_ptr<Solver> MakeInterleaved();
 
 }  // namespace stalloc::planner

@@ -341,11 +341,4 @@ void SearchRings(Evaluator& evaluator) {
   if (offsets) evaluator.FirstFit(core.Completed(OrderByOffset(core.instance(), *offsets)));
 }
 
-std::unique_ptr<Solver> MakeRing() {
-  return MakeSearchSolver("ring", [](Evaluator& evaluator, const SolveOptions&) {
-    SolveBySize(evaluator);
-    if (!evaluator.state().Done()) SearchRings(evaluator);
-  });
-}
-
 }  // namespace stalloc::planner

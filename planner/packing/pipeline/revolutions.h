@@ -11,14 +11,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "planner/packing/problem/instance.h"
 #include "planner/packing/search/evaluator.h"
 #include "planner/packing/search/search_state.h"
-#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
@@ -36,7 +34,5 @@ struct RevolutionLimits {
 
 // Does that with the blocks that decide the height, and completes what lowers it.
 void SearchRings(Evaluator& evaluator);
-
-[[nodiscard]] std::unique_ptr<Solver> MakeRing();
 
 }  // namespace stalloc::planner

@@ -1,16 +1,14 @@
 // Exact search for small instances: the least height, proved, where time allows it.
 //
-// The capacity search is run for heights between what is proved impossible and the best found, the load bound first.
-// Its running time varies by orders of magnitude with the ranking, so many rankings take turns under a node limit that
-// grows from round to round: by lifetime, area, load and size, plain, shaken a little, and mixed at random.
+// Capacity races (capacity_race.h) are run for heights between what is proved impossible and the best found, the load
+// bound first, under a node limit that grows from round to round.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "planner/packing/search/capacity_race.h"
 #include "planner/packing/search/evaluator.h"
-#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
@@ -23,17 +21,29 @@ inline constexpr int kMaxExactRounds = 12;
 // A search that may be continued round by round. REQUIRES: at most kMaxExactBlocks blocks; the evaluator outlives it.
 class ExactSearch {
  public:
-  ExactSearch(Evaluator& evaluator, std::uint64_t seed);
-  ~ExactSearch();
+  ExactSearch(Evaluator& evaluator, std::uint64_t seed)
+      : evaluator_(evaluator),
+        blocks_(evaluator.instance()),
+        race_(blocks_, seed, evaluator.threads()),
+        possible_(evaluator.state().proved_bound()) {}
 
   // One round under the next node limit. Returns whether all is decided: the best packing is optimal.
   bool Round();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
+  static constexpr std::uint64_t kFirstNodeLimit = 2048;
+  static constexpr std::uint64_t kLastNodeLimit = std::uint64_t{1} << 23;
 
-[[nodiscard]] std::unique_ptr<Solver> MakeExactSearch();
+  using Outcome = CapacityRace::Outcome;
+
+  Outcome Try(Bytes capacity);
+
+  Evaluator& evaluator_;
+  const SearchBlocks blocks_;
+  CapacityRace race_;
+  Bytes possible_;  // every height below it is proved impossible
+  std::uint64_t node_limit_ = kFirstNodeLimit;
+  int rounds_ = 0;
+};
 
 }  // namespace stalloc::planner

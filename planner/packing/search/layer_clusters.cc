@@ -182,11 +182,4 @@ void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds) {
   }
 }
 
-std::unique_ptr<Solver> MakeLayerClusters() {
-  return MakeSearchSolver("layer_clusters", [](Evaluator& evaluator, const SolveOptions& options) {
-    SolveBySize(evaluator);
-    SearchLayerClusters(evaluator, options.seed, 100);
-  });
-}
-
 }  // namespace stalloc::planner

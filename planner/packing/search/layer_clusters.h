@@ -15,10 +15,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "planner/packing/search/evaluator.h"
-#include "planner/packing/search/solver.h"
 #include "planner/packing/search/stack_order.h"
 
 namespace stalloc::planner {
@@ -40,7 +38,5 @@ void TryLayerClusters(Evaluator& evaluator);
 
 // Tries `rounds` batches of random windows and thresholds, or stops when the state is done.
 void SearchLayerClusters(Evaluator& evaluator, std::uint64_t seed, int rounds);
-
-[[nodiscard]] std::unique_ptr<Solver> MakeLayerClusters();
 
 }  // namespace stalloc::planner

@@ -23,8 +23,9 @@ constexpr int kSamplePatience = 4;  // searches on a sample that lower nothing
 class SampledSearch {
  public:
   SampledSearch(Evaluator& whole, const SolveOptions& options)
-      : whole_(whole), options_(OptionsOfSample(options, whole.state().target())) {
-    centres_ = LoadPeaks(whole.instance(), kSampleStretches);
+      : whole_(whole),
+        options_(whole.state().OptionsOfPart(options)),
+        centres_(LoadPeaks(whole.instance(), kSampleStretches)) {
     centres_.resize(std::min(centres_.size(), kWindows));
   }
 
@@ -43,13 +44,6 @@ class SampledSearch {
   }
 
  private:
-  static SolveOptions OptionsOfSample(SolveOptions options, Bytes target) {
-    options.on_progress = nullptr;
-    options.lower_bound = target;
-    options.capacity.reset();
-    return options;
-  }
-
   // The best first.
   std::vector<SizeClassOptions> Search(const Instance& sample) {
     SearchState state(sample, options_, whole_.state().budget());
@@ -103,14 +97,6 @@ void SearchSampledClasses(Evaluator& evaluator, const SolveOptions& options, int
     search.Round();
     if (state.height() < before) idle = -1;
   }
-}
-
-std::unique_ptr<Solver> MakeSampledClasses() {
-  return MakeSearchSolver("sampled_classes", [](Evaluator& evaluator, const SolveOptions& options) {
-    constexpr int kRounds = 4;
-    if (!HasManySizes(evaluator.instance())) SolveBySize(evaluator);
-    SearchSampledClasses(evaluator, options, kRounds);
-  });
 }
 
 }  // namespace stalloc::planner

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "planner/packing/search/evaluator.h"
-#include "planner/packing/search/solver.h"
 
 namespace stalloc::planner {
 
@@ -20,7 +18,5 @@ inline constexpr std::size_t kMinSampledBlocks = 60'000;
 // Stops after `patience` samples in a row that lowered nothing, or when the state is done. Offers at least one packing
 // where there is none yet.
 void SearchSampledClasses(Evaluator& evaluator, const SolveOptions& options, int patience);
-
-[[nodiscard]] std::unique_ptr<Solver> MakeSampledClasses();
 
 }  // namespace stalloc::planner

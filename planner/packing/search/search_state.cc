@@ -19,6 +19,13 @@ SearchState::SearchState(const Instance& instance, const SolveOptions& options, 
   budget_ = &budget;
 }
 
+SolveOptions SearchState::OptionsOfPart(SolveOptions options) const {
+  options.on_progress = nullptr;
+  options.lower_bound = target_;
+  options.capacity.reset();
+  return options;
+}
+
 void SearchState::RaiseTarget(Bytes height) { target_ = std::max(target_, height); }
 
 void SearchState::ProveBound(Bytes bound) {

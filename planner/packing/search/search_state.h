@@ -27,6 +27,8 @@ class SearchState {
   SearchState(const Instance& instance, const SolveOptions& options);
   // A search that is part of another one spends its budget.
   SearchState(const Instance& instance, const SolveOptions& options, Budget& budget);
+  // The options of one: what lowers it is nobody's progress yet, and below the whole's target it gains nothing.
+  [[nodiscard]] SolveOptions OptionsOfPart(SolveOptions options) const;
 
   [[nodiscard]] Bytes height() const { return best_.height; }
   [[nodiscard]] const Incumbent& best() const { return best_; }

@@ -9,7 +9,6 @@
 
 #include "planner/packing/problem/random.h"
 #include "planner/packing/search/core.h"
-#include "planner/packing/search/size_first_fit.h"
 
 namespace stalloc::planner {
 namespace {
@@ -179,12 +178,5 @@ SizeClassSearch::SizeClassSearch(const Instance& instance, std::uint64_t seed, s
 std::vector<SizeClassOptions> SizeClassSearch::Best() const { return impl_->Best(); }
 SizeClassSearch::~SizeClassSearch() = default;
 void SizeClassSearch::Run(Evaluator& evaluator, int batches) { impl_->Run(evaluator, batches); }
-
-std::unique_ptr<Solver> MakeSizeClasses() {
-  return MakeSearchSolver("size_classes", [](Evaluator& evaluator, const SolveOptions& options) {
-    SolveBySize(evaluator);
-    SizeClassSearch(evaluator.instance(), options.seed).Run(evaluator, 100);
-  });
-}
 
 }  // namespace stalloc::planner

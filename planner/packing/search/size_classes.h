@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "planner/packing/search/evaluator.h"
-#include "planner/packing/search/solver.h"
 #include "planner/packing/search/stack_order.h"
 
 namespace stalloc::planner {
@@ -43,7 +42,5 @@ class SizeClassSearch {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-[[nodiscard]] std::unique_ptr<Solver> MakeSizeClasses();
 
 }  // namespace stalloc::planner
