@@ -18,11 +18,17 @@ constexpr std::uint32_t kMaxEdits = 2000;
 
 using Blocks = std::vector<std::uint32_t>;  // indices into DeviceTrace::allocations
 
-// The requests of each phase, in order; what is in no script takes no part.
+bool IsOfTheModel(const BlockFact& fact) {
+  return fact.memory_class == MemoryClass::kWeights || fact.memory_class == MemoryClass::kGradients ||
+         fact.memory_class == MemoryClass::kOptimizerState;
+}
+
+// The requests of each phase that may grow, in order; what is in no script takes no part.
 std::vector<Blocks> RequestsByPhase(const DeviceFacts& facts) {
   std::vector<Blocks> requests(facts.phases.spans().size());
   for (std::uint32_t i = 0; i < facts.blocks.size(); ++i) {
-    if (!facts.device.allocations[i].outside) requests[facts.blocks[i].phase].push_back(i);
+    const BlockFact& fact = facts.blocks[i];
+    if (!facts.device.allocations[i].outside && !IsOfTheModel(fact)) requests[fact.phase].push_back(i);
   }
   return requests;
 }

@@ -1,8 +1,9 @@
 // Sizes as functions of the micro-batch: a + b k, from two traces of one program with different micro-batch sizes.
 //
 // Requests are paired by phase and order (iterations and phases by number; where the second trace has fewer, its last
-// one). A pair gives a and b of its block exactly. Blocks without a partner are taken by class, as with one trace; one
-// that is smaller in the larger run counts as fixed. Pure.
+// one). A pair gives a and b of its block exactly; a block that is smaller in the larger run counts as fixed. Blocks
+// without a partner are taken by class, as with one trace, and so are weights, gradients and the optimizer's state:
+// they never grow, and experts hide which is whose partner. Pure.
 #pragma once
 
 #include <cstdint>
