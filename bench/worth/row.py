@@ -191,6 +191,7 @@ def told(
             "live_bytes": predicted["peak_live_bytes"],
             "held_bytes": predicted["held_bytes"].get(allocator),
             "step_seconds": predicted["step_seconds"],
+            "step_at_least": predicted["step_at_least"],
             "bound": document["bound"],
         },
         "step_seconds": statistics.fmean(figures["seconds"]),

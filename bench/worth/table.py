@@ -93,7 +93,8 @@ def _off(one: Optional[Row]) -> str:
         return ""
     live = one["predicted"]["live_bytes"] / one["live_bytes"] - 1
     step = one["predicted"]["step_seconds"] / one["step_seconds"] - 1
-    return f"{100 * live:+.1f} %, {100 * step:+.1f} %"
+    least = " (at least)" if one["predicted"].get("step_at_least") else ""
+    return f"{100 * live:+.1f} %, {100 * step:+.1f} %{least}"
 
 
 def bound_of(row: Row) -> str:

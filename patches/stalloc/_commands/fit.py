@@ -243,10 +243,13 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     if chosen["offload_state"]:
         print("  offload the optimizer's state")
     held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
+    seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
     print(
         f"predicted: {size(predicted['peak_live_bytes'])} live at the peak ({document['bound']}); held under {held}\n"
-        f"           {predicted['step_seconds']:.3f} s a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
+        f"           {seconds} a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
+    if predicted["step_at_least"]:
+        print("  the host bounds the steps that were traced, not the device: larger micro-batches, traced, tell more")
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
 

@@ -69,6 +69,7 @@ class Tried:
     tokens: float  # a second, over those of the traced run
     bound: str
     graph_bytes: int  # if graphs of all passes lay in one pool
+    at_least: bool = False  # a step may take longer: the host bounds those that were traced
     outcome: Optional[Outcome] = None  # planned
 
 
@@ -352,6 +353,7 @@ class _Chooser:
             tokens=self._tokens(micro_batch, seconds),
             bound=result["bound"],
             graph_bytes=result["pool"] + result["outside_pool"],
+            at_least=self._model.at_least(self._count(micro_batch), self._work.done(micro_batch)),
         )
 
     def _planned(self, one: Tried) -> Tried:

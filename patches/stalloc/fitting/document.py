@@ -32,6 +32,7 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
             "peak_live_bytes": best.outcome.live,
             "held_bytes": best.outcome.held,
             "step_seconds": best.step_seconds,
+            "step_at_least": best.at_least,  # the host bounds traced steps, the device may bound larger ones
             "tokens_per_second": best.tokens,
             # In one pool with all passes; `traced`: the pools of graphs that the traced run had, as it was.
             "graphs": {

@@ -5,17 +5,21 @@
 Where the size is the length of sequences, attention adds a part that grows with its square, and nothing is fixed: so
 long a sequence keeps the device busy. A size is a multiple of the largest traced micro-batch. Iterations are slower
 while they are traced: where some ran behind the trace (rank00000.steps.json), theirs are the times of passes, and the
-trace tells only what is in them.
+trace tells only what is in them. Whatever else a machine does makes steps longer and none shorter, and so does an
+evaluation between two: a quarter of the steps lie below the line that is taken (R. Koenker and G. Bassett, "Regression
+Quantiles", Econometrica 46, 1978).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Sequence
 
 _SPREAD = 1e-3  # of the squared mean: sizes that are one
-_OUTLIER = 1.6  # times as long as the median for its size: an evaluation, a checkpoint
+_BELOW = 0.25  # of the steps lie below the line
+_BY_HOST = 0.5  # of a pass is as long whatever its size: the host cannot keep the device busy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +38,7 @@ class StepModel:
     growing: float  # of a micro-batch of size 1
     traced_passes: float  # of all micro-batches of a step, while it was traced
     square: float = 0.0  # of a micro-batch of size 1, growing with the square of its size
+    known: float | None = None  # the host bounds what was traced: of micro-batches above this size too little is known
 
     def passes(self, count: int, size: float) -> float:
         """All micro-batches of a step. `size`: all of them together."""
@@ -44,6 +49,10 @@ class StepModel:
         passes = self.passes(count, size)
         slower = passes / self.traced_passes if self.traced_passes > 0 else 0.0
         return self.rest + passes + growing_cost * slower + fixed_cost
+
+    def at_least(self, count: int, size: float) -> bool:
+        """Whether a step may take longer than `seconds` says: the device may be what bounds it."""
+        return self.known is not None and size > self.known * count * (1 + _SPREAD)
 
 
 def from_traces(rest: float, passes: float, count: int, beside: float | None = None, ratio: float = 0.0) -> StepModel:
@@ -57,45 +66,51 @@ def from_traces(rest: float, passes: float, count: int, beside: float | None = N
 
 
 def with_free_steps(model: StepModel, steps: Sequence[FreeStep], of_length: bool = False) -> StepModel:
-    """As long as steps were untraced: least squares over those with as many micro-batches as most. As it is without
-    any. `of_length`: sizes are lengths of sequences."""
-    steps = _usual(steps)
+    """As long as steps were untraced, by those with as many micro-batches as most. As it is without any. `of_length`:
+    sizes are lengths of sequences."""
+    steps = [step for step in steps if step.size > 0]
     if not steps:
         return model
     count = statistics.mode(step.count for step in steps)
-    steps = [step for step in steps if step.count == count]
-    seconds, sizes = [step.seconds for step in steps], [step.size for step in steps]
-    before = model.seconds(count, statistics.fmean(sizes))
+    sizes = [step.size for step in steps if step.count == count]
+    seconds = [step.seconds for step in steps if step.count == count]
     mean = statistics.fmean(sizes)
-    spread = sum((size - mean) ** 2 for size in sizes)
-    if spread < _SPREAD * mean * mean:  # all of one size: what is in a step keeps its share
-        slower = statistics.fmean(seconds) / before if before > 0 else 1.0
+    if sum((size - mean) ** 2 for size in sizes) < _SPREAD * mean * mean:  # what is in a step keeps its share
+        before = model.seconds(count, mean)
+        slower = line(sizes, seconds, flat=True)[0] / before if before > 0 else 1.0
         return StepModel(model.rest * slower, model.fixed * slower, model.growing * slower, model.traced_passes)
     if of_length:
         return _of_length(model, count, sizes, seconds)
-    growing = sum((size - mean) * second for size, second in zip(sizes, seconds)) / spread
-    growing = min(max(growing, 0.0), statistics.fmean(seconds) / mean)
-    always = statistics.fmean(seconds) - growing * mean
+    always, growing = line(sizes, seconds)
     rest = min(model.rest, always)
-    return StepModel(rest, (always - rest) / count, growing, model.traced_passes)
+    largest = max(sizes)
+    by_host = always - rest > _BY_HOST * (always - rest + growing * largest)
+    known = largest / count if by_host else None
+    return StepModel(rest, (always - rest) / count, growing, model.traced_passes, known=known)
 
 
 def _of_length(model: StepModel, count: int, sizes: list[float], seconds: list[float]) -> StepModel:
-    """b x size + c x size^2, least squares of the relative errors; neither is below 0."""
+    """b x size + c x size^2, by relative errors; neither is below 0."""
     each = [size / count for size in sizes]
-    left = [max(0.0, second - model.rest) / count for second in seconds]
-    speeds = [second / size for second, size in zip(left, each)]  # b + c x size
-    size, speed = statistics.fmean(each), statistics.fmean(speeds)
-    spread = sum((one - size) ** 2 for one in each)
-    square = max(0.0, sum((one - size) * other for one, other in zip(each, speeds)) / spread)
-    square = min(square, speed / size)
-    return StepModel(model.rest, 0.0, speed - square * size, model.traced_passes, square)
+    speeds = [max(0.0, second - model.rest) / count / size for second, size in zip(seconds, each)]  # b + c x size
+    growing, square = line(each, speeds)
+    return StepModel(model.rest, 0.0, growing, model.traced_passes, square)
 
 
-def _usual(steps: Sequence[FreeStep]) -> list[FreeStep]:
-    """Without those that something else has made long."""
-    speeds = [step.seconds / step.size for step in steps if step.size > 0]
-    if len(speeds) < 3:
-        return list(steps)
-    usual = statistics.median(speeds)
-    return [step for step in steps if step.size > 0 and step.seconds / step.size <= _OUTLIER * usual]
+def line(sizes: Sequence[float], seconds: Sequence[float], flat: bool = False) -> tuple[float, float]:
+    """What is always there, and what grows with the size, neither below 0: the line with a quarter of the points below
+    it. `flat`: nothing grows. REQUIRES: a point, and sizes above 0. O(points^3)."""
+    points = list(zip(sizes, seconds))
+    lines = [(second, 0.0) for _, second in points]
+    if not flat:
+        lines += [(0.0, second / size) for size, second in points]
+        for (size, second), (other, its) in itertools.combinations(points, 2):
+            growing = (its - second) / (other - size) if other != size else -1.0
+            if growing >= 0 and second >= growing * size:
+                lines.append((second - growing * size, growing))
+    return min(lines, key=lambda each: _error(each, points))
+
+
+def _error(candidate: tuple[float, float], points: Sequence[tuple[float, float]]) -> float:
+    above = [second - candidate[0] - candidate[1] * size for size, second in points]
+    return sum(_BELOW * one if one >= 0 else (_BELOW - 1) * one for one in above)
