@@ -14,7 +14,7 @@ from known import write_json
 
 from stalloc.fitting.replayed import TracedRun
 
-TRACED_STEPS, FREE_STEPS = 3, 4  # the free ones tell how long steps take untraced
+TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones tell how long steps take untraced
 _VARIABLES = {
     "STALLOC_MODE": "Trace",
     "STALLOC_TRACE_MODULES": "1",
