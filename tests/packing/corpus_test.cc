@@ -11,6 +11,7 @@
 #include "planner/packing/problem/plan_check.h"
 #include "planner/packing/search/size_first_fit.h"
 #include "planner/packing/search/solver.h"
+#include "tests/packing/tidiness.h"
 
 namespace stalloc::planner {
 namespace {

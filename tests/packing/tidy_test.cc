@@ -6,6 +6,7 @@
 
 #include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
+#include "tests/packing/tidiness.h"
 
 namespace stalloc::planner {
 namespace {

@@ -211,13 +211,6 @@ class Tidier {
 
 }  // namespace
 
-Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle) {
-  Tidiness tidiness;
-  tidiness.hand_overs = FindHandOvers(problem, packing.offsets, cycle).size();
-  tidiness.scatter = ScatterMeter(problem, cycle).Measure(packing.offsets, packing.height);
-  return tidiness;
-}
-
 Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options) {
   if (problem.blocks.empty() || 2 * problem.blocks.size() > options.placements) return packing;
   return Tidier(problem, std::move(packing), options).Run();

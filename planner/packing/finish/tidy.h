@@ -40,9 +40,6 @@ struct Tidiness {
   }
 };
 
-// O(n log n).
-[[nodiscard]] Tidiness MeasureTidiness(const Problem& problem, const Packing& packing, const CycleAxis& cycle);
-
 // REQUIRES: a valid packing. Returns a valid one of the same height (and proved bound), never worse in tidiness.
 // Thread-safe.
 [[nodiscard]] Packing Tidy(const Problem& problem, Packing packing, const TidyOptions& options);
