@@ -2,22 +2,27 @@
 
 namespace stalloc::planner {
 
-BlockList::BlockId FreeAndMerge(BlockList::BlockId id, BlockList* blocks, FreeBlocks* free) {
-  const auto take = [&](BlockList::BlockId neighbour) {
-    const bool is_free = neighbour != BlockList::kNoBlock && (*blocks)[neighbour].free;
-    if (is_free) free->erase({(*blocks)[neighbour].bytes, (*blocks)[neighbour].address, neighbour});
+void BlockList::Free(BlockId id, FreeBlocks* free) {
+  const auto take = [&](BlockId neighbour) {
+    const bool is_free = neighbour != kNoBlock && blocks_[neighbour].free;
+    if (is_free) free->erase(AsFree(neighbour));
     return is_free;
   };
-  if (take((*blocks)[id].behind)) {
-    blocks->MergeWithBehind(id);
+  if (take(blocks_[id].behind)) {
+    MergeWithBehind(id);
   }
-  if (take((*blocks)[id].before)) {
-    id = (*blocks)[id].before;
-    blocks->MergeWithBehind(id);
+  if (take(blocks_[id].before)) {
+    id = blocks_[id].before;
+    MergeWithBehind(id);
   }
-  (*blocks)[id].free = true;
-  free->insert({(*blocks)[id].bytes, (*blocks)[id].address, id});
-  return id;
+  blocks_[id].free = true;
+  free->insert(AsFree(id));
+}
+
+void BlockList::FreeRest(BlockId id, Bytes bytes, FreeBlocks* free) {
+  const BlockId rest = Split(id, bytes);
+  blocks_[rest].free = true;
+  free->insert(AsFree(rest));
 }
 
 }  // namespace stalloc::planner

@@ -9,6 +9,16 @@
 
 namespace stalloc::planner {
 
+// Free blocks of a pool: the smallest that is large enough comes first, among equals the lowest.
+struct FreeBlock {
+  Bytes bytes = 0;
+  Offset address = 0;
+  SimulatedAllocator::BlockId id = 0;
+
+  auto operator<=>(const FreeBlock&) const = default;
+};
+using FreeBlocks = std::set<FreeBlock>;
+
 class BlockList {
  public:
   using BlockId = SimulatedAllocator::BlockId;
@@ -37,6 +47,13 @@ class BlockList {
     return id;
   }
 
+  [[nodiscard]] FreeBlock AsFree(BlockId id) const { return {blocks_[id].bytes, blocks_[id].address, id}; }
+
+  // Makes the block free together with its free neighbours: `free` then has the whole.
+  void Free(BlockId id, FreeBlocks* free);
+  // Makes what `id` has behind its first `bytes` a free block. REQUIRES: it has more.
+  void FreeRest(BlockId id, Bytes bytes, FreeBlocks* free);
+
   // Cuts `id` after its first `bytes`; returns the rest. REQUIRES: it has more.
   BlockId Split(BlockId id, Bytes bytes) {
     SpaceBlock rest = blocks_[id];
@@ -63,18 +80,5 @@ class BlockList {
   std::vector<SpaceBlock> blocks_;
   std::vector<BlockId> unused_;
 };
-
-// Free blocks of a pool: the smallest that is large enough comes first, among equals the lowest.
-struct FreeBlock {
-  Bytes bytes = 0;
-  Offset address = 0;
-  BlockList::BlockId id = 0;
-
-  auto operator<=>(const FreeBlock&) const = default;
-};
-using FreeBlocks = std::set<FreeBlock>;
-
-// Makes the block free together with its free neighbours; returns the id of the whole, which `free` then has.
-BlockList::BlockId FreeAndMerge(BlockList::BlockId id, BlockList* blocks, FreeBlocks* free);
 
 }  // namespace stalloc::planner

@@ -15,13 +15,11 @@ ExpandableSimulation::BlockId ExpandableSimulation::Allocate(Bytes bytes, const 
     id = Grow(SegmentBytes(bytes), &pool);
   }
   blocks_[id].free = false;
-  CutRest(id, bytes, &pool);
+  if (blocks_[id].bytes - bytes >= kBlockAlignment) blocks_.FreeRest(id, bytes, &pool.free);
   return id;
 }
 
-void ExpandableSimulation::Free(BlockId block) {
-  (void)FreeAndMerge(block, &blocks_, &pools_[blocks_[block].pool].free);
-}
+void ExpandableSimulation::Free(BlockId block) { blocks_.Free(block, &pools_[blocks_[block].pool].free); }
 
 void ExpandableSimulation::EmptyCaches() {
   for (Pool& pool : pools_) {
@@ -65,14 +63,14 @@ FreeBlocks::iterator ExpandableSimulation::FindFit(Bytes bytes, Pool& pool) {
 ExpandableSimulation::BlockId ExpandableSimulation::Grow(Bytes bytes, Pool* pool) {
   const BlockId id = FindRange(bytes, *pool);
   if (blocks_[id].free) {
-    pool->free.erase({blocks_[id].bytes, blocks_[id].address, id});
+    pool->free.erase(blocks_.AsFree(id));
   } else {
     MapFirst(bytes, id, pool);
   }
   while (blocks_[id].bytes < bytes) {
     const BlockId behind = blocks_[id].behind;
     if (blocks_[behind].free) {
-      pool->free.erase({blocks_[behind].bytes, blocks_[behind].address, behind});
+      pool->free.erase(blocks_.AsFree(behind));
     } else {
       MapFirst(bytes - blocks_[id].bytes, behind, pool);
     }
@@ -111,14 +109,15 @@ void ExpandableSimulation::UnmapPages(BlockId id, Pool* pool) {
   const Offset begin = RoundUp(blocks_[id].address, pool->page);
   const Offset end = (blocks_[id].address + blocks_[id].bytes) / pool->page * pool->page;
   if (begin >= end) return;
-  pool->free.erase({blocks_[id].bytes, blocks_[id].address, id});
-  const auto keep = [&](BlockId kept) { pool->free.insert({blocks_[kept].bytes, blocks_[kept].address, kept}); };
+  pool->free.erase(blocks_.AsFree(id));
   if (begin > blocks_[id].address) {
     const BlockId pages = blocks_.Split(id, begin - blocks_[id].address);
-    keep(id);
+    pool->free.insert(blocks_.AsFree(id));
     id = pages;
   }
-  if (end < blocks_[id].address + blocks_[id].bytes) keep(blocks_.Split(id, end - begin));
+  if (end < blocks_[id].address + blocks_[id].bytes) {
+    pool->free.insert(blocks_.AsFree(blocks_.Split(id, end - begin)));
+  }
   held_ -= end - begin;
   AddUnmapped(id, pool);
 }
@@ -135,15 +134,6 @@ void ExpandableSimulation::AddUnmapped(BlockId id, Pool* pool) {
     return;
   }
   pool->unmapped.emplace(blocks_[id].address, id);
-}
-
-void ExpandableSimulation::CutRest(BlockId id, Bytes bytes, Pool* pool) {
-  if (blocks_[id].bytes - bytes < kBlockAlignment) {
-    return;
-  }
-  const BlockId rest = blocks_.Split(id, bytes);
-  blocks_[rest].free = true;
-  pool->free.insert({blocks_[rest].bytes, blocks_[rest].address, rest});
 }
 
 }  // namespace stalloc::planner

@@ -44,7 +44,6 @@ class ExpandableSimulation final : public SimulatedAllocator {
   void MapFirst(Bytes bytes, BlockId id, Pool* pool);
   void UnmapPages(BlockId id, Pool* pool);
   void AddUnmapped(BlockId id, Pool* pool);
-  void CutRest(BlockId id, Bytes bytes, Pool* pool);
 
   BlockList blocks_;
   std::map<SimulatedPool, std::uint32_t> ordinals_;

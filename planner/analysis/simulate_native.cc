@@ -22,14 +22,12 @@ NativeSimulation::BlockId NativeSimulation::Allocate(Bytes bytes, const Simulate
   }
   blocks_[id].free = false;
   if (IsWorthSplitting(blocks_[id].bytes - bytes, pool.small)) {
-    const BlockId rest = blocks_.Split(id, bytes);
-    blocks_[rest].free = true;
-    pool.free.insert({blocks_[rest].bytes, blocks_[rest].address, rest});
+    blocks_.FreeRest(id, bytes, &pool.free);
   }
   return id;
 }
 
-void NativeSimulation::Free(BlockId block) { FreeAndMerge(block, &blocks_, &pools_[blocks_[block].pool].free); }
+void NativeSimulation::Free(BlockId block) { blocks_.Free(block, &pools_[blocks_[block].pool].free); }
 
 NativeSimulation::Pool& NativeSimulation::Find(const SimulatedPool& key) {
   const auto [found, is_new] = ordinals_.try_emplace(key, static_cast<std::uint32_t>(pools_.size()));
