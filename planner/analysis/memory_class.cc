@@ -101,16 +101,12 @@ std::uint64_t MemoryClassifier::LifeInRequests(const Allocation& allocation) con
 }
 
 bool MemoryClassifier::Varies(const Allocation& allocation) const {
-  if (model_ == nullptr || !model_->alignments[allocation.segment].has_value()) {
+  if (model_ == nullptr) {
     return false;
   }
-  const std::uint32_t entry = model_->alignments[allocation.segment]->ToLeft(allocation.ordinal);
-  if (entry == kNone) {
-    return allocation.segment > model_->cycle.warmup;
-  }
-  const std::uint32_t script = model_->cycle.ScriptOf(allocation.segment + model_->cycle.period - 1);
-  const EntryClass entry_class = model_->scripts[script][entry].entry_class;
-  return entry_class == EntryClass::kDynamic || entry_class == EntryClass::kOptional;
+  const CycleEntry* entry = model_->EntryOf(allocation.segment, allocation.ordinal);
+  return entry == nullptr ? allocation.segment > model_->cycle.warmup
+                          : entry->entry_class == EntryClass::kDynamic || entry->entry_class == EntryClass::kOptional;
 }
 
 MemoryClass MemoryClassifier::ClassOfPersistent(const Allocation& allocation) const {

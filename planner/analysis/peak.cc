@@ -20,14 +20,12 @@ PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const All
   if (IsPersistent(device, allocation)) {
     return allocation.segment == 0 ? PeakClass::kSetUp : PeakClass::kWarmup;
   }
-  if (model == nullptr || !model->alignments[allocation.segment].has_value()) {
-    return allocation.segment == 0 ? PeakClass::kStatic : PeakClass::kUnmatched;
+  const CycleEntry* entry = model == nullptr ? nullptr : model->EntryOf(allocation.segment, allocation.ordinal);
+  if (entry == nullptr) {
+    const std::uint32_t warmup = model == nullptr ? 0 : model->cycle.warmup;
+    return allocation.segment <= warmup ? PeakClass::kStatic : PeakClass::kUnmatched;
   }
-  const std::uint32_t entry = model->alignments[allocation.segment]->ToLeft(allocation.ordinal);
-  if (entry == kNone) {
-    return allocation.segment <= model->cycle.warmup ? PeakClass::kStatic : PeakClass::kUnmatched;
-  }
-  switch (model->scripts[model->cycle.ScriptOf(allocation.segment + model->cycle.period - 1)][entry].entry_class) {
+  switch (entry->entry_class) {
     case EntryClass::kDynamic:
       return PeakClass::kDynamic;
     case EntryClass::kOptional:
@@ -109,18 +107,6 @@ const char* PeakClassName(PeakClass peak_class) {
       break;
   }
   return "?";
-}
-
-PeakMoment FindPeakMoment(const DeviceTrace& device) {
-  PeakMoment peak;
-  Bytes live = 0;
-  Sweep sweep(device);
-  for (SweepStep step; sweep.Next(&step);) {
-    const Bytes bytes = device.allocations[step.allocation].bytes;
-    live = step.is_free ? live - bytes : live + bytes;
-    if (live > peak.live_bytes) peak = {live, step.event, step.allocation};
-  }
-  return peak;
 }
 
 PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases) {

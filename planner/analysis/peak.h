@@ -10,14 +10,6 @@
 
 namespace stalloc::planner {
 
-// The allocation after which most is live; the first of equals. All zero for a device without allocations.
-struct PeakMoment {
-  Bytes live_bytes = 0;
-  std::uint32_t event = 0;
-  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
-};
-[[nodiscard]] PeakMoment FindPeakMoment(const DeviceTrace& device);
-
 // Classes come from `model`; without one every block is kUnmatched, fenced or persistent, and none is dynamic.
 [[nodiscard]] PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases);
 

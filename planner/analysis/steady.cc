@@ -219,6 +219,11 @@ Tick SteadyModel::Reached(std::uint32_t iteration, std::uint32_t at, std::uint32
   return BeginOf(iteration, at) + alignments[at + 1]->LeftReached(ordinal);
 }
 
+const CycleEntry* SteadyModel::EntryOf(std::uint32_t segment, std::uint32_t ordinal) const {
+  const std::uint32_t entry = alignments[segment].has_value() ? alignments[segment]->ToLeft(ordinal) : kNone;
+  return entry == kNone ? nullptr : &scripts[cycle.ScriptOf(segment + cycle.period - 1)][entry];
+}
+
 Tick SteadyModel::BeginOf(std::uint32_t iteration, std::uint32_t at) const {
   const std::uint32_t script = cycle.ScriptOf(iteration) + (at - iteration);
   return script / cycle.period * length() + begins[script % cycle.period];

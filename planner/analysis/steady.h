@@ -62,6 +62,8 @@ struct SteadyModel {
   [[nodiscard]] Tick Position(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const;
   // The same from below: one past the last request of the cycle that has certainly come before.
   [[nodiscard]] Tick Reached(std::uint32_t iteration, std::uint32_t at, std::uint32_t ordinal) const;
+  // That a traced request corresponds to; null: none.
+  [[nodiscard]] const CycleEntry* EntryOf(std::uint32_t segment, std::uint32_t ordinal) const;
   // Where the script of iteration `at` begins.
   [[nodiscard]] Tick BeginOf(std::uint32_t iteration, std::uint32_t at) const;
 };

@@ -44,17 +44,24 @@ class Sweep {
   std::size_t next_free_ = 0;
 };
 
-// Most bytes that lived at a time, of all blocks.
-[[nodiscard]] inline Bytes PeakLiveBytes(const DeviceTrace& device) {
+// The allocation after which most is live, of all blocks; the first of equals. All zero for a device without
+// allocations.
+struct PeakMoment {
+  Bytes live_bytes = 0;
+  std::uint32_t event = 0;
+  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
+};
+[[nodiscard]] inline PeakMoment FindPeakMoment(const DeviceTrace& device) {
+  PeakMoment peak;
   Bytes live = 0;
-  Bytes peak = 0;
   Sweep sweep(device);
   for (SweepStep step; sweep.Next(&step);) {
     const Bytes bytes = device.allocations[step.allocation].bytes;
     live = step.is_free ? live - bytes : live + bytes;
-    peak = std::max(peak, live);
+    if (live > peak.live_bytes) peak = {live, step.event, step.allocation};
   }
   return peak;
 }
+[[nodiscard]] inline Bytes PeakLiveBytes(const DeviceTrace& device) { return FindPeakMoment(device).live_bytes; }
 
 }  // namespace stalloc::planner

@@ -134,12 +134,6 @@ class TimelineBuilder {
     return alignment.has_value() ? alignment->ToLeft(ordinal) : kNone;
   }
 
-  [[nodiscard]] const CycleEntry* Twin(std::uint32_t segment, std::uint32_t ordinal) const {
-    const std::uint32_t entry = TwinOf(segment, ordinal);
-    const std::uint32_t script = model_.cycle.ScriptOf(segment + model_.cycle.period - 1);
-    return entry == kNone ? nullptr : &model_.scripts[script][entry];
-  }
-
   // The set-up is no iteration: it may ask for anything.
   [[nodiscard]] static bool IsResized(const CycleEntry& twin, std::uint32_t segment, const TimelineEntry& entry) {
     return segment > 0 && twin.bytes != entry.bytes;
@@ -155,7 +149,7 @@ class TimelineBuilder {
                         allocation.bytes,
                         allocation.bytes,
                         allocation.bytes};
-    const CycleEntry* twin = Twin(segment, allocation.ordinal);
+    const CycleEntry* twin = model_.EntryOf(segment, allocation.ordinal);
     if (!allocation.freed() || FreedAtExit(device_, allocation)) {
       entry.entry_class = EntryClass::kPersistent;
     } else if (twin != nullptr && (twin->entry_class == EntryClass::kDynamic || IsResized(*twin, segment, entry))) {
@@ -252,7 +246,7 @@ class TimelineBuilder {
       return 0;
     }
     const auto life = static_cast<std::uint32_t>(traced.end - traced.begin);
-    const CycleEntry* twin = Twin(s, e);
+    const CycleEntry* twin = model_.EntryOf(s, e);
     const bool varies = timeline_.scripts[s].entries[e].entry_class == EntryClass::kDynamic;
     return varies && twin != nullptr ? std::max(life, LifeOf(*twin)) : life;
   }
