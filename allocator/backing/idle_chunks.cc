@@ -1,7 +1,6 @@
 #include "allocator/backing/idle_chunks.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <queue>
 
@@ -125,8 +124,7 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   }
   if (moves.from.empty()) return;
   Move(moves);
-  const bool moves_much = pace_.Add(engine_.Stats().requests, moves.from.size());
-  if (!moves_much || !rules_.Have(Rule::kLargerChunks)) return;
+  if (!pace_.Add(engine_.Stats().requests, moves.from.size()) || !rules_.Have(Rule::kLargerChunks)) return;
   // README, Moves in every iteration.
   const Bytes larger = 2 * arena_.moved_chunk_bytes();
   if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
@@ -152,27 +150,14 @@ void IdleChunks::OnMark() noexcept {
   if (moves_at_marks_) MoveSome();
 }
 
-// Any chunks that may move, into any holes; now by what events say, now behind a wait.
+// Into any hole, or above all; now by what events say, now behind a wait.
 void IdleChunks::MoveSome() noexcept {
   const std::lock_guard lock(mutex_);
-  const bool waits = random_() % 2 == 0;
-  const std::uint64_t done = waits ? kAny : clock_.Done();
-  std::vector<Arena::Range> chunks = arena_.Chunks();
-  std::shuffle(chunks.begin(), chunks.end(), random_);
-  Moves moves;
-  for (const Arena::Range& chunk : chunks) {
-    if (moves.from.size() < tuning::kMovedAtMarks && WithdrawChunk(chunk, done)) moves.from.push_back(chunk);
-  }
-  if (moves.from.empty()) return;
-  if (waits && !driver_.Synchronize().ok()) return RestoreBacked(moves.from);
-  counts_.times_waited += waits ? 1 : 0;
-  const Bytes bytes = Sum(moves.from);
-  moves.to = arena_.HolesIn(0, end_);
-  std::shuffle(moves.to.begin(), moves.to.end(), random_);
-  if (const Bytes holes = Sum(moves.to); holes < bytes && end_ + bytes <= arena_.reserved_bytes()) {
-    moves.to.push_back({end_, bytes - holes});
-  }
-  Move(moves);
+  std::vector<Arena::Range> places = arena_.HolesIn(0, end_);
+  const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
+  if (end_ + above <= arena_.reserved_bytes()) places.push_back({end_, above});
+  const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
+  if (!places.empty()) MoveInto(places[random_() % places.size()], now, random_() % 2 == 0);
 }
 
 // Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.

@@ -150,7 +150,10 @@ bool PlanEngine::NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamN
 
 bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
   const std::uint64_t stamp = binding.settled() ? clocks_.NewStamp() : binding.until();
-  return clocks_.AddWithDebts(binding.home(), stamp, stream, needs);
+  return needs.Add(binding.home(), stamp) &&
+         clocks_.AllDebts(binding.home(), [&](StreamIndex other, std::uint64_t until) {
+           return clocks_.IsOrdered(stream, other, until) || needs.Add(other, until);
+         });
 }
 
 // Parts of the arena are withdrawn. kNone if the range is none of them, or is mapped again. A small block is worth no
@@ -307,7 +310,7 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   const bool begins_iteration = mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin;
   if (const auto next = cursor_.NextInCycle(); begins_iteration && next && !turns_.empty()) {
     const auto is_live = [this](Granules granule) { return LiveAt(AddressOf(granule)) != nullptr; };
-    cursor_.SetNextInCycle(turns_.Fitting(*next, is_live));
+    cursor_.LeaveOut(turns_.Skipped(*next, is_live));
   }
   if (cursor_.OnMark(mark, matcher_.cursor())) Follow();
   const auto [begin, end] = cursor_.Expected();

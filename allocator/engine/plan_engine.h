@@ -266,7 +266,6 @@ class PlanEngine {
   [[nodiscard]] Granules TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] Place FindKeptPlace(const Request& request) const noexcept;
   [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept;
-  [[nodiscard]] bool Disordered() const noexcept;
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
   [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;

@@ -8,7 +8,6 @@
 //   more memory                  what went back comes again, or moves, or the arena grows
 //
 // And if that is not to be had, in slots' way even where it stays for good: better than out of memory.
-#include <algorithm>
 
 #include "allocator/engine/plan_engine.h"
 
@@ -41,7 +40,7 @@ Granules PlanEngine::TakeEmptySlot(const Request& request, MissReason reason, Lo
   Place slot;
   if (reason == MissReason::kFenced && rules_.Have(Rule::kKeptPlaces)) slot = FindKeptPlace(request);
   if (rules_.Have(Rule::kLentSlots) && MayHaveRoom(request, reason) &&
-      (reason == MissReason::kOccupied || (reason == MissReason::kUnmatched && Disordered()))) {
+      (reason == MissReason::kOccupied || reason == MissReason::kUnmatched)) {
     slot = FindLentSlot(request);
   }
   if (slot.granules == 0 || BackUp(slot, request, lock) != MissReason::kNone) return kNone;
@@ -62,12 +61,6 @@ PlanEngine::Place PlanEngine::FindKeptPlace(const Request& request) const noexce
   return {};
 }
 
-// Requests come in another order than the plan's, or in another number: an unexpected one is probably one of those.
-// Else it is one that the traced run did not have, and nothing is known of it.
-bool PlanEngine::Disordered() const noexcept {
-  return !matcher_.in_sync() || space_.gaps().VariesAround(cursor_.script_number(), matcher_.cursor());
-}
-
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
 IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
   if (!has_plan_) return space_.gaps().Above();
@@ -82,19 +75,17 @@ IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) cons
 
 // Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
 // its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
-// expected to. Of several the one that goes first.
+// expected to, or where no entry explains it the one that is due. Of several the one that goes first.
 PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcept {
   const IdleGaps& gaps = space_.gaps();
   const std::uint32_t script = cursor_.script_number();
   const std::int32_t at = request.entry >= 0 ? request.entry : matcher_.cursor();
-  const std::uint64_t life =
-      request.entry >= 0 ? gaps.LifeOf(script, at) : gaps.LifeOfSize(script, at, request.granules);
-  const std::uint64_t least = life - life / tuning::kGoesEarlier;
   std::uint64_t best_left = 0;
   Place best;
   gaps.ForEachOfSize(
       IdleGaps::Side::kBefore, script, at, request.granules, [&](std::int32_t other, std::uint64_t left) {
-        if (left < least || (best.granules > 0 && left >= best_left)) return;
+        const std::uint64_t life = gaps.LifeOf(script, at);
+        if (left < life - life / tuning::kGoesEarlier || (best.granules > 0 && left >= best_left)) return;
         const Place& place = cursor_.script()->PlaceOf(other);
         const Granules end = place.granule + request.granules;
         const bool fits = place.granules >= request.granules && bindings_[place.stream].handle() == request.stream;

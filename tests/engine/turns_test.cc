@@ -116,11 +116,11 @@ TEST(TurnsTest, WhatIsAliveDecidesAndOfEqualsTheCount) {
   const Turns turns(TwoTurns());
   ASSERT_FALSE(turns.empty());
   const auto nobody = [](std::uint32_t) { return false; };
-  EXPECT_EQ(turns.Fitting(0, nobody), 0u);
-  EXPECT_EQ(turns.Fitting(1, nobody), 1u);
+  EXPECT_EQ(turns.Skipped(0, nobody), 0u);
+  EXPECT_EQ(turns.Skipped(1, nobody), 0u);
   const auto first_output = [](std::uint32_t granule) { return granule == 0; };
-  EXPECT_EQ(turns.Fitting(0, first_output), 1u);
-  EXPECT_EQ(turns.Fitting(1, first_output), 1u);
+  EXPECT_EQ(turns.Skipped(0, first_output), 1u);
+  EXPECT_EQ(turns.Skipped(1, first_output), 0u);
 }
 
 TEST(TurnsTest, PlacesThatAllTurnsShareTellNothing) {
@@ -128,8 +128,8 @@ TEST(TurnsTest, PlacesThatAllTurnsShareTellNothing) {
   plan.slots[2] = plan.slots[0];  // the same place in both turns
   const Turns turns(plan);
   const auto everybody = [](std::uint32_t) { return true; };
-  EXPECT_EQ(turns.Fitting(0, everybody), 0u);
-  EXPECT_EQ(turns.Fitting(1, everybody), 1u);
+  EXPECT_EQ(turns.Skipped(0, everybody), 0u);
+  EXPECT_EQ(turns.Skipped(1, everybody), 0u);
 }
 
 TEST(TurnsTest, APlanOfOneTurnHasNothingToChoose) {

@@ -95,9 +95,6 @@ class Occupancy {
   }
   // The block that starts there, null if none does. Valid until the next Insert or Erase.
   [[nodiscard]] LiveRecord* Find(std::uint32_t granule) noexcept { return table_.Find(granule); }
-  [[nodiscard]] const LiveRecord* Find(std::uint32_t granule) const noexcept { return table_.Find(granule); }
-
-  [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
 
   // Calls visit(const LiveRecord&) in descending order of offset; blocks must not come or go meanwhile.
   template <typename Visitor>

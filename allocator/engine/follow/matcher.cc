@@ -307,7 +307,7 @@ Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) c
   const std::int32_t distance = from >= home_ ? from - home_ : script_->size() + home_ - from;
   const std::int32_t merit =
       static_cast<std::int32_t>(common) + (home ? kHomeBonus : 0) - kFartherPlace * FarAway(from);
-  return {merit, distance, script_->AnchorPosition(last_anchor) + 1, home};
+  return {merit, -distance, script_->AnchorPosition(last_anchor) + 1, home};
 }
 
 // Doublings beyond what is near, from wherever the run may have come to: home, so many entries behind it as there were
@@ -329,8 +329,7 @@ bool Matcher::GoToAnchors() noexcept {
     if (last < expected_begin_ || last >= expected_end_) continue;
     const std::uint32_t common = CommonHistory(gram.last_anchor);
     if (common < kAnchorsOfPlace) continue;  // a hash collision
-    const Place place = Judge(gram.last_anchor, common);
-    if (place.BetterThan(best)) best = place;
+    best = std::max(best, Judge(gram.last_anchor, common));
   }
   if (best.cursor < 0) return false;
   ++times_reanchored_;

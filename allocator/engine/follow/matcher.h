@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <limits>
 
@@ -102,14 +103,12 @@ class Matcher {
     Granules granules;
     std::int32_t cursor;  // before it
   };
-  struct Place {  // a candidate for going on
+  struct Place {  // a candidate for going on; the greater, the better
     std::int32_t merit = std::numeric_limits<std::int32_t>::min();
-    std::int32_t distance = 0;
+    std::int32_t nearness = 0;
     std::int32_t cursor = -1;
     bool home = false;
-    [[nodiscard]] bool BetterThan(const Place& other) const noexcept {
-      return merit != other.merit ? merit > other.merit : distance < other.distance;
-    }
+    auto operator<=>(const Place&) const = default;
   };
 
   Match NextNotExact(Granules granules) noexcept;

@@ -1,8 +1,6 @@
 #include "allocator/engine/follow/script_cursor.h"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <utility>
 
 #include "allocator/engine/bytes/plan_reading.h"
@@ -84,7 +82,8 @@ bool ScriptCursor::OnMark(const Mark& mark, std::int32_t at) noexcept {
   const bool came_back = ComeBack();
   const bool of_no_pass = mark.kind == MarkKind::kLayer && mark.pass == Pass::kOther;
   const std::int32_t own = script() != nullptr ? script()->FindPhase(key, phase()) : LoadedScript::kNoPhase;
-  const bool begins_set_up = of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 && IsEmpty(own);
+  const bool begins_set_up = of_no_pass && mark.edge == MarkEdge::kBegin && iterations_ == 1 &&
+                             (script() == nullptr || script()->IsEmpty(own));
   if (begins_set_up && GoToSetUp(key, came_back ? entry() : at)) return true;
   if (GoTo(own)) return true;
   if (script() != nullptr && GoTo(script()->FindAlike(mark, phase()))) return true;
@@ -95,9 +94,7 @@ bool ScriptCursor::GoToSetUp(std::uint64_t key, std::int32_t at) noexcept {
   if (prologue_ == 0 || script() == scripts_.data()) return false;
   const LoadedScript& set_up = scripts_.front();
   const std::int32_t phase = set_up.FindPhase(key, set_up_phase_);
-  if (phase == LoadedScript::kNoPhase || phase <= set_up_phase_ || set_up.FirstEntry(phase) == set_up.EndOf(phase)) {
-    return false;
-  }
+  if (phase <= set_up_phase_ || set_up.IsEmpty(phase)) return false;
   left_ = {at_.script, at_.phase, at};
   set_up_phase_ = phase;
   at_.script = &set_up;
@@ -109,11 +106,6 @@ bool ScriptCursor::ComeBack() noexcept {
   at_ = std::exchange(left_, {});
   in_phase_ = false;
   return true;
-}
-
-// Of script(); kNoPhase has no entries either.
-bool ScriptCursor::IsEmpty(std::int32_t phase) const noexcept {
-  return phase == LoadedScript::kNoPhase || script()->FirstEntry(phase) == script()->EndOf(phase);
 }
 
 // To the first iteration's script, or back from it to the set-up's.
@@ -166,11 +158,6 @@ std::optional<std::uint32_t> ScriptCursor::NextInCycle() const noexcept {
   const LoadedScript* const next = ScriptOfIteration(iterations_);
   if (next == nullptr || next < scripts_.data() + prologue_) return std::nullopt;
   return static_cast<std::uint32_t>(next - scripts_.data() - prologue_);
-}
-
-void ScriptCursor::SetNextInCycle(std::uint32_t script) noexcept {
-  const std::size_t cycle = scripts_.size() - prologue_;
-  turned_ = (turned_ + script + cycle - *NextInCycle()) % cycle;
 }
 
 // Turns ---------------------------------------------------------------------------------------------------------------

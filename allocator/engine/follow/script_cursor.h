@@ -48,6 +48,10 @@ class LoadedScript {
   [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
   // One past its last entry.
   [[nodiscard]] std::int32_t EndOf(std::int32_t phase) const noexcept { return At(phase + 1).first_entry; }
+  // kNoPhase has no entries either.
+  [[nodiscard]] bool IsEmpty(std::int32_t phase) const noexcept {
+    return phase == kNoPhase || FirstEntry(phase) == EndOf(phase);
+  }
 
  private:
   struct PhaseStart {
@@ -73,22 +77,23 @@ class Turns {
   // There is but one.
   [[nodiscard]] bool empty() const noexcept { return turns_ < 2; }
 
-  // The script of the cycle in which most bytes lie where they are expected: `script`, which the count says, or one of
-  // its other turns. is_live(granule): a block that is in use begins there. REQUIRES: not empty().
+  // Scripts of the cycle to leave out, so that most bytes lie where they are expected: 0, or up to another turn of
+  // `script`, which the count says. is_live(granule): a block that is in use begins there. REQUIRES: not empty().
   template <typename IsLive>
-  [[nodiscard]] std::uint32_t Fitting(std::uint32_t script, IsLive&& is_live) const noexcept {
+  [[nodiscard]] std::uint32_t Skipped(std::uint32_t script, IsLive&& is_live) const noexcept {
     const auto scripts = static_cast<std::uint32_t>(crossing_.size());
-    std::uint32_t best = script;
+    std::uint32_t skipped = 0;
     std::uint64_t most = 0;
-    for (std::uint32_t turn = 0; turn < turns_; ++turn) {
-      const std::uint32_t at = (script + turn * period_) % scripts;
+    for (std::uint32_t skip = 0; skip < scripts; skip += period_) {
       std::uint64_t there = 0;
-      for (const GranuleRange& place : crossing_[at]) there += is_live(place.lo) ? place.hi - place.lo : 0;
-      if (turn > 0 && there <= most) continue;
-      best = at;
+      for (const GranuleRange& place : crossing_[(script + skip) % scripts]) {
+        there += is_live(place.lo) ? place.hi - place.lo : 0;
+      }
+      if (there <= most) continue;
+      skipped = skip;
       most = there;
     }
-    return best;
+    return skipped;
   }
 
  private:
@@ -116,8 +121,8 @@ class ScriptCursor {
   // The script of the cycle that the next iteration will follow; none if that is one of the prologue, or there is no
   // cycle.
   [[nodiscard]] std::optional<std::uint32_t> NextInCycle() const noexcept;
-  // The next iteration follows this one. REQUIRES: NextInCycle() is one.
-  void SetNextInCycle(std::uint32_t script) noexcept;
+  // The next iteration follows the one that is so many scripts further around the cycle.
+  void LeaveOut(std::uint32_t scripts) noexcept { turned_ += scripts; }
 
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return at_.script; }
@@ -144,7 +149,6 @@ class ScriptCursor {
   bool GoAhead(std::uint64_t key) noexcept;
   bool GoToSetUp(std::uint64_t key, std::int32_t at) noexcept;
   bool ComeBack() noexcept;
-  [[nodiscard]] bool IsEmpty(std::int32_t phase) const noexcept;
   [[nodiscard]] const LoadedScript* ScriptOfIteration(std::uint64_t iteration) const noexcept;
 
   std::vector<LoadedScript> scripts_;        // prologue, then cycle

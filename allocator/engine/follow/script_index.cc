@@ -1,7 +1,6 @@
 #include "allocator/engine/follow/script_index.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>

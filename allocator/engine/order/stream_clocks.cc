@@ -81,7 +81,7 @@ void StreamClocks::Poll(Lock& lock) noexcept {
 // The newest first: if that is done, all are, and one query was enough.
 void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
   if (stream.events.size() > 0 && !Query(stream, stream.events.At(stream.events.size() - 1), lock)) {
-    for (std::uint32_t queries = 0; queries < tuning::kQueriesOfStream && stream.events.size() > 0; ++queries) {
+    for (std::uint32_t queries = 0; queries < kQueriesOfStream && stream.events.size() > 0; ++queries) {
       if (!Query(stream, stream.events.At(0), lock)) break;
       DropDone(stream, lock);
     }

@@ -18,7 +18,6 @@
 #include "allocator/base/spin_mutex.h"
 #include "allocator/driver/fence_events.h"
 #include "allocator/driver/stream_fence.h"
-#include "allocator/engine/order/tuning.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -29,7 +28,7 @@ inline constexpr StreamIndex kNoStream = 0xffff;
 // What a request must be ordered behind: of each stream, its work up to a stamp.
 class StreamNeeds {
  public:
-  static constexpr std::size_t kMost = tuning::kStreamsOfRequest;
+  static constexpr std::size_t kMost = 16;  // more than any training run has
   struct Need {
     StreamIndex stream = kNoStream;
     std::uint64_t stamp = 0;
@@ -58,7 +57,7 @@ class StreamNeeds {
 class StreamClocks {
  public:
   using Lock = std::unique_lock<SpinMutex>;
-  static constexpr std::size_t kMaxStreams = tuning::kMostStreams;
+  static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device; LiveRecord has a byte for each index
 
   // `fence` may be null: then no stream can be ordered behind another.
   explicit StreamClocks(StreamFence* fence) noexcept : fence_(fence), streams_(kMaxStreams) {}
@@ -105,13 +104,6 @@ class StreamClocks {
     }
     return true;
   }
-  // Adds the stream's work up to `stamp` and its debts. False if there is no room.
-  [[nodiscard]] bool AddWithDebts(StreamIndex stream, std::uint64_t stamp, StreamIndex waiter,
-                                  StreamNeeds& needs) const noexcept {
-    return needs.Add(stream, stamp) && AllDebts(stream, [&](StreamIndex other, std::uint64_t until) {
-             return IsOrdered(waiter, other, until) || needs.Add(other, until);
-           });
-  }
 
   [[nodiscard]] bool can_order() const noexcept { return fence_ != nullptr; }
 
@@ -129,7 +121,8 @@ class StreamClocks {
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
  private:
-  using Events = FenceEvents<tuning::kEventsOfStream>;
+  using Events = FenceEvents<256>;                      // of more the oldest are forgotten
+  static constexpr std::uint32_t kQueriesOfStream = 8;  // in one poll, besides the newest event
   struct Stream {
     StreamHandle handle = 0;
     std::uint64_t done = 0;  // stamp

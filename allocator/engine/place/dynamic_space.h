@@ -7,7 +7,6 @@
 // Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "allocator/base/gap_index.h"

@@ -35,20 +35,17 @@ void SweepBackwards(const DevicePlan& plan, const std::vector<const Entry*>& ent
     const Entry& entry = *entries[number_at(at)];
     return entry.slot != kNoSlot && (at <= prologue + length || entry.expected_life != 0);
   };
-  // Last positions of slots that are in use over more than one, and whose they are; the last one first.
-  std::vector<std::pair<Position, std::size_t>> lasts;
+  std::vector<std::vector<std::size_t>> lasts(size + 1);  // by position: entries whose slots are in use up to there
   for (Position at = 1; at <= size; ++at) {
     const Position end = end_of(at);
-    if (takes_slot(at) && end > at + 1) lasts.emplace_back(end == kNever ? end : end - 1, number_at(at));
+    if (takes_slot(at) && end > at + 1) lasts[std::min(end - 1, size)].push_back(number_at(at));
   }
-  std::ranges::sort(lasts, std::greater());
 
   NextUses uses(limit, kNever);
   for (const Entry& kept : plan.kept.entries) uses.Assign(PlaceOf(plan, kept), kInUse);
-  auto last = lasts.begin();
   for (Position at = size; at > 0; --at) {
     const std::size_t number = number_at(at);
-    for (; last != lasts.end() && last->first >= at; ++last) uses.Assign(PlaceOf(plan, *entries[last->second]), kInUse);
+    for (const std::size_t last : lasts[at]) uses.Assign(PlaceOf(plan, *entries[last]), kInUse);
     if (takes_slot(at)) uses.Assign(PlaceOf(plan, *entries[number]), at);
     if (at == number + 1 + (number < prologue ? 0 : length)) visit(number, uses, at, end_of(at));
   }
@@ -95,17 +92,15 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
       if (IsVaryingEntry(*entries[number]) != varies) continue;
       lists_[number] = {gaps_.size(), static_cast<std::uint32_t>(found[number].size())};
       gaps_.insert(gaps_.end(), found[number].begin(), found[number].end());
+      if (entries[number]->entry_class == EntryClass::kDynamic || found[number].empty()) continue;
+      by_size_.push_back(
+          {WholeGranules(entries[number]->bytes), static_cast<std::uint32_t>(number), spans_[number].end});
     }
   }
+  std::ranges::sort(by_size_);
   for (std::size_t script = 0; script + 1 < script_begins_.size(); ++script) {
     FindNeighbours(entries, script_begins_[script], script_begins_[script + 1]);
   }
-  for (std::size_t number = 0; number < entries.size(); ++number) {
-    const bool has_one_size = entries[number]->entry_class != EntryClass::kDynamic;
-    if (!has_one_size || lists_[number].count == 0) continue;
-    by_size_.push_back({WholeGranules(entries[number]->bytes), static_cast<std::uint32_t>(number), spans_[number].end});
-  }
-  std::ranges::sort(by_size_);
 }
 
 // Of a script. A life of 0, for good, is the longest there is.
@@ -133,18 +128,16 @@ std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granule
   }
   for (const Entry& entry : plan.kept.entries) use(entry);
   std::vector<std::vector<GranuleRange>> rooms;
-  std::vector<std::size_t> begins(plan.cycle.size());  // of what is not used yet, in each script
+  std::size_t before = 0;  // share that was used so far
   for (const std::size_t share : tuning::kLateShares) {
-    const std::size_t before = used.size();
-    for (std::size_t i = 0; i < begins.size(); ++i) {
-      const std::vector<Entry>& entries = plan.cycle[i].entries;
-      const std::size_t end = entries.size() * share / tuning::kSharesOfIteration;
-      while (begins[i] < end) use(entries[begins[i]++]);
+    const std::size_t used_before = used.size();
+    for (const Script& script : plan.cycle) {
+      const auto end_of = [&](std::size_t part) { return script.entries.size() * part / tuning::kSharesOfIteration; };
+      for (std::size_t at = end_of(before); at < end_of(share); ++at) use(script.entries[at]);
     }
-    if (used.size() == before) continue;
-    rooms.push_back(Beside(std::move(used), limit));
-    used = Beside(rooms.back(), limit);  // the same ranges, each address once
-    if (rooms.back().empty()) rooms.pop_back();
+    before = share;
+    if (used.size() == used_before) continue;
+    if (auto room = Beside(used, limit); !room.empty()) rooms.push_back(std::move(room));
   }
   std::ranges::reverse(rooms);
   return rooms;

@@ -39,10 +39,9 @@ class IdleGaps {
   // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
   // if none varies.
   [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
-    return VariesAround(script, entry) ? OfNumber(around_[AtOrLast(script, entry)]) : Above();
-  }
-  [[nodiscard]] bool VariesAround(std::uint32_t script, std::int32_t entry) const noexcept {
-    return script_begins_[script] != script_begins_[script + 1] && around_[AtOrLast(script, entry)] != kNone;
+    if (script_begins_[script] == script_begins_[script + 1]) return Above();
+    const std::size_t around = around_[AtOrLast(script, entry)];
+    return around != kNone ? OfNumber(around) : Above();
   }
   // Something varies around most entries of the plan.
   [[nodiscard]] bool VariesMostly() const noexcept {
@@ -51,34 +50,24 @@ class IdleGaps {
   // Above all slots.
   [[nodiscard]] Window Above() const noexcept { return {&above_, 1}; }
 
-  // Requests from `entry` to the free of its own block; kForever if it stays for good.
+  // Requests from `entry`, or the script's last one, to the free of its own block; kForever if it stays for good.
+  // REQUIRES: the script is not empty.
   [[nodiscard]] std::uint64_t LifeOf(std::uint32_t script, std::int32_t entry) const noexcept {
-    return LifeLeft(script, entry, spans_[Number(script, entry)].end);
-  }
-  // To the last free of the nearest entries of this size, before and behind it; kForever: there is none.
-  [[nodiscard]] std::uint64_t LifeOfSize(std::uint32_t script, std::int32_t entry, Granules granules) const noexcept {
-    std::uint64_t longest = 0;
-    bool any = false;
-    const auto consider = [&](std::int32_t, std::uint64_t left) {
-      longest = std::max(longest, left);
-      any = true;
-    };
-    for (const Side side : {Side::kFrom, Side::kBefore}) ForEachOfSize(side, script, entry, granules, consider, 1);
-    return any ? longest : kForever;
+    return LifeLeft(script, entry, spans_[AtOrLast(script, entry)].end);
   }
   // Calls visit(other, left) for the nearest entries of this size, so many from `entry` on or before it. `left`:
   // requests from `entry` to the free of the other's block, 0 if that is over.
   enum class Side : std::uint8_t { kBefore, kFrom };
   template <typename Visit>
-  void ForEachOfSize(Side side, std::uint32_t script, std::int32_t entry, Granules granules, Visit&& visit,
-                     int most = tuning::kMostOfSize) const noexcept {
+  void ForEachOfSize(Side side, std::uint32_t script, std::int32_t entry, Granules granules,
+                     Visit&& visit) const noexcept {
     const std::size_t number = Number(script, entry);
     const std::size_t lowest =
         std::max<std::size_t>(number - std::min<std::size_t>(number, tuning::kNearOfSize), script_begins_[script]);
     const std::size_t end = std::min<std::size_t>(number + tuning::kNearOfSize + 1, script_begins_[script + 1]);
     auto at = std::ranges::lower_bound(by_size_, Sized{granules, static_cast<std::uint32_t>(number), 0});
     const auto last = side == Side::kFrom ? by_size_.end() : by_size_.begin();
-    for (; most > 0 && at != last; --most) {
+    for (int most = tuning::kMostOfSize; most > 0 && at != last; --most) {
       const Sized& found = side == Side::kFrom ? *at++ : *--at;
       if (found.granules != granules || found.entry < lowest || found.entry >= end) return;
       visit(static_cast<std::int32_t>(found.entry - script_begins_[script]), LifeLeft(script, entry, found.end));
