@@ -30,6 +30,7 @@ def run_case(library: Path, directory: Path, case: str, **variables: str) -> dic
     return result
 
 
+@pytest.mark.whole_gpu
 def test_another_process_has_the_bytes_meanwhile(library: Path, tmp_path: Path) -> None:
     result = run_case(library, tmp_path, "memory")
     assert result["refused_awake"], "the device was not full"
