@@ -122,7 +122,7 @@ class Fitter {
     for (std::uint32_t i = 0; i < partner_.size(); ++i) {
       const Allocation& allocation = facts_.device.allocations[i];
       if (allocation.event > peak || allocation.free_event < peak) continue;
-      Bytes& sum = partner_[i] == kNone ? fit->unpaired_bytes
+      Bytes& sum = partner_[i] == kNone && !IsOfTheModel(facts_.blocks[i]) ? fit->unpaired_bytes
                    : fit->parts[i].scaling == 0
                        ? fit->fixed_bytes
                        : (std::abs(PartnerBytes(i) - ratio_ * BytesOf(i)) < static_cast<double>(kBlockAlignment)
