@@ -162,8 +162,9 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
     if (!fold.ok()) return fold.status();
     folds.push_back(*std::move(fold));
   }
-  if (folds.empty()) {
-    folds.push_back({model, ServedSegments(device, model.cycle, std::nullopt)});
+  if (std::ranges::none_of(folds, [](const Fold& fold) { return HasVarying(fold.model); })) {
+    report.held_out.clear();
+    folds.assign(1, {model, ServedSegments(device, model.cycle, std::nullopt)});
   }
   PackingOptions options = packing;
   options.work = std::min(packing.work / (folds.size() * choices_.size()), kMostPackingWork);

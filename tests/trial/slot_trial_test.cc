@@ -159,6 +159,22 @@ TEST(SlotTrialTest, WithTwoIterationsThePlanOfBothServesBoth) {
   EXPECT_EQ(trial.candidates[trial.taken].held_bytes(), 32 * kMiB);
 }
 
+TEST(SlotTrialTest, WhereOnlyTheHeldOutIterationVariesThePlanOfAllServesAll) {
+  // A cache that grows: each copy is larger than the one that it replaces, by as much as rows are long.
+  std::string script = Allocate("weight", 4);
+  for (const int growth : {4, 4, 3}) {
+    absl::StrAppend(&script, "I ", Allocate("c1", growth));
+    for (int i = 2; i <= 12; ++i)
+      absl::StrAppend(&script, Allocate(absl::StrCat("c", i), growth * i), "-c", i - 1, " ");
+    absl::StrAppend(&script, "-c12 ");
+  }
+  const RankResult result = PlanOf(script, SlotTrial());
+  const TrialReport& trial = *PackingOf(result).trial;
+  EXPECT_THAT(trial.held_out, IsEmpty()) << "the two others are alike, and tell nothing";
+  EXPECT_NE(trial.candidates[trial.taken].choice.policy, SlotPolicy::kStaticOnly);
+  EXPECT_EQ(PackingOf(result).held_bytes, (4 + 4 * (12 + 11)) * kMiB);
+}
+
 TEST(SlotTrialTest, WhatLaterRunsSawIsPlannedForOnTrialAndInThePlan) {
   // 26 MiB for the first expert were never traced.
   RankPlannerOptions options;
