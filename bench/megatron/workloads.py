@@ -181,16 +181,6 @@ WORKLOADS = {
         f"{DISTRIBUTED_OPTIMIZER} {MOE.replace('--num-experts 8', '--num-experts 32')}",
         {"h200-short": "--moe-ffn-hidden-size 2048"},
     ),
-    # Eight processes.
-    "tp2-pp2-dp2-vpp2-recompute": Workload(
-        _LAYERS,
-        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-        2,
-        _DOUBLE_MICRO,
-        _PIPELINED,
-        f"{DISTRIBUTED_OPTIMIZER} --sequence-parallel --recompute-granularity full --recompute-method block "
-        "--recompute-num-layers 1",
-    ),
     "mtp": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED, "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"),
     "mla": Workload(
         _LAYERS,
@@ -207,6 +197,9 @@ WORKLOADS = {
     ),
     "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED),  # one process
 }
+
+# Eight processes.
+WORKLOADS["tp2-pp2-dp2-vpp2-recompute"] = dataclasses.replace(WORKLOADS["tp2-pp2-vpp2-recompute"], replicas=2)
 
 
 def main() -> None:
