@@ -21,7 +21,7 @@ WIDTH = 128
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--iterations", type=int, default=14)
+    parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--evaluate-first", action="store_true", help="before the first iteration")
     parser.add_argument("--raise-at", type=int, nargs="*", default=[], help="in the middle of their forward passes")
     parser.add_argument("--fork-at", type=int, nargs="*", default=[], help="a child trains on, and ends")
