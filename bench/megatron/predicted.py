@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "patches"))
 
 from stalloc.fitting import step_model
 from stalloc.fitting.replayed import Change, TracedRun
+from stalloc.fitting.work import Load
 from stalloc.report import collect
 
 
@@ -36,5 +37,6 @@ def predicted(directory: Path, scale: float, count: int, recomputed: str) -> dic
         model = step_model.with_free_steps(
             step_model.from_traces(max(0.0, step - passes), passes, count), run.free_steps(count)
         )
-        steps.append(model.seconds(count, count * scale, sum(each["forward_ns"] for each in layers) / 1e9))
+        load = Load(count, count * scale, count * scale)
+        steps.append(model.seconds(load, sum(each["forward_ns"] for each in layers) / 1e9))
     return {"live_bytes": live, "held_bytes": held, "step_seconds": max(steps)}

@@ -9,13 +9,20 @@ from typing import Any
 
 import pytest
 
+from stalloc._marking._device_work import DeviceWork
 from stalloc._marking._steps import FreeSteps
 from stalloc.fitting import choose, step_model
+from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.replayed import Outcome, TracedRun
 from stalloc.fitting.step_model import FreeStep
-from stalloc.fitting.work import Lengths, Work
+from stalloc.fitting.work import Lengths, Load, Work
 
 ROWS = (100, 10, 60, 40, 80, 20, 30, 50)  # of two steps of four
+
+
+def alike(count: int, size: float) -> Load:
+    """Micro-batches of one length, their sizes together."""
+    return Load(count, size, size * size / count)
 
 
 def work(**changed: Any) -> Work:
@@ -25,21 +32,21 @@ def work(**changed: Any) -> Work:
 def test_a_micro_batch_is_padded_to_its_longest() -> None:
     assert work().largest(2) == pytest.approx(2.0), "whatever comes together, the longest may be in it"
     assert work(in_order=True).largest(2) == pytest.approx(2.0)
-    assert work().done(1) == pytest.approx(sum(ROWS) / 100 / 2), "nothing is padded"
-    assert work().done(2) == pytest.approx((200 + 120 + 160 + 100) / 100 / 2)
-    assert work().done(4) == pytest.approx((400 + 320) / 100 / 2)
+    assert work().load(1).size == pytest.approx(sum(ROWS) / 100 / 2), "nothing is padded"
+    assert work().load(2).size == pytest.approx((200 + 120 + 160 + 100) / 100 / 2)
+    assert work().load(4).size == pytest.approx((400 + 320) / 100 / 2)
 
 
 def test_what_is_packed_has_no_padding() -> None:
     assert work(packed=True).largest(2) == pytest.approx(1.8), "the two longest of all"
     assert work(packed=True, in_order=True).largest(2) == pytest.approx(1.1)
-    assert work(packed=True).done(2) == work(packed=True).done(4) == pytest.approx(sum(ROWS) / 100 / 2)
+    assert work(packed=True).load(2).size == work(packed=True).load(4).size == pytest.approx(sum(ROWS) / 100 / 2)
 
 
 def test_only_steps_that_are_asked_for_are_timed() -> None:
     timed = Work(traced=1, accumulation=2, rows=4, lengths=Lengths(ROWS, 100.0, timed=ROWS[4:]))
     assert timed.largest(1) == pytest.approx(1.0)
-    assert timed.done(4) == pytest.approx(3.2)
+    assert timed.load(4).size == pytest.approx(3.2)
 
 
 def test_rows_of_a_step_make_as_many_micro_batches_as_it_takes() -> None:
@@ -54,30 +61,32 @@ def test_rows_of_a_step_make_as_many_micro_batches_as_it_takes() -> None:
 
 def test_steps_that_ran_untraced_tell_what_stays_and_what_grows() -> None:
     traced = step_model.from_traces(0.2, 2.0, 2, 1.4, 0.5)
-    assert traced.seconds(2, 2.0) == pytest.approx(2.2)
+    assert traced.seconds(alike(2, 2.0)) == pytest.approx(2.2)
     ran = [FreeStep(0.1 + 2 * 0.05 + 0.4 * size, 2, size) for size in (0.5, 0.9, 1.3, 2.0)]
     free = step_model.with_free_steps(traced, ran)
     for count, size in ((2, 1.0), (2, 4.0)):
-        assert free.seconds(count, size) == pytest.approx(0.2 + 0.4 * size)
+        assert free.seconds(alike(count, size)) == pytest.approx(0.2 + 0.4 * size)
     # A recomputed layer keeps its share of the passes.
     share = 0.5 / 2.0
-    assert free.seconds(2, 2.0, growing_cost=0.5) - free.seconds(2, 2.0) == pytest.approx(free.passes(2, 2.0) * share)
+    assert free.seconds(alike(2, 2.0), growing_cost=0.5) - free.seconds(alike(2, 2.0)) == pytest.approx(
+        free.passes(alike(2, 2.0)) * share
+    )
 
 
 def test_steps_of_one_size_tell_only_how_much_slower_tracing_is() -> None:
     traced = step_model.from_traces(0.2, 2.0, 2)
     free = step_model.with_free_steps(traced, [FreeStep(1.1, 2, 2.0)] * 3)
-    assert free.seconds(2, 2.0) == pytest.approx(1.1)
-    assert free.seconds(4, 4.0) == pytest.approx(2.1)
+    assert free.seconds(alike(2, 2.0)) == pytest.approx(1.1)
+    assert free.seconds(alike(4, 4.0)) == pytest.approx(2.1)
 
 
 def test_time_grows_with_the_square_of_a_sequence_s_length() -> None:
     traced = step_model.from_traces(0.0, 0.4, 1, 0.2, 0.5)
     ran = [FreeStep(0.2 * size + 0.1 * size * size, 1, size) for size in (0.5, 0.5, 1.0)]
     free = step_model.with_free_steps(traced, ran, of_length=True)
-    assert free.seconds(1, 5.0) == pytest.approx(1.0 + 2.5)
+    assert free.seconds(alike(1, 5.0)) == pytest.approx(1.0 + 2.5)
     flat = step_model.with_free_steps(traced, [FreeStep(0.3 * s, 1, s) for s in (0.5, 1.0)], of_length=True)
-    assert flat.seconds(1, 5.0) == pytest.approx(1.5)
+    assert flat.seconds(alike(1, 5.0)) == pytest.approx(1.5)
 
 
 def test_measured_steps_of_long_sequences_are_predicted_from_shorter_ones() -> None:
@@ -85,9 +94,9 @@ def test_measured_steps_of_long_sequences_are_predicted_from_shorter_ones() -> N
     unit = 16384
     ran = [FreeStep(1.6484, 1, 37120 / unit), FreeStep(1.8884, 1, 40448 / unit)]
     free = step_model.with_free_steps(step_model.from_traces(0.0, 0.6, 1), ran, of_length=True)
-    assert free.seconds(1, 45568 / unit) == pytest.approx(2.2993, 0.02)
+    assert free.seconds(alike(1, 45568 / unit)) == pytest.approx(2.2993, 0.02)
     # The slope between two short traces, of 4096 and 8192 tokens: from it a linear model had 1.11 s at 40448 tokens.
-    slope = (free.seconds(1, 8192 / unit) - free.seconds(1, 4096 / unit)) / 4096
+    slope = (free.seconds(alike(1, 8192 / unit)) - free.seconds(alike(1, 4096 / unit))) / 4096
     assert slope * 40448 == pytest.approx(1.11, 0.02)
 
 
@@ -120,6 +129,9 @@ class Asked:
     def free_steps(self, accumulation: int) -> list[FreeStep]:
         return [FreeStep(5e-9, accumulation, accumulation)]
 
+    def watched_steps(self) -> list[WatchedStep]:
+        return []
+
     def search(
         self,
         memory: int,
@@ -151,21 +163,21 @@ def test_what_makes_steps_longer_does_not_count() -> None:
     traced = step_model.from_traces(0.0, 2.0, 2)
     steps = [FreeStep(0.5 * size, 2, size) for size in (1.0, 2.0, 3.0)]
     evaluated = [*steps, FreeStep(9.0, 2, 2.0)]
-    assert step_model.with_free_steps(traced, evaluated).seconds(2, 2.0) == pytest.approx(1.0)
+    assert step_model.with_free_steps(traced, evaluated).seconds(alike(2, 2.0)) == pytest.approx(1.0)
     # One H200 beside other programs, the row of experts: 24 576 tokens a step took 1.47 s at the median.
     crowded = [FreeStep(second, 4, 4.0) for second in (1.594, 1.550, 1.163)]
     crowded += [FreeStep(second, 4, 2.0) for second in (1.172, 1.037, 1.319)]
     model = step_model.with_free_steps(step_model.from_traces(0.05, 2.0, 4), crowded)
-    assert model.seconds(4, 10.5) == pytest.approx(1.47, 0.1)
+    assert model.seconds(alike(4, 10.5)) == pytest.approx(1.47, 0.1)
 
 
 def test_steps_that_the_host_bounds_tell_the_least_that_larger_ones_take() -> None:
     traced = step_model.from_traces(0.0, 1.0, 2)
     by_host = step_model.with_free_steps(traced, [FreeStep(0.75, 2, size) for size in (0.5, 1.0, 1.1)])
-    assert by_host.at_least(2, 4.0)
-    assert not by_host.at_least(2, 1.0), "so large ones were traced"
+    assert by_host.at_least(alike(2, 4.0))
+    assert not by_host.at_least(alike(2, 1.0)), "so large ones were traced"
     by_device = step_model.with_free_steps(traced, [FreeStep(0.1 + size, 2, size) for size in (0.5, 1.0, 1.1)])
-    assert not by_device.at_least(2, 4.0)
+    assert not by_device.at_least(alike(2, 4.0))
 
 
 def test_a_line_has_a_quarter_of_the_points_below_it() -> None:
@@ -181,7 +193,7 @@ def test_a_line_has_a_quarter_of_the_points_below_it() -> None:
 
 def test_steps_behind_a_trace_are_noted_with_their_tokens(tmp_path: Path) -> None:
     trace = tmp_path / "rank00000.trace"
-    steps = FreeSteps(tmp_path / "rank00000.steps.json", lambda: None)
+    steps = FreeSteps(tmp_path / "rank00000.steps.json", lambda: None, DeviceWork(None))
     steps.add(5)  # of the iteration in which the trace ended
     steps.iteration_finished()
     steps.write()

@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional, SupportsIndex
 from stalloc._core import _config, _log
 from stalloc._core._library import Library
 from stalloc._marking import _experts, _steps, _tokens
+from stalloc._marking._device_work import DeviceWork
 from stalloc._marking._names import TensorNames
 from stalloc._marking._paths import ModulePaths
 
@@ -33,8 +34,9 @@ class Tracing:
         rank = int(config.rank or 0)
         self._tokens = _tokens.TokenCounts(_tokens.path_of(directory, rank))
         self._experts = _experts.ExpertTokens(_experts.path_of(directory, rank))
-        wait = _steps.waiting_for(torch) if config.trace_times and not config.trace_fake else _nothing
-        self._free_steps = _steps.FreeSteps(_steps.path_of(directory, rank), wait)
+        timed = config.trace_times and not config.trace_fake
+        wait = _steps.waiting_for(torch) if timed else _nothing
+        self._free_steps = _steps.FreeSteps(_steps.path_of(directory, rank), wait, DeviceWork(torch if timed else None))
         self._when_ended: list[Callable[[], object]] = []
         self.paths = ModulePaths()
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"

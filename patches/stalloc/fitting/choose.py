@@ -153,6 +153,7 @@ class _Chooser:
             wish.keep_accumulation,
             usual,
             lengths,
+            longer=wish.sequence_unit > 0,
         )
 
     def _step_model(self) -> StepModel:
@@ -167,6 +168,7 @@ class _Chooser:
             step_model.from_traces(rest, passes, count, beside, run.ratio),
             run.free_steps(count),
             of_length=self._wish.sequence_unit > 0,
+            watched=run.watched_steps(),
         )
 
     def _count(self, micro_batch: int) -> int:
@@ -174,9 +176,8 @@ class _Chooser:
 
     def _seconds(self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
         """A step. The costs are those of a traced step."""
-        count = self._count(micro_batch)
-        often = count / self._wish.accumulation
-        return self._model.seconds(count, self._work.done(micro_batch), growing_cost, fixed_cost * often)
+        often = self._count(micro_batch) / self._wish.accumulation
+        return self._model.seconds(self._work.load(micro_batch), growing_cost, fixed_cost * often)
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """A second, over those of the traced micro-batch."""
@@ -353,7 +354,7 @@ class _Chooser:
             tokens=self._tokens(micro_batch, seconds),
             bound=result["bound"],
             graph_bytes=result["pool"] + result["outside_pool"],
-            at_least=self._model.at_least(self._count(micro_batch), self._work.done(micro_batch)),
+            at_least=self._model.at_least(self._work.load(micro_batch)),
         )
 
     def _planned(self, one: Tried) -> Tried:

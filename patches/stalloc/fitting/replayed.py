@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc._core._json import read_object
+from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.step_model import FreeStep
+from stalloc.fitting.work import Load
 from stalloc.report import collect
 
 _PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
@@ -61,6 +63,15 @@ class TracedRun:
         most = self.most_tokens()
         found = _free_steps(self.trace, most, 1.0, accumulation)
         return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio, accumulation)
+
+    def watched_steps(self) -> list[WatchedStep]:
+        """Of both traces: those in which the device was watched, where the program told of tokens. CollectError."""
+        most = self.most_tokens()
+        if most is None:
+            return []
+        return [
+            step for trace in (self.trace, self.beside) if trace is not None for step in _watched_steps(trace, most)
+        ]
 
     def search(
         self,
@@ -126,6 +137,22 @@ def _free_steps(trace: Path, most: Optional[int], size: float, count: int) -> li
         else FreeStep(seconds, count, count * size)
         for seconds, tokens in zip(told.get("seconds", []), told.get("tokens", []))
     ]
+
+
+def _watched_steps(trace: Path, most: int) -> list[WatchedStep]:
+    try:
+        return [
+            WatchedStep.of(step, _load([tokens / most for tokens in step["tokens"]]))
+            for step in _beside(trace, ".steps.json").get("device", [])
+        ]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        file = trace.with_suffix(".steps.json")
+        raise collect.CollectError(f"{file}: expected what the device did in a step, found {error!r}") from error
+
+
+def _load(sizes: list[float]) -> Load:
+    """Of a step whose micro-batches have as many rows as the largest traced one."""
+    return Load(len(sizes), sum(sizes), sum(size * size for size in sizes))
 
 
 def _beside(trace: Path, suffix: str) -> dict[str, Any]:

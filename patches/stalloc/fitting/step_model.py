@@ -5,9 +5,10 @@
 Where the size is the length of sequences, attention adds a part that grows with its square, and nothing is fixed: so
 long a sequence keeps the device busy. A size is a multiple of the largest traced micro-batch. Iterations are slower
 while they are traced: where some ran behind the trace (rank00000.steps.json), theirs are the times of passes, and the
-trace tells only what is in them. Whatever else a machine does makes steps longer and none shorter, and so does an
-evaluation between two: a quarter of the steps lie below the line that is taken (R. Koenker and G. Bassett, "Regression
-Quantiles", Econometrica 46, 1978).
+trace tells only what is in them. Where the device was watched in some of them, of several sizes, passes are
+device_model.py's. Whatever else a machine does makes steps longer and none shorter, and so does an evaluation between
+two: a quarter of the steps lie below the line that is taken (R. Koenker and G. Bassett, "Regression Quantiles",
+Econometrica 46, 1978).
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ import dataclasses
 import itertools
 import statistics
 from collections.abc import Sequence
+
+from stalloc.fitting import device_model
+from stalloc.fitting.device_model import DeviceModel, WatchedStep
+from stalloc.fitting.work import Load
 
 _SPREAD = 1e-3  # of the squared mean: sizes that are one
 _BELOW = 0.25  # of the steps lie below the line
@@ -39,20 +44,23 @@ class StepModel:
     traced_passes: float  # of all micro-batches of a step, while it was traced
     square: float = 0.0  # of a micro-batch of size 1, growing with the square of its size
     known: float | None = None  # the host bounds what was traced: of micro-batches above this size too little is known
+    device: DeviceModel | None = None  # where it is known, it is what tells how long passes are
 
-    def passes(self, count: int, size: float) -> float:
-        """All micro-batches of a step. `size`: all of them together."""
-        return count * self.fixed + size * self.growing + size * size / count * self.square
+    def passes(self, load: Load) -> float:
+        """All micro-batches of a step."""
+        if self.device is not None:
+            return max(0.0, self.device.seconds(load) - self.rest * load.count / self.device.count)
+        return load.count * self.fixed + load.size * self.growing + load.square * self.square
 
-    def seconds(self, count: int, size: float, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
+    def seconds(self, load: Load, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
         """A step. `growing_cost`: of a traced step, growing as passes do; `fixed_cost`: of this one."""
-        passes = self.passes(count, size)
+        passes = self.passes(load)
         slower = passes / self.traced_passes if self.traced_passes > 0 else 0.0
         return self.rest + passes + growing_cost * slower + fixed_cost
 
-    def at_least(self, count: int, size: float) -> bool:
+    def at_least(self, load: Load) -> bool:
         """Whether a step may take longer than `seconds` says: the device may be what bounds it."""
-        return self.known is not None and size > self.known * count * (1 + _SPREAD)
+        return self.known is not None and load.size > self.known * load.count * (1 + _SPREAD)
 
 
 def from_traces(rest: float, passes: float, count: int, beside: float | None = None, ratio: float = 0.0) -> StepModel:
@@ -65,18 +73,23 @@ def from_traces(rest: float, passes: float, count: int, beside: float | None = N
     return StepModel(rest, each - growing, growing, passes)
 
 
-def with_free_steps(model: StepModel, steps: Sequence[FreeStep], of_length: bool = False) -> StepModel:
+def with_free_steps(
+    model: StepModel, steps: Sequence[FreeStep], of_length: bool = False, watched: Sequence[WatchedStep] = ()
+) -> StepModel:
     """As long as steps were untraced, by those with as many micro-batches as most. As it is without any. `of_length`:
-    sizes are lengths of sequences."""
+    sizes are lengths of sequences. `watched`: where the device was watched in steps of several sizes, that counts."""
     steps = [step for step in steps if step.size > 0]
     if not steps:
         return model
+    device = device_model.from_steps(watched, min(step.seconds for step in steps))
+    if device is not None:
+        return StepModel(min(model.rest, device.seconds(watched[0].load)), 0.0, 0.0, model.traced_passes, device=device)
     count = statistics.mode(step.count for step in steps)
     sizes = [step.size for step in steps if step.count == count]
     seconds = [step.seconds for step in steps if step.count == count]
     mean = statistics.fmean(sizes)
     if sum((size - mean) ** 2 for size in sizes) < _SPREAD * mean * mean:  # what is in a step keeps its share
-        before = model.seconds(count, mean)
+        before = model.seconds(Load(count, mean, mean * mean / count))
         slower = line(sizes, seconds, flat=True)[0] / before if before > 0 else 1.0
         return StepModel(model.rest * slower, model.fixed * slower, model.growing * slower, model.traced_passes)
     if of_length:

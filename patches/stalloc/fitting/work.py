@@ -12,6 +12,16 @@ from typing import Optional
 
 
 @dataclasses.dataclass(frozen=True)
+class Load:
+    """What a step has to do: micro-batches, their sizes together, and, over that of the largest traced one, the squares
+    of their rows' lengths together."""
+
+    count: float
+    size: float
+    square: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Lengths:
     """Tokens of the rows of a run, as it takes them or in any order."""
 
@@ -25,6 +35,10 @@ class Lengths:
         """Tokens of a micro-batch with these rows."""
         return sum(rows) if self.packed else len(rows) * max(rows)
 
+    def square_of(self, rows: tuple[int, ...]) -> int:
+        """The squares of their lengths, padding included."""
+        return sum(row * row for row in rows) if self.packed else len(rows) * max(rows) ** 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Work:
@@ -37,6 +51,7 @@ class Work:
     keeps_accumulation: bool = False  # a step has as many micro-batches whatever their size
     usual: float = 1.0  # without lengths: the mean of a run's micro-batches, over the largest
     lengths: Optional[Lengths] = None
+    longer: bool = False  # a larger micro-batch has longer rows, and as many of them
 
     def count(self, micro_batch: int) -> int:
         """Micro-batches of a step."""
@@ -68,14 +83,17 @@ class Work:
         longest += longest[-1:] * (micro_batch - len(longest))
         return lengths.of(tuple(longest)) / lengths.traced
 
-    def done(self, micro_batch: int) -> float:
-        """All micro-batches of a step together, over the largest traced one; the mean of steps."""
-        lengths = self.lengths
+    def load(self, micro_batch: int) -> Load:
+        """Of a step; the mean of steps. Sizes are over the largest traced micro-batch."""
+        count, lengths = self.count(micro_batch), self.lengths
         if lengths is None:
-            return self.usual * self.rows_of_step(micro_batch) / self.traced
+            size = self.usual * self.rows_of_step(micro_batch) / self.traced
+            return Load(count, size, size * (size / count if self.longer else self.usual))
         tokens = lengths.timed or lengths.tokens
         steps = len(tokens) / self.rows_of_step(micro_batch)
-        return sum(map(lengths.of, self._micro_batches(micro_batch, tokens))) / lengths.traced / steps
+        batches = self._micro_batches(micro_batch, tokens)
+        size = sum(map(lengths.of, batches)) / lengths.traced / steps
+        return Load(count, size, sum(map(lengths.square_of, batches)) * self.traced / lengths.traced**2 / steps)
 
     def _micro_batches(self, micro_batch: int, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Rows as they follow each other; none is of two steps."""

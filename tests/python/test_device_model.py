@@ -1,0 +1,186 @@
+"""How long a step takes on the device: what the profiler saw in parts, and steps of other sizes predicted from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+
+from stalloc._marking._device_work import PARTS, DeviceWork, in_parts
+from stalloc._marking._steps import FreeSteps
+from stalloc.fitting import device_model, step_model
+from stalloc.fitting.device_model import WatchedStep
+from stalloc.fitting.replayed import TracedRun
+from stalloc.fitting.work import Lengths, Load, Work
+from stalloc.report.collect import CollectError
+
+Kernel = tuple[int, int, str]
+LAUNCH = 50_000  # nanoseconds of the host, from one kernel to the next
+
+
+def kernels(lengths: list[int], layers: int = 20) -> list[Kernel]:
+    """Of a step with a row of each length, one after another on the device, each not before the host has launched it.
+    Nanoseconds: a product of matrices takes as long as its row, attention the square, what is small as long as ever."""
+    found: list[Kernel] = []
+    free = 0
+    for length in lengths:
+        for _ in range(layers):
+            tile = "gemm_large" if length > 150 else "gemm_small"
+            for name, duration in ((tile, 400 * length), ("attention", length * length), ("norm", 2000)):
+                begin = max(free, len(found) * LAUNCH)
+                found.append((begin, begin + duration, name))
+                free = begin + duration
+    return found
+
+
+def watched(lengths: list[int], most: int) -> WatchedStep:
+    told = in_parts(kernels(lengths))
+    sizes = [length / most for length in lengths]
+    return WatchedStep.of(json.loads(json.dumps(told)), Load(len(sizes), sum(sizes), sum(size**2 for size in sizes)))
+
+
+def seconds_of(lengths: list[int]) -> float:
+    made = kernels(lengths)
+    return (made[-1][1] - made[0][0]) / 1e9
+
+
+def test_steps_that_the_host_bounds_tell_how_long_larger_ones_take_on_the_device() -> None:
+    small = [[60, 100], [80, 90], [30, 50], [40, 45]]
+    model = device_model.from_steps([watched(lengths, 100) for lengths in small], seconds_of([30, 30]))
+    assert model is not None
+    # So small, the device waits for the host: 120 kernels, 50 us apart.
+    assert seconds_of([60, 100]) == pytest.approx(seconds_of([30, 50]), rel=0.02) == pytest.approx(0.006, rel=0.02)
+    for lengths in ([400, 700], [1000, 1000]):
+        sizes = [length / 100 for length in lengths]
+        load = Load(2, sum(sizes), sum(size**2 for size in sizes))
+        assert model.seconds(load) == pytest.approx(seconds_of(lengths), rel=0.05)
+    assert model.seconds(Load(2, 0.6, 0.18)) == pytest.approx(seconds_of([30, 30]), rel=0.05), "the host's time is left"
+    assert model.seconds(Load(4, 1.2, 0.36)) == pytest.approx(2 * seconds_of([30, 30]), rel=0.05)
+
+
+def test_what_watching_costs_the_host_does_not_count() -> None:
+    steps = [watched(lengths, 100) for lengths in ([60, 100], [30, 50])]
+    model = device_model.from_steps(steps, 0.003)
+    assert model is not None
+    assert sum(model.host) == pytest.approx(0.003)
+
+
+def test_one_size_does_not_tell_what_grows() -> None:
+    assert device_model.from_steps([watched([60, 100], 100)] * 2, 1.0) is None
+    assert device_model.from_steps([], 1.0) is None
+
+
+def test_a_step_is_as_long_as_the_device_works() -> None:
+    steps = [watched(lengths, 100) for lengths in ([60, 100], [80, 90], [30, 50], [40, 45])]
+    traced = step_model.from_traces(0.001, 0.02, 2, 0.015, 0.5)
+    free = [step_model.FreeStep(0.0061, 2, step.load.size) for step in steps]
+    load = Load(2, 14.0, 98.0)
+    assert step_model.with_free_steps(traced, free).at_least(load)
+    known = step_model.with_free_steps(traced, free, watched=steps)
+    assert not known.at_least(load)
+    assert known.seconds(load) == pytest.approx(seconds_of([700, 700]), rel=0.05)
+    assert known.seconds(load, growing_cost=0.004) == pytest.approx(known.seconds(load) + known.passes(load) / 5)
+
+
+def test_communication_counts_where_nothing_computes() -> None:
+    told = in_parts([(0, 100, "ncclDevKernel"), (20, 50, "gemm"), (40, 70, "gemm"), (90, 140, "gemm")], most=1)
+    assert told is not None
+    names, part = told["kernels"], told["parts"][0]
+    busy = {names[int(i)]: found for i, found in part["busy"].items()}
+    assert busy["gemm"] == pytest.approx([100e-9, 3])
+    assert busy["ncclDevKernel"] == pytest.approx([40e-9, 1]), "0 to 20, 70 to 90"
+    assert part["seconds"] == pytest.approx(140e-9)
+
+
+def test_parts_have_all_kernels() -> None:
+    made = kernels([60, 100])
+    told = in_parts(made)
+    assert told is not None
+    assert len(told["parts"]) == PARTS
+    assert sum(found[1] for part in told["parts"] for found in part["busy"].values()) == len(made)
+    assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(seconds_of([60, 100]))
+    assert in_parts([]) is None
+    assert in_parts(made[:3]) is not None, "fewer than there are parts"
+
+
+class Profiler:
+    """torch's, of a device that has done two things."""
+
+    def __init__(self) -> None:
+        self.cuda = SimpleNamespace(is_initialized=lambda: True)
+        self.autograd = SimpleNamespace(_profiler_enabled=lambda: self.running, DeviceType=SimpleNamespace(CUDA="cuda"))
+        kinds = SimpleNamespace(CUDA="cuda")
+        self.profiler = SimpleNamespace(profile=lambda activities: self, ProfilerActivity=kinds)
+        self.running, self.profiled = False, 0
+        self.profiler.kineto_results = SimpleNamespace(events=self.events)
+
+    def start(self) -> None:
+        self.running, self.profiled = True, self.profiled + 1
+
+    def stop(self) -> None:
+        self.running = False
+
+    def events(self) -> list[Any]:
+        def event(begin: int, name: str, kind: str, noted: bool = False) -> Any:
+            return SimpleNamespace(
+                start_ns=lambda: begin,
+                duration_ns=lambda: 10,
+                name=lambda: name,
+                device_type=lambda: kind,
+                is_user_annotation=lambda: noted,
+            )
+
+        return [event(0, "gemm", "cuda"), event(5, "launch", "cpu"), event(0, "mine", "cuda", True)]
+
+
+def left_by(path: Path, torch: Optional[Any], steps: int) -> dict[str, Any]:
+    free = FreeSteps(path, lambda: None, DeviceWork(torch))
+    for _ in range(steps):
+        free.iteration_finished()
+        free.add(8)
+    free.write()
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_two_steps_behind_a_trace_are_watched(tmp_path: Path) -> None:
+    torch = Profiler()
+    told = left_by(tmp_path / "rank00000.steps.json", torch, 12)
+    assert torch.profiled == 2
+    assert not torch.running
+    assert len(told["seconds"]) == len(told["tokens"]) == 9, "eleven have an end, two of them were watched"
+    assert [(step["tokens"], step["kernels"], len(step["parts"])) for step in told["device"]] == [
+        ([8], ["gemm"], 1)
+    ] * 2
+    assert left_by(tmp_path / "other.steps.json", None, 12)["device"] == []
+
+
+def test_a_program_that_is_profiled_is_left_alone(tmp_path: Path) -> None:
+    torch = Profiler()
+    torch.running = True
+    assert left_by(tmp_path / "rank00000.steps.json", torch, 12)["device"] == []
+
+
+def test_what_is_beside_a_trace_is_read(tmp_path: Path) -> None:
+    trace = tmp_path / "rank00000.trace"
+    assert TracedRun(trace).watched_steps() == []
+    trace.with_suffix(".tokens.json").write_text(json.dumps({"least": [10], "most": [100]}))
+    step = {"tokens": [50, 100], **(in_parts(kernels([50, 100])) or {})}
+    trace.with_suffix(".steps.json").write_text(json.dumps({"seconds": [], "tokens": [], "device": [step]}))
+    assert [one.load for one in TracedRun(trace).watched_steps()] == [Load(2, 1.5, 1.25)]
+    trace.with_suffix(".steps.json").write_text(json.dumps({"device": [{"tokens": [50]}]}))
+    with pytest.raises(CollectError, match=r"rank00000\.steps\.json: expected what the device did"):
+        TracedRun(trace).watched_steps()
+
+
+def test_the_squares_of_lengths_are_over_the_largest_traced_micro_batch_s() -> None:
+    rows = (100, 50, 50, 50)
+    padded = Work(traced=2, rows=4, lengths=Lengths(rows, 100.0, in_order=True))  # two rows of 50 were traced
+    assert padded.load(2) == Load(2, 3.0, (2 * 100**2 + 2 * 50**2) / (2 * 50**2))
+    packed = Work(traced=2, rows=4, lengths=Lengths(rows, 100.0, packed=True, in_order=True))
+    assert packed.load(2) == Load(2, 2.5, (100**2 + 3 * 50**2) / (2 * 50**2))
+    assert Work(traced=2, accumulation=1, keeps_accumulation=True).load(4) == Load(1, 2.0, 2.0), "rows of one length"
+    assert Work(traced=2, accumulation=1, keeps_accumulation=True, longer=True).load(4) == Load(1, 2.0, 4.0)
