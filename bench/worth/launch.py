@@ -147,6 +147,7 @@ def outcome_of(results: list[dict[str, Any]], steps: int) -> Outcome:
         "tokens": tokens,
         "first_seconds": every[: warm_up(steps)],
         "live_bytes": results[0].get("live_bytes", 0),
+        "ranks": [{name: rank.get(name, 0) for name in ("live_bytes", "held_bytes")} for rank in results],
         "alloc_retries": [rank.get("alloc_retries") for rank in results],
         "counted": results[0].get("counted"),
         "spent_seconds": results[0].get("spent"),
