@@ -152,6 +152,12 @@ void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int
   });
 }
 
+void stalloc_layer_input(const void* block, int64_t text) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr || text < 0) return;
+  session->Use(block, stalloc::UseKind::kLayerInput, 0, static_cast<std::uint32_t>(text));
+}
+
 void stalloc_tell_oom_reports(void (*told)(const char* path)) {
   if (stalloc::Session* const session = GlobalSession(); session != nullptr) session->TellOomReports(told);
 }

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 6
+#define STALLOC_ABI_VERSION 7
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -79,13 +79,17 @@ STALLOC_API int stalloc_prepare_plan(const char* path);
  * not in it. 0: fine; else nothing is traced. */
 STALLOC_API int stalloc_trace_again(const char* path);
 
-/* Since ABI 3. The number of a text, for stalloc_name_tensor; equal texts have one. -1 where nothing is traced, or on
- * an error. */
+/* Since ABI 3. The number of a text, for stalloc_name_tensor and stalloc_layer_input; equal texts have one. -1 where
+ * nothing is traced, or on an error. */
 STALLOC_API int64_t stalloc_text(const char* text);
 /* Since ABI 3. A tensor of `bytes` bytes (0: not known) lies `offset` bytes behind the begin of the live block `block`;
  * its name is the text of that number. role: the numbers of TensorRole in proto/trace.proto; others are ignored with an
  * error. Nothing where no block begins there, or it is known already. */
 STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text);
+
+/* Since ABI 7. The layer whose name is the text of that number has been called with the live block that begins at
+ * `block`; before the mark that ends its forward pass. Nothing where no block begins there. */
+STALLOC_API void stalloc_layer_input(const void* block, int64_t text);
 
 /* Since ABI 5. `told` is called with the path of each report of an out-of-memory error (STALLOC_OOM_REPORT), once it is
  * written, on the thread whose request failed; it may add to the file. Null: nobody is told. */

@@ -67,7 +67,8 @@ class Recorder {
 
   // An operation (the number of its name among the texts) that began at `began_ns` (CLOCK_MONOTONIC) uses the block
   // that begins at `block`; in order with this thread's events. Ignored where no such block is live, or where it is the
-  // argument of an operation that had begun before the block was allocated: the address has a new owner.
+  // argument of an operation that had begun before the block was allocated: the address has a new owner. Of a layer's
+  // input the name is the layer's, and `began_ns` is not looked at; the next mark that ends the layer is its call's.
   virtual void Used(const void* block, UseKind kind, std::int64_t began_ns, std::uint32_t operation) noexcept = 0;
 
   // Ends the waiting; nothing where there was none. In order with this thread's events.

@@ -85,8 +85,15 @@ void TraceAssembler::AddTensor(const RecordedEvent& event) {
                             .role = static_cast<TensorRole>(event.flags)});
 }
 
+void TraceAssembler::AddLayerInput(const RecordedEvent& event) {
+  const Live* const block = live_.Find(event.subject);
+  if (block == nullptr) return;
+  chunk_.layer_inputs.push_back({.allocation = block->allocation, .event = rows(), .operation = event.thread});
+}
+
 // What an operation allocates and returns, it has used since: which kernel wrote it when is not known.
 void TraceAssembler::AddUse(const RecordedEvent& event) {
+  if (event.flags == static_cast<std::uint32_t>(UseKind::kLayerInput)) return AddLayerInput(event);
   Live* block = live_.Find(event.subject);
   if (block == nullptr) return;
   if (block->time_ns >= static_cast<std::int64_t>(event.value)) {

@@ -50,6 +50,7 @@ class TraceAssembler {
   void AddStreamUse(const RecordedEvent& event);
   void AddTensor(const RecordedEvent& event);
   void AddUse(const RecordedEvent& event);
+  void AddLayerInput(const RecordedEvent& event);
   void AppendUse(Live& block, std::uint64_t at, std::uint32_t operation);
   void Begin(const RecordedEvent& event);
   void AppendRow(const RecordedEvent& event, EventKind kind, std::uint64_t subject, std::uint64_t value,

@@ -152,7 +152,8 @@ def _watch_modules(
     if tracing is not None:
         GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
     if config.trace_modules and tracing is not None:
-        marks = ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling)
+        inputs = () if tracing.names is None else (tracing.names.layer_inputs,)
+        marks = ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling, *inputs)
         marks.install(torch)
         tracing.when_ended(marks.remove)
 

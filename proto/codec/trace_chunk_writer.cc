@@ -31,6 +31,7 @@ enum : protozero::pbf_tag_type {
   kCalls = 18,
   kLiveBefore = 19,
   kUses = 20,
+  kLayerInputs = 21,
 };
 }  // namespace chunk_field
 
@@ -168,6 +169,7 @@ void TraceChunk::StartNext() {
   stack_plus_one.clear();
   calls.clear();
   uses.clear();
+  layer_inputs.clear();
 }
 
 std::uint64_t DeviceSubject(DeviceIndex device) { return protozero::encode_zigzag64(device); }
@@ -193,6 +195,9 @@ void AppendTraceFrame(const TraceChunk& chunk, std::string* out) {
   if (!chunk.calls.empty()) WriteCalls(chunk.calls, protozero::pbf_writer(writer, chunk_field::kCalls));
   if (!chunk.tensors.empty()) WriteTensors(chunk.tensors, protozero::pbf_writer(writer, chunk_field::kTensors));
   if (!chunk.uses.empty()) WriteUses(chunk.uses, protozero::pbf_writer(writer, chunk_field::kUses));
+  if (!chunk.layer_inputs.empty()) {
+    WriteUses(chunk.layer_inputs, protozero::pbf_writer(writer, chunk_field::kLayerInputs));
+  }
   FinishFrame(frame, out);
 }
 

@@ -34,6 +34,7 @@ struct TraceChunk {
   std::vector<std::uint32_t> stack_plus_one;  // empty, or as long as the others
   std::vector<StackCall> calls;
   std::vector<BlockUse> uses;
+  std::vector<BlockUse> layer_inputs;
   std::uint64_t time_origin_ns = 0;
   std::uint64_t live_before = 0;
   bool last = false;
@@ -41,7 +42,7 @@ struct TraceChunk {
   [[nodiscard]] std::size_t rows() const { return kind.size(); }
   // Nothing in it that a reader would miss.
   [[nodiscard]] bool empty() const {
-    return kind.empty() && tensors.empty() && uses.empty() && !has_fingerprint && !last;
+    return kind.empty() && tensors.empty() && uses.empty() && layer_inputs.empty() && !has_fingerprint && !last;
   }
   void AppendRow(EventKind row_kind, std::uint64_t row_subject, std::uint64_t row_value, std::uint32_t row_stream,
                  std::uint32_t row_thread, std::int64_t row_time_delta_ns, std::uint32_t row_flags);

@@ -165,13 +165,13 @@ std::string TraceRows::TakeTensors(const proto::NamedTensors& message, std::vect
   return {};
 }
 
-std::string TraceRows::TakeUses(const proto::BlockUses& message, std::uint64_t events) {
+std::string TraceRows::TakeUses(const proto::BlockUses& message, std::uint64_t events,
+                                std::vector<BlockUse>* uses) const {
   const int count = message.allocation_size();
   if (message.event_delta_size() != count || message.operation_size() != count) {
     return absl::StrCat("uses: expected columns of ", count, " values");
   }
-  uses_.clear();
-  uses_.reserve(static_cast<std::size_t>(count));
+  uses->reserve(static_cast<std::size_t>(count));
   std::uint64_t event = 0;
   for (int i = 0; i < count; ++i) {
     event += static_cast<std::uint64_t>(message.event_delta(i));  // a sum of foreign numbers wraps
@@ -182,7 +182,7 @@ std::string TraceRows::TakeUses(const proto::BlockUses& message, std::uint64_t e
     if (message.operation(i) >= texts_) {
       return absl::StrCat("use ", i, ": text ", message.operation(i), " of ", texts_, " so far");
     }
-    uses_.push_back({.allocation = message.allocation(i), .event = event, .operation = message.operation(i)});
+    uses->push_back({.allocation = message.allocation(i), .event = event, .operation = message.operation(i)});
   }
   return {};
 }
@@ -215,10 +215,17 @@ std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
   const std::size_t new_calls = calls.size();
   calls_ += new_calls;
   std::vector<NamedTensor> tensors;
+  std::vector<BlockUse> layer_inputs;
   newly_freed_.clear();
+  uses_.clear();
+  const std::uint64_t events = events_ + static_cast<std::uint64_t>(chunk.kind_size());
   if (problem.empty()) problem = TakeRows(chunk, trace);
   if (problem.empty()) problem = TakeTensors(chunk.tensors(), &tensors);
-  if (problem.empty()) problem = TakeUses(chunk.uses(), events_ + static_cast<std::uint64_t>(chunk.kind_size()));
+  if (problem.empty()) problem = TakeUses(chunk.uses(), events, &uses_);
+  if (problem.empty()) {
+    problem = TakeUses(chunk.layer_inputs(), events, &layer_inputs);
+    if (!problem.empty()) problem = absl::StrCat("layer inputs: ", problem);
+  }
   if (!problem.empty()) {
     trace->events.resize(old_rows);
     for (const std::uint64_t allocation : newly_freed_) freed_[allocation] = false;
@@ -231,12 +238,13 @@ std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
     return problem;
   }
   ++chunks_;
-  events_ += static_cast<std::uint64_t>(chunk.kind_size());
+  events_ = events;
   trace->marks.insert(trace->marks.end(), marks.begin(), marks.end());
   trace->streams.insert(trace->streams.end(), streams.begin(), streams.end());
   trace->texts.insert(trace->texts.end(), chunk.texts().begin(), chunk.texts().end());
   trace->calls.insert(trace->calls.end(), calls.begin(), calls.end());
   trace->tensors.insert(trace->tensors.end(), tensors.begin(), tensors.end());
+  trace->layer_inputs.insert(trace->layer_inputs.end(), layer_inputs.begin(), layer_inputs.end());
   if (chunk.has_fingerprint()) trace->fingerprint = FromMessage(chunk.fingerprint());
   trace->allocations = freed_.size();
   trace->live_before = std::max<std::uint64_t>(trace->live_before, chunk.live_before());

@@ -14,8 +14,8 @@ namespace stalloc {
 
 class TraceRows {
  public:
-  // Appends the chunk's rows, marks, streams, texts and named tensors to `trace`. Empty, or the first rule that the
-  // chunk breaks; then nothing is appended and this object's counts are as before.
+  // Appends the chunk's rows, marks, streams, texts, named tensors and inputs of layers to `trace`. Empty, or the first
+  // rule that the chunk breaks; then nothing is appended and this object's counts are as before.
   [[nodiscard]] std::string Append(const proto::TraceChunk& chunk, Trace* trace);
 
   // Of the chunk that was appended last.
@@ -30,7 +30,8 @@ class TraceRows {
   [[nodiscard]] std::string TakeCalls(const proto::StackCalls& message, std::vector<StackCall>* calls) const;
   [[nodiscard]] std::string TakeTensors(const proto::NamedTensors& message, std::vector<NamedTensor>* tensors) const;
   // `events`: rows of the file, with those of the chunk in hand.
-  [[nodiscard]] std::string TakeUses(const proto::BlockUses& message, std::uint64_t events);
+  [[nodiscard]] std::string TakeUses(const proto::BlockUses& message, std::uint64_t events,
+                                     std::vector<BlockUse>* uses) const;
   [[nodiscard]] std::string TakeRows(const proto::TraceChunk& chunk, Trace* trace);
   [[nodiscard]] std::string TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event);
   [[nodiscard]] std::string TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event);

@@ -33,6 +33,7 @@ class Encoder {
     Introduce(trace_.marks, trace_.marks.size(), &marks_, &chunk_.marks);
     Introduce(trace_.streams, trace_.streams.size(), &streams_, &chunk_.streams);
     chunk_.tensors = trace_.tensors;
+    chunk_.layer_inputs = trace_.layer_inputs;
     chunk_.uses = options_.uses;
     chunk_.last = trace_.complete;
     Emit();

@@ -19,7 +19,7 @@ struct TraceWriteOptions {
 
 // A whole file's bytes; the last chunk is marked as such if trace.complete. Marks and streams go into the chunk where
 // they are first used (those never used, into the last), named
-// tensors into the last, texts and calls into the first. REQUIRES: indices in
+// tensors and inputs of layers into the last, texts and calls into the first. REQUIRES: indices in
 // `trace.events` refer to what came before.
 [[nodiscard]] std::string EncodeTrace(const Trace& trace, const TraceWriteOptions& options = {});
 

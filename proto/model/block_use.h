@@ -7,8 +7,9 @@ namespace stalloc {
 
 // How an operation uses a block, as a recorder is told.
 enum class UseKind : std::uint8_t {
-  kArgument,  // it has the block from its caller
-  kResult     // it hands the block to its caller, and may have allocated it
+  kArgument,   // it has the block from its caller
+  kResult,     // it hands the block to its caller, and may have allocated it
+  kLayerInput  // no operation, but a layer of the model was called with it
 };
 
 struct BlockUse {

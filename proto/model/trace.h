@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/model/block_use.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -60,6 +61,11 @@ enum class Pass : std::uint8_t {
   kForwardBackward = 4,
   kOther = 5
 };
+
+// Mark::chunk of the end of a layer's forward pass: Trace::layer_inputs has all that the layer was called with. Caches:
+// and what the layer has stored there for later calls it does not store where the model is told so.
+inline constexpr std::int32_t kLayerInputsTold = 1;
+inline constexpr std::int32_t kLayerCachesTold = 2;
 
 struct Mark {
   MarkKind kind = MarkKind::kInit;
@@ -163,6 +169,7 @@ struct Trace {
   std::vector<std::string> texts;
   std::vector<NamedTensor> tensors;
   std::vector<StackCall> calls;
+  std::vector<BlockUse> layer_inputs;  // operation: the layer
   std::uint64_t allocations = 0;
   std::uint64_t live_before = 0;  // the first ones, older than a trace that began late
   bool complete = false;          // false: the process was killed; the events are a valid prefix

@@ -86,6 +86,10 @@ class RandomFormats {
     AddCalls(&trace, events / 4);
     for (std::size_t i = 0; i < events; ++i) trace.events.push_back(MakeEvent(&trace, &live));
     for (std::size_t i = 0; trace.allocations > 0 && i < events / 3; ++i) trace.tensors.push_back(MakeTensor(trace));
+    for (std::size_t i = 0; trace.allocations > 0 && i < events / 5; ++i) {
+      trace.layer_inputs.push_back(
+          {Below(trace.allocations), Below(events), static_cast<std::uint32_t>(Below(trace.texts.size()))});
+    }
     return trace;
   }
 

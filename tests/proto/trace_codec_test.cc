@@ -47,6 +47,7 @@ void ExpectEqual(const Trace& read, const Trace& written) {
   EXPECT_EQ(read.texts, written.texts);
   EXPECT_EQ(read.tensors, written.tensors);
   EXPECT_EQ(read.calls, written.calls);
+  EXPECT_EQ(read.layer_inputs, written.layer_inputs);
   EXPECT_EQ(read.live_before, written.live_before);
   EXPECT_EQ(read.allocations, written.allocations);
   EXPECT_EQ(read.complete, written.complete);
@@ -107,6 +108,7 @@ TEST_F(TraceCodecTest, UsesComeWithTheirChunk) {
   Trace trace = RandomFormats(3).MakeTrace(200);
   trace.texts = {"mul", "sum"};
   trace.tensors.clear();
+  trace.layer_inputs.clear();
   trace.calls.clear();
   for (TraceEvent& event : trace.events) event.stack_plus_one = 0;
   ASSERT_GT(trace.allocations, 2u);
@@ -137,6 +139,7 @@ TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   chunk.marks[0].chunk = -2;
   chunk.streams.push_back({.ordinal = 9, .device = -1, .handle = 0xdeadbeefcafe});
   chunk.uses = {{5, 9, 3}, {1, 7, 2}};
+  chunk.layer_inputs = {{4, 8, 6}};
   chunk.time_origin_ns = 123456789012345;
   chunk.last = true;
   std::string bytes;
@@ -159,6 +162,9 @@ TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   EXPECT_THAT(message.uses().allocation(), ElementsAre(5, 1));
   EXPECT_THAT(message.uses().event_delta(), ElementsAre(9, -2));
   EXPECT_THAT(message.uses().operation(), ElementsAre(3, 2));
+  EXPECT_THAT(message.layer_inputs().allocation(), ElementsAre(4));
+  EXPECT_THAT(message.layer_inputs().event_delta(), ElementsAre(8));
+  EXPECT_THAT(message.layer_inputs().operation(), ElementsAre(6));
   EXPECT_EQ(message.marks(0).chunk(), -2);
   EXPECT_EQ(message.marks(0).index(), chunk.marks[0].index);
   EXPECT_EQ(message.streams(0).ordinal(), 9u);
@@ -350,6 +356,8 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
       {"use of nothing", [](proto::TraceChunk* c) { AddUse(c, 99, 1, 0); }, "use 0: allocation 99 of "},
       {"use in the future", [](proto::TraceChunk* c) { AddUse(c, 0, 7, 0); }, "use 0: event 7 of "},
       {"use by nobody", [](proto::TraceChunk* c) { AddUse(c, 0, 1, 0); }, "use 0: text 0 of 0 so far"},
+      {"input of nothing", [](proto::TraceChunk* c) { c->mutable_layer_inputs()->add_allocation(0); },
+       "layer inputs: uses: expected columns of 1"},
       {"tensor columns", [](proto::TraceChunk* c) { c->mutable_tensors()->add_allocation(0); },
        "expected columns of 1"},
       {"tensor of nothing", [](proto::TraceChunk* c) { AddTensor(c, 99, 1); }, "named tensor 0: allocation 99 of "},

@@ -29,7 +29,7 @@ static int Outcome(const char* what, const char* detail) {
   return getenv("FAKE_ERROR") != NULL ? 1 : 0;
 }
 
-API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "6")); }
+API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "7")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
 API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
@@ -78,6 +78,7 @@ API int64_t stalloc_text(const char* text) {
   (void)Outcome("text", text);
   return next++;
 }
+API void stalloc_layer_input(const void* block, int64_t text) {}
 API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text) {
   char line[128];
   snprintf(line, sizeof(line), "name_tensor %llu %llu %d %lld", (unsigned long long)offset, (unsigned long long)bytes, role,

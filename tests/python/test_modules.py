@@ -23,7 +23,7 @@ class Marks:
     def __init__(self) -> None:
         self.told: list[str] = []
         self._modules = ModuleMarks(
-            lambda path, kind, begins, _: self.told.append(f"{kind}{'+' if begins else '-'}{path}")
+            lambda path, kind, begins, *_: self.told.append(f"{kind}{'+' if begins else '-'}{path}")
         )
 
     def __enter__(self) -> Marks:
@@ -81,7 +81,7 @@ def test_parts_that_are_compiled_in_place_are_seen_and_what_is_in_them_is_not() 
     told: list[str] = []
     compile_it = torch.nn.Module.compile
     marks = ModuleMarks(
-        lambda path, kind, begins, _: told.append(f"{kind}{'+' if begins else '-'}{path}"),
+        lambda path, kind, begins, *_: told.append(f"{kind}{'+' if begins else '-'}{path}"),
         None,
         torch.compiler.is_compiling,
     )

@@ -54,6 +54,24 @@ TEST_F(RecorderUsesTest, AnOperationUsesItsArgumentsFromItsBeginToItsEnd) {
   EXPECT_THAT(CloseAndReadUses(), ElementsAre(Use{0, 1, "mul"}, Use{0, 2, "mul"}, Use{0, 2, "sum"}));
 }
 
+TEST_F(RecorderUsesTest, InputsOfLayersAreApart) {
+  Open();
+  Alloc(0x1000);
+  Alloc(0x2000);
+  Used(0x1000, 0, "net.up", UseKind::kLayerInput);
+  Used(0x1000, 0, "net.down", UseKind::kLayerInput);
+  Used(0x3000, 0, "net.up", UseKind::kLayerInput);  // no block
+  Free(0x1000);
+  Used(0x1000, 0, "net.up", UseKind::kLayerInput);  // gone
+  Used(0x2000, 0, "net.up", UseKind::kLayerInput);
+  const Trace trace = CloseAndRead();
+  std::vector<Use> inputs;
+  for (const BlockUse& use : trace.layer_inputs) {
+    inputs.emplace_back(use.allocation, use.event, trace.texts.at(use.operation));
+  }
+  EXPECT_THAT(inputs, ElementsAre(Use{0, 2, "net.up"}, Use{0, 2, "net.down"}, Use{1, 3, "net.up"}));
+}
+
 TEST_F(RecorderUsesTest, WhatAnOperationAllocatesAndReturnsItUsesFromTheAllocationOn) {
   Open();
   Alloc(0x1000);

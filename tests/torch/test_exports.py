@@ -26,6 +26,7 @@ ABI = {
     "stalloc_trace_again",
     "stalloc_text",
     "stalloc_name_tensor",
+    "stalloc_layer_input",
     "stalloc_tell_oom_reports",
     "stalloc_sleep",
     "stalloc_wake",

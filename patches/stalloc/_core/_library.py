@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from stalloc._core import _interface
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
@@ -71,6 +71,8 @@ class Library:
         self.name_tensor = self._function(
             "stalloc_name_tensor", None, ctypes.c_void_p, wide, wide, number, ctypes.c_int64
         )
+        # Block, text: the layer that was called with it.
+        self.layer_input = self._function("stalloc_layer_input", None, ctypes.c_void_p, ctypes.c_int64)
 
         self._declare_sleep()
 

@@ -14,6 +14,7 @@ from typing import Callable, Optional
 
 INIT, ITERATION, MICROBATCH, OPTIMIZER, LAYER, FENCE = 1, 2, 3, 4, 5, 6  # MarkKind
 BEGIN, END = 1, 2  # MarkEdge
+INPUTS_TOLD, CACHES_TOLD = 1, 2  # of the end of a layer's forward pass: see proto/FORMAT.md
 _UNIT = 512  # bytes
 PASSES = {"": 0, "F": 1, "B": 2, "W": 3, "FB": 4, "O": 5}  # Pass
 
@@ -168,7 +169,7 @@ class Marker:
     def layer(self, name: str, kind: str) -> OpenMark:
         return self._mark(LAYER, PASSES[kind], name=name.encode())
 
-    def module(self, path: str, kind: str, begins: bool, kept_bytes: Optional[int] = None) -> None:
+    def module(self, path: str, kind: str, begins: bool, kept_bytes: Optional[int] = None, inputs: int = 0) -> None:
         """A layer mark of the module hooks; from any thread, unlike the others.
 
         Args:
@@ -177,9 +178,11 @@ class Marker:
             begins: else it ends.
             kept_bytes: where a forward pass ends, of the output, that the module's own backward pass keeps; -1: there
                 are no gradients. The mark's index is 1 + the units of 512 bytes, -1, or 0 where it is not known.
+            inputs: where a forward pass ends, INPUTS_TOLD: the trace has all blocks that it was called with;
+                CACHES_TOLD: and what it has stored there can be switched off. The mark's chunk.
         """
         index = 0 if kept_bytes is None else -1 if kept_bytes < 0 else 1 + -(-kept_bytes // _UNIT)
-        self._sink(LAYER, BEGIN if begins else END, PASSES[kind], 0, index, path.encode(), 0)
+        self._sink(LAYER, BEGIN if begins else END, PASSES[kind], inputs, index, path.encode(), 0)
 
     def optimizer(self) -> OptimizerMark:
         self._explicit_optimizer = True

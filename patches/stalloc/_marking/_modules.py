@@ -6,7 +6,9 @@ arrives: a node of the graph calls back, so nothing is wrapped and no tensor is 
 is not inside it, and at most to the end of the backward pass.
 
 Where a forward pass ends the mark tells, too, how much of the module's output its own backward pass keeps: recomputing
-the module does not free that as long as what comes behind it needs the output (_kept.py).
+the module does not free that as long as what comes behind it needs the output (_kept.py). And the trace is told which
+blocks the module was called with, since a checkpoint of it would keep them (_arguments.py), and those that it has put
+there itself, as into a cache.
 
 Outputs are looked at in tuples, lists and dictionaries. Modules that torch.compile has taken into its graph are not
 seen; the one that was compiled is, by torch.compile(module) and by module.compile(). Marks do not change what is
@@ -21,13 +23,23 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
+from stalloc._marking._arguments import caches, tensors_in
 from stalloc._marking._kept import kept_bytes
+from stalloc._marking._marks import CACHES_TOLD, INPUTS_TOLD
 from stalloc._marking._paths import ModulePaths
 
 _KEY = "stalloc"  # in a graph node's metadata
 
-# Path and pass ("F", "B"), whether it begins, and kept_bytes of the output where it ends, if known.
-LayerSink = Callable[[str, str, bool, Optional[int]], object]
+# Path and pass ("F", "B"), whether it begins, and where a forward pass ends, kept_bytes of the output, if known, and
+# INPUTS_TOLD, CACHES_TOLD or 0.
+LayerSink = Callable[[str, str, bool, Optional[int], int], object]
+# Path, and the tensors that the module was called with; whether the trace has them.
+InputSink = Callable[[str, list[Any]], bool]
+
+
+def _untold(path: str, tensors: list[Any]) -> bool:
+    """Where nobody asks for inputs."""
+    return False
 
 
 class ModuleMarks:
@@ -38,8 +50,10 @@ class ModuleMarks:
         sink: LayerSink,
         paths: Optional[ModulePaths] = None,
         is_compiling: Callable[[], bool] = lambda: False,
+        inputs: InputSink = _untold,
     ) -> None:
         self._sink = sink
+        self._inputs = inputs
         self._is_compiling = is_compiling  # then hooks are taken into a graph, where they must do nothing
         self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
@@ -55,7 +69,7 @@ class ModuleMarks:
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
-            module.register_module_forward_hook(self._leave, always_call=True),
+            module.register_module_forward_hook(self._leave_call, with_kwargs=True, always_call=True),
         ]
         self._see_compiled(torch.nn.Module)
 
@@ -90,7 +104,7 @@ class ModuleMarks:
             try:
                 output = call(*args, **kwargs)
             finally:
-                self._leave(module, args, output)
+                self._leave(module, (args, kwargs), output)
             return output
 
         return marked
@@ -108,8 +122,15 @@ class ModuleMarks:
             return
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
+        if not stack:
+            self._stacks.inputs = CACHES_TOLD if any(caches(module)) else INPUTS_TOLD
         stack.append(path)
-        self._sink(path, "F", True, None)
+        self._sink(path, "F", True, None, 0)
+
+    # Where an exception has ended the call, torch leaves the keywords out.
+    def _leave_call(self, module: Any, args: Any, *rest: Any) -> None:
+        *keywords, output = rest
+        self._leave(module, (args, keywords), output)
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         if self._is_compiling():
@@ -120,11 +141,12 @@ class ModuleMarks:
             return
         tensors = list(_tensors(output))
         kept = kept_bytes(tensors)
-        while stack:  # what an exception left open ends, too
-            inner = stack.pop()
-            self._sink(inner, "F", False, kept if inner == path else None)
-            if inner == path:
-                break
+        given = tensors_in(inputs)
+        while stack[-1] != path:  # what an exception left open ends, too
+            self._sink(stack.pop(), "F", False, None, 0)
+        told = self._inputs(path, given.tensors) and given.complete
+        stack.pop()
+        self._sink(path, "F", False, kept, self._stacks.inputs if told else 0)
         for tensor in tensors:
             self._watch(getattr(tensor, "grad_fn", None), path)
 
@@ -151,14 +173,14 @@ class ModuleMarks:
         outermost = min(paths, key=len)
         # One that is open already belongs to the pass before.
         while stack and (outermost in stack or not _holds(stack[-1], outermost)):
-            self._sink(stack.pop(), "B", False, None)
+            self._sink(stack.pop(), "B", False, None, 0)
         for path in sorted(paths, key=len):
             stack.append(path)
-            self._sink(path, "B", True, None)
+            self._sink(path, "B", True, None, 0)
 
     def _end(self, stack: list[str]) -> None:
         while stack:
-            self._sink(stack.pop(), "B", False, None)
+            self._sink(stack.pop(), "B", False, None, 0)
 
 
 def _holds(outer: str, inner: str) -> bool:

@@ -18,7 +18,7 @@ are called (_inputs.py).
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
 from stalloc._core import _log
@@ -93,6 +93,17 @@ class TensorNames:
     def resolve(self) -> None:
         """What modules hold at this moment, for loops without an optimizer of torch's."""
         self._look(self._name_modules)
+
+    def layer_inputs(self, layer: str, tensors: Iterable[Any]) -> bool:
+        """What a layer of this path was called with; on any thread. False: it is not in the trace."""
+
+        def tell() -> None:
+            blocks = {self._block_of(part) for tensor in tensors for part in _plain(tensor)}
+            for block in blocks - {0}:
+                self._library.layer_input(block, self._text(layer))
+
+        self._look(tell)
+        return not self._failed and self._wanted()
 
     def _look(self, look: Callable[[], None]) -> None:
         if self._failed or not self._wanted():

@@ -8,11 +8,12 @@ dictionaries and copies stay as they were. It must be done before modules are co
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from stalloc._core._json import read_object
+from stalloc._marking._arguments import caches
 
 VERSION = 1
 # The attributes through which wrappers hold what they wrap.
@@ -143,15 +144,9 @@ def _offloading(module: Any, forward: Any) -> Any:
 
 
 def _switch_caches_off(model: Any) -> None:
-    """Layers that store keys and values for later calls would store them once more when they run again (transformers
-    switches it off with its own checkpoints, too)."""
-    for config in _configs(model):
-        if getattr(config, "use_cache", False):
-            config.use_cache = False
-
-
-def _configs(model: Any) -> Iterable[Any]:
-    return (module.config for module in model.modules() if hasattr(module, "config"))
+    """Transformers does so with its own checkpoints, too."""
+    for config in caches(model):
+        config.use_cache = False
 
 
 def _offload_state(optimizer: Any) -> None:

@@ -1,0 +1,95 @@
+"""The tensors among what a module is called with: a checkpoint of the module holds on to all of it.
+
+Looked at are sequences, mappings, sets, and what objects have as their attributes (an output's class, packed sequences,
+a cache); not modules, which hold their weights anyway. Where a tensor could be anywhere else (in a closure, in an
+object without a dictionary), there may be more than were found.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AnySet
+from typing import Any, NamedTuple
+
+_DEEPEST = 8
+_MOST = 10000  # values in all
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), enum.Enum, type)
+_PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format", "Generator", "Size", "SymInt", "SymFloat", "SymBool")
+
+
+class Arguments(NamedTuple):
+    tensors: list[Any]
+    complete: bool  # False: there may be others
+
+
+def tensors_in(values: Any) -> Arguments:
+    """Each object is looked at once. Nothing is kept."""
+    tensors: list[Any] = []
+    seen: set[int] = set()
+    level, complete = [values], True
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for value in level:
+            kind = _kind_of(type(value))
+            if kind is _Kind.TENSOR:
+                tensors.append(value)
+            elif kind is not _Kind.PLAIN and id(value) not in seen:
+                seen.add(id(value))
+                complete = complete and kind is not _Kind.UNSEEN
+                inner += _inside(value, kind)
+        if len(seen) + len(inner) > _MOST:
+            return Arguments(tensors, False)
+        level = inner
+        if not level:
+            break
+    return Arguments(tensors, complete and not level)
+
+
+def caches(model: Any) -> Iterator[Any]:
+    """The configurations in a model by which its layers store keys and values for later calls (transformers'). Where
+    layers are recomputed `stalloc.apply` switches it off: they would store them once more when they run again."""
+    configs = (getattr(module, "config", None) for module in model.modules())
+    return (config for config in configs if getattr(config, "use_cache", False))
+
+
+class _Kind(enum.Enum):
+    TENSOR, PLAIN, SEQUENCE, MAPPING, OBJECT, UNSEEN = range(6)
+
+
+_kinds: dict[type, _Kind] = {}
+
+
+def _kind_of(kind: type) -> _Kind:
+    known = _kinds.get(kind)
+    if known is None:
+        known = _kinds[kind] = _kind_of_new(kind)
+    return known
+
+
+def _kind_of_new(kind: type) -> _Kind:
+    torch = importlib.import_module("torch")
+    if issubclass(kind, torch.Tensor):
+        return _Kind.TENSOR
+    plain = (*_PLAIN, *(getattr(torch, name) for name in _PLAIN_OF_TORCH), torch.nn.Module)
+    if issubclass(kind, plain):
+        return _Kind.PLAIN
+    if any("__call__" in vars(base) for base in kind.__mro__) or getattr(kind, "__slots__", None):
+        return _Kind.UNSEEN
+    if issubclass(kind, Mapping):
+        return _Kind.MAPPING
+    if issubclass(kind, (Sequence, AnySet)):
+        return _Kind.SEQUENCE
+    return _Kind.OBJECT if kind.__dictoffset__ else _Kind.UNSEEN
+
+
+def _inside(value: Any, kind: _Kind) -> list[Any]:
+    """What it holds, as far as that can be seen."""
+    if kind is _Kind.UNSEEN:
+        return []
+    attributes = getattr(value, "__dict__", None)
+    own = list(attributes.values()) if attributes else []
+    if kind is _Kind.OBJECT:
+        return own
+    return [*(value.values() if kind is _Kind.MAPPING else value), *own]
