@@ -35,6 +35,7 @@ absl::Status LifetimeBuilder::Take(const Trace& trace) {
 LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const Trace& head) {
   Lifetimes result;
   TakeTensors(head.tensors);
+  TakeInputs(head.layer_inputs);
   result.segmentation = cutter_.Finish(events_);
   for (auto& [ordinal, device] : devices_) {
     for (const StreamInfo& stream : head.streams) {
@@ -69,6 +70,14 @@ void LifetimeBuilder::TakeTensors(const std::vector<NamedTensor>& tensors) {
       Allocation& allocation = device.trace.allocations[tensor.allocation];
       if (allocation.role == TensorRole::kNone) allocation.role = tensor.role;
     }
+  }
+}
+
+void LifetimeBuilder::TakeInputs(const std::vector<BlockUse>& inputs) {
+  for (const BlockUse& input : inputs) {
+    if (input.allocation >= homes_.size()) continue;
+    const Home home = homes_[input.allocation];
+    devices_.at(home.device).trace.layer_inputs.push_back({home.index, input.operation, input.event});
   }
 }
 

@@ -55,6 +55,13 @@ struct BlockTensor {
   TensorRole role = TensorRole::kNone;
 };
 
+// A block that a layer was called with.
+struct LayerInput {
+  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
+  std::uint32_t layer = 0;       // index into Trace::texts
+  std::uint64_t event = 0;       // so many came before: the next of the layer's ends is the call's
+};
+
 struct DeviceTrace {
   DeviceIndex device = 0;
   std::vector<Allocation> allocations;    // in order of allocation
@@ -63,6 +70,7 @@ struct DeviceTrace {
   std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
   std::vector<std::uint32_t> pools;       // likewise: PoolPlusOne of its flags
   std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
+  std::vector<LayerInput> layer_inputs;   // in the order of the trace
   Bytes held_peak_bytes = 0;              // what was held when traced; 0: not recorded, or exact
 
   [[nodiscard]] const Allocation& Request(std::uint32_t segment, std::uint32_t ordinal) const {
@@ -88,7 +96,7 @@ class LifetimeBuilder {
     Segmentation segmentation;
     std::vector<DeviceTrace> devices;  // those that have an allocation, ascending
   };
-  // Of `head` streams and named tensors are looked at.
+  // Of `head` streams, named tensors and inputs of layers are looked at.
   [[nodiscard]] Lifetimes Finish(const Trace& head);
 
  private:
@@ -109,6 +117,7 @@ class LifetimeBuilder {
   [[nodiscard]] absl::Status TakeUse(const TraceEvent& event);
   [[nodiscard]] absl::Status TakeMark(const TraceEvent& event, const std::vector<Mark>& marks);
   void TakeTensors(const std::vector<NamedTensor>& tensors);
+  void TakeInputs(const std::vector<BlockUse>& inputs);
   Device& OpenDevice(DeviceIndex device, const std::vector<Mark>& marks);
   [[nodiscard]] absl::Status BadEvent(const char* what, std::uint64_t value) const;
 

@@ -13,6 +13,7 @@ Trace WithoutEvents(const Trace& trace) {
   head.texts = trace.texts;
   head.tensors = trace.tensors;
   head.calls = trace.calls;
+  head.layer_inputs = trace.layer_inputs;
   head.allocations = trace.allocations;
   head.live_before = trace.live_before;
   head.complete = trace.complete;
@@ -31,6 +32,7 @@ TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
   traced.segmentation = std::move(finished.segmentation);
   traced.devices = std::move(finished.devices);
   traced.head.tensors = {};
+  traced.head.layer_inputs = {};
   return traced;
 }
 

@@ -12,7 +12,7 @@
 namespace stalloc::planner {
 
 struct TracedRank {
-  Trace head;  // all but its events and named tensors
+  Trace head;  // all but its events, named tensors and inputs of layers
   std::uint64_t events = 0;
   Segmentation segmentation;
   std::vector<DeviceTrace> devices;  // those that have an allocation, ascending

@@ -1,6 +1,7 @@
 #include "planner/fit/layer_units.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -20,8 +21,11 @@ struct SegmentSums {
   std::int64_t runs = 0;
 };
 
-bool IsPassing(const Allocation& allocation) {
-  return allocation.freed() && !allocation.outside && allocation.role == TensorRole::kNone;
+// Up to where checkpoints keep a block; 0: none does.
+std::uint64_t NeededUntil(std::uint32_t block, const std::vector<KeptInput>& kept) {
+  const auto found = std::lower_bound(kept.begin(), kept.end(), block,
+                                      [](const KeptInput& one, std::uint32_t other) { return one.block < other; });
+  return found == kept.end() || found->block != block ? 0 : found->until;
 }
 
 }  // namespace
@@ -34,14 +38,9 @@ bool IsInside(const std::string& inner, const std::string& outer) {
 LayerUnits::LayerUnits(const DeviceFacts& facts)
     : facts_(facts),
       visits_(FindLayerVisits(facts.layers, facts.phases)),
-      noticed_bytes_(PeakLiveBytes(facts.device) / kNoticed) {
-  std::uint64_t root_end = 0;
-  for (const LayerVisit& visit : visits_) {
-    holdings_.push_back(HoldingOf(visit));
-    if (visit.forward_begin < root_end) continue;
-    roots_.push_back({visit.forward_begin, visit.forward_end});
-    root_end = visit.forward_end;
-  }
+      noticed_bytes_(PeakLiveBytes(facts.device) / kNoticed),
+      inputs_(facts, visits_) {
+  for (const LayerVisit& visit : visits_) holdings_.push_back(HoldingOf(visit));
   FindUnits();
   FindState();
   FindFollowing();
@@ -163,22 +162,26 @@ void LayerUnits::FindState() {
   }
 }
 
+// Ascending.
+std::vector<std::size_t> LayerUnits::VisitsOf(const UnitChoice& choice, UnitUse use) const {
+  std::vector<std::size_t> visits;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (choice.uses[i] != use) continue;
+    std::copy_if(units_[i].visits.begin(), units_[i].visits.end(), std::back_inserter(visits),
+                 [&](std::size_t visit) { return !choice.single || !IsFollowing(visits_[visit].forward_begin); });
+  }
+  std::sort(visits.begin(), visits.end());
+  return visits;
+}
+
 RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
   RunEdit edit;
-  std::vector<std::size_t> recomputed;
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    for (const std::size_t visit : units_[i].visits) {
-      if (choice.single && IsFollowing(visits_[visit].forward_begin)) continue;
-      if (choice.uses[i] == UnitUse::kRecomputed) {
-        Recompute(visit, &edit);
-        recomputed.push_back(visit);
-      } else if (choice.uses[i] == UnitUse::kOffloaded) {
-        Offload(visit, &edit);
-      }
-    }
-  }
-  std::sort(recomputed.begin(), recomputed.end());
-  HoldInputs(recomputed, choice.single, &edit);
+  const std::vector<std::size_t> recomputed = VisitsOf(choice, UnitUse::kRecomputed);
+  const std::vector<KeptInput> kept = inputs_.KeptBy(recomputed);
+  for (const std::size_t visit : recomputed) Recompute(visit, kept, &edit);
+  for (const std::size_t visit : VisitsOf(choice, UnitUse::kOffloaded)) Offload(visit, kept, &edit);
+  KeepInputs(kept, &edit);
+  if (!recomputed.empty()) LeaveCachesOut(&edit);
   if (choice.state_offloaded) OffloadState(&edit);
   if (choice.accumulated) Accumulate(&edit);
   if (choice.single) DropFollowing(&edit);
@@ -186,10 +189,12 @@ RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
   return edit;
 }
 
-void LayerUnits::Recompute(std::size_t index, RunEdit* edit) const {
+void LayerUnits::Recompute(std::size_t index, const std::vector<KeptInput>& kept, RunEdit* edit) const {
   const LayerVisit& visit = visits_[index];
   const Holding& holding = holdings_[index];
-  for (const std::uint32_t block : holding.away) edit->actions.push_back({visit.forward_end, block, false});
+  for (const std::uint32_t block : holding.away) {
+    edit->actions.push_back({std::max(visit.forward_end, NeededUntil(block, kept)), block, false});
+  }
   if (facts_.device.device < 0) {
     const auto state = static_cast<std::uint32_t>(facts_.device.allocations.size() + edit->extras.size());
     edit->extras.push_back({kNone, kGeneratorState});
@@ -226,7 +231,7 @@ void LayerUnits::RunAgain(const LayerVisit& visit, const Holding& holding, RunEd
 
 // Blocks come back in the order in which they are freed, each when the ones before it are gone: those that no request
 // parts are one operation's.
-void LayerUnits::Offload(std::size_t index, RunEdit* edit) const {
+void LayerUnits::Offload(std::size_t index, const std::vector<KeptInput>& kept, RunEdit* edit) const {
   const LayerVisit& visit = visits_[index];
   const std::vector<Allocation>& all = facts_.device.allocations;
   std::vector<std::uint32_t> blocks = holdings_[index].away;
@@ -238,7 +243,7 @@ void LayerUnits::Offload(std::size_t index, RunEdit* edit) const {
     const auto [begin, end] = BlocksIn(last, all[block].free_event);
     if (begin != end) back = last;
     last = std::uint64_t{all[block].free_event} + 1;
-    edit->actions.push_back({visit.forward_end, block, false});
+    edit->actions.push_back({std::max(visit.forward_end, NeededUntil(block, kept)), block, false});
     edit->actions.push_back({back, block, true});
   }
 }
@@ -314,26 +319,15 @@ void LayerUnits::DropFollowing(RunEdit* edit) const {
   }
 }
 
-// What was there before a visit and went behind it, in the forward pass, may be an input: which blocks a layer was
-// given is not recorded.
-void LayerUnits::HoldInputs(const std::vector<std::size_t>& chosen, bool single, RunEdit* edit) const {
-  for (const auto& [root_begin, root_end] : roots_) {
-    if (single && IsFollowing(root_begin)) continue;
-    const auto [begin, end] = BlocksIn(root_begin, root_end);
-    for (std::size_t i = begin; i < end; ++i) {
-      const Allocation& allocation = facts_.device.allocations[i];
-      if (!IsPassing(allocation) || allocation.free_event >= root_end) continue;
-      std::uint64_t until = 0;
-      auto next =
-          std::lower_bound(chosen.begin(), chosen.end(), std::uint64_t{allocation.event},
-                           [&](std::size_t v, std::uint64_t event) { return visits_[v].forward_begin < event; });
-      for (; next != chosen.end() && visits_[*next].forward_begin < allocation.free_event; ++next) {
-        if (visits_[*next].forward_end <= allocation.free_event) until = std::max(until, visits_[*next].backward_end);
-      }
-      if (until == 0) continue;
-      edit->staying.push_back(static_cast<std::uint32_t>(i));
-      edit->actions.push_back({until, static_cast<std::uint32_t>(i), false});
-    }
+void LayerUnits::LeaveCachesOut(RunEdit* edit) const {
+  for (const StoredBlock& stored : inputs_.stored()) edit->actions.push_back({stored.gone, stored.block, false});
+}
+
+void LayerUnits::KeepInputs(const std::vector<KeptInput>& kept, RunEdit* edit) const {
+  for (const KeptInput& input : kept) {
+    if (facts_.device.allocations[input.block].free_event >= input.until) continue;
+    edit->staying.push_back(input.block);
+    edit->actions.push_back({input.until, input.block, false});
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "planner/fit/run_edit.h"
 #include "planner/report/block_facts.h"
+#include "planner/report/layer_inputs.h"
 #include "planner/report/layer_visits.h"
 
 namespace stalloc::planner {
@@ -54,6 +55,8 @@ class LayerUnits {
  public:
   // `facts` must outlive it.
   explicit LayerUnits(const DeviceFacts& facts);
+  LayerUnits(const LayerUnits&) = delete;
+  LayerUnits& operator=(const LayerUnits&) = delete;
 
   // Those that hold something away from their passes, by where they first run.
   [[nodiscard]] const std::vector<LayerUnit>& units() const { return units_; }
@@ -83,23 +86,25 @@ class LayerUnits {
   [[nodiscard]] Holding HoldingOf(const LayerVisit& visit) const;
   void TakeStored(const LayerVisit& visit, Holding* holding) const;
   void LeaveOutputs(Bytes kept, bool known, std::vector<std::uint32_t>* own) const;
+  [[nodiscard]] std::vector<std::size_t> VisitsOf(const UnitChoice& choice, UnitUse use) const;
   void FindUnits();
   void FindState();
-  void Recompute(std::size_t visit, RunEdit* edit) const;
+  void Recompute(std::size_t visit, const std::vector<KeptInput>& kept, RunEdit* edit) const;
   void RunAgain(const LayerVisit& visit, const Holding& holding, RunEdit* edit) const;
-  void Offload(std::size_t visit, RunEdit* edit) const;
+  void Offload(std::size_t visit, const std::vector<KeptInput>& kept, RunEdit* edit) const;
   void OffloadState(RunEdit* edit) const;
   void Accumulate(RunEdit* edit) const;
   void FindFollowing();
   [[nodiscard]] bool IsFollowing(std::uint64_t event) const;
   void DropFollowing(RunEdit* edit) const;
-  void HoldInputs(const std::vector<std::size_t>& chosen, bool single, RunEdit* edit) const;
+  void LeaveCachesOut(RunEdit* edit) const;
+  void KeepInputs(const std::vector<KeptInput>& kept, RunEdit* edit) const;
 
   const DeviceFacts& facts_;
   std::vector<LayerVisit> visits_;
   Bytes noticed_bytes_ = 0;
-  std::vector<Holding> holdings_;                               // by visit
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> roots_;  // forward passes inside no other, ascending
+  LayerInputs inputs_;
+  std::vector<Holding> holdings_;  // by visit
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       following_;  // by iteration: passes behind the first backward one
   std::vector<LayerUnit> units_;

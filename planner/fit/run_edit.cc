@@ -70,6 +70,10 @@ class EditedTrace {
   Trace Take() {
     result_ = trace_;
     result_.events.clear();
+    result_.layer_inputs.clear();
+    for (Mark& mark : result_.marks) {
+      if (mark.kind == MarkKind::kLayer) mark.chunk = 0;
+    }
     result_.allocations = 0;
     auto next = edit_.actions.begin();
     for (std::size_t event = 0; event < trace_.events.size(); ++event) {

@@ -63,7 +63,7 @@ class EditPlayer {
 };
 
 // The edited run as a trace. `device` is one of `traced`; `sizes` by allocation of it, empty: as traced. What was held
-// while tracing, and uses, are left out.
+// while tracing, uses, and what layers were called with, are left out.
 [[nodiscard]] Trace EditTrace(const Trace& trace, const DeviceTrace& device, const RunEdit& edit,
                               const std::vector<Bytes>& sizes);
 

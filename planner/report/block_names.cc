@@ -40,9 +40,7 @@ std::string_view Common(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string_view BlockNames::NameOf(const BlockTensor& tensor) const {
-  return tensor.name < texts_.size() ? std::string_view(texts_[tensor.name]) : std::string_view();
-}
+std::string_view BlockNames::NameOf(const BlockTensor& tensor) const { return Text(tensor.name); }
 
 BlockNames::Row BlockNames::Of(std::uint32_t allocation) const {
   const std::span<const BlockTensor> tensors = TensorsOf(device_, allocation);

@@ -27,6 +27,10 @@ class BlockNames {
   [[nodiscard]] Row Of(std::uint32_t allocation) const;
   // "GPT.blocks.0.up.weight", with "and 11 more" behind it; empty without a name.
   [[nodiscard]] std::string Text(Row row) const;
+  // The text of that number; empty: there is none.
+  [[nodiscard]] std::string_view Text(std::uint32_t number) const {
+    return number < texts_.size() ? std::string_view(texts_[number]) : std::string_view();
+  }
   // The names of the first `most` tensors in the block, a line each.
   [[nodiscard]] std::string Lines(std::uint32_t allocation, std::size_t most) const;
   // The module that holds all tensors of the block, "GPT.blocks.0.up"; empty: none does, or no name is known.

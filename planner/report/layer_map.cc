@@ -23,7 +23,7 @@ LayerMap::LayerMap(const Segmentation& segmentation, const std::vector<Mark>& ma
         return edge.name == name && edge.pass == mark.pass;
       });
       if (found != open_.rend()) {
-        CloseDownTo(static_cast<std::size_t>(open_.rend() - found) - 1, place.event, mark.index);
+        CloseDownTo(static_cast<std::size_t>(open_.rend() - found) - 1, place.event, &mark);
       }
     }
     CloseDownTo(0, segment.end_event);
@@ -50,13 +50,17 @@ void LayerMap::Open(std::uint64_t event, std::uint32_t name, Pass pass) {
   spans_.push_back({event, name});
 }
 
-void LayerMap::CloseDownTo(std::size_t depth, std::uint64_t event, std::int32_t index) {
+void LayerMap::CloseDownTo(std::size_t depth, std::uint64_t event, const Mark* end) {
   if (open_.size() <= depth) {
     return;
   }
   while (open_.size() > depth) {
-    const bool is_last = open_.size() == depth + 1;
-    edges_.push_back({event, open_.back().name, open_.back().pass, false, is_last ? index : 0});
+    LayerEdge edge{event, open_.back().name, open_.back().pass, false};
+    if (end != nullptr && open_.size() == depth + 1) {
+      edge.index = end->index;
+      edge.inputs = end->chunk;
+    }
+    edges_.push_back(edge);
     open_.pop_back();
   }
   spans_.push_back({event, open_.empty() ? 0 : open_.back().name});

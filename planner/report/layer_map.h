@@ -25,6 +25,7 @@ struct LayerEdge {
   // Of the end of a forward pass: 1 + the units of 512 bytes of its output that its own backward pass keeps; -1: there
   // are no gradients; 0: not known.
   std::int32_t index = 0;
+  std::int32_t inputs = 0;  // of the same: 0, kLayerInputsTold or kLayerCachesTold
 };
 
 class LayerMap {
@@ -41,7 +42,8 @@ class LayerMap {
 
  private:
   void Open(std::uint64_t event, std::uint32_t name, Pass pass);
-  void CloseDownTo(std::size_t depth, std::uint64_t event, std::int32_t index = 0);
+  // `end`: the mark of the outermost one; null: it has none.
+  void CloseDownTo(std::size_t depth, std::uint64_t event, const Mark* end = nullptr);
 
   struct Span {
     std::uint64_t begin_event = 0;

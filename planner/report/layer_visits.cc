@@ -15,6 +15,7 @@ struct PassRange {
   std::uint64_t begin_event = 0;
   std::uint64_t end_event = 0;
   std::int64_t kept_bytes = kKeptUnknown;
+  std::int32_t inputs = 0;
 };
 
 // Of one layer in one micro-batch.
@@ -53,7 +54,7 @@ class PassFinder {
     if (!is_backward && (edge.pass != Pass::kForward || backward_open_ > 0 || edge.index < 0)) return;
     const PhaseSpan& span = phases_.spans()[phases_.At(begin.event)];
     if (span.kind == PhaseKind::kFence) return;
-    PassRange range{begin.event, edge.event, kKeptUnknown};
+    PassRange range{begin.event, edge.event, kKeptUnknown, edge.inputs};
     if (!is_backward && edge.index > 0) range.kept_bytes = (edge.index - 1) * kUnit;
     LayerPasses& passes = found_[{edge.name, MicrobatchOf(span)}];
     (is_backward ? passes.backward : passes.forward).push_back(range);
@@ -75,7 +76,7 @@ bool PairRun(std::uint32_t name, const std::vector<PassRange>& forward, std::siz
   for (std::size_t i = 0; i < count; ++i) {
     const PassRange& one = forward[last - 1 - i];
     visits->push_back({name, one.begin_event, one.end_event, backward[i * each].begin_event,
-                       backward[i * each + each - 1].end_event, one.kept_bytes});
+                       backward[i * each + each - 1].end_event, one.kept_bytes, one.inputs});
   }
   return true;
 }

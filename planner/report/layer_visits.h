@@ -25,6 +25,7 @@ struct LayerVisit {
   std::uint64_t backward_begin = 0;
   std::uint64_t backward_end = 0;
   std::int64_t kept_bytes = kKeptUnknown;  // of its output, that its own backward pass keeps
+  std::int32_t inputs = 0;                 // 0, kLayerInputsTold or kLayerCachesTold
 };
 
 // Ascending by forward_begin.

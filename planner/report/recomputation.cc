@@ -7,6 +7,7 @@
 
 #include "planner/analysis/sweep.h"
 #include "planner/report/largest_keys.h"
+#include "planner/report/layer_inputs.h"
 #include "planner/report/layer_pattern.h"
 
 namespace stalloc::planner {
@@ -24,10 +25,6 @@ struct Holding {
   Bytes left = 0;  // made by the forward pass, and there behind the backward pass
   bool kept_known = true;
 };
-
-bool IsPassing(const Allocation& allocation) {
-  return allocation.freed() && !allocation.outside && allocation.role == TensorRole::kNone;
-}
 
 // A step by the end of whatever changes at the event.
 struct LiveStep {
@@ -103,7 +100,11 @@ class Holdings {
 class RecomputationFinder {
  public:
   RecomputationFinder(const DeviceFacts& facts, std::uint64_t peak_event)
-      : facts_(facts), holdings_(facts), peak_event_(peak_event), visits_(FindLayerVisits(facts.layers, facts.phases)) {
+      : facts_(facts),
+        holdings_(facts),
+        peak_event_(peak_event),
+        visits_(FindLayerVisits(facts.layers, facts.phases)),
+        inputs_(facts, visits_) {
     std::int64_t live = 0;
     Sweep sweep(facts.device);
     for (SweepStep step; sweep.Next(&step);) {
@@ -111,13 +112,7 @@ class RecomputationFinder {
       live = step.is_free ? live - bytes : live + bytes;
       curve_.push_back({step.event, live});
     }
-    std::uint64_t root_end = 0;
-    for (const LayerVisit& visit : visits_) {
-      held_.push_back(holdings_.Of(visit));
-      if (visit.forward_begin < root_end) continue;
-      roots_.push_back({visit.forward_begin, visit.forward_end});
-      root_end = visit.forward_end;
-    }
+    for (const LayerVisit& visit : visits_) held_.push_back(holdings_.Of(visit));
   }
 
   [[nodiscard]] std::vector<Recomputation> Find(std::size_t most_patterns, std::size_t most_layers) const {
@@ -173,43 +168,29 @@ class RecomputationFinder {
     }
     const Bytes left = std::accumulate(chosen.begin(), chosen.end(), Bytes{0},
                                        [&](Bytes sum, std::size_t i) { return sum + held_[i].left; });
-    const Bytes without_inputs = Play(recomputed).first;
-    HoldInputs(chosen, &recomputed);
+    std::vector<KeptInput> kept = inputs_.KeptBy(chosen);
+    const auto possible = std::partition(kept.begin(), kept.end(), [](const KeptInput& input) { return input.told; });
+    HoldInputs({kept.begin(), possible}, &recomputed);
+    const Bytes without_possible = Play(recomputed).first;
+    HoldInputs({possible, kept.end()}, &recomputed);
     const auto [peak, event] = Play(std::move(recomputed));
     found.peak = peak;
     found.offload_peak = Play(std::move(offloaded)).first;
     found.leaves = left > peak / kNoticed;
     found.at_least =
-        found.at_least || found.leaves || peak - without_inputs > peak / kNoticed || IsInForward(chosen, event);
+        found.at_least || found.leaves || peak - without_possible > peak / kNoticed || IsInForward(chosen, event);
     return found;
   }
 
-  // A checkpoint keeps its inputs. What was there before a visit and went behind it, in the forward pass, may be one;
-  // which blocks a layer was given is not recorded.
-  void HoldInputs(const std::vector<std::size_t>& chosen, std::vector<LiveChange>* changes) const {
-    for (const auto& [root_begin, root_end] : roots_) {
-      const auto [begin, end] = holdings_.Blocks(root_begin, root_end);
-      for (std::size_t i = begin; i < end; ++i) {
-        const Allocation& allocation = facts_.device.allocations[i];
-        if (!IsPassing(allocation) || allocation.free_event >= root_end) continue;
-        const std::uint64_t until = BackwardEnd(chosen, allocation);
-        if (until == 0) continue;
-        const auto bytes = static_cast<std::int64_t>(allocation.bytes);
-        changes->push_back({allocation.free_event + std::uint64_t{1}, bytes, 0});
-        changes->push_back({until, -bytes, 0});
-      }
+  // What checkpoints keep behind where it was freed.
+  void HoldInputs(const std::vector<KeptInput>& kept, std::vector<LiveChange>* changes) const {
+    for (const KeptInput& input : kept) {
+      const Allocation& allocation = facts_.device.allocations[input.block];
+      if (allocation.free_event >= input.until) continue;
+      const auto bytes = static_cast<std::int64_t>(allocation.bytes);
+      changes->push_back({allocation.free_event + std::uint64_t{1}, bytes, 0});
+      changes->push_back({input.until, -bytes, 0});
     }
-  }
-
-  // Of the last backward pass among the chosen visits whose forward passes the block saw from begin to end; 0: of none.
-  [[nodiscard]] std::uint64_t BackwardEnd(const std::vector<std::size_t>& chosen, const Allocation& allocation) const {
-    auto next = std::lower_bound(chosen.begin(), chosen.end(), std::uint64_t{allocation.event},
-                                 [&](std::size_t i, std::uint64_t event) { return visits_[i].forward_begin < event; });
-    std::uint64_t until = 0;
-    for (; next != chosen.end() && visits_[*next].forward_begin < allocation.free_event; ++next) {
-      if (visits_[*next].forward_end <= allocation.free_event) until = std::max(until, visits_[*next].backward_end);
-    }
-    return until;
   }
 
   // The peak, and where it is.
@@ -247,8 +228,8 @@ class RecomputationFinder {
   const Holdings holdings_;
   const std::uint64_t peak_event_;
   const std::vector<LayerVisit> visits_;
-  std::vector<Holding> held_;                                   // by visit
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> roots_;  // forward passes inside no other, ascending
+  const LayerInputs inputs_;
+  std::vector<Holding> held_;  // by visit
   std::vector<LiveStep> curve_;
 };
 

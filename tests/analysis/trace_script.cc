@@ -1,5 +1,6 @@
 #include "tests/analysis/trace_script.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <sstream>
@@ -72,15 +73,30 @@ class ScriptReader {
     if (which != "L" && which != "LE" && which != "LB" && which != "LBE") {
       throw std::invalid_argument("unknown token: " + word);
     }
+    const std::size_t told = word.find('<', colon);
     const std::size_t equals = word.find('=', colon);
-    Mark mark{.kind = MarkKind::kLayer, .name = word.substr(colon + 1, equals - colon - 1)};
+    Mark mark{.kind = MarkKind::kLayer, .name = word.substr(colon + 1, std::min(equals, told) - colon - 1)};
     mark.edge = which.back() == 'E' ? MarkEdge::kEnd : MarkEdge::kBegin;
     mark.pass = which[1] == 'B' ? Pass::kBackward : Pass::kForward;
     if (equals != std::string::npos) {
-      const std::string kept = word.substr(equals + 1);
+      const std::string kept = word.substr(equals + 1, told - equals - 1);
       mark.index = kept == "none" ? -1 : 1 + std::stoi(kept) / 512;
     }
+    if (told != std::string::npos) {
+      const std::size_t blocks = word.find_first_not_of('<', told);
+      mark.chunk = std::min(blocks, word.size()) - told == 2 ? kLayerCachesTold : kLayerInputsTold;
+      if (blocks != std::string::npos) TellInputs(mark.name, word.substr(blocks));
+    }
     AddMark(mark);
+  }
+
+  void TellInputs(const std::string& layer, const std::string& blocks) {
+    const auto name = static_cast<std::uint32_t>(trace_.texts.size());
+    trace_.texts.push_back(layer);
+    std::istringstream names(blocks);
+    for (std::string block; std::getline(names, block, ',');) {
+      trace_.layer_inputs.push_back({live_.at(block), trace_.events.size(), name});
+    }
   }
 
   void Allocate(const std::string& word) {

@@ -8,7 +8,8 @@
 //   F0  B0       micro-batch 0 forward / backward begins
 //   O  O?  O-    optimizer begins; automatic; ends   L:mlp    layer mlp begins
 //   LB:mlp       its backward pass begins  LE:mlp LBE:mlp   either ends; LE:mlp=512: its own backward pass keeps 512
-//                bytes of its output, LE:mlp=none: there are no gradients
+//                bytes of its output, LE:mlp=none: there are no gradients; LE:mlp<w,x: it was called with w and x, and
+//                LE:mlp=512<: with no block; LE:mlp<<w: what it stores there can be switched off
 //   (eval  )     fence begins, ends            H=4096   upstream holds so much
 //   D1           later allocations are on device 1
 #pragma once

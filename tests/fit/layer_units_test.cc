@@ -70,6 +70,69 @@ TEST_F(LayerUnitsTest, AnOutputThatTheLayerKeepsItselfStays) {
   EXPECT_EQ(Of("relu").away, 1024u);
 }
 
+// A residual connection around m.mlp, which is called with n alone.
+std::string Residual(const std::string& told) {
+  return "L:m +r=8192 L:m.mlp +a=16384 +o=8192 LE:m.mlp=0" + told +
+         " +y=8192 -r -o LE:m=0 +l=32768 B0 +d=512 LB:m -l LB:m.mlp -a LBE:m.mlp LBE:m -y -d O";
+}
+
+TEST_F(LayerUnitsTest, WhatGoesAroundALayerIsNoInputOfIt) {
+  Run("+n=2048 " + Residual("<n") + " -n");
+  EXPECT_EQ(PeakWith({"m.mlp"}), 4096u + 2048u + 8192u + 32768u + 512u) << "r goes where it went";
+  Run("+n=2048 " + Residual("") + " -n");
+  EXPECT_EQ(PeakWith({"m.mlp"}), 4096u + 2048u + 8192u + 32768u + 512u + 8192u) << "nothing tells that it is no input";
+}
+
+TEST_F(LayerUnitsTest, WhatALayerWasCalledWithStaysUpToTheEndOfItsBackwardPass) {
+  Run("+n=2048 " + Residual("<r,n") + " -n");
+  EXPECT_EQ(PeakWith({"m.mlp"}), 4096u + 2048u + 8192u + 32768u + 512u + 8192u);
+  Run("L:m +x=8192 L:m.0 +a=4096 LE:m.0=0<x L:m.1 +b=512 LE:m.1=0<x LE:m=0< B0 LB:m LB:m.1 -b LBE:m.1 LB:m.0 -x "
+      "+g=16384 -a -g LBE:m.0 LBE:m O");
+  EXPECT_EQ(PeakWith({"m.0"}), 4096u + 8192u + 4096u + 16384u) << "freed inside of the pass, x is kept to its end";
+  EXPECT_EQ(PeakWith({"m.1"}), 4096u + 4096u + 16384u);
+}
+
+TEST_F(LayerUnitsTest, EachCallHasItsOwnInputs) {
+  // Both micro-batches' x are there when m.0 is called with the second one.
+  Run("+x=8192 +y=8192 L:m.0 +a=4096 LE:m.0=0<x -x L:m.0 +b=4096 LE:m.0=0<y -y +l=65536 B0 -l LB:m.0 -b LBE:m.0 "
+      "LB:m.0 -a LBE:m.0 O");
+  EXPECT_EQ(PeakWith({"m.0"}), 4096u + 2 * 8192u + 65536u);
+}
+
+TEST_F(LayerUnitsTest, OfCallsOnSeveralThreadsAtOnceEachInputCountsForAll) {
+  Run("+x=8192 +y=16384 L:m.0 L:m.0 +a=4096 LE:m.0=0<x -x +b=4096 LE:m.0=0<y -y +l=65536 B0 -l LB:m.0 -b LBE:m.0 "
+      "LB:m.0 -a LBE:m.0 O");
+  EXPECT_EQ(PeakWith({"m.0"}), 4096u + 8192u + 16384u + 65536u);
+}
+
+// k is in a cache that both layers are called with, and goes with it, before the backward pass. `told`: behind a name.
+std::string WithCache(const std::string& told) {
+  return "L:m L:m.0 +k=8192 L:m.0.mlp +a=4096 LE:m.0.mlp=0" + told + " LE:m.0=0" + told + "k L:m.1 +b=2048 LE:m.1=0" +
+         told + "k LE:m=0" + told + " +l=65536 -k B0 LB:m LB:m.1 -b LBE:m.1 -l LB:m.0 LB:m.0.mlp -a LBE:m.0.mlp " +
+         "LBE:m.0 LBE:m O";
+}
+
+TEST_F(LayerUnitsTest, WithAnythingRecomputedNoLayerStoresForLater) {
+  Run(WithCache("<<"));
+  EXPECT_EQ(PeakWith({}), 4096u + 8192u + 4096u + 2048u + 65536u);
+  EXPECT_EQ(PeakWith({"m.0.mlp"}), 4096u + 2048u + 65536u);
+  EXPECT_EQ(PeakWith({"m.1"}), 4096u + 4096u + 65536u + 2048u) << "it is no input either";
+}
+
+TEST_F(LayerUnitsTest, WhatCannotBeSwitchedOffIsStoredAsBefore) {
+  Run(WithCache("<"));
+  EXPECT_EQ(PeakWith({"m.0.mlp"}), 4096u + 8192u + 2048u + 65536u);
+  EXPECT_EQ(PeakWith({"m.1"}), 4096u + 8192u + 4096u + 65536u + 2048u);
+}
+
+TEST_F(LayerUnitsTest, WhatOneLayerMakesAndAnotherWasCalledWithIsThereForBoth) {
+  // z is of m.0 and goes in its backward pass; m.1, recomputed too, needs it before.
+  Run("L:m.0 +z=8192 +a=4096 LE:m.0=0< L:m.1 +b=2048 LE:m.1=0<z +l=65536 B0 LB:m.1 -b LBE:m.1 -l LB:m.0 -z -a "
+      "LBE:m.0 O");
+  EXPECT_EQ(PeakWith({"m.0"}), 4096u + 2048u + 65536u);
+  EXPECT_EQ(PeakWith({"m.0", "m.1"}), 4096u + 8192u + 2048u + 65536u);
+}
+
 TEST_F(LayerUnitsTest, WhatALayerStoresForLaterGoesWithTheRest) {
   // k outlives the backward pass in layers of which there are many: a cache.
   Run("L:m.0 +k=4096 +a=8192 LE:m.0=0 +l=8192 B0 +d=512 -l LB:m.0 -a LBE:m.0 -d O -k");
