@@ -375,3 +375,19 @@ def test_what_was_found_is_not_made_again(tmp_path: Path) -> None:
     assert len(again.rows()) == 1
     with pytest.raises(SystemExit, match="was made under"):
         Known(tmp_path / "worth.json", {"card_bytes": 2000})
+
+
+@pytest.mark.slow
+def test_parts_of_layers_on_fake_tensors_have_the_peak_that_was_predicted(build: Path, tmp_path: Path) -> None:
+    parts = ["blocks.*.attention", "blocks.*.feed_forward.experts.*"]
+    words = ["experts", "--size", "toy", "--micro-batch", "96", "--assume", "nonzero=1/4", "--directory", str(tmp_path)]
+    result = tmp_path / "peaks.json"
+    done = run_python(
+        *(str(WORTH / "peaks.py"), *words, "--recompute", *parts, "--json", str(result)),
+        environment={"STALLOC_LIB_PATH": str(build), "STALLOC_DEVICE": ""},
+    )
+    assert done.code == 0, done.err
+    found = json.loads(result.read_text())
+    assert found["modules"] == 10
+    assert found["predicted_live_bytes"] == pytest.approx(found["live_bytes"], 0.02)
+    assert found["predicted_live_bytes"] >= found["live_bytes"] * 0.999
