@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AnySet
 from typing import Any, NamedTuple
 
 _DEEPEST = 8
 _MOST = 10000  # values in all
+_BARE = (tuple, list, dict)  # what most are: without attributes
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), enum.Enum, type)
 _PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format", "Generator", "Size", "SymInt", "SymFloat", "SymBool")
 
@@ -84,10 +85,12 @@ def _kind_of_new(kind: type) -> _Kind:
     return _Kind.OBJECT if kind.__dictoffset__ else _Kind.UNSEEN
 
 
-def _inside(value: Any, kind: _Kind) -> list[Any]:
+def _inside(value: Any, kind: _Kind) -> Collection[Any]:
     """What it holds, as far as that can be seen."""
+    if type(value) in _BARE:
+        return value.values() if type(value) is dict else value
     if kind is _Kind.UNSEEN:
-        return []
+        return ()
     attributes = getattr(value, "__dict__", None)
     own = list(attributes.values()) if attributes else []
     if kind is _Kind.OBJECT:
