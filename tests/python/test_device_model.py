@@ -158,6 +158,16 @@ def test_two_steps_behind_a_trace_are_watched(tmp_path: Path) -> None:
     assert left_by(tmp_path / "other.steps.json", None, 12)["device"] == []
 
 
+def test_a_program_that_ends_is_watched_no_more(tmp_path: Path) -> None:
+    torch = Profiler()
+    free = FreeSteps(tmp_path / "rank00000.steps.json", lambda: None, DeviceWork(torch))
+    for _ in range(5):
+        free.iteration_finished()
+    assert torch.running, "the next step would be watched"
+    free.close()
+    assert not torch.running, "a profiler that runs while a process ends can take it down"
+
+
 def test_a_program_that_is_profiled_is_left_alone(tmp_path: Path) -> None:
     torch = Profiler()
     torch.running = True

@@ -63,8 +63,9 @@ class FreeSteps:
         self._begun, self._begin, self._current = True, time.monotonic(), []
 
     def close(self) -> None:
-        """The iteration that runs has no end of its own: it is left out."""
+        """The iteration that runs has no end of its own: it is left out, and nothing watches it any more."""
         self._closed = True
+        self._work.end()
 
     def write(self) -> None:
         """Nothing where no iteration came behind the trace."""
