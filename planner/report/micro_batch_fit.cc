@@ -23,12 +23,15 @@ bool IsOfTheModel(const BlockFact& fact) {
          fact.memory_class == MemoryClass::kOptimizerState;
 }
 
-// The requests of each phase that may grow, in order; what is in no script takes no part.
+// Of what varies from iteration to iteration, as the tokens of an expert do, no two runs have the same.
+bool HasPartner(const BlockFact& fact) { return !IsOfTheModel(fact) && fact.memory_class != MemoryClass::kDynamic; }
+
+// The requests of each phase that may have a partner, in order; what is in no script takes no part.
 std::vector<Blocks> RequestsByPhase(const DeviceFacts& facts) {
   std::vector<Blocks> requests(facts.phases.spans().size());
   for (std::uint32_t i = 0; i < facts.blocks.size(); ++i) {
     const BlockFact& fact = facts.blocks[i];
-    if (!facts.device.allocations[i].outside && !IsOfTheModel(fact)) requests[fact.phase].push_back(i);
+    if (!facts.device.allocations[i].outside && HasPartner(fact)) requests[fact.phase].push_back(i);
   }
   return requests;
 }

@@ -2,8 +2,8 @@
 //
 // Requests are paired by phase and order (iterations and phases by number; where the second trace has fewer, its last
 // one). A pair gives a and b of its block exactly; a block that is smaller in the larger run counts as fixed. Blocks
-// without a partner are taken by class, as with one trace, and so are weights, gradients and the optimizer's state:
-// they never grow, and experts hide which is whose partner. Pure.
+// without a partner are taken by class, as with one trace; and so are weights, gradients and the optimizer's state,
+// which never grow, and what varies from iteration to iteration: experts hide which is whose partner. Pure.
 #pragma once
 
 #include <cstdint>

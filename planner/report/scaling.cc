@@ -15,6 +15,17 @@ bool IsSetUp(const DeviceFacts& facts, const BlockFact& fact, const Allocation& 
   return fact.free_phase == fact.phase && !edges.empty() && allocation.free_event < edges.front().event;
 }
 
+// From a backward pass, and alive through another micro-batch's: a gradient of a loop that lets go of it before the
+// optimizer begins.
+bool OutlivesBackwardPass(const DeviceFacts& facts, const BlockFact& fact) {
+  const std::vector<PhaseSpan>& spans = facts.phases.spans();
+  if (spans[fact.phase].kind != PhaseKind::kBackward || fact.free_phase == kNone) return false;
+  for (std::uint32_t phase = fact.phase + 1; phase < fact.free_phase; ++phase) {
+    if (spans[phase].kind == PhaseKind::kBackward) return true;
+  }
+  return false;
+}
+
 bool Scales(const DeviceFacts& facts, const BlockFact& fact, const Allocation& allocation) {
   if (IsSetUp(facts, fact, allocation)) return false;
   switch (fact.memory_class) {
@@ -24,7 +35,7 @@ bool Scales(const DeviceFacts& facts, const BlockFact& fact, const Allocation& a
     case MemoryClass::kInputs:  // a data set that lies on the device as a whole is none of a micro-batch
       return fact.free_phase != kNone || facts.phases.spans()[fact.phase].kind != PhaseKind::kSetUp;
     case MemoryClass::kTemporaries:
-      return !facts.InOptimizer(fact);
+      return !facts.InOptimizer(fact) && !OutlivesBackwardPass(facts, fact);
     default:
       return false;
   }

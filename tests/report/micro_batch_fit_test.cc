@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/report/facts_fixture.h"
@@ -38,6 +40,45 @@ TEST(MicroBatchFitTest, WhatBelongsToTheModelNeverGrows) {
     grows += fit.parts[i].scaling;
   }
   EXPECT_EQ(grows, 3 * (8 * 1024 + 16 * 512)) << "what experts share out grows as a whole";
+}
+
+// Tokens of an expert in each iteration: no other run has the same, and half the tokens would seem to be more or less.
+TEST(MicroBatchFitTest, WhatVariesGrowsWithTheMicroBatch) {
+  const auto script = [](std::initializer_list<int> tokens) {
+    std::string run = "+w=4096 ";
+    for (const int count : tokens) absl::StrAppend(&run, "I F0 +x=8192 +e=", 512 * count, " B0 -e -x O ");
+    return run;
+  };
+  const ScriptFacts larger(script({20, 28, 16, 24}));
+  const ScriptFacts smaller(script({19, 15, 9, 20}));
+  const MicroBatchFit fit = FitMicroBatch(*larger, *smaller, 0.5);
+  int seen = 0;
+  for (std::size_t i = 0; i < fit.parts.size(); ++i) {
+    if (larger->blocks[i].memory_class != MemoryClass::kDynamic) continue;
+    EXPECT_EQ(fit.parts[i].fixed, 0) << i;
+    EXPECT_EQ(fit.parts[i].scaling, larger->device.allocations[i].bytes) << i;
+    ++seen;
+  }
+  EXPECT_GE(seen, 3);
+}
+
+// Its gradients are gone before the optimizer begins: a copy in another type is what it takes.
+TEST(MicroBatchFitTest, WhatOneBackwardPassLeavesForTheNextOneNeverGrows) {
+  std::string run = "+w=4096 ";
+  for (int i = 0; i < 3; ++i) {
+    absl::StrAppend(
+        &run, "I F0 +a=2048 B0 +t=1024 -t +g=8192 -a F1 +b=2048 B1 +u=1024 -b -u F2 +c=2048 B2 +v=1024 -c -v -g O ");
+  }
+  const ScriptFacts facts(run);
+  const std::vector<BlockPart> parts = PartsByClass(*facts);
+  std::int64_t fixed = 0;
+  std::int64_t grows = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Bytes bytes = facts->device.allocations[i].bytes;
+    (bytes == 8192 ? fixed : grows) += bytes == 4096 ? 0 : parts[i].scaling;
+  }
+  EXPECT_EQ(fixed, 0);
+  EXPECT_EQ(grows, 3 * 3 * (2048 + 1024)) << "activations, and what a pass frees itself";
 }
 
 TEST(MicroBatchFitTest, APairTellsWhatIsFixed) {
