@@ -205,7 +205,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "marks of a trace are at the device's time",
             SWITCH,
             "The host waits for the device at passes, layers and their parts: `stalloc fit` then knows how long each "
-            "takes",
+            "takes. Two iterations behind the trace are watched by torch's profiler",
             "Python",
         ),
         Variable(
