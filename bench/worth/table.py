@@ -46,7 +46,7 @@ def name_of(row: Row) -> str:
 
 def _cell(one: Optional[Row], longest: bool) -> str:
     if not one or not one["best"] or not one["tokens_per_second"]:
-        return "nothing fits" if one else ""
+        return "" if not one else "nothing fits" if one["attempts"] else "not tried"
     speed, held = f"{one['tokens_per_second']['mean']:.0f}", f"{one['held_bytes'] / GIB:.1f} GiB"
     if longest:
         return f"{one['micro_batch'] * _UNIT} tokens: {speed}, {held}"
