@@ -135,7 +135,7 @@ def megatron_row(document: Row) -> Row:
     for mode, name in names.items():
         runs = [run for run in document["runs"] if run["mode"] == mode and run["trained"] and run["tokens_per_second"]]
         if not runs:
-            found[name] = {"attempts": [], "best": None}
+            found[name] = {"attempts": [run for run in document["runs"] if run["mode"] == mode], "best": None}
             continue
         best = max(runs, key=lambda run: run["tokens_per_second"])
         speed, seconds = best["tokens_per_second"], [ms / 1e3 for ms in best.get("steps_ms", [])]

@@ -127,7 +127,7 @@ def measured(program: str, ours: int = 4, theirs: int = 3, longest: bool = False
     own["counted"] = {"arena_move_seconds": [5.0, 0.0, 0.03, 0.0], "arena_map_seconds": [1.0, 0.0, 0.0, 0.03]}
     peers = {**own, "best": str(theirs), "micro_batch": theirs, "tokens_per_second": {"mean": 80.0}}
     peers |= {"seconds": [1.0, 1.0, 1.75], "counted": {"num_alloc_retries": [3, 0, 0, 2]}}
-    found = {"native": {"best": None}, "expandable": peers, "stalloc": own}
+    found = {"native": {"attempts": [{"fits": False}], "best": None}, "expandable": peers, "stalloc": own}
     return {"program": program, "longest": longest, "allocators": found}
 
 
@@ -138,6 +138,8 @@ def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
     lines = table(rows).splitlines()
     assert len(lines) == 5
     assert "nothing fits" in lines[2]
+    rows[0]["allocators"]["native"]["attempts"] = []
+    assert "| not tried |" in table(rows), "there was no time left for it"
     assert "| 1.250 (1.000 to 1.750) | +1.0 %, -1.0 % |" in lines[2], "the step with retries is in it"
     assert "gave memory back 2 times in the steps that count" in lines[2]
     assert "2.0 % of stalloc's steps moved" in lines[2], "the first step does not count"
