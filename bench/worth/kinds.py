@@ -35,7 +35,7 @@ _FSDP = ("torch.distributed.fsdp", "torch._inductor.compile_fx")
 _TRAINER = ("transformers.trainer", "transformers.models.llama.modeling_llama", "accelerate")
 
 KINDS = {
-    "fsdp2-packed": Kind(Traced(1, 1.0), Traced(1, 0.5), ranks=2, modules=_FSDP),
+    "fsdp2-packed": Kind(Traced(2, 1.0), Traced(1, 1.0), ranks=2, modules=_FSDP),
     "lora": Kind(Traced(1, 0.5), Traced(1, 0.25)),
     "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True, modules=_TRAINER),
     "experts": Kind(Traced(8, 1.0), Traced(4, 1.0)),

@@ -132,7 +132,9 @@ void WriteUnits(const LayerUnits& units, JsonWriter* json) {
   for (const LayerUnit& unit : units.units()) {
     json->BeginObject().Key("name").Value(unit.name).Key("away").Value(unit.away);
     json->Key("forward_ns").Value(unit.forward_ns).Key("leaves").Value(unit.leaves);
-    json->Key("stores").Value(unit.stores).EndObject();
+    json->Key("stores").Value(unit.stores).Key("iteration_ns").BeginArray();
+    for (const std::int64_t ns : unit.iteration_ns) json->Value(ns);
+    json->EndArray().EndObject();
   }
   json->EndArray();
 }

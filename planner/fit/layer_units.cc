@@ -144,7 +144,9 @@ void LayerUnits::FindUnits() {
   }
   for (std::size_t i = 0; i < units_.size(); ++i) {
     std::vector<std::int64_t> times;
+    units_[i].iteration_ns.resize(facts_.device.segments.size() - 1);
     for (const auto& [segment, sums] : of_segment[i]) {
+      if (segment > 0) units_[i].iteration_ns[segment - 1] = sums.ns;
       units_[i].away = std::max(units_[i].away, sums.away);
       units_[i].runs = std::max(units_[i].runs, sums.runs);
       if (segment > 1 || of_segment[i].size() == 1) times.push_back(sums.ns);  // the first iteration warms up

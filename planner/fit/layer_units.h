@@ -26,10 +26,11 @@ struct LayerUnit {
   std::string name;     // "GPT.blocks.3.mlp"
   std::string pattern;  // "GPT.blocks.*.mlp"
   std::vector<std::size_t> visits;
-  Bytes away = 0;               // that recomputing would free, of the iteration that has most
-  std::int64_t forward_ns = 0;  // of an iteration, the median
-  std::int64_t runs = 0;        // forward passes of an iteration, the most
-  bool at_least = false;        // the trace does not tell what the output is: the worse was taken
+  Bytes away = 0;                          // that recomputing would free, of the iteration that has most
+  std::int64_t forward_ns = 0;             // of an iteration, the median
+  std::vector<std::int64_t> iteration_ns;  // forward passes of each iteration
+  std::int64_t runs = 0;                   // forward passes of an iteration, the most
+  bool at_least = false;                   // the trace does not tell what the output is: the worse was taken
   // Layers that repeat store blocks for later calls, as keys and values of a cache: it has to be switched off, for they
   // would be stored twice. Then they go with the rest.
   bool stores = false;

@@ -11,7 +11,7 @@ import pytest
 
 from stalloc._marking._device_work import PARTS, DeviceWork, in_parts
 from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import device_model, step_model
+from stalloc.fitting import device_model, layer_times, step_model
 from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.replayed import TracedRun
 from stalloc.fitting.work import Lengths, Load, Work
@@ -83,6 +83,42 @@ def test_a_step_is_as_long_as_the_device_works() -> None:
     assert not known.at_least(load)
     assert known.seconds(load) == pytest.approx(seconds_of([700, 700]), rel=0.05)
     assert known.seconds(load, growing_cost=0.004) == pytest.approx(known.seconds(load) + known.passes(load) / 5)
+
+
+def test_short_micro_batches_between_long_ones_are_bound_by_the_host() -> None:
+    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], seconds_of([30, 30]))
+    assert model is not None
+    short, long = Load(1, 0.3, 0.09), Load(1, 9.0, 81.0)
+    both = Load(2, 9.3, 81.09, ((1, short.size, short.square), (1, long.size, long.square)))
+    assert model.seconds(both) == pytest.approx(model.seconds(short) + model.seconds(long))
+    assert model.seconds(both) > model.seconds(Load(2, 9.3, 81.09)) * 1.01
+
+
+def test_waiting_for_other_ranks_makes_nothing_longer() -> None:
+    def told(size: float, waited: float) -> WatchedStep:
+        busy = {"gemm": (0.1 * size, 4), "ncclDevKernel_AllGather": (0.05 + waited, 2)}
+        return WatchedStep(Load(2, size, size * size / 2), (0.5,), (busy,))
+
+    model = device_model.from_steps([told(2.0, 0.0), told(1.8, 0.3), told(1.0, 0.0), told(0.9, 0.1)], 0.5)
+    assert model is not None
+    assert model.seconds(Load(2, 20.0, 200.0)) == pytest.approx(2.0 + 0.05)
+
+
+def test_a_recomputed_layer_takes_as_long_as_it_grew_in_the_traces() -> None:
+    def layers(*seconds: float) -> list[dict[str, Any]]:
+        return [{"name": "m.mlp", "iteration_ns": [9e9, *(second * 1e9 for second in seconds)]}]
+
+    loads = [Load(2, size, size * size / 2) for size in (2.0, 2.0, 1.2)]
+    halves = [Load(2, size, size * size / 2) for size in (1.0, 1.0, 0.6)]
+    # 2 ms whatever the size, which the host takes, and 10 ms by the size.
+    grown = [(layers(0.022, 0.014), loads), (layers(0.012, 0.008), halves)]
+    terms = layer_times.forward_terms(grown)
+    assert terms["m.mlp"] == pytest.approx((0.001, 0.01, 0.0))
+    assert layer_times.forward_terms([(layers(0.02, 0.02), [loads[0]] * 3)]) == {}, "one size"
+    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], seconds_of([30, 30]))
+    assert model is not None
+    load = Load(2, 14.0, 98.0)
+    assert model.seconds(load, terms["m.mlp"]) == pytest.approx(model.seconds(load) + 0.002 + 0.14)
 
 
 def test_communication_counts_where_nothing_computes() -> None:

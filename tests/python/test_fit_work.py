@@ -11,7 +11,7 @@ import pytest
 
 from stalloc._marking._device_work import DeviceWork
 from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import choose, step_model
+from stalloc.fitting import choose, step_model, terms
 from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.replayed import Outcome, TracedRun
 from stalloc.fitting.step_model import FreeStep
@@ -159,6 +159,40 @@ def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
         assert chooser._seconds(2) == pytest.approx((1 + 4 * 2 if traced == 2 else 1 + 4 * 4) * 1e-9)
 
 
+class Watched(Asked):
+    """Its device was watched; half of a layer's time in the trace is the host's."""
+
+    def most_tokens(self) -> int:  # type: ignore[override]
+        return 100
+
+    def watched_steps(self) -> list[WatchedStep]:
+        return [WatchedStep(alike(2, size), (0.4,), ({"gemm": (0.1 * size, 2)},)) for size in (1.0, 2.0)]
+
+    def free_steps(self, accumulation: int = 2) -> list[FreeStep]:
+        return [FreeStep(0.4, 2, size) for size in (1.0, 2.0)]
+
+    def traced_loads(self, most: int) -> list[Load]:
+        return [alike(2, 2.0), alike(2, 2.0), alike(2, 1.0)]
+
+    def search(self, *args: Any, **words: Any) -> list[dict[str, Any]]:
+        (found,) = super().search(*args, **words)
+        layer = {"name": "m.mlp", "forward_ns": 0.09e9, "iteration_ns": [1e9, 0.12e9, 0.09e9]}
+        changed = {**found["results"][0], "recompute": ["m.mlp"], "growing_cost_ns": 0.59e9, "fixed_cost_ns": 0}
+        times = {"step_ns": 0.45e9, "passes_ns": 0.4e9}
+        return [{**found, **times, "layers": [layer], "results": [changed]}]
+
+
+def test_a_recomputed_layer_costs_what_the_device_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched()
+    monkeypatch.setattr(choose, "TracedRun", lambda trace: run)
+    chooser = choose._Chooser(run, choose.Wish(1, accumulation=2, keep_accumulation=True), print)  # type: ignore[arg-type]
+    # Micro-batches are three quarters of the largest: 10 x 2 x 0.75. The layer takes 0.06 s whatever the size, and 0.03
+    # by the size. What is offloaded took 0.5 s of the 0.4 s of passes, and grows as they do; 0.05 s are in no pass.
+    step = 0.1 * 15.0 + 0.06 + 0.03 * 15.0
+    offloaded = 0.5 * (step - 0.05) / 0.4
+    assert chooser._search(1, 10).step_seconds == pytest.approx(step + offloaded)
+
+
 def test_what_makes_steps_longer_does_not_count() -> None:
     traced = step_model.from_traces(0.0, 2.0, 2)
     steps = [FreeStep(0.5 * size, 2, size) for size in (1.0, 2.0, 3.0)]
@@ -184,11 +218,11 @@ def test_a_line_has_a_quarter_of_the_points_below_it() -> None:
     draw = random.Random(5)
     sizes = [draw.uniform(0.5, 3.0) for _ in range(60)]
     seconds = [0.2 + 0.7 * size + draw.expovariate(20) for size in sizes]
-    always, growing = step_model.line(sizes, seconds)
+    always, growing = terms.line(sizes, seconds)
     below = sum(second < always + growing * size - 1e-12 for size, second in zip(sizes, seconds))
     assert 13 <= below <= 15
     assert (always, growing) == pytest.approx((0.2, 0.7), abs=0.05)
-    assert step_model.line([1.0, 2.0], [3.0, 1.0])[1] == 0.0, "nothing takes less time where there is more"
+    assert terms.line([1.0, 2.0], [3.0, 1.0])[1] == 0.0, "nothing takes less time where there is more"
 
 
 def test_steps_behind_a_trace_are_noted_with_their_tokens(tmp_path: Path) -> None:

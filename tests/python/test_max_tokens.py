@@ -31,7 +31,8 @@ def loop(*iterations: list[int]) -> str:
 def test_the_least_and_the_most_of_each_micro_batch_are_kept(fake: FakeProcess) -> None:
     done = fake.python("-c", loop([30, 7], [20, 9, 4], [25]), STALLOC_MODE="Trace", RANK="3")
     assert done.code == 0, done.err
-    assert sidecar(fake.directory, 3) == {"least": [20, 7, 4], "most": [30, 9, 4]}
+    of_each = [[30, 7], [20, 9, 4], [25]]
+    assert sidecar(fake.directory, 3) == {"least": [20, 7, 4], "most": [30, 9, 4], "iterations": of_each}
     assert [path.name for path in (fake.directory / "trace").iterdir()] == ["rank00003.tokens.json"]
 
 

@@ -1,9 +1,10 @@
 """Tokens of the traced micro-batches, left beside the trace for `stalloc plan --max-tokens`.
 
 What the longest traced micro-batch had tells how much longer those may be that the plan is to serve. The file,
-rank00000.tokens.json, has the least and the most tokens of each micro-batch of an iteration, over all traced ones:
+rank00000.tokens.json, has the least and the most tokens of each micro-batch of an iteration, over all traced ones, and
+those of the first iterations one by one, by which `stalloc fit` knows how long a layer takes:
 
-    {"least": [310, 402], "most": [988, 1012]}
+    {"least": [310, 402], "most": [988, 1012], "iterations": [[988, 402], [310, 1012]]}
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Callable, SupportsIndex
 
 from stalloc._core import _log
 from stalloc.report import files
+
+_MOST = 64  # iterations one by one; more tell nothing new
 
 
 def path_of(directory: Path, rank: int) -> Path:
@@ -30,6 +33,7 @@ class TokenCounts:
         self._current: list[int] = []  # of the iteration that runs, by micro-batch
         self._least: list[int] = []
         self._most: list[int] = []
+        self._iterations: list[list[int]] = []
         self._written = True
         self._guarded(lambda: files.remove(path))
 
@@ -44,6 +48,8 @@ class TokenCounts:
         """An iteration that is broken off is not counted: the planner does not plan it, either."""
         if not self._current:
             return
+        if len(self._iterations) < _MOST:
+            self._iterations.append(self._current)
         self._least = _combined(min, self._least, self._current)
         self._most = _combined(max, self._most, self._current)
         self._current = []
@@ -54,7 +60,7 @@ class TokenCounts:
         if self._written:
             return
         self._written = True
-        counts = {"least": self._least, "most": self._most}
+        counts = {"least": self._least, "most": self._most, "iterations": self._iterations}
         self._guarded(lambda: files.write_whole(self._path, json.dumps(counts).encode()))
 
     def _guarded(self, access: Callable[[], object]) -> None:

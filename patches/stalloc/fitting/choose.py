@@ -15,9 +15,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional
 
-from stalloc.fitting import step_model
+from stalloc.fitting import layer_times, step_model
 from stalloc.fitting.replayed import Change, Outcome, TracedRun
 from stalloc.fitting.step_model import StepModel
+from stalloc.fitting.terms import NOTHING, Terms, total
 from stalloc.fitting.work import Lengths, Work
 from stalloc.report import findings
 
@@ -114,7 +115,9 @@ class _Chooser:
         self._first = max(devices, key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
+        self._others: list[dict[str, Any]] = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, 1.0, 0)
         self._model = self._step_model()
+        self._forward = self._forward_terms()
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
 
     def choose(self) -> Choice:
@@ -161,9 +164,8 @@ class _Chooser:
         rest = max(0, first["step_ns"] - first["passes_ns"]) / 1e9
         passes = first["passes_ns"] / 1e9
         beside = None
-        if run.beside is not None:
-            others = TracedRun(run.beside).search(1 << 62, 1.0, 0)
-            beside = next(each for each in others if each["device"] == self._device)["passes_ns"] / 1e9
+        if self._others:
+            beside = self._of_device(self._others)["passes_ns"] / 1e9
         return step_model.with_free_steps(
             step_model.from_traces(rest, passes, count, beside, run.ratio),
             run.free_steps(count),
@@ -171,13 +173,41 @@ class _Chooser:
             watched=run.watched_steps(),
         )
 
+    def _of_device(self, devices: list[dict[str, Any]]) -> dict[str, Any]:
+        return next(each for each in devices if each["device"] == self._device)
+
+    def _forward_terms(self) -> dict[str, Terms]:
+        """How long the forward passes of layers take, by name. Empty where nothing is known of the device."""
+        run, most = self._run, self._run.most_tokens()
+        if most is None or self._model.device is None:
+            return {}
+        traces = [(self._first, run.traced_loads(most))]
+        if run.beside is not None and self._others:
+            traces.append((self._of_device(self._others), TracedRun(run.beside).traced_loads(most)))
+        return layer_times.forward_terms([(device["layers"], loads) for device, loads in traces])
+
     def _count(self, micro_batch: int) -> int:
         return self._work.count(micro_batch)
 
-    def _seconds(self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
-        """A step. The costs are those of a traced step."""
+    def _seconds(
+        self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0, again: Terms = NOTHING
+    ) -> float:
+        """A step. The costs are those of a traced step; `again`: of a micro-batch."""
         often = self._count(micro_batch) / self._wish.accumulation
-        return self._model.seconds(self._work.load(micro_batch), growing_cost, fixed_cost * often)
+        return self._model.seconds(self._work.load(micro_batch), growing_cost, fixed_cost * often, again)
+
+    def _changed_seconds(self, micro_batch: int, result: dict[str, Any]) -> float:
+        """A step, with what the planner has found to change for it."""
+        growing, fixed = result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9
+        names = result["recompute"]
+        if not names or any(name not in self._forward for name in names):
+            return self._seconds(micro_batch, growing, fixed)
+        traced = {layer["name"]: layer["forward_ns"] / 1e9 for layer in self._first["layers"]}
+        offloaded = max(0.0, growing - sum(traced[name] for name in names))
+        checkpoints = (fixed / self._wish.accumulation, 0.0, 0.0)
+        return self._seconds(
+            micro_batch, offloaded, 0.0, total([checkpoints, *(self._forward[name] for name in names)])
+        )
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """A second, over those of the traced micro-batch."""
@@ -343,7 +373,7 @@ class _Chooser:
     def _tried(self, micro_batch: int, result: dict[str, Any], accumulated: bool, single: bool) -> Tried:
         scale = self._work.largest(micro_batch)
         layers = tuple(result["recompute"]), tuple(result["offload"])
-        seconds = self._seconds(micro_batch, result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9)
+        seconds = self._changed_seconds(micro_batch, result)
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),

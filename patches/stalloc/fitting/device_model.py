@@ -1,10 +1,9 @@
 """Seconds of a step from what the device did in steps of several sizes (rank00000.steps.json). Pure.
 
-A step is a row of parts, each as long as the host takes for it or the device, whichever is longer. What the host takes
-is the same whatever the size; what the device takes is the sum over its kernels, by name:
-
-    always + size x growing      or, where twice the size takes more than twice as long,
-    size x growing + square x c  attention, which grows with the square of the rows' length
+A micro-batch is a row of parts, each as long as the host takes for it or the device, whichever is longer: the host is
+ahead by no more than a part, so that it bounds short micro-batches between long ones. What the host takes is the same
+whatever the size; what the device takes is the sum over its kernels, by name (terms.py). One that communicates waits
+for other ranks, too, which makes it longer and never shorter.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from stalloc.fitting.terms import NOTHING, Terms, are_one, line, terms_of, total
 from stalloc.fitting.work import Load
 
-_SPREAD = 1e-3  # of the squared mean: sizes that are one
-_MORE = 1.25  # times as much as in proportion: it grows with the square
 _AS_OFTEN = 0.5  # of the launches of a kernel in another step: then it does the same in both
-
-Terms = tuple[float, float, float]  # of a micro-batch: always, by its size, by its square
+_COMMUNICATES = "nccl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +47,15 @@ class DeviceModel:
     host: tuple[float, ...]  # seconds of each part
     device: tuple[Terms, ...]
 
-    def seconds(self, load: Load) -> float:
-        """A step. With more micro-batches the host takes as much longer."""
-        often = load.count / self.count
+    def seconds(self, load: Load, again: Terms = NOTHING) -> float:
+        """A step. `again`: seconds of what is recomputed, which both take, in any part."""
+        share = 1 / len(self.host)
+        each = tuple(term * share for term in again)
+        host = [second / self.count + each[0] for second in self.host]
+        device = [(always + each[0], growing + each[1], square + each[2]) for always, growing, square in self.device]
         return sum(
-            max(host * often, sum(map(_product, terms, (load.count, load.size, load.square))))
-            for host, terms in zip(self.host, self.device)
+            often * sum(max(waits, a + size * g + square * c) for waits, (a, g, c) in zip(host, device))
+            for often, size, square in load.micro_batches()
         )
 
 
@@ -64,9 +64,7 @@ def from_steps(steps: Sequence[WatchedStep], fastest: float) -> Optional[DeviceM
     makes the host slower."""
     parts = min((len(step.seconds) for step in steps), default=0)
     alike = [step for step in steps if len(step.seconds) == parts and step.load.size > 0]
-    sizes = [step.load.size for step in alike]
-    mean = sum(sizes) / len(sizes) if sizes else 0.0
-    if sum((size - mean) ** 2 for size in sizes) < _SPREAD * mean * mean * len(sizes) or not alike:
+    if are_one([step.load.size for step in alike]):
         return None
     host = [min(step.seconds[part] for step in alike) for part in range(parts)]
     slower = max(1.0, sum(host) / fastest) if fastest > 0 else 1.0
@@ -74,47 +72,28 @@ def from_steps(steps: Sequence[WatchedStep], fastest: float) -> Optional[DeviceM
     return DeviceModel(
         alike[0].load.count,
         tuple(second / slower for second in host),
-        tuple(_terms_of_part([step.busy[part] for step in alike], loads, mean) for part in range(parts)),
+        tuple(_terms_of_part([step.busy[part] for step in alike], loads) for part in range(parts)),
     )
 
 
-def _terms_of_part(busy: list[dict[str, tuple[float, int]]], loads: list[Load], mean: float) -> Terms:
+def _terms_of_part(busy: list[dict[str, tuple[float, int]]], loads: list[Load]) -> Terms:
     """Kernels that one step has and another has not are counted together: which one multiplies matrices depends on
     their size."""
-    apart = [name for name in sorted(set.intersection(*map(set, busy))) if _as_often([step[name][1] for step in busy])]
-    kinds = [[step[name][0] for step in busy] for name in apart]
+    shared = set.intersection(*map(set, busy))
+    apart = [name for name in sorted(shared) if _as_often([step[name][1] for step in busy])]
+    communicate = [name for name in apart if _COMMUNICATES in name.lower()]
+    kinds = [[step[name][0] for step in busy] for name in apart if name not in communicate]
     kinds.append([sum(second for name, (second, _) in step.items() if name not in apart) for step in busy])
-    found = [_terms(seconds, loads, mean) for seconds in kinds]
-    return sum(each[0] for each in found), sum(each[1] for each in found), sum(each[2] for each in found)
+    return total(
+        [terms_of(seconds, loads) for seconds in kinds]
+        + [_least([step[name][0] for step in busy], loads) for name in communicate]
+    )
+
+
+def _least(seconds: list[float], loads: list[Load]) -> Terms:
+    always, growing = line([load.size for load in loads], seconds)
+    return always * len(loads) / sum(load.count for load in loads), growing, 0.0
 
 
 def _as_often(launches: list[int]) -> bool:
     return min(launches) >= _AS_OFTEN * max(launches)
-
-
-def _terms(seconds: list[float], loads: list[Load], mean: float) -> Terms:
-    large = [i for i, load in enumerate(loads) if load.size > mean]
-    small = [i for i, load in enumerate(loads) if load.size <= mean]
-    by_size = [sum(seconds[i] for i in chosen) / sum(loads[i].size for i in chosen) for chosen in (small, large)]
-    if by_size[1] > by_size[0] * _MORE:
-        growing, square = least_squares([(load.size, load.square) for load in loads], seconds)
-        return 0.0, growing, square
-    always, growing = least_squares([(load.count, load.size) for load in loads], seconds)
-    return always, growing, 0.0
-
-
-def least_squares(points: Sequence[tuple[float, float]], values: Sequence[float]) -> tuple[float, float]:
-    """Two factors, neither below 0, of x and y. REQUIRES: a point with x and y above 0."""
-    xx, xy, yy = (sum(a[i] * a[j] for a in points) for i, j in ((0, 0), (0, 1), (1, 1)))
-    xv, yv = (sum(a[i] * value for a, value in zip(points, values)) for i in (0, 1))
-    determinant = xx * yy - xy * xy
-    if determinant > 0:
-        both = (xv * yy - yv * xy) / determinant, (yv * xx - xv * xy) / determinant
-        if min(both) >= 0:
-            return both
-    # With one of them alone, the better one: xx x^2 - 2 x xv is its error.
-    return (xv / xx, 0.0) if xv * xv / xx >= yv * yv / yy else (0.0, yv / yy)
-
-
-def _product(factor: float, term: float) -> float:
-    return factor * term

@@ -73,6 +73,11 @@ class TracedRun:
             step for trace in (self.trace, self.beside) if trace is not None for step in _watched_steps(trace, most)
         ]
 
+    def traced_loads(self, most: int) -> list[Load]:
+        """Of each traced iteration; empty: not told. `most`: tokens of the largest micro-batch. CollectError."""
+        told = _beside(self.trace, ".tokens.json").get("iterations", [])
+        return [_load([tokens / most for tokens in iteration]) for iteration in told]
+
     def search(
         self,
         memory: int,

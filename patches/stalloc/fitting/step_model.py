@@ -7,23 +7,22 @@ long a sequence keeps the device busy. A size is a multiple of the largest trace
 while they are traced: where some ran behind the trace (rank00000.steps.json), theirs are the times of passes, and the
 trace tells only what is in them. Where the device was watched in some of them, of several sizes, passes are
 device_model.py's. Whatever else a machine does makes steps longer and none shorter, and so does an evaluation between
-two: a quarter of the steps lie below the line that is taken (R. Koenker and G. Bassett, "Regression Quantiles",
-Econometrica 46, 1978).
+two: a quarter of the steps lie below the line that is taken (terms.line).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import statistics
 from collections.abc import Sequence
 
 from stalloc.fitting import device_model
 from stalloc.fitting.device_model import DeviceModel, WatchedStep
+from stalloc.fitting.terms import NOTHING, Terms, are_one, line
 from stalloc.fitting.work import Load
 
-_SPREAD = 1e-3  # of the squared mean: sizes that are one
-_BELOW = 0.25  # of the steps lie below the line
+_BELOW = 0.25  # of steps are shorter than what counts
+_LARGER = 1 + 1e-3  # than another size
 _BY_HOST = 0.5  # of a pass is as long whatever its size: the host cannot keep the device busy
 
 
@@ -46,21 +45,21 @@ class StepModel:
     known: float | None = None  # the host bounds what was traced: of micro-batches above this size too little is known
     device: DeviceModel | None = None  # where it is known, it is what tells how long passes are
 
-    def passes(self, load: Load) -> float:
-        """All micro-batches of a step."""
+    def passes(self, load: Load, again: Terms = NOTHING) -> float:
+        """All micro-batches of a step. `again`: of what is recomputed, where the device is known."""
         if self.device is not None:
-            return max(0.0, self.device.seconds(load) - self.rest * load.count / self.device.count)
+            return max(0.0, self.device.seconds(load, again) - self.rest * load.count / self.device.count)
         return load.count * self.fixed + load.size * self.growing + load.square * self.square
 
-    def seconds(self, load: Load, growing_cost: float = 0.0, fixed_cost: float = 0.0) -> float:
+    def seconds(self, load: Load, growing_cost: float = 0.0, fixed_cost: float = 0.0, again: Terms = NOTHING) -> float:
         """A step. `growing_cost`: of a traced step, growing as passes do; `fixed_cost`: of this one."""
-        passes = self.passes(load)
+        passes = self.passes(load, again)
         slower = passes / self.traced_passes if self.traced_passes > 0 else 0.0
         return self.rest + passes + growing_cost * slower + fixed_cost
 
     def at_least(self, load: Load) -> bool:
         """Whether a step may take longer than `seconds` says: the device may be what bounds it."""
-        return self.known is not None and load.size > self.known * load.count * (1 + _SPREAD)
+        return self.known is not None and load.size > self.known * load.count * _LARGER
 
 
 def from_traces(rest: float, passes: float, count: int, beside: float | None = None, ratio: float = 0.0) -> StepModel:
@@ -81,14 +80,14 @@ def with_free_steps(
     steps = [step for step in steps if step.size > 0]
     if not steps:
         return model
-    device = device_model.from_steps(watched, min(step.seconds for step in steps))
+    device = device_model.from_steps(watched, _usual([step.seconds for step in steps]))
     if device is not None:
         return StepModel(min(model.rest, device.seconds(watched[0].load)), 0.0, 0.0, model.traced_passes, device=device)
     count = statistics.mode(step.count for step in steps)
     sizes = [step.size for step in steps if step.count == count]
     seconds = [step.seconds for step in steps if step.count == count]
     mean = statistics.fmean(sizes)
-    if sum((size - mean) ** 2 for size in sizes) < _SPREAD * mean * mean:  # what is in a step keeps its share
+    if are_one(sizes):  # what is in a step keeps its share
         before = model.seconds(Load(count, mean, mean * mean / count))
         slower = line(sizes, seconds, flat=True)[0] / before if before > 0 else 1.0
         return StepModel(model.rest * slower, model.fixed * slower, model.growing * slower, model.traced_passes)
@@ -102,28 +101,14 @@ def with_free_steps(
     return StepModel(rest, (always - rest) / count, growing, model.traced_passes, known=known)
 
 
+def _usual(seconds: Sequence[float]) -> float:
+    """A quarter of them are shorter."""
+    return sorted(seconds)[int(_BELOW * len(seconds))]
+
+
 def _of_length(model: StepModel, count: int, sizes: list[float], seconds: list[float]) -> StepModel:
     """b x size + c x size^2, by relative errors; neither is below 0."""
     each = [size / count for size in sizes]
     speeds = [max(0.0, second - model.rest) / count / size for second, size in zip(seconds, each)]  # b + c x size
     growing, square = line(each, speeds)
     return StepModel(model.rest, 0.0, growing, model.traced_passes, square)
-
-
-def line(sizes: Sequence[float], seconds: Sequence[float], flat: bool = False) -> tuple[float, float]:
-    """What is always there, and what grows with the size, neither below 0: the line with a quarter of the points below
-    it. `flat`: nothing grows. REQUIRES: a point, and sizes above 0. O(points^3)."""
-    points = list(zip(sizes, seconds))
-    lines = [(second, 0.0) for _, second in points]
-    if not flat:
-        lines += [(0.0, second / size) for size, second in points]
-        for (size, second), (other, its) in itertools.combinations(points, 2):
-            growing = (its - second) / (other - size) if other != size else -1.0
-            if growing >= 0 and second >= growing * size:
-                lines.append((second - growing * size, growing))
-    return min(lines, key=lambda each: _error(each, points))
-
-
-def _error(candidate: tuple[float, float], points: Sequence[tuple[float, float]]) -> float:
-    above = [second - candidate[0] - candidate[1] * size for size, second in points]
-    return sum(_BELOW * one if one >= 0 else (_BELOW - 1) * one for one in above)

@@ -7,8 +7,11 @@ of them where rows are packed one behind the other without padding.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import Optional
+
+Each = tuple[float, float, float]  # how often in a step, size, square
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +22,10 @@ class Load:
     count: float
     size: float
     square: float
+    each: tuple[Each, ...] = dataclasses.field(default=(), compare=False)  # of which these are the sums; none: alike
+
+    def micro_batches(self) -> tuple[Each, ...]:
+        return self.each or ((self.count, self.size / self.count, self.square / self.count),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +98,15 @@ class Work:
             return Load(count, size, size * (size / count if self.longer else self.usual))
         tokens = lengths.timed or lengths.tokens
         steps = len(tokens) / self.rows_of_step(micro_batch)
-        batches = self._micro_batches(micro_batch, tokens)
-        size = sum(map(lengths.of, batches)) / lengths.traced / steps
-        return Load(count, size, sum(map(lengths.square_of, batches)) * self.traced / lengths.traced**2 / steps)
+        often = collections.Counter(
+            (lengths.of(rows), lengths.square_of(rows)) for rows in self._micro_batches(micro_batch, tokens)
+        )
+        each = tuple(
+            (times / steps, size / lengths.traced, square * self.traced / lengths.traced**2)
+            for (size, square), times in often.items()
+        )
+        size, square = (sum(one[0] * one[i] for one in each) for i in (1, 2))
+        return Load(count, size, square, each)
 
     def _micro_batches(self, micro_batch: int, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Rows as they follow each other; none is of two steps."""
