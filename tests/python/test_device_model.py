@@ -14,7 +14,7 @@ from stalloc._marking._steps import FreeSteps
 from stalloc.fitting import device_model, layer_times, step_model
 from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.replayed import TracedRun
-from stalloc.fitting.work import Lengths, Load, Work
+from stalloc.fitting.work import Lengths, Load, Work, load_of
 from stalloc.report.collect import CollectError
 
 Kernel = tuple[int, int, str]
@@ -42,6 +42,11 @@ def watched(lengths: list[int], most: int) -> WatchedStep:
     return WatchedStep.of(json.loads(json.dumps(told)), Load(len(sizes), sum(sizes), sum(size**2 for size in sizes)))
 
 
+def ran(lengths: list[int], most: int = 100) -> tuple[float, Load]:
+    """A step that nothing watched."""
+    return seconds_of(lengths), load_of([length / most for length in lengths])
+
+
 def seconds_of(lengths: list[int]) -> float:
     made = kernels(lengths)
     return (made[-1][1] - made[0][0]) / 1e9
@@ -49,7 +54,7 @@ def seconds_of(lengths: list[int]) -> float:
 
 def test_steps_that_the_host_bounds_tell_how_long_larger_ones_take_on_the_device() -> None:
     small = [[60, 100], [80, 90], [30, 50], [40, 45]]
-    model = device_model.from_steps([watched(lengths, 100) for lengths in small], seconds_of([30, 30]))
+    model = device_model.from_steps([watched(lengths, 100) for lengths in small], [ran([30, 30])])
     assert model is not None
     # So small, the device waits for the host: 120 kernels, 50 us apart.
     assert seconds_of([60, 100]) == pytest.approx(seconds_of([30, 50]), rel=0.02) == pytest.approx(0.006, rel=0.02)
@@ -63,14 +68,15 @@ def test_steps_that_the_host_bounds_tell_how_long_larger_ones_take_on_the_device
 
 def test_what_watching_costs_the_host_does_not_count() -> None:
     steps = [watched(lengths, 100) for lengths in ([60, 100], [30, 50])]
-    model = device_model.from_steps(steps, 0.003)
+    model = device_model.from_steps(steps, [(0.003, steps[1].load), (0.004, steps[1].load), (9.0, steps[1].load)])
     assert model is not None
-    assert sum(model.host) == pytest.approx(0.003)
+    assert model.seconds(steps[1].load) == pytest.approx(0.004, rel=1e-3), "the middle one's: something made one longer"
+    assert sum(model.host) < 0.005
 
 
 def test_one_size_does_not_tell_what_grows() -> None:
-    assert device_model.from_steps([watched([60, 100], 100)] * 2, 1.0) is None
-    assert device_model.from_steps([], 1.0) is None
+    assert device_model.from_steps([watched([60, 100], 100)] * 2, []) is None
+    assert device_model.from_steps([], []) is None
 
 
 def test_a_step_is_as_long_as_the_device_works() -> None:
@@ -86,7 +92,7 @@ def test_a_step_is_as_long_as_the_device_works() -> None:
 
 
 def test_short_micro_batches_between_long_ones_are_bound_by_the_host() -> None:
-    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], seconds_of([30, 30]))
+    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], [ran([30, 30])])
     assert model is not None
     short, long = Load(1, 0.3, 0.09), Load(1, 9.0, 81.0)
     both = Load(2, 9.3, 81.09, ((1, short.size, short.square), (1, long.size, long.square)))
@@ -99,7 +105,7 @@ def test_waiting_for_other_ranks_makes_nothing_longer() -> None:
         busy = {"gemm": (0.1 * size, 4), "ncclDevKernel_AllGather": (0.05 + waited, 2)}
         return WatchedStep(Load(2, size, size * size / 2), (0.5,), (busy,))
 
-    model = device_model.from_steps([told(2.0, 0.0), told(1.8, 0.3), told(1.0, 0.0), told(0.9, 0.1)], 0.5)
+    model = device_model.from_steps([told(2.0, 0.0), told(1.8, 0.3), told(1.0, 0.0), told(0.9, 0.1)], [])
     assert model is not None
     assert model.seconds(Load(2, 20.0, 200.0)) == pytest.approx(2.0 + 0.05)
 
@@ -115,7 +121,7 @@ def test_a_recomputed_layer_takes_as_long_as_it_grew_in_the_traces() -> None:
     terms = layer_times.forward_terms(grown)
     assert terms["m.mlp"] == pytest.approx((0.001, 0.01, 0.0))
     assert layer_times.forward_terms([(layers(0.02, 0.02), [loads[0]] * 3)]) == {}, "one size"
-    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], seconds_of([30, 30]))
+    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], [ran([30, 30])])
     assert model is not None
     load = Load(2, 14.0, 98.0)
     assert model.seconds(load, terms["m.mlp"]) == pytest.approx(model.seconds(load) + 0.002 + 0.14)

@@ -9,14 +9,19 @@ for other ranks, too, which makes it longer and never shorter.
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from stalloc.fitting.terms import NOTHING, Terms, are_one, line, terms_of, total
+from stalloc.fitting.terms import NOTHING, Terms, are_one, least_terms, terms_of, total
 from stalloc.fitting.work import Load
 
 _AS_OFTEN = 0.5  # of the launches of a kernel in another step: then it does the same in both
 _COMMUNICATES = "nccl"
+_SLOWER = (0.25, 4.0)  # than while it is watched
+_HALVES = 16
+_NEAR = 0.03  # what is predicted this well is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,32 +53,56 @@ class DeviceModel:
     device: tuple[Terms, ...]
 
     def seconds(self, load: Load, again: Terms = NOTHING) -> float:
-        """A step. `again`: seconds of what is recomputed, which both take, in any part."""
-        share = 1 / len(self.host)
-        each = tuple(term * share for term in again)
-        host = [second / self.count + each[0] for second in self.host]
-        device = [(always + each[0], growing + each[1], square + each[2]) for always, growing, square in self.device]
+        """A step. `again`: seconds of what is recomputed: where the device has most to do, there are the passes."""
+        return sum(often * self._micro_batch(size, square, again) for often, size, square in load.micro_batches())
+
+    def slower(self, times: float) -> DeviceModel:
+        """Its host."""
+        return dataclasses.replace(self, host=tuple(second * times for second in self.host))
+
+    def _micro_batch(self, size: float, square: float, again: Terms) -> float:
+        """What is always there of `again` is the host's, too."""
+        device = [_at(terms, size, square) for terms in self.device]
+        whole = sum(device)
+        if whole <= 0:
+            return sum(self.host) / self.count + again[0]
+        more = _at(again, size, square) / whole
         return sum(
-            often * sum(max(waits, a + size * g + square * c) for waits, (a, g, c) in zip(host, device))
-            for often, size, square in load.micro_batches()
+            max(waits / self.count + again[0] * works / whole, works * (1 + more))
+            for waits, works in zip(self.host, device)
         )
 
 
-def from_steps(steps: Sequence[WatchedStep], fastest: float) -> Optional[DeviceModel]:
-    """None where their sizes are one, or none was watched. `fastest`: seconds of a step that nothing watched, which
-    makes the host slower."""
+def from_steps(steps: Sequence[WatchedStep], free: Sequence[tuple[float, Load]]) -> Optional[DeviceModel]:
+    """None where their sizes are one, or none was watched. `free`: seconds of steps that nothing watched, and what they
+    had to do. Watching makes the host slower, chance a part of it faster: it is as slow as half of these tell."""
     parts = min((len(step.seconds) for step in steps), default=0)
     alike = [step for step in steps if len(step.seconds) == parts and step.load.size > 0]
     if are_one([step.load.size for step in alike]):
         return None
-    host = [min(step.seconds[part] for step in alike) for part in range(parts)]
-    slower = max(1.0, sum(host) / fastest) if fastest > 0 else 1.0
     loads = [step.load for step in alike]
-    return DeviceModel(
+    found = DeviceModel(
         alike[0].load.count,
-        tuple(second / slower for second in host),
+        tuple(min(step.seconds[part] for step in alike) for part in range(parts)),
         tuple(_terms_of_part([step.busy[part] for step in alike], loads) for part in range(parts)),
     )
+    return found.slower(_slower(found, free))
+
+
+def _slower(model: DeviceModel, free: Sequence[tuple[float, Load]]) -> float:
+    """So many times as slow is the host that half of the steps are shorter; by halves, for a host that is slower makes
+    no step shorter. Steps that are about as long as they are say nothing of the host."""
+    if not free or abs(statistics.median(seconds / model.seconds(load) for seconds, load in free) - 1) < _NEAR:
+        return 1.0
+    least, most = _SLOWER
+    for _ in range(_HALVES):
+        middle = math.sqrt(least * most)
+        other = model.slower(middle)
+        if statistics.median(seconds - other.seconds(load) for seconds, load in free) > 0:
+            least = middle
+        else:
+            most = middle
+    return math.sqrt(least * most)
 
 
 def _terms_of_part(busy: list[dict[str, tuple[float, int]]], loads: list[Load]) -> Terms:
@@ -86,14 +115,13 @@ def _terms_of_part(busy: list[dict[str, tuple[float, int]]], loads: list[Load]) 
     kinds.append([sum(second for name, (second, _) in step.items() if name not in apart) for step in busy])
     return total(
         [terms_of(seconds, loads) for seconds in kinds]
-        + [_least([step[name][0] for step in busy], loads) for name in communicate]
+        + [least_terms([step[name][0] for step in busy], loads) for name in communicate]
     )
-
-
-def _least(seconds: list[float], loads: list[Load]) -> Terms:
-    always, growing = line([load.size for load in loads], seconds)
-    return always * len(loads) / sum(load.count for load in loads), growing, 0.0
 
 
 def _as_often(launches: list[int]) -> bool:
     return min(launches) >= _AS_OFTEN * max(launches)
+
+
+def _at(terms: Terms, size: float, square: float) -> float:
+    return terms[0] + terms[1] * size + terms[2] * square

@@ -1,12 +1,12 @@
 """How long the forward passes of each layer take by the size of micro-batches, from iterations of traces at the
-device's time whose tokens are known. Pure."""
+device's time whose tokens are known. What is compiled, or loaded, in some of them makes it longer. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from stalloc.fitting.terms import Terms, are_one, terms_of
+from stalloc.fitting.terms import Terms, are_one, least_terms
 from stalloc.fitting.work import Load
 
 _NS = 1e9
@@ -28,7 +28,7 @@ def forward_terms(traces: Sequence[tuple[Sequence[dict[str, Any]], Sequence[Load
                     seconds.setdefault(layer["name"], []).append(ns / _NS)
                     loads.setdefault(layer["name"], []).append(load)
     return {
-        name: terms_of(found, loads[name])
+        name: least_terms(found, loads[name])
         for name, found in seconds.items()
         if not are_one([load.size for load in loads[name]])
     }

@@ -11,7 +11,7 @@ from typing import Any, Optional
 from stalloc._core._json import read_object
 from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.step_model import FreeStep
-from stalloc.fitting.work import Load
+from stalloc.fitting.work import Load, load_of
 from stalloc.report import collect
 
 _PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
@@ -76,7 +76,7 @@ class TracedRun:
     def traced_loads(self, most: int) -> list[Load]:
         """Of each traced iteration; empty: not told. `most`: tokens of the largest micro-batch. CollectError."""
         told = _beside(self.trace, ".tokens.json").get("iterations", [])
-        return [_load([tokens / most for tokens in iteration]) for iteration in told]
+        return [load_of([tokens / most for tokens in iteration]) for iteration in told]
 
     def search(
         self,
@@ -136,28 +136,25 @@ def _most_tokens(trace: Path) -> Optional[int]:
 def _free_steps(trace: Path, most: Optional[int], size: float, count: int) -> list[FreeStep]:
     """`size`, `count`: of micro-batches whose tokens are not known."""
     told = _beside(trace, ".steps.json")
+    seconds, tokens_of = told.get("seconds", []), told.get("tokens", [])
+    later = len(seconds) // 2  # what is new to a program is loaded and compiled in the first of them
     return [
-        FreeStep(seconds, len(tokens), sum(tokens) / most)
+        FreeStep(seconds, len(tokens), sum(tokens) / most, tuple(each / most for each in tokens))
         if tokens and most
         else FreeStep(seconds, count, count * size)
-        for seconds, tokens in zip(told.get("seconds", []), told.get("tokens", []))
+        for seconds, tokens in zip(seconds[later:], tokens_of[later:])
     ]
 
 
 def _watched_steps(trace: Path, most: int) -> list[WatchedStep]:
     try:
         return [
-            WatchedStep.of(step, _load([tokens / most for tokens in step["tokens"]]))
+            WatchedStep.of(step, load_of([tokens / most for tokens in step["tokens"]]))
             for step in _beside(trace, ".steps.json").get("device", [])
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         file = trace.with_suffix(".steps.json")
         raise collect.CollectError(f"{file}: expected what the device did in a step, found {error!r}") from error
-
-
-def _load(sizes: list[float]) -> Load:
-    """Of a step whose micro-batches have as many rows as the largest traced one."""
-    return Load(len(sizes), sum(sizes), sum(size * size for size in sizes))
 
 
 def _beside(trace: Path, suffix: str) -> dict[str, Any]:

@@ -19,20 +19,24 @@ from collections.abc import Sequence
 from stalloc.fitting import device_model
 from stalloc.fitting.device_model import DeviceModel, WatchedStep
 from stalloc.fitting.terms import NOTHING, Terms, are_one, line
-from stalloc.fitting.work import Load
+from stalloc.fitting.work import Load, load_of
 
-_BELOW = 0.25  # of steps are shorter than what counts
 _LARGER = 1 + 1e-3  # than another size
 _BY_HOST = 0.5  # of a pass is as long whatever its size: the host cannot keep the device busy
 
 
 @dataclasses.dataclass(frozen=True)
 class FreeStep:
-    """One that was not traced: seconds, micro-batches, and their sizes together."""
+    """One that was not traced: seconds, micro-batches, their sizes together, and one by one where they are known."""
 
     seconds: float
     count: int
     size: float
+    sizes: tuple[float, ...] = ()
+
+    @property
+    def load(self) -> Load:
+        return load_of(self.sizes or (self.size / self.count,) * self.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +84,7 @@ def with_free_steps(
     steps = [step for step in steps if step.size > 0]
     if not steps:
         return model
-    device = device_model.from_steps(watched, _usual([step.seconds for step in steps]))
+    device = device_model.from_steps(watched, [(step.seconds, step.load) for step in steps])
     if device is not None:
         return StepModel(min(model.rest, device.seconds(watched[0].load)), 0.0, 0.0, model.traced_passes, device=device)
     count = statistics.mode(step.count for step in steps)
@@ -99,11 +103,6 @@ def with_free_steps(
     by_host = always - rest > _BY_HOST * (always - rest + growing * largest)
     known = largest / count if by_host else None
     return StepModel(rest, (always - rest) / count, growing, model.traced_passes, known=known)
-
-
-def _usual(seconds: Sequence[float]) -> float:
-    """A quarter of them are shorter."""
-    return sorted(seconds)[int(_BELOW * len(seconds))]
 
 
 def _of_length(model: StepModel, count: int, sizes: list[float], seconds: list[float]) -> StepModel:

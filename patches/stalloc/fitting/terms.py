@@ -40,7 +40,24 @@ def terms_of(seconds: Sequence[float], loads: Sequence[Load]) -> Terms:
         growing, square = least_squares([(load.size, load.square) for load in loads], seconds)
         return 0.0, growing, square
     always, growing = least_squares([(load.count, load.size) for load in loads], seconds)
+    if always * loads[0].count < growing * mean:
+        return 0.0, _in_proportion([load.size for load in loads], seconds), 0.0
     return always, growing, 0.0
+
+
+def _in_proportion(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    return sum(size * second for size, second in zip(sizes, seconds)) / sum(size * size for size in sizes)
+
+
+def least_terms(seconds: Sequence[float], loads: Sequence[Load]) -> Terms:
+    """With a quarter of the seconds below. REQUIRES: sizes above 0 that are not one."""
+    always, growing = line([load.size for load in loads], seconds)
+    if always > 0:
+        return always * len(loads) / sum(load.count for load in loads), growing, 0.0
+    growing, square = line(
+        [load.square / load.size for load in loads], [second / load.size for second, load in zip(seconds, loads)]
+    )
+    return 0.0, growing, square
 
 
 def least_squares(points: Sequence[tuple[float, float]], values: Sequence[float]) -> tuple[float, float]:

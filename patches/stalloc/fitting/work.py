@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Optional
 
 Each = tuple[float, float, float]  # how often in a step, size, square
@@ -26,6 +27,12 @@ class Load:
 
     def micro_batches(self) -> tuple[Each, ...]:
         return self.each or ((self.count, self.size / self.count, self.square / self.count),)
+
+
+def load_of(sizes: Sequence[float]) -> Load:
+    """Of a step with these micro-batches, of as many rows as the largest traced one."""
+    each = tuple((1.0, size, size * size) for size in sizes)
+    return Load(len(sizes), sum(sizes), sum(size * size for size in sizes), each)
 
 
 @dataclasses.dataclass(frozen=True)
