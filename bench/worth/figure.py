@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 from xml.sax.saxutils import escape
 
-from table import ALLOCATORS, PROGRAMS, megatron_row, name_of, ratio_of, table
+from table import ALLOCATORS, PROGRAMS, megatron_row, name_of, ratio_of, table, without_speed
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- worth: begin -->", "<!-- worth: end -->"
@@ -91,7 +91,7 @@ def picture(rows: list[dict[str, Any]], kind: str) -> str:
             parts.append(
                 f'<rect x="{_LEFT}" y="{at}" width="{unit * (speed or 0):.1f}" height="{_BAR}" fill="{inks[i]}"/>'
             )
-            told = f"{speed:.2f}" if speed else "nothing fits"
+            told = f"{speed:.2f}" if speed else without_speed(row["allocators"].get(name))
             parts.append(f'<text x="{_LEFT + unit * (speed or 0) + 5:.1f}" y="{at + 8}" font-size="9">{told}</text>')
         y += len(ALLOCATORS) * (_BAR + 1) + _GAP
     one = _LEFT + unit

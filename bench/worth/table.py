@@ -44,9 +44,14 @@ def name_of(row: Row) -> str:
     return next((name for key, name in PROGRAMS.items() if program.startswith(key)), program)
 
 
+def without_speed(one: Optional[Row]) -> str:
+    """Why an allocator has none."""
+    return "" if not one else "nothing fits" if one["attempts"] else "not tried"
+
+
 def _cell(one: Optional[Row], longest: bool) -> str:
     if not one or not one["best"] or not one["tokens_per_second"]:
-        return "" if not one else "nothing fits" if one["attempts"] else "not tried"
+        return without_speed(one)
     speed, held = f"{one['tokens_per_second']['mean']:.0f}", f"{one['held_bytes'] / GIB:.1f} GiB"
     if longest:
         return f"{one['micro_batch'] * _UNIT} tokens: {speed}, {held}"
