@@ -228,6 +228,17 @@ def test_what_is_beside_a_trace_is_read(tmp_path: Path) -> None:
         TracedRun(trace).watched_steps()
 
 
+def test_tokens_of_iterations_are_read(tmp_path: Path) -> None:
+    trace = tmp_path / "rank00000.trace"
+    assert TracedRun(trace).traced_loads(100) == [], "an older trace tells none"
+    told = trace.with_suffix(".tokens.json")
+    told.write_text(json.dumps({"most": [100, 50], "iterations": [[100, 50], [20]]}))
+    assert TracedRun(trace).traced_loads(100) == [Load(2, 1.5, 1.25), Load(1, 0.2, pytest.approx(0.04))]
+    told.write_text(json.dumps({"iterations": [5]}))
+    with pytest.raises(CollectError, match=r"rank00000\.tokens\.json: expected the tokens of iterations, found \[5\]"):
+        TracedRun(trace).traced_loads(100)
+
+
 def test_the_squares_of_lengths_are_over_the_largest_traced_micro_batch_s() -> None:
     rows = (100, 50, 50, 50)
     padded = Work(traced=2, rows=4, lengths=Lengths(rows, 100.0, in_order=True))  # two rows of 50 were traced

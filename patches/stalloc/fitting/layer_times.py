@@ -10,6 +10,7 @@ from stalloc.fitting.terms import Terms, are_one, least_terms
 from stalloc.fitting.work import Load
 
 _NS = 1e9
+_MOST = 8  # iterations of a trace: the last ones
 
 
 def forward_terms(traces: Sequence[tuple[Sequence[dict[str, Any]], Sequence[Load]]]) -> dict[str, Terms]:
@@ -23,7 +24,7 @@ def forward_terms(traces: Sequence[tuple[Sequence[dict[str, Any]], Sequence[Load
     loads: dict[str, list[Load]] = {}
     for layers, iterations in traces:
         for layer in layers:
-            for ns, load in list(zip(layer["iteration_ns"], iterations))[1:]:
+            for ns, load in list(zip(layer["iteration_ns"], iterations))[1:][-_MOST:]:
                 if ns > 0 and load.size > 0:
                     seconds.setdefault(layer["name"], []).append(ns / _NS)
                     loads.setdefault(layer["name"], []).append(load)

@@ -76,7 +76,11 @@ class TracedRun:
     def traced_loads(self, most: int) -> list[Load]:
         """Of each traced iteration; empty: not told. `most`: tokens of the largest micro-batch. CollectError."""
         told = _beside(self.trace, ".tokens.json").get("iterations", [])
-        return [load_of([tokens / most for tokens in iteration]) for iteration in told]
+        try:
+            return [load_of([tokens / most for tokens in iteration]) for iteration in told]
+        except TypeError as error:
+            file = self.trace.with_suffix(".tokens.json")
+            raise collect.CollectError(f"{file}: expected the tokens of iterations, found {told!r:.80}") from error
 
     def search(
         self,

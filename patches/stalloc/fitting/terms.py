@@ -1,7 +1,9 @@
 """How long something takes by what it has to do, from how long it took for some of it. Pure.
 
-always + size x growing      or, where twice the size takes more than twice as long,
-size x growing + square x c  attention, which grows with the square of the rows' length
+always + size x growing      what grows for the most part is taken to grow in proportion: products of matrices get
+                             no faster than they were at the largest size
+size x growing + square x c  where twice the size takes more than twice as long: attention, which grows with the
+                             square of the rows' length
 """
 
 from __future__ import annotations
