@@ -9,13 +9,13 @@
 namespace stalloc::tuning {
 
 // Of an arena, such a part is a chunk (a power of two of bytes).
-inline constexpr Bytes kFineParts = 8192;              // as it grows: what idles in parts of chunks is lost to others
-inline constexpr Bytes kFinestParts = 65536;           // of a device, where no plan says how high the arena will be
-inline constexpr Bytes kRestingParts = 1024;           // under what never moves: few handles for who maps them
-inline constexpr Bytes kMovedParts = 2048;             // what moves: a move costs by the chunk, idle memory by its size
-inline constexpr Bytes kMovedBytes = Bytes{16} << 20;  // but so large at least where sizes vary and moves are many
+inline constexpr Bytes kFineParts = 8192;             // as it grows: what idles in parts of chunks is lost to others
+inline constexpr Bytes kFinestParts = 65536;          // of a device, where no plan says how high the arena will be
+inline constexpr Bytes kRestingParts = 1024;          // under what never moves: few handles for who maps them
+inline constexpr Bytes kMovedParts = 2048;            // what moves: a move costs by the chunk, idle memory by its size
+inline constexpr Bytes kMovedBytes = Bytes{8} << 20;  // but so large at least where sizes vary and moves are many
 
-inline constexpr std::size_t kManyMoved = 512;  // chunks, of 48 to 71 us each (bench/driver): 25 to 36 ms ...
+inline constexpr std::size_t kManyMoved = 128;  // chunks, of 48 to 71 us each (bench/driver): 6 to 9 ms ...
 inline constexpr int kBusyIterations = 3;       // ... in so many iterations in a row: chunks grow (rule larger-chunks)
 inline constexpr int kMostMoves = 256;          // in an iteration; each may have to wait for the device
 inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon

@@ -21,14 +21,15 @@ DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
   return plan;
 }
 
-TEST(ChunkSizesOfTest, WhatMovesIsNoSmallerThanSixteenMiBWhereSizesVaryAndWhatNeverMovedIsAsFineAsElsewhere) {
+TEST(ChunkSizesOfTest, WhatMovesIsNoSmallerThanEightMiBWhereSizesVaryAndWhatNeverMovedIsAsFineAsElsewhere) {
   const auto sizes = [](Bytes height, EntryClass entry_class) {
     return ChunkSizesOf(PlanOfHeight(height, entry_class));
   };
   EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).grown, 2 * kMiB);
   EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).moved, 8 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).grown, 2 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kDynamic).moved, 16 * kMiB);
+  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kStatic).moved, 4 * kMiB);
+  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kDynamic).grown, 1 * kMiB);
+  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kDynamic).moved, 8 * kMiB);
   EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).grown, 8 * kMiB);
   EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).moved, 32 * kMiB);
   EXPECT_EQ(sizes(5 * kGiB, EntryClass::kDynamic).moved, 4 * kMiB) << "a 1024th at most";

@@ -114,7 +114,7 @@ TEST_F(MovesInEveryIterationTest, ChunksBecomeLarger) {
     Move();
     Iteration();
   }
-  EXPECT_EQ(runtime_->arena()->moved_chunk_bytes(), 512 * kKiB) << "with which no more than 512 move";
+  EXPECT_EQ(runtime_->arena()->moved_chunk_bytes(), 1024 * kKiB) << "with which no more than 128 move";
   EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kStays);
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
