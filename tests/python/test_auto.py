@@ -357,12 +357,17 @@ def disturbed(training: Training, *arguments: str) -> tuple[dict[str, Any], str]
 )
 def test_evaluations_exceptions_forks_and_threads_at_any_time(training: Training, arguments: tuple[str, ...]) -> None:
     result, told = disturbed(training, *arguments)
-    assert reached(training) == ["tracing", "planning", "planned"], told
+    stages = reached(training)
+    assert stages[:3] == ["tracing", "planning", "planned"], told
     assert all(code == 0 for code in result["children"])
     assert result["wrong"] == 0
     summary = training.summary()
     assert summary["unknown_frees"] == 0
-    assert summary["planned_hits"] > 100
+    # What the other thread asks for, and when, is chance: a plan that serves little of it is left, which is said.
+    left = "does not resemble its plan" in told or "asks for other sizes" in told
+    assert stages == ["tracing", "planning", "planned"] or left, told
+    assert not left or "--thread" in arguments, told
+    assert left or summary["planned_hits"] > 100, told
 
 
 def test_a_loop_that_never_repeats_is_told_so_at_most_once(training: Training) -> None:
