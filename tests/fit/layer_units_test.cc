@@ -47,6 +47,8 @@ TEST_F(LayerUnitsTest, ALayerIsAwayBetweenItsPasses) {
   EXPECT_EQ(Of("m.0").away, 8192u);
   EXPECT_EQ(Of("m.0").pattern, "m.*");
   EXPECT_EQ(Of("m.0").forward_ns, 2000);
+  EXPECT_EQ(Of("m.0").iteration_ns.size(), facts().device.segments.size() - 1);
+  EXPECT_EQ(Of("m.0").iteration_ns.front(), 2000);
   EXPECT_EQ(Of("m.0").runs, 1);
 }
 

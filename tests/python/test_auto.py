@@ -347,13 +347,14 @@ def disturbed(training: Training, *arguments: str) -> tuple[dict[str, Any], str]
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--evaluate-first", "--raise-at", "2", "7", "9", "--fork-at", "1", "8", "11"),
         ("--evaluate-first", "--thread", "--raise-at", "2", "7", "9", "--fork-at", "1", "8", "11"),
         *(
             pytest.param(alone, marks=pytest.mark.slow)
             for alone in (("--evaluate-first",), ("--thread",), ("--raise-at", "6"), ("--fork-at", "6", "7"))
         ),
     ],
-    ids=lambda arguments: "all" if len(arguments) > 4 else arguments[0],
+    ids=lambda arguments: "-".join(word.strip("-") for word in arguments if word.startswith("--")),
 )
 def test_evaluations_exceptions_forks_and_threads_at_any_time(training: Training, arguments: tuple[str, ...]) -> None:
     result, told = disturbed(training, *arguments)

@@ -115,7 +115,9 @@ class _Chooser:
         self._first = max(devices, key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
-        self._others: list[dict[str, Any]] = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, 1.0, 0)
+        self._beside = None if run.beside is None else TracedRun(run.beside)
+        others = [] if self._beside is None else self._beside.search(1 << 62, 1.0, 0)
+        self._other = next((each for each in others if each["device"] == self._device), None)
         self._model = self._step_model()
         self._forward = self._forward_terms()
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
@@ -164,8 +166,8 @@ class _Chooser:
         rest = max(0, first["step_ns"] - first["passes_ns"]) / 1e9
         passes = first["passes_ns"] / 1e9
         beside = None
-        if self._others:
-            beside = self._of_device(self._others)["passes_ns"] / 1e9
+        if self._other is not None:
+            beside = self._other["passes_ns"] / 1e9
         return step_model.with_free_steps(
             step_model.from_traces(rest, passes, count, beside, run.ratio),
             run.free_steps(count),
@@ -173,17 +175,14 @@ class _Chooser:
             watched=run.watched_steps(),
         )
 
-    def _of_device(self, devices: list[dict[str, Any]]) -> dict[str, Any]:
-        return next(each for each in devices if each["device"] == self._device)
-
     def _forward_terms(self) -> dict[str, Terms]:
         """How long the forward passes of layers take, by name. Empty where nothing is known of the device."""
         run, most = self._run, self._run.most_tokens()
         if most is None or self._model.device is None:
             return {}
         traces = [(self._first, run.traced_loads(most))]
-        if run.beside is not None and self._others:
-            traces.append((self._of_device(self._others), TracedRun(run.beside).traced_loads(most)))
+        if self._beside is not None and self._other is not None:
+            traces.append((self._other, self._beside.traced_loads(most)))
         return layer_times.forward_terms([(device["layers"], loads) for device, loads in traces])
 
     def _count(self, micro_batch: int) -> int:
