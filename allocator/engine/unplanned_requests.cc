@@ -6,8 +6,8 @@
 //   room that no slot needs      nothing; else a wait for another stream
 //   in the way of slots          their owners come here in turn: one of the size, else whoever it may be
 //   more memory                  what went back comes again, or moves, or the arena grows
-//
-// And if that is not to be had, in slots' way even where it stays for good: better than out of memory.
+//   in their way for good        better than out of memory
+#include <algorithm>
 
 #include "allocator/engine/plan_engine.h"
 
@@ -75,16 +75,18 @@ IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) cons
 
 // Entries of one size near each other often differ in order only, or one of them has no request this time: a slot that
 // its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
-// expected to, or where no entry explains it the one that is due. Of several the one that goes first.
+// expected to, or where no entry explains it those of its size that are due. Of several the one that goes first.
 PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcept {
   const IdleGaps& gaps = space_.gaps();
   const std::uint32_t script = cursor_.script_number();
   const std::int32_t at = request.entry >= 0 ? request.entry : matcher_.cursor();
+  std::uint64_t life = gaps.LifeOf(script, at);
+  const auto lives = [&](std::int32_t, std::uint64_t left) { life = std::max(life, left); };
+  if (request.entry < 0) gaps.ForEachOfSize(IdleGaps::Side::kFrom, script, at, request.granules, lives);
   std::uint64_t best_left = 0;
   Place best;
   gaps.ForEachOfSize(
       IdleGaps::Side::kBefore, script, at, request.granules, [&](std::int32_t other, std::uint64_t left) {
-        const std::uint64_t life = gaps.LifeOf(script, at);
         if (left < life - life / tuning::kGoesEarlier || (best.granules > 0 && left >= best_left)) return;
         const Place& place = cursor_.script()->PlaceOf(other);
         const Granules end = place.granule + request.granules;
@@ -111,8 +113,7 @@ Granules PlanEngine::TakeRoom(const Request& request, MissReason reason, Lock& l
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
 Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept {
-  // What an emptied cache gave back comes again, sooner or later: until then places are as good as if nothing had gone,
-  // and blocks do not crowd where memory happens to be.
+  // What an emptied cache gave back comes again: no place is better for being mapped, and blocks do not crowd there.
   bool refills = !room.window.empty();
   for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
     room.may_map = refills && !withdrawn_.empty() && backing_ != nullptr &&

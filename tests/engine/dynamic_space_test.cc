@@ -228,6 +228,22 @@ TEST_F(DynamicSpaceTest, ASlotIsNotLentBeyondItsTime) {
   EXPECT_EQ(Place(2 * kMiB), 6);  // above all slots: nobody knows how long it stays
 }
 
+// What no entry explains is expected to stay as long as those of its size that come: a slot that is free for long
+// enough for what is due now would be missed.
+TEST_F(DynamicSpaceTest, ASlotIsNotLentToWhatStaysAsLongAsThoseOfItsSize) {
+  std::vector<Expected> requests = {{2 * kMiB, 0, 20}};
+  for (Bytes i = 0; i < 100; ++i) requests.push_back({kMiB + i * kBlockAlignment, 6 * kMiB, 1});
+  requests.push_back({2 * kMiB, 4 * kMiB, 60});
+  Start(PlanOf(requests));
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  Free(0);
+  for (Bytes i = 0; i < 5; ++i) {
+    EXPECT_EQ(Place(kMiB + i * kBlockAlignment), 6);
+    Free(6);
+  }
+  EXPECT_NE(Place(2 * kMiB), 0);
+}
+
 // Of four like blocks the first is freed late: the second one's owner takes the last slot of all, and is alone to be
 // out of place until that one's owner comes.
 TEST_F(DynamicSpaceTest, InTheWayOfItsLikeABlockTakesTheSlotThatIsNeededLast) {
