@@ -26,7 +26,7 @@ from typing import Any
 
 from compare import Comparison, add_arguments, write_json
 from figures import GIB, Result, quiet_steps_ms
-from predicted import predicted
+from predicted import Traced, predicted
 from workloads import WORKLOADS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -56,6 +56,12 @@ def parse_arguments() -> argparse.Namespace:
         help="a trace with layers (compare.py --layers) of smaller micro-batches: predict from it",
     )
     parser.add_argument("--traced-micro-batch", type=int, default=1, help="of that trace; as many of them in a step")
+    parser.add_argument(
+        "--beside",
+        nargs=2,
+        metavar=("DIR", "N"),
+        help="another such trace, with micro-batches of N: tells how the device's times grow",
+    )
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
     return parser.parse_args()
@@ -208,7 +214,10 @@ class Fit:
         count = _number(arguments, "--global-batch-size") // micro_batch
         names = "|".join(str(layer) for layer in range(layers))
         pattern = rf"\.layers\.({names})$" if layers else r"\.core_attention$" if recomputed == _SCORES else ""
-        return predicted(self.chosen.traced, micro_batch / self.chosen.traced_micro_batch, count, pattern)
+        directory, other = self.chosen.beside or (None, 0)
+        beside = None if directory is None else Path(directory)
+        traced = Traced(self.chosen.traced, self.chosen.traced_micro_batch, beside, int(other))
+        return predicted(traced, micro_batch, count, pattern)
 
     def _write(self) -> None:
         self.chosen.report.mkdir(parents=True, exist_ok=True)

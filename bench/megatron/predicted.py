@@ -1,42 +1,68 @@
-"""What `stalloc fit` predicts of a workload with larger micro-batches, and with some of its layers recomputed, from a
-trace of the same with smaller ones (compare.py --modes trace --layers). Bytes and seconds."""
+"""What `stalloc fit` predicts of a workload with larger micro-batches, and with some of its layers recomputed, from
+traces of the same with smaller ones (compare.py --modes trace --layers). Bytes and seconds."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import statistics
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "patches"))
 
-from stalloc.fitting import step_model
 from stalloc.fitting.replayed import Change, TracedRun
-from stalloc.fitting.work import Load
+from stalloc.fitting.times import times_of
+from stalloc.fitting.work import Work
 from stalloc.report import collect
 
 
-def predicted(directory: Path, scale: float, count: int, recomputed: str) -> dict[str, Any]:
-    """Of all ranks; a step takes as long as that of the slowest.
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A traced run: its directory, its micro-batch, and the same of another one with as many micro-batches a step."""
+
+    directory: Path
+    micro_batch: int
+    beside: Optional[Path] = None
+    beside_micro_batch: int = 0
+
+    def run(self, trace: Path) -> TracedRun:
+        """Of the rank with this trace."""
+        if self.beside is None:
+            return TracedRun(trace)
+        other = next(files.trace for files in collect.find_ranks(self.beside) if files.trace.name == trace.name)
+        ratio = self.beside_micro_batch / self.micro_batch
+        return TracedRun(trace, other, ratio, ratio)
+
+
+def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> dict[str, Any]:
+    """Of all ranks. They wait for each other, so that a step of each is the step: it is the mean of what they tell.
 
     Args:
-        directory: of the traced run.
-        scale: micro-batches are so many times as large.
+        traced: what it is predicted from.
+        micro_batch: of the run.
         count: of them in a step, as traced.
         recomputed: layers whose names in the trace this regular expression finds; empty: none.
     """
     live, held, steps = [], [], []
-    for files in collect.find_ranks(directory):
-        run = TracedRun(files.trace)
-        device = max(run.search(1 << 62, 1.0, 0.0), key=lambda each: int(each["peak"]))
+    for files in collect.find_ranks(traced.directory):
+        run = traced.run(files.trace)
+        device = _device(run)
         layers = [each for each in device["layers"] if recomputed and re.search(recomputed, each["name"])]
-        outcome = run.outcome(Change(scale, tuple(each["name"] for each in layers)), device["device"])
+        names = tuple(each["name"] for each in layers)
+        outcome = run.outcome(Change(micro_batch / traced.micro_batch, names), device["device"])
         live.append(outcome.live)
         held.append(outcome.held)
-        passes, step = device["passes_ns"] / 1e9, device["step_ns"] / 1e9
-        model = step_model.with_free_steps(
-            step_model.from_traces(max(0.0, step - passes), passes, count), run.free_steps(count)
-        )
-        load = Load(count, count * scale, count * scale)
-        steps.append(model.seconds(load, sum(each["forward_ns"] for each in layers) / 1e9))
-    return {"live_bytes": live, "held_bytes": held, "step_seconds": max(steps)}
+        times = times_of(run, device, None if run.beside is None else _device(TracedRun(run.beside)), count)
+        load = Work(traced.micro_batch, count, keeps_accumulation=True).load(micro_batch)
+        again = times.again(names)
+        if names and again is not None:
+            steps.append(times.model.seconds(load, again=again))
+        else:
+            steps.append(times.model.seconds(load, sum(each["forward_ns"] for each in layers) / 1e9))
+    return {"live_bytes": live, "held_bytes": held, "step_seconds": statistics.fmean(steps)}
+
+
+def _device(run: TracedRun) -> dict[str, Any]:
+    return max(run.search(1 << 62, 1.0, 0.0), key=lambda each: int(each["peak"]))

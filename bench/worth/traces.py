@@ -43,7 +43,9 @@ class Traces:
         tokens = [TracedRun(trace).most_tokens() for trace in (first, second)]
         assert tokens[0] is not None, "programs tell their tokens"
         assert tokens[1] is not None
-        return TracedRun(first, second, tokens[1] / tokens[0])
+        kind = KINDS[self._program]
+        rows = 1.0 if kind.longest else kind.beside.micro_batch / kind.traced.micro_batch
+        return TracedRun(first, second, tokens[1] / tokens[0], rows)
 
     def _trace(self, name: str) -> Path:
         return self._directory / name / "trace" / "rank00000.trace"

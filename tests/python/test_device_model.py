@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from stalloc._marking._device_work import PARTS, DeviceWork, in_parts
 from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import device_model, layer_times, step_model
+from stalloc.fitting import device_model, layer_times, packed, step_model
 from stalloc.fitting.device_model import WatchedStep
 from stalloc.fitting.replayed import TracedRun
 from stalloc.fitting.work import Lengths, Load, Work, load_of
@@ -230,20 +231,42 @@ def test_what_is_beside_a_trace_is_read(tmp_path: Path) -> None:
 
 def test_tokens_of_iterations_are_read(tmp_path: Path) -> None:
     trace = tmp_path / "rank00000.trace"
-    assert TracedRun(trace).traced_loads(100) == [], "an older trace tells none"
+    assert TracedRun(trace).traced_loads() == [], "an older trace tells none"
     told = trace.with_suffix(".tokens.json")
     told.write_text(json.dumps({"most": [100, 50], "iterations": [[100, 50], [20]]}))
-    assert TracedRun(trace).traced_loads(100) == [Load(2, 1.5, 1.25), Load(1, 0.2, pytest.approx(0.04))]
-    told.write_text(json.dumps({"iterations": [5]}))
+    assert TracedRun(trace).traced_loads() == [[Load(2, 1.5, 1.25), Load(1, 0.2, pytest.approx(0.04))]]
+    told.write_text(json.dumps({"most": [100], "iterations": [5]}))
     with pytest.raises(CollectError, match=r"rank00000\.tokens\.json: expected the tokens of iterations, found \[5\]"):
-        TracedRun(trace).traced_loads(100)
+        TracedRun(trace).traced_loads()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_whether_packed_rows_attend_to_each_other_is_seen(together: bool) -> None:
+    """Rows of 50 to 100 tokens: two of a micro-batch in the first trace, one in the other."""
+
+    def step(row: int, rows: int) -> WatchedStep:
+        square = (row * rows) ** 2 if together else row**2 * rows
+        busy = {"gemm": (row * rows * 2e-6, 4), "attention": (square * 1e-9, 4), "norm": (1e-4, 4)}
+        return WatchedStep(load_of([row * rows / 200]), (0.1,), (busy,))
+
+    def steps(share: float) -> list[WatchedStep]:
+        found = [step(100, 2), step(70, 2), step(90, 1), step(50, 1)]
+        size = [one.load.size for one in found]
+        rows = [1.0, 1.0, share, share]
+        return [dataclasses.replace(one, load=load_of([s], r)) for one, s, r in zip(found, size, rows)]
+
+    assert packed.are_together(steps(1.0), steps(0.5)) == together
+    assert not packed.are_together(steps(1.0)[:1], steps(0.5)[:1]), "one size tells nothing"
+    assert not packed.are_together(steps(1.0)[:2], steps(1.0)[:2]), "nor do traces with as many rows"
 
 
 def test_the_squares_of_lengths_are_over_the_largest_traced_micro_batch_s() -> None:
     rows = (100, 50, 50, 50)
     padded = Work(traced=2, rows=4, lengths=Lengths(rows, 100.0, in_order=True))  # two rows of 50 were traced
     assert padded.load(2) == Load(2, 3.0, (2 * 100**2 + 2 * 50**2) / (2 * 50**2))
-    packed = Work(traced=2, rows=4, lengths=Lengths(rows, 100.0, packed=True, in_order=True))
-    assert packed.load(2) == Load(2, 2.5, (100**2 + 3 * 50**2) / (2 * 50**2))
+    lengths = Lengths(rows, 100.0, packed=True, in_order=True)
+    assert Work(traced=2, rows=4, lengths=lengths).load(2) == Load(2, 2.5, (100**2 + 3 * 50**2) / (2 * 50**2))
+    together = dataclasses.replace(lengths, together=True)
+    assert Work(traced=2, rows=4, lengths=together).load(2) == Load(2, 2.5, (150**2 + 100**2) / 100**2)
     assert Work(traced=2, accumulation=1, keeps_accumulation=True).load(4) == Load(1, 2.0, 2.0), "rows of one length"
     assert Work(traced=2, accumulation=1, keeps_accumulation=True, longer=True).load(4) == Load(1, 2.0, 4.0)

@@ -171,8 +171,8 @@ class Watched(Asked):
     def free_steps(self, accumulation: int = 2) -> list[FreeStep]:
         return [FreeStep(0.4, 2, size) for size in (1.0, 2.0)]
 
-    def traced_loads(self, most: int) -> list[Load]:
-        return [alike(2, 2.0), alike(2, 2.0), alike(2, 1.0)]
+    def traced_loads(self) -> list[list[Load]]:
+        return [[alike(2, 2.0), alike(2, 2.0), alike(2, 1.0)]]
 
     def search(self, *args: Any, **words: Any) -> list[dict[str, Any]]:
         (found,) = super().search(*args, **words)

@@ -52,10 +52,11 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     import fit  # type: ignore[import-not-found]
 
     monkeypatch.setattr(fit, "Comparison", MadeUp)
-    asked: list[tuple[float, int, str]] = []
+    asked: list[tuple[int, int, str]] = []
 
-    def predicted(_: Path, scale: float, count: int, recomputed: str) -> dict[str, Any]:
-        asked.append((scale, count, recomputed))
+    def predicted(traced: Any, micro_batch: int, count: int, recomputed: str) -> dict[str, Any]:
+        assert (traced.micro_batch, traced.beside, traced.beside_micro_batch) == (4, tmp_path / "two", 2)
+        asked.append((micro_batch, count, recomputed))
         return {"live_bytes": [1 << 30], "step_seconds": 0.1}
 
     monkeypatch.setattr(fit, "predicted", predicted)
@@ -70,10 +71,10 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
             "margin": 0,
         },
         **{"least_recomputed": 0, "most_recomputed": 3, "selective": True, "iterations": 10},
-        **{"traced": tmp_path, "traced_micro_batch": 4},
+        **{"traced": tmp_path, "traced_micro_batch": 4, "beside": [str(tmp_path / "two"), "2"]},
     )
     assert fit.Fit(chosen).run()
-    assert asked == [(2.0, 4, ""), (2.0, 4, r"\.core_attention$"), (2.0, 4, r"\.layers\.(0)$")]
+    assert asked == [(8, 4, ""), (8, 4, r"\.core_attention$"), (8, 4, r"\.layers\.(0)$")]
     assert MadeUp.ran == [
         *("trace 0.0", "trace 0.5", "trace 1", "alloc 1"),
         *("expandable 1", "expandable 2"),

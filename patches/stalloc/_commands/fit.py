@@ -161,7 +161,8 @@ def _traced_run(arguments: argparse.Namespace) -> Any:
         ratio = _ratio(TracedRun(files.trace).most_tokens(), TracedRun(other.trace).most_tokens(), micro_batch, count)
         if ratio in (0, 1):
             raise collect.CollectError(f"--beside needs a micro-batch other than the traced one: {count}")
-        return TracedRun(files.trace, other.trace, ratio)
+        rows = int(count) / micro_batch if count.isdigit() and not arguments.sequence else 0
+        return TracedRun(files.trace, other.trace, ratio, rows or 1.0)
 
     return files, traced
 

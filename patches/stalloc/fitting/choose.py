@@ -15,10 +15,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional
 
-from stalloc.fitting import layer_times, step_model
+from stalloc.fitting import packed
 from stalloc.fitting.replayed import Change, Outcome, TracedRun
-from stalloc.fitting.step_model import StepModel
 from stalloc.fitting.terms import NOTHING, Terms, total
+from stalloc.fitting.times import times_of
 from stalloc.fitting.work import Lengths, Work
 from stalloc.report import findings
 
@@ -107,7 +107,11 @@ def progress(line: str) -> None:
 
 class _Chooser:
     def __init__(self, run: TracedRun, wish: Wish, told: Callable[[str], object]) -> None:
-        self._run = run
+        # Packed rows that attention takes for one are one row, however many a micro-batch has.
+        self._together = wish.packed and packed.are_together(
+            dataclasses.replace(run, rows=1.0).watched_steps(), run.watched_steps()
+        )
+        self._run = run = dataclasses.replace(run, rows=1.0) if self._together else run
         self._wish = wish
         self._told = told
         told("reading the trace")
@@ -115,11 +119,10 @@ class _Chooser:
         self._first = max(devices, key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
-        self._beside = None if run.beside is None else TracedRun(run.beside)
-        others = [] if self._beside is None else self._beside.search(1 << 62, 1.0, 0)
-        self._other = next((each for each in others if each["device"] == self._device), None)
-        self._model = self._step_model()
-        self._forward = self._forward_terms()
+        others = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, 1.0, 0)
+        other = next((each for each in others if each["device"] == self._device), None)
+        self._times = times_of(run, self._first, other, wish.accumulation, of_length=wish.sequence_unit > 0)
+        self._model = self._times.model
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
 
     def choose(self) -> Choice:
@@ -147,7 +150,7 @@ class _Chooser:
                     "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
                     "stalloc.tokens(n), padding included"
                 )
-            lengths = Lengths(wish.lengths, most, wish.packed, wish.in_order, wish.timed)
+            lengths = Lengths(wish.lengths, most, wish.packed, self._together, wish.in_order, wish.timed)
         steps = TracedRun(run.trace).free_steps() if most is not None else []
         usual = sum(step.size for step in steps) / sum(step.count for step in steps) if steps else 1.0
         return Work(
@@ -160,30 +163,6 @@ class _Chooser:
             lengths,
             longer=wish.sequence_unit > 0,
         )
-
-    def _step_model(self) -> StepModel:
-        first, run, count = self._first, self._run, self._wish.accumulation
-        rest = max(0, first["step_ns"] - first["passes_ns"]) / 1e9
-        passes = first["passes_ns"] / 1e9
-        beside = None
-        if self._other is not None:
-            beside = self._other["passes_ns"] / 1e9
-        return step_model.with_free_steps(
-            step_model.from_traces(rest, passes, count, beside, run.ratio),
-            run.free_steps(count),
-            of_length=self._wish.sequence_unit > 0,
-            watched=run.watched_steps(),
-        )
-
-    def _forward_terms(self) -> dict[str, Terms]:
-        """How long the forward passes of layers take, by name. Empty where nothing is known of the device."""
-        run, most = self._run, self._run.most_tokens()
-        if most is None or self._model.device is None:
-            return {}
-        traces = [(self._first, run.traced_loads(most))]
-        if self._beside is not None and self._other is not None:
-            traces.append((self._other, self._beside.traced_loads(most)))
-        return layer_times.forward_terms([(device["layers"], loads) for device, loads in traces])
 
     def _count(self, micro_batch: int) -> int:
         return self._work.count(micro_batch)
@@ -199,14 +178,13 @@ class _Chooser:
         """A step, with what the planner has found to change for it."""
         growing, fixed = result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9
         names = result["recompute"]
-        if not names or any(name not in self._forward for name in names):
+        again = self._times.again(names)
+        if not names or again is None:
             return self._seconds(micro_batch, growing, fixed)
         traced = {layer["name"]: layer["forward_ns"] / 1e9 for layer in self._first["layers"]}
         offloaded = max(0.0, growing - sum(traced[name] for name in names))
         checkpoints = (fixed / self._wish.accumulation, 0.0, 0.0)
-        return self._seconds(
-            micro_batch, offloaded, 0.0, total([checkpoints, *(self._forward[name] for name in names)])
-        )
+        return self._seconds(micro_batch, offloaded, 0.0, total([checkpoints, again]))
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """A second, over those of the traced micro-batch."""

@@ -47,11 +47,13 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class TracedRun:
-    """A trace, and the one of the same program with another micro-batch, `ratio` times as large, if there is one."""
+    """A trace, and the one of the same program with another micro-batch, `ratio` times as large, if there is one: of
+    `rows` times as many rows, or of rows of another length."""
 
     trace: Path
     beside: Optional[Path] = None
     ratio: float = 0.0
+    rows: float = 1.0
 
     def most_tokens(self) -> Optional[int]:
         """Of the traced micro-batches, padding included; None: the program told of none. CollectError."""
@@ -62,25 +64,25 @@ class TracedRun:
         the program told of no tokens."""
         most = self.most_tokens()
         found = _free_steps(self.trace, most, 1.0, accumulation)
-        return found if self.beside is None else found + _free_steps(self.beside, most, self.ratio, accumulation)
+        if self.beside is not None:
+            found += _free_steps(self.beside, most, self.ratio, accumulation, self.rows)
+        return found
 
     def watched_steps(self) -> list[WatchedStep]:
         """Of both traces: those in which the device was watched, where the program told of tokens. CollectError."""
         most = self.most_tokens()
         if most is None:
             return []
-        return [
-            step for trace in (self.trace, self.beside) if trace is not None for step in _watched_steps(trace, most)
-        ]
+        found = _watched_steps(self.trace, most, 1.0)
+        return found if self.beside is None else found + _watched_steps(self.beside, most, self.rows)
 
-    def traced_loads(self, most: int) -> list[Load]:
-        """Of each traced iteration; empty: not told. `most`: tokens of the largest micro-batch. CollectError."""
-        told = _beside(self.trace, ".tokens.json").get("iterations", [])
-        try:
-            return [load_of([tokens / most for tokens in iteration]) for iteration in told]
-        except TypeError as error:
-            file = self.trace.with_suffix(".tokens.json")
-            raise collect.CollectError(f"{file}: expected the tokens of iterations, found {told!r:.80}") from error
+    def traced_loads(self) -> list[list[Load]]:
+        """Of each trace its iterations; none where the program told of no tokens. CollectError."""
+        most = self.most_tokens()
+        if most is None:
+            return []
+        found = [_traced_loads(self.trace, most, 1.0)]
+        return found if self.beside is None else [*found, _traced_loads(self.beside, most, self.rows)]
 
     def search(
         self,
@@ -137,23 +139,32 @@ def _most_tokens(trace: Path) -> Optional[int]:
     return max(most) if most else None
 
 
-def _free_steps(trace: Path, most: Optional[int], size: float, count: int) -> list[FreeStep]:
+def _traced_loads(trace: Path, most: int, rows: float) -> list[Load]:
+    told = _beside(trace, ".tokens.json").get("iterations", [])
+    try:
+        return [load_of([tokens / most for tokens in iteration], rows) for iteration in told]
+    except TypeError as error:
+        file = trace.with_suffix(".tokens.json")
+        raise collect.CollectError(f"{file}: expected the tokens of iterations, found {told!r:.80}") from error
+
+
+def _free_steps(trace: Path, most: Optional[int], size: float, count: int, rows: float = 1.0) -> list[FreeStep]:
     """`size`, `count`: of micro-batches whose tokens are not known."""
     told = _beside(trace, ".steps.json")
     seconds, tokens_of = told.get("seconds", []), told.get("tokens", [])
     later = len(seconds) // 2  # what is new to a program is loaded and compiled in the first of them
     return [
-        FreeStep(seconds, len(tokens), sum(tokens) / most, tuple(each / most for each in tokens))
+        FreeStep(seconds, len(tokens), sum(tokens) / most, tuple(each / most for each in tokens), rows)
         if tokens and most
         else FreeStep(seconds, count, count * size)
         for seconds, tokens in zip(seconds[later:], tokens_of[later:])
     ]
 
 
-def _watched_steps(trace: Path, most: int) -> list[WatchedStep]:
+def _watched_steps(trace: Path, most: int, rows: float) -> list[WatchedStep]:
     try:
         return [
-            WatchedStep.of(step, load_of([tokens / most for tokens in step["tokens"]]))
+            WatchedStep.of(step, load_of([tokens / most for tokens in step["tokens"]], rows))
             for step in _beside(trace, ".steps.json").get("device", [])
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -27,16 +27,18 @@ _BY_HOST = 0.5  # of a pass is as long whatever its size: the host cannot keep t
 
 @dataclasses.dataclass(frozen=True)
 class FreeStep:
-    """One that was not traced: seconds, micro-batches, their sizes together, and one by one where they are known."""
+    """One that was not traced: seconds, micro-batches, their sizes together, and one by one where they are known.
+    `rows`: of each micro-batch, over those of the largest traced one."""
 
     seconds: float
     count: int
     size: float
     sizes: tuple[float, ...] = ()
+    rows: float = 1.0
 
     @property
     def load(self) -> Load:
-        return load_of(self.sizes or (self.size / self.count,) * self.count)
+        return load_of(self.sizes or (self.size / self.count,) * self.count, self.rows)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Sizes of micro-batches are told as multiples of the largest that was traced. Without lengths they are proportional to
 the rows. With lengths of the run's rows a micro-batch has as many tokens as its longest row times its rows, or the sum
-of them where rows are packed one behind the other without padding.
+of them where rows are packed one behind the other without padding. Attention grows with the square of rows' lengths;
+that of packed rows with the square of their sum, where the program does not keep them apart.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Load:
         return self.each or ((self.count, self.size / self.count, self.square / self.count),)
 
 
-def load_of(sizes: Sequence[float]) -> Load:
-    """Of a step with these micro-batches, of as many rows as the largest traced one."""
-    each = tuple((1.0, size, size * size) for size in sizes)
-    return Load(len(sizes), sum(sizes), sum(size * size for size in sizes), each)
+def load_of(sizes: Sequence[float], rows: float = 1.0) -> Load:
+    """Of a step with these micro-batches. `rows`: of each, over those of the largest traced one."""
+    each = tuple((1.0, size, size * size / rows) for size in sizes)
+    return Load(len(sizes), sum(sizes), sum(one[2] for one in each), each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Lengths:
     tokens: tuple[int, ...]
     traced: float  # tokens of the largest traced micro-batch, padding included
     packed: bool = False  # rows lie one behind the other, and nothing is padded
+    together: bool = False  # attention takes packed rows for one
     in_order: bool = False  # the run takes them in this order; else the largest micro-batch has the longest rows
     timed: tuple[int, ...] = ()  # of the steps whose time is asked for; none: all
 
@@ -49,9 +51,13 @@ class Lengths:
         """Tokens of a micro-batch with these rows."""
         return sum(rows) if self.packed else len(rows) * max(rows)
 
-    def square_of(self, rows: tuple[int, ...]) -> int:
-        """The squares of their lengths, padding included."""
-        return sum(row * row for row in rows) if self.packed else len(rows) * max(rows) ** 2
+    def square_of(self, rows: tuple[int, ...], traced: int) -> float:
+        """The squares of their lengths, padding included, over that of the largest traced micro-batch, whose rows
+        (`traced`) are alike."""
+        if self.together:
+            return (sum(rows) / self.traced) ** 2
+        squares = sum(row * row for row in rows) if self.packed else len(rows) * max(rows) ** 2
+        return squares * traced / self.traced**2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,12 +112,10 @@ class Work:
         tokens = lengths.timed or lengths.tokens
         steps = len(tokens) / self.rows_of_step(micro_batch)
         often = collections.Counter(
-            (lengths.of(rows), lengths.square_of(rows)) for rows in self._micro_batches(micro_batch, tokens)
+            (lengths.of(rows) / lengths.traced, lengths.square_of(rows, self.traced))
+            for rows in self._micro_batches(micro_batch, tokens)
         )
-        each = tuple(
-            (times / steps, size / lengths.traced, square * self.traced / lengths.traced**2)
-            for (size, square), times in often.items()
-        )
+        each = tuple((times / steps, size, square) for (size, square), times in often.items())
         size, square = (sum(one[0] * one[i] for one in each) for i in (1, 2))
         return Load(count, size, square, each)
 
