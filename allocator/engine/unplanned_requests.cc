@@ -77,12 +77,13 @@ IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) cons
 // its owner was to have taken by now serves another of them as well. Not one that goes much earlier than this block is
 // expected to, or where no entry explains it those of its size that are due. Of several the one that goes first.
 PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcept {
+  if (cursor_.script()->index().size() == 0) return {};  // of a mark that came while the lock was open
   const IdleGaps& gaps = space_.gaps();
   const std::uint32_t script = cursor_.script_number();
   const std::int32_t at = request.entry >= 0 ? request.entry : matcher_.cursor();
   std::uint64_t life = gaps.LifeOf(script, at);
-  const auto lives = [&](std::int32_t, std::uint64_t left) { life = std::max(life, left); };
-  if (request.entry < 0) gaps.ForEachOfSize(IdleGaps::Side::kFrom, script, at, request.granules, lives);
+  const auto outlive = [&](std::int32_t, std::uint64_t left) { life = std::max(life, left); };
+  if (request.entry < 0) gaps.ForEachOfSize(IdleGaps::Side::kFrom, script, at, request.granules, outlive);
   std::uint64_t best_left = 0;
   Place best;
   gaps.ForEachOfSize(

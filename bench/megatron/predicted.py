@@ -28,10 +28,13 @@ class Traced:
     beside_micro_batch: int = 0
 
     def run(self, trace: Path) -> TracedRun:
-        """Of the rank with this trace."""
+        """Of the rank with this trace. CollectError: the other run has no such rank."""
         if self.beside is None:
             return TracedRun(trace)
-        other = next(files.trace for files in collect.find_ranks(self.beside) if files.trace.name == trace.name)
+        others = [files.trace for files in collect.find_ranks(self.beside)]
+        other = next((each for each in others if each.name == trace.name), None)
+        if other is None:
+            raise collect.CollectError(f"{self.beside}: expected {trace.name}, as {self.directory} has, found {others}")
         ratio = self.beside_micro_batch / self.micro_batch
         return TracedRun(trace, other, ratio, ratio)
 
@@ -57,7 +60,7 @@ def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> 
         times = times_of(run, device, None if run.beside is None else _device(TracedRun(run.beside)), count)
         load = Work(traced.micro_batch, count, keeps_accumulation=True).load(micro_batch)
         again = times.again(names)
-        if names and again is not None:
+        if again is not None:
             steps.append(times.model.seconds(load, again=again))
         else:
             steps.append(times.model.seconds(load, sum(each["forward_ns"] for each in layers) / 1e9))

@@ -91,3 +91,19 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     assert best["alloc"]["tokens_per_second"] == pytest.approx(32 * 2048 / 0.1), "the last global batch counts"
     for name in ("fit", "compare", "predicted", "workloads", "figures", "ranks", "card"):
         sys.modules.pop(name, None)
+
+
+def test_a_trace_is_compared_with_the_same_rank_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(MEGATRON))
+    import predicted  # type: ignore[import-not-found]
+
+    for name, ranks in (("four", (0, 1)), ("two", (1,))):
+        (tmp_path / name / "trace").mkdir(parents=True)
+        for rank in ranks:
+            (tmp_path / name / "trace" / f"rank{rank:05d}.trace").touch()
+    traced = predicted.Traced(tmp_path / "four", 4, tmp_path / "two", 2)
+    run = traced.run(tmp_path / "four" / "trace" / "rank00001.trace")
+    assert (run.beside, run.ratio, run.rows) == (tmp_path / "two" / "trace" / "rank00001.trace", 0.5, 0.5)
+    with pytest.raises(Exception, match=r"two: expected rank00000\.trace, as .*four has, found .*rank00001"):
+        traced.run(tmp_path / "four" / "trace" / "rank00000.trace")
+    sys.modules.pop("predicted", None)
