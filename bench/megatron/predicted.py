@@ -68,4 +68,4 @@ def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> 
 
 
 def _device(run: TracedRun) -> dict[str, Any]:
-    return max(run.search(1 << 62, 1.0, 0.0), key=lambda each: int(each["peak"]))
+    return max(run.search(1 << 62, Change(), 0.0), key=lambda each: int(each["peak"]))

@@ -32,11 +32,12 @@ ABSL_FLAG(bool, accumulated, false,
 ABSL_FLAG(bool, single, false, "Of a run whose steps have several micro-batches: with the first of them alone.");
 ABSL_FLAG(bool, candidates, false, "What choosing all layers of each kind would do, too.");
 ABSL_FLAG(double, scale, 1, "The micro-batch, `K` times the traced one.");
+ABSL_FLAG(double, first, 1, "The first micro-batch of a step, `K` times as large as those behind it.");
 
 namespace stalloc::planner {
 namespace {
 
-std::vector<BlockPart> PartsOf(const DeviceFacts& facts, const TimedTrace* beside) {
+std::vector<BlockPart> TracedParts(const DeviceFacts& facts, const TimedTrace* beside) {
   if (beside == nullptr) return PartsByClass(facts);
   for (const DeviceTrace& device : beside->traced.devices) {
     if (device.device != facts.device.device) continue;
@@ -44,6 +45,18 @@ std::vector<BlockPart> PartsOf(const DeviceFacts& facts, const TimedTrace* besid
     return FitMicroBatch(facts, other, absl::GetFlag(FLAGS_ratio)).parts;
   }
   return PartsByClass(facts);
+}
+
+std::vector<BlockPart> PartsOf(const DeviceFacts& facts, const LayerUnits& units, const TimedTrace* beside) {
+  std::vector<BlockPart> parts = TracedParts(facts, beside);
+  units.ScaleFirst(absl::GetFlag(FLAGS_first), &parts);
+  return parts;
+}
+
+// What is wrong with --first, if anything.
+std::string WrongFirst() {
+  const double first = absl::GetFlag(FLAGS_first);
+  return first > 0 ? "" : absl::StrCat("--first must be above 0: ", first);
 }
 
 // InvalidArgument names the word.
@@ -161,7 +174,7 @@ void WriteDevice(const TimedTrace& timed, const DeviceTrace& device, const Timed
   const FitSearch search(
       facts, units,
       {bus / 1e9, bus > 0 && device.device >= 0, absl::GetFlag(FLAGS_accumulated), absl::GetFlag(FLAGS_single)});
-  const std::vector<BlockPart> parts = PartsOf(facts, beside);
+  const std::vector<BlockPart> parts = PartsOf(facts, units, beside);
   const EditPlayer player(facts);
   const StepTimes times = FindStepTimes(facts, timed.traced.segmentation);
   json->BeginObject().Key("device").Value(device.device);
@@ -190,6 +203,7 @@ int RunFit(const std::vector<std::string>& positional, Streams streams) {
   const absl::StatusOr<std::vector<double>> scales = ScalesOfFlag();
   if (!scales.ok()) return FailUsage("fit", std::string(scales.status().message()), streams);
   if (const std::string wrong = WrongBeside(); !wrong.empty()) return FailUsage("fit", wrong, streams);
+  if (const std::string wrong = WrongFirst(); !wrong.empty()) return FailUsage("fit", wrong, streams);
   const absl::StatusOr<TimedTrace> timed = ReadTimedTrace(positional[0]);
   if (!timed.ok()) return FailInput("fit", timed.status(), streams);
   if (timed->traced.segmentation.iterations() == 0) {
@@ -226,8 +240,10 @@ absl::StatusOr<Trace> Edited(const std::string& path) {
   const absl::StatusOr<UnitChoice> choice = ChoiceOfFlags(units);
   if (!choice.ok()) return choice.status();
   const double scale = absl::GetFlag(FLAGS_scale);
+  const bool as_traced = scale == 1 && absl::GetFlag(FLAGS_first) == 1;
   const std::vector<Bytes> sizes =
-      scale == 1 ? std::vector<Bytes>{} : SizesAt(PartsOf(facts, beside->has_value() ? &**beside : nullptr), scale);
+      as_traced ? std::vector<Bytes>{}
+                : SizesAt(PartsOf(facts, units, beside->has_value() ? &**beside : nullptr), scale);
   return EditTrace(*trace, *most, units.EditOf(*choice), sizes);
 }
 
@@ -240,6 +256,7 @@ int RunEditing(const std::vector<std::string>& positional, Streams streams) {
                      streams);
   }
   if (const std::string wrong = WrongBeside(); !wrong.empty()) return FailUsage("edit", wrong, streams);
+  if (const std::string wrong = WrongFirst(); !wrong.empty()) return FailUsage("edit", wrong, streams);
   if (!(absl::GetFlag(FLAGS_scale) > 0)) {
     return FailUsage("edit", absl::StrCat("--scale must be above 0: ", absl::GetFlag(FLAGS_scale)), streams);
   }
@@ -266,7 +283,7 @@ const Command& FitCommand() {
        "Finds what to recompute and to offload so that so many bytes are enough; JSON, for `stalloc fit`.",
        "Every choice is played over the whole run. Costs are the traced times of forward passes, and bytes over the "
        "bus.\n",
-       {"memory", "scales", "bus", "candidates", "accumulated", "single", "beside", "ratio"},
+       {"memory", "scales", "bus", "candidates", "accumulated", "single", "first", "beside", "ratio"},
        "fit run1/trace/rank00000.trace --memory=40000000000 --scales=1,2\n"},
       RunFit};
   return command;
@@ -280,8 +297,8 @@ const Command& EditCommand() {
        "Layers are separated by commas, with the names that `fit` has. The result can be planned, reported and "
        "checked\n"
        "as any trace. What is edited is the device that holds most.\n",
-       {"output", "recompute_layers", "offload_layers", "state_offloaded", "accumulated", "single", "scale", "beside",
-        "ratio", "json"},
+       {"output", "recompute_layers", "offload_layers", "state_offloaded", "accumulated", "single", "scale", "first",
+        "beside", "ratio", "json"},
        "edit run1/trace/rank00000.trace --scale=2 --output=twice.trace\n"},
       RunEditing};
   return command;

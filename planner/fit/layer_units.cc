@@ -1,6 +1,7 @@
 #include "planner/fit/layer_units.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -306,6 +307,15 @@ void LayerUnits::FindFollowing() {
 bool LayerUnits::IsFollowing(std::uint64_t event) const {
   return std::any_of(following_.begin(), following_.end(),
                      [&](const auto& one) { return one.first <= event && event < one.second; });
+}
+
+void LayerUnits::ScaleFirst(double times, std::vector<BlockPart>* parts) const {
+  if (following_.empty()) return;
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    if (IsFollowing(facts_.device.allocations[i].event)) continue;
+    std::int64_t& scaling = (*parts)[i].scaling;
+    scaling = std::llround(times * static_cast<double>(scaling));
+  }
 }
 
 // What their passes make and let go is gone at once; gradients that are there first in them stay.

@@ -69,6 +69,10 @@ class LayerUnits {
   // Of units that hold no other one.
   [[nodiscard]] RunEdit EditOf(const UnitChoice& choice) const;
 
+  // Of steps whose first micro-batch is so many times as large as those behind it, which `parts` are of: what it
+  // makes. As it was where micro-batches overlap. `parts`: by allocation.
+  void ScaleFirst(double times, std::vector<BlockPart>* parts) const;
+
   // What goes over the bus in one direction in an iteration, as it was traced.
   [[nodiscard]] Bytes state_bytes() const { return state_bytes_; }
 

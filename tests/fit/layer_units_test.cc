@@ -184,6 +184,26 @@ TEST_F(LayerUnitsTest, AMicroBatchAloneFindsNoGradientsAndIsFollowedByNone) {
   EXPECT_EQ(PeakOf(choice), 4096u + 8192u + 4096u) << "what is recomputed of the others does not come back";
 }
 
+TEST_F(LayerUnitsTest, TheFirstMicroBatchOfAStepHasASizeOfItsOwn) {
+  Run("+a=8192 B0 +g=4096 -a F1 +b=8192 B1 +h=4096 -b -h O -g");
+  const auto peak = [&](double behind, double times) {
+    std::vector<BlockPart> parts = PartsByClass(facts());
+    units().ScaleFirst(times, &parts);
+    return EditPlayer(facts()).Play({}, SizesAt(parts, behind)).live;
+  };
+  EXPECT_EQ(peak(1, 1), 4096u + 4096u + 8192u + 4096u);
+  EXPECT_EQ(peak(1, 1.25), peak(1, 1)) << "no gradient is there yet, so that the second one is the peak";
+  EXPECT_EQ(peak(1, 3), 4096u + 3u * 8192u + 4096u);
+  EXPECT_EQ(peak(2, 0.5), 4096u + 4096u + 2u * (8192u + 4096u)) << "a gradient that goes at once is a temporary";
+}
+
+TEST_F(LayerUnitsTest, WhereMicroBatchesOverlapNoneIsTheFirst) {
+  Run("+a=8192 F1 +b=8192 B0 -a B1 -b O");
+  std::vector<BlockPart> parts = PartsByClass(facts());
+  units().ScaleFirst(3, &parts);
+  EXPECT_EQ(EditPlayer(facts()).Play({}, SizesAt(parts, 1)).live, 4096u + 2u * 8192u);
+}
+
 TEST_F(LayerUnitsTest, ALayerIsInsideAnotherByItsPath) {
   EXPECT_TRUE(IsInside("m.1.mlp", "m.1"));
   EXPECT_TRUE(IsInside("m.1", "m.1"));

@@ -13,7 +13,7 @@ from stalloc._marking._device_work import DeviceWork
 from stalloc._marking._steps import FreeSteps
 from stalloc.fitting import choose, step_model, terms
 from stalloc.fitting.device_model import WatchedStep
-from stalloc.fitting.replayed import Outcome, TracedRun
+from stalloc.fitting.replayed import Change, Outcome, TracedRun
 from stalloc.fitting.step_model import FreeStep
 from stalloc.fitting.work import Lengths, Load, Work
 
@@ -41,6 +41,13 @@ def test_what_is_packed_has_no_padding() -> None:
     assert work(packed=True).largest(2) == pytest.approx(1.8), "the two longest of all"
     assert work(packed=True, in_order=True).largest(2) == pytest.approx(1.1)
     assert work(packed=True).load(2).size == work(packed=True).load(4).size == pytest.approx(sum(ROWS) / 100 / 2)
+
+
+def test_what_comes_first_in_a_step_is_another_size_than_what_comes_behind_it() -> None:
+    assert work(packed=True, in_order=True).largest_of_step(2) == pytest.approx((1.1, 1.0)), "100 + 10, 60 + 40"
+    assert work(packed=True, in_order=True).largest_of_step(1) == pytest.approx((1.0, 0.6))
+    assert work(packed=True, in_order=True).largest_of_step(4) == pytest.approx((2.1, 2.1)), "nothing is behind it"
+    assert work(packed=True).largest_of_step(2) == pytest.approx((1.8, 1.8)), "any may come first"
 
 
 def test_only_steps_that_are_asked_for_are_timed() -> None:
@@ -121,7 +128,7 @@ class Asked:
     beside, ratio, trace = None, 0.0, Path("none.trace")
 
     def __init__(self) -> None:
-        self.words: list[tuple[float, bool, bool]] = []
+        self.sizes: list[Change] = []
 
     def most_tokens(self) -> None:
         return None
@@ -132,17 +139,8 @@ class Asked:
     def watched_steps(self) -> list[WatchedStep]:
         return []
 
-    def search(
-        self,
-        memory: int,
-        scale: float,
-        bus: float,
-        *,
-        candidates: bool = False,
-        accumulated: bool = False,
-        single: bool = False,
-    ) -> list[dict[str, Any]]:
-        self.words.append((scale, accumulated, single))
+    def search(self, memory: int, size: Change, bus: float, *, candidates: bool = False) -> list[dict[str, Any]]:
+        self.sizes.append(size)
         found = {"growing_cost_ns": 0, "fixed_cost_ns": 0, "fits": True, "peak": 1, "bound": "", "pool": 0}
         result = {**found, "outside_pool": 0, "recompute": [], "offload": [], "offload_state": False}
         return [{"device": 0, "peak": 1, "step_ns": 10, "passes_ns": 8, "results": [result]}]
@@ -154,9 +152,17 @@ def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
         chooser = choose._Chooser(run, choose.Wish(1, accumulation=traced, rows=4), print)  # type: ignore[arg-type]
         found = [chooser._search(1, size).change for size in (4, 2)]
         assert [(each.accumulated, each.single) for each in found] == changes
-        assert [words[1:] for words in run.words[1:]] == changes
+        assert [(each.accumulated, each.single) for each in run.sizes[1:]] == changes
         # A fifth of the 5 ns that a step took untraced is in no pass.
         assert chooser._seconds(2) == pytest.approx((1 + 4 * 2 if traced == 2 else 1 + 4 * 4) * 1e-9)
+
+
+def test_the_first_micro_batch_of_a_step_is_scaled_alone() -> None:
+    run = Asked()
+    chooser = choose._Chooser(run, choose.Wish(1, accumulation=2, rows=4), print)  # type: ignore[arg-type]
+    chooser._work = work(packed=True, in_order=True)
+    found = chooser._search(1, 2).change
+    assert (found.scale, found.first) == pytest.approx((1.0, 1.1)) == (run.sizes[-1].scale, run.sizes[-1].first)
 
 
 class Watched(Asked):

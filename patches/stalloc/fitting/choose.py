@@ -115,11 +115,11 @@ class _Chooser:
         self._wish = wish
         self._told = told
         told("reading the trace")
-        devices = run.search(1 << 62, 1.0, wish.bus, candidates=True)
+        devices = run.search(1 << 62, Change(), wish.bus, candidates=True)
         self._first = max(devices, key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
-        others = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, 1.0, 0)
+        others = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, Change(), 0)
         other = next((each for each in others if each["device"] == self._device), None)
         self._times = times_of(run, self._first, other, wish.accumulation, of_length=wish.sequence_unit > 0)
         self._model = self._times.model
@@ -206,14 +206,21 @@ class _Chooser:
             return max((size for size in allowed if self._work.largest(size) <= scale + 1e-9), default=0)
         return int(scale * self._wish.micro_batch + 1e-9)
 
+    def _size(self, micro_batch: int) -> Change:
+        """Of micro-batches. Where traced steps have one, gradients of others are taken to be there in all, so that it
+        makes no difference which comes first."""
+        several, traced = self._count(micro_batch) > 1, self._wish.accumulation
+        first, behind = self._work.largest_of_step(micro_batch)
+        if several and traced > 1:
+            return Change(behind, first=first / behind)
+        return Change(max(first, behind), accumulated=several, single=not several and traced > 1)
+
     def _search(self, memory: int, micro_batch: int) -> Tried:
-        scale = self._work.largest(micro_batch)
-        accumulated = self._wish.accumulation == 1 and self._count(micro_batch) > 1
-        single = self._wish.accumulation > 1 and self._count(micro_batch) == 1
+        size = self._size(micro_batch)
         for _ in range(_ROUNDS):
-            devices = self._run.search(memory, scale, self._wish.bus, accumulated=accumulated, single=single)
+            devices = self._run.search(memory, size, self._wish.bus)
             found = next(each for each in devices if each["device"] == self._device)
-            tried = self._tried(micro_batch, found["results"][0], accumulated, single)
+            tried = self._tried(micro_batch, found["results"][0], size)
             beyond = tried.graph_bytes - self._wish.memory if self._wish.graphs else 0
             if beyond <= 0 or not tried.fits:
                 return tried
@@ -347,14 +354,13 @@ class _Chooser:
         changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
         return -round(one.tokens / _AS_FAST), changes
 
-    def _tried(self, micro_batch: int, result: dict[str, Any], accumulated: bool, single: bool) -> Tried:
-        scale = self._work.largest(micro_batch)
+    def _tried(self, micro_batch: int, result: dict[str, Any], size: Change) -> Tried:
         layers = tuple(result["recompute"]), tuple(result["offload"])
         seconds = self._changed_seconds(micro_batch, result)
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),
-            change=Change(scale, *layers, result["offload_state"], accumulated, single),
+            change=Change(size.scale, *layers, result["offload_state"], size.accumulated, size.single, size.first),
             fits=result["fits"],
             live=result["peak"],
             step_seconds=seconds,

@@ -21,7 +21,8 @@ ALLOCATORS = ("stalloc", "expandable", "native")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Of a traced run. Layers have the planner's names; `scale` is of the micro-batch."""
+    """Of a traced run. Layers have the planner's names; `scale` is of the micro-batch, `first` that of a step's first
+    one, over those behind it."""
 
     scale: float = 1.0
     recompute: tuple[str, ...] = ()
@@ -29,6 +30,7 @@ class Change:
     offload_state: bool = False
     accumulated: bool = False  # a traced step had one micro-batch, now there are several
     single: bool = False  # a traced step had several, now there is one
+    first: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,21 +86,11 @@ class TracedRun:
         found = [_traced_loads(self.trace, most, 1.0)]
         return found if self.beside is None else [*found, _traced_loads(self.beside, most, self.rows)]
 
-    def search(
-        self,
-        memory: int,
-        scale: float,
-        bus: float,
-        *,
-        candidates: bool = False,
-        accumulated: bool = False,
-        single: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Of each device: `stalloc-planner fit`. CollectError."""
+    def search(self, memory: int, size: Change, bus: float, *, candidates: bool = False) -> list[dict[str, Any]]:
+        """Of each device: `stalloc-planner fit`. `size`: of micro-batches; with nothing chosen yet. CollectError."""
         words = ["fit", str(self.trace), f"--memory={max(0, memory)}", f"--bus={bus!r}", *self._beside()]
         words += ["--candidates"] if candidates else []
-        words += _counted(accumulated, single)
-        found: list[dict[str, Any]] = collect.run_planner([*words, f"--scales={scale!r}"])["devices"]
+        found: list[dict[str, Any]] = collect.run_planner([*words, *_size(size, "scales")])["devices"]
         return found
 
     def outcome(self, change: Change, device: int, plans: bool = True) -> Outcome:
@@ -118,20 +110,21 @@ class TracedRun:
         return int(found[1]) if found else 0
 
     def _edit(self, change: Change) -> list[str]:
-        words = ["edit", str(self.trace), f"--scale={change.scale!r}", *(self._beside() if change.scale != 1 else ())]
+        as_traced = change.scale == change.first == 1
+        words = ["edit", str(self.trace), *_size(change, "scale"), *([] if as_traced else self._beside())]
         if change.recompute:
             words.append(f"--recompute_layers={','.join(change.recompute)}")
         if change.offload:
             words.append(f"--offload_layers={','.join(change.offload)}")
-        words += ["--state_offloaded"] if change.offload_state else []
-        return [*words, *_counted(change.accumulated, change.single)]
+        return words + ["--state_offloaded"] * change.offload_state
 
     def _beside(self) -> list[str]:
         return [] if self.beside is None else [f"--beside={self.beside}", f"--ratio={self.ratio!r}"]
 
 
-def _counted(accumulated: bool, single: bool) -> list[str]:
-    return ["--accumulated"] * accumulated + ["--single"] * single
+def _size(change: Change, scale: str) -> list[str]:
+    words = [f"--{scale}={change.scale!r}", f"--first={change.first!r}"]
+    return words + ["--accumulated"] * change.accumulated + ["--single"] * change.single
 
 
 def _most_tokens(trace: Path) -> Optional[int]:

@@ -94,14 +94,22 @@ class Work:
 
     def largest(self, micro_batch: int) -> float:
         """Of the run's micro-batches, over the largest traced one."""
+        return max(self.largest_of_step(micro_batch))
+
+    def largest_of_step(self, micro_batch: int) -> tuple[float, float]:
+        """The same of those that come first in their step, and of those behind: while these run, gradients are there.
+        One number twice where any may come first, or a step has one."""
         lengths = self.lengths
         if lengths is None:
-            return micro_batch / self.traced
+            return (micro_batch / self.traced,) * 2
         if lengths.in_order:
-            return max(map(lengths.of, self._micro_batches(micro_batch, lengths.tokens))) / lengths.traced
+            steps = self._steps(micro_batch, lengths.tokens)
+            first, behind = [step[0] for step in steps], [rows for step in steps for rows in step[1:]]
+            largest = [max(map(lengths.of, rows)) / lengths.traced for rows in (first, behind or first)]
+            return largest[0], largest[1]
         longest = sorted(lengths.tokens)[-micro_batch:]
         longest += longest[-1:] * (micro_batch - len(longest))
-        return lengths.of(tuple(longest)) / lengths.traced
+        return (lengths.of(tuple(longest)) / lengths.traced,) * 2
 
     def load(self, micro_batch: int) -> Load:
         """Of a step; the mean of steps. Sizes are over the largest traced micro-batch."""
@@ -113,17 +121,18 @@ class Work:
         steps = len(tokens) / self.rows_of_step(micro_batch)
         often = collections.Counter(
             (lengths.of(rows) / lengths.traced, lengths.square_of(rows, self.traced))
-            for rows in self._micro_batches(micro_batch, tokens)
+            for step in self._steps(micro_batch, tokens)
+            for rows in step
         )
         each = tuple((times / steps, size, square) for (size, square), times in often.items())
         size, square = (sum(one[0] * one[i] for one in each) for i in (1, 2))
         return Load(count, size, square, each)
 
-    def _micro_batches(self, micro_batch: int, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Rows as they follow each other; none is of two steps."""
+    def _steps(self, micro_batch: int, tokens: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
+        """Rows of micro-batches, as they follow each other."""
         found = []
         step = self.rows_of_step(micro_batch)
         for begin in range(0, len(tokens), step):
             end = min(begin + step, len(tokens))
-            found += [tokens[i : min(i + micro_batch, end)] for i in range(begin, end, micro_batch)]
+            found.append([tokens[i : min(i + micro_batch, end)] for i in range(begin, end, micro_batch)])
         return found
