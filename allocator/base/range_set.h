@@ -59,6 +59,51 @@ class RangeSet {
   // above `from`, or is empty; below all of them there is one, too. Valid until the next change.
   [[nodiscard]] const IndexRange* BetweenFrom(std::uint32_t from) const noexcept { return FirstEndingAfter(from) - 1; }
 
+  // Calls visit(lo, hi), ascending, for what lies between them in the parts, which ascend, below `end`, and is `least`
+  // long or longer, as long as it says true. REQUIRES: least > 0.
+  template <typename Visit>
+  void ForEachBetween(std::span<const IndexRange> parts, std::uint32_t end, std::uint32_t least,
+                      Visit&& visit) const noexcept {
+    const IndexRange* below = BetweenFrom(parts.front().lo);
+    for (const IndexRange& part : parts) {
+      if (part.hi < std::uint64_t{part.lo} + least) continue;
+      while (below[1].lo <= part.lo) ++below;
+      for (;; ++below) {
+        const std::uint32_t lo = std::max(part.lo, below[0].hi);
+        const std::uint32_t hi = std::min(below[1].lo, std::min(part.hi, end));
+        if (hi >= std::uint64_t{lo} + least && !visit(lo, hi)) return;
+        if (below[1].lo >= part.hi) break;  // it may go on behind the part
+      }
+    }
+  }
+  // Calls visit(gap), descending, for what lies between them below `end` and is `least` long or longer, as long as it
+  // says true. REQUIRES: least > 0.
+  template <typename Visit>
+  void ForEachBetweenDownwards(std::uint32_t end, std::uint32_t least, Visit&& visit) const noexcept {
+    const IndexRange* below =
+        std::partition_point(Begin(), End(), [end](const IndexRange& range) { return range.lo < end; }) - 1;
+    for (;; end = (below--)->lo) {
+      if (end >= std::uint64_t{below->hi} + least && !visit(IndexRange{below->hi, end})) return;
+      if (below < Begin()) return;
+    }
+  }
+
+  // Holds, instead, what for_each(visit) calls visit(lo, hi) with, descending: the first ones, where there are too
+  // many.
+  template <typename ForEach>
+  void Assign(ForEach&& for_each) noexcept {
+    size_ = 0;
+    for_each([this](std::uint32_t lo, std::uint32_t hi) {
+      if (size_ > 0 && End()[-1].lo == hi) {
+        End()[-1].lo = lo;
+      } else if (size_ < most_) {
+        Begin()[size_++] = {lo, hi};
+      }
+    });
+    std::reverse(Begin(), End());
+    *End() = {kEnd, kEnd};
+  }
+
   // False, and nothing changes, when some of it is in a range already, or there are too many.
   bool Add(std::uint32_t lo, std::uint32_t hi) noexcept {
     IndexRange* const next = Begin() + (FirstEndingAfter(lo) - Begin());

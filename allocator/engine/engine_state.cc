@@ -39,6 +39,7 @@ std::string PlanEngine::CheckLocked() const {
   if (live != stats_.live_bytes) {
     return "engine: live_bytes=" + std::to_string(stats_.live_bytes) + ", blocks say otherwise";
   }
+  if (blocks != live_.size()) return "engine: live ranges of " + std::to_string(live_.size()) + " blocks";
   if (blocks != stats_.live_blocks) return "engine: live_blocks=" + std::to_string(stats_.live_blocks) + " is wrong";
   if (pending != freed_.pending_bytes()) return "engine: pending bytes do not add up";
   if (live > stats_.peak_live_bytes) return "engine: peak below the live bytes";

@@ -38,8 +38,8 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),
       freed_(occupancy_, clocks_, MaxBlocks(plan)),
-      live_gaps_(arena_granules_),
-      space_(plan, options, occupancy_, freed_, withdrawn_, live_gaps_),
+      freed_at_(arena_granules_),
+      space_(plan, options, occupancy_, freed_, withdrawn_, live_),
       bindings_(CountStreams(plan)),
       main_stream_(MainStream(plan)),
       kept_(plan.kept, plan.slots, FlagsOfSlots(plan)),
@@ -195,7 +195,6 @@ bool PlanEngine::OrderOrPutBack(Granules granule, StreamIndex stream, const Stre
   if (clocks_.Order(stream, needs, lock)) return true;
   LiveRecord& block = *occupancy_.Find(granule);
   Vacate(block);
-  live_gaps_.Remove(granule, block.end(), clocks_.NewStamp());
   --hits;
   freed_.PutBack(granule, needs);
   return false;
@@ -211,6 +210,7 @@ void PlanEngine::Occupy(Granules granule, const Request& request, StreamIndex st
   record.stamp = request.stamp;
   STALLOC_DCHECK(MayPlace(granule, record.end()));
   occupancy_.Insert(record);
+  live_.Add(granule, record.end());
   ++stats_.live_blocks;
   stats_.live_bytes += record.bytes();
   stats_.peak_live_bytes = std::max(stats_.peak_live_bytes, stats_.live_bytes);
@@ -220,6 +220,8 @@ void PlanEngine::Occupy(Granules granule, const Request& request, StreamIndex st
 void PlanEngine::Vacate(LiveRecord& block) noexcept {
   stats_.live_bytes -= block.bytes();
   --stats_.live_blocks;
+  live_.Remove(block.granule, block.end());
+  freed_at_.Set(block.granule, block.end(), clocks_.NewStamp());
   if (block.Is(LiveRecord::kBeside)) space_.GiveBack(block.granule, block.granules);
   block.flags &= static_cast<std::uint16_t>(~LiveRecord::kOfLive);
 }
@@ -243,7 +245,6 @@ Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexc
   const Bytes bytes = block->bytes();
   if (block->Is(LiveRecord::kWatched)) observations_.Freed(*block, matcher_.cursor(), matcher_.in_sync());
   Vacate(*block);
-  live_gaps_.Remove(block->granule, block->end(), clocks_.NewStamp());
   if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
   if (FreedBlocks::LeavesNothing(*block)) {
     occupancy_.Erase(*block);
@@ -288,7 +289,7 @@ bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
 std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept {
   const auto [lo, hi] = InArena(offset, bytes);
   const Lock lock(mutex_);
-  return lo < hi ? live_gaps_.LastRemoved(lo, hi) : 0;
+  return lo < hi ? freed_at_.LastIn(lo, hi) : 0;
 }
 
 // Marks ---------------------------------------------------------------------------------------------------------------

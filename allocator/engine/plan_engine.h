@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "allocator/base/check.h"
-#include "allocator/base/gap_index.h"
+#include "allocator/base/deferred_ranges.h"
+#include "allocator/base/part_stamps.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/engine/follow/matcher.h"
 #include "allocator/engine/follow/observations.h"
@@ -298,7 +299,9 @@ class PlanEngine {
   FreedBlocks freed_;
   static constexpr std::size_t kMostWithdrawn = 8192;  // ranges: of 4 TiB in chunks of 1 GiB, every second one
   RangeSet withdrawn_{kMostWithdrawn};
-  GapIndex live_gaps_;  // between blocks of the program
+  static constexpr std::size_t kMostLive = 1u << 20;  // ranges
+  DeferredRanges live_{kMostLive};                    // what blocks of the program occupy
+  PartStamps freed_at_;                               // when some of them were last freed
   DynamicSpace space_;
   std::vector<StreamBinding> bindings_;  // by the plan's ordinals
   const std::uint32_t main_stream_;      // ordinal

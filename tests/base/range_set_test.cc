@@ -67,6 +67,40 @@ TEST(RangeSetTest, WhatLiesBetweenThemIsWhatNoBlockHas) {
   }
 }
 
+TEST(RangeSetTest, WhatIsLongEnoughBetweenThemInParts) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    RangeSet ranges(kMost);
+    std::vector<bool> taken(kEnd);
+    for (std::uint32_t i = random() % 12; i > 0; --i) {
+      const std::uint32_t lo = random() % kEnd;
+      const std::uint32_t hi = std::min<std::uint32_t>(lo + 1 + random() % 9, kEnd);
+      if (ranges.Add(lo, hi)) std::fill(taken.begin() + lo, taken.begin() + hi, true);
+    }
+    std::vector<IndexRange> parts;
+    for (std::uint32_t lo = random() % 10; lo < kEnd; lo = parts.back().hi + random() % 6) {
+      parts.push_back({lo, std::min<std::uint32_t>(lo + 1 + random() % 30, kEnd)});
+    }
+    const std::uint32_t end = random() % (kEnd + 1);
+    const std::uint32_t least = 1 + random() % 6;
+    Pairs expected;
+    for (const IndexRange& part : parts) {
+      for (const auto& [lo, hi] : FreeOf(taken, part.lo, std::min(part.hi, end))) {
+        if (hi - lo >= least) expected.emplace_back(lo, hi);
+      }
+    }
+    if (const std::size_t most = 1 + random() % 8; expected.size() > most) expected.resize(most);
+    Pairs found;
+    if (!parts.empty()) {
+      ranges.ForEachBetween(parts, end, least, [&](std::uint32_t lo, std::uint32_t hi) {
+        found.emplace_back(lo, hi);
+        return found.size() < std::max<std::size_t>(expected.size(), 1);
+      });
+    }
+    ASSERT_EQ(found, expected) << "round " << round;
+  }
+}
+
 TEST(RangeSetTest, BlocksThatTouchAreOne) {
   RangeSet ranges(kMost);
   ranges.Add(0, 2);

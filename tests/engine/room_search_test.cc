@@ -42,6 +42,7 @@ class RoomSearchTest : public testing::Test {
     block.granule = lo;
     block.granules = granules;
     occupancy_.Insert(block);
+    live_.Add(lo, block.end());
     blocks_.push_back({lo, lo + granules});
     beside_.push_back(beside);
     if (beside) space_.Take(lo, granules);
@@ -50,7 +51,7 @@ class RoomSearchTest : public testing::Test {
   void RemoveBlocks() {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       occupancy_.Erase(*occupancy_.Find(blocks_[i].lo));
-      live_gaps_.Remove(blocks_[i].lo, blocks_[i].hi, clocks_.NewStamp());
+      live_.Remove(blocks_[i].lo, blocks_[i].hi);
       if (beside_[i]) space_.GiveBack(blocks_[i].lo, blocks_[i].hi - blocks_[i].lo);
     }
     blocks_.clear();
@@ -126,10 +127,10 @@ class RoomSearchTest : public testing::Test {
   StreamClocks clocks_{nullptr};
   FreedBlocks freed_{occupancy_, clocks_, 256};
   RangeSet withdrawn_{64};
-  GapIndex live_gaps_{kLimit};
+  DeferredRanges live_{kLimit};
   DynamicSpace space_{DevicePlan{}, DynamicSpaceOptions{kLimit * kBlockAlignment, kMapped* kBlockAlignment, 0},
                       occupancy_,   freed_,
-                      withdrawn_,   live_gaps_};
+                      withdrawn_,   live_};
   std::vector<Gap> blocks_;
   std::vector<bool> beside_;
 };
@@ -160,7 +161,7 @@ TEST_F(RoomSearchTest, AnywhereItIsTheTightestOfTheHighestRooms) {
     for (std::uint32_t i = Number(0, 90); i > 0; --i) AddBlock(false);
     for (const std::uint32_t granules : {1u, 2u, 5u, 12u, 40u}) {
       for (const bool soon_over : {false, true}) {
-        const DynamicSpace::Request request{.granules = granules, .stream = 0, .window = {}, .soon_over = soon_over};
+        DynamicSpace::Request request{.granules = granules, .stream = 0, .window = {}, .soon_over = soon_over};
         const std::uint32_t expected = ExpectedAnywhere(granules, soon_over);
         ASSERT_EQ(space_.Find(request), expected)
             << "round " << round << ", " << granules << " granules, soon over: " << soon_over;

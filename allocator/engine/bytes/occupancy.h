@@ -93,6 +93,7 @@ class Occupancy {
     starts_.Erase(record.granule);
     table_.EraseFound(&record);
   }
+  [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
   // The block that starts there, null if none does. Valid until the next Insert or Erase.
   [[nodiscard]] LiveRecord* Find(std::uint32_t granule) noexcept { return table_.Find(granule); }
 

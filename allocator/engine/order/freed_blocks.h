@@ -61,8 +61,6 @@ class FreedBlocks {
   // At marks: lets go of what is known to be done.
   void Sweep(Lock& lock) noexcept;
 
-  // The latest that a free was given.
-  [[nodiscard]] std::uint64_t last_stamp() const noexcept { return clocks_.last_stamp(); }
   // Blocks, or what is left of them, that wait for streams that were noted.
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
   [[nodiscard]] Bytes pending_bytes() const noexcept { return pending_bytes_; }

@@ -71,7 +71,6 @@ class StreamClocks {
   }
 
   [[nodiscard]] std::uint64_t NewStamp() noexcept { return ++last_stamp_; }
-  [[nodiscard]] std::uint64_t last_stamp() const noexcept { return last_stamp_; }
 
   // Whatever `waiter` is given from now on runs after `stream`'s work up to `stamp`.
   [[nodiscard]] bool IsOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) const noexcept {

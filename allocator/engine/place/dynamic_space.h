@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "allocator/base/gap_index.h"
+#include "allocator/base/deferred_ranges.h"
 #include "allocator/base/range_set.h"
 #include "allocator/engine/bytes/occupancy.h"
 #include "allocator/engine/order/freed_blocks.h"
@@ -40,11 +40,12 @@ class DynamicSpace {
     IdleGaps::Window window;  // no gaps: nothing is known of the block's free
     bool soon_over = false;   // of those without gaps: in a fence or a parallel region
     bool may_wait = false;    // its stream, for others
+    bool lacks_wait = false;  // what it could have had so was in the way of a search
     bool may_map = false;     // memory again that was withdrawn
   };
 
   DynamicSpace(const DevicePlan& plan, const DynamicSpaceOptions& options, const Occupancy& occupancy,
-               const FreedBlocks& freed, const RangeSet& withdrawn, GapIndex& live_gaps);
+               const FreedBlocks& freed, const RangeSet& withdrawn, DeferredRanges& live);
 
   [[nodiscard]] bool Takes(Granules granules) const noexcept {
     return limit_ > 0 && granules >= least_ && (mapped_ > 0 || begins_empty_) && beside_.CanChange();
@@ -55,12 +56,13 @@ class DynamicSpace {
   [[nodiscard]] const std::vector<std::vector<Gap>>& late_rooms() const noexcept { return late_rooms_; }
 
   // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it behind freed blocks there.
-  [[nodiscard]] Granules Find(const Request& request) const noexcept;
+  [[nodiscard]] Granules Find(Request& request) const noexcept;
   // The same, without a wait if there is such a place.
   [[nodiscard]] Granules FindWaiting(Request request) const noexcept {
     const Granules granule = Find(request);
+    if (granule != kNone || !request.lacks_wait) return granule;
     request.may_wait = true;
-    return granule != kNone ? granule : Find(request);
+    return Find(request);
   }
   // Where it would fit if what was withdrawn were mapped again, or the arena grew to the end of it; kNone if that is
   // beyond the limit.
@@ -76,20 +78,20 @@ class DynamicSpace {
  private:
   [[nodiscard]] bool IsBeside(Granules granule) const noexcept { return beside_.Touches(granule, granule + 1); }
   // In the tightest room of those in its gaps that have a place for it.
-  [[nodiscard]] Granules FindInGaps(const Request& request) const noexcept;
-  // Calls visit(lo, hi), ascending, for what blocks beside the slots leave of the mapped gaps, as long as it says true.
-  template <typename Visit>
-  void ForEachRoom(IdleGaps::Window window, Visit&& visit) const noexcept;
+  [[nodiscard]] Granules FindInGaps(Request& request) const noexcept;
   // In the tightest room of all that is mapped, or for what is soon over the highest.
-  [[nodiscard]] Granules FindAnywhere(const Request& request) const noexcept;
-  [[nodiscard]] Granules Lowest(Gap gap, const Request& request) const noexcept;
-  // The last range in the gap that the request cannot have; empty if there is none.
-  [[nodiscard]] Gap LastObstacle(Gap gap, const Request& request) const noexcept;
+  [[nodiscard]] Granules FindAnywhere(Request& request) const noexcept;
+  [[nodiscard]] Granules Lowest(Gap gap, Request& request) const noexcept;
+  // The last range in the gap that the request cannot have; empty if there is none. `between_live`: no block lives
+  // there.
+  [[nodiscard]] Gap LastObstacle(Gap gap, Request& request, bool between_live) const noexcept;
+  // What blocks of the program occupy.
+  [[nodiscard]] const RangeSet& Live() const noexcept;
 
   const Occupancy& occupancy_;
   const FreedBlocks& freed_;
   const RangeSet& withdrawn_;
-  GapIndex& live_gaps_;
+  DeferredRanges& live_;
   const Granules limit_;
   const Granules least_;
   const bool begins_empty_;  // there is no plan: the first request is the first to be mapped for
