@@ -41,7 +41,6 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       freed_at_(arena_granules_),
       space_(plan, options, occupancy_, freed_, withdrawn_, live_),
       bindings_(CountStreams(plan)),
-      main_stream_(MainStream(plan)),
       kept_(plan.kept, plan.slots, FlagsOfSlots(plan)),
       turns_(plan),
       rules_(options.rules),

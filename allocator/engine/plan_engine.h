@@ -304,7 +304,6 @@ class PlanEngine {
   PartStamps freed_at_;                               // when some of them were last freed
   DynamicSpace space_;
   std::vector<StreamBinding> bindings_;  // by the plan's ordinals
-  const std::uint32_t main_stream_;      // ordinal
   ArenaBacking* backing_ = nullptr;
   const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences
   const Turns turns_;

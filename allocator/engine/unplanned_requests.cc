@@ -169,20 +169,20 @@ GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry)
   return slot;
 }
 
-// A block beside the slots leaves a trace at its free, unless there is but one stream in the plan and this is it. Where
-// the main stream's slots are, blocks may have been freed without one (slot_streams.h).
+// Of a plan with one stream, its blocks leave no trace at their free, here as in slots: any other stream has to run
+// behind all that it did.
 bool PlanEngine::OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept {
   const Granules end = granule + request.granules;
   if (!MayPlace(granule, end)) return false;
-  const StreamBinding& main = bindings_[main_stream_];
-  const bool at_home = main.settled() && main.home() == stream;
+  const StreamBinding& home = bindings_.front();
+  const bool traceless = bindings_.size() == 1 && !home.unbound();
   StreamNeeds needs;
   const bool vacant = occupancy_.LastIn(granule, end) == nullptr;
   if (!vacant && !freed_.Gather(granule, end, stream, needs)) return false;
-  if (!at_home && !main.unbound() && main.home() != stream && !AddHome(main, stream, needs)) return false;
+  if (traceless && home.home() != stream && !AddHome(home, stream, needs)) return false;
   if (!needs.empty() && !clocks_.can_order()) return false;
   if (!vacant) freed_.Take(granule, end, stream);
-  const std::uint16_t privacy = at_home && bindings_.size() == 1 ? LiveRecord::kPrivate : 0;
+  const std::uint16_t privacy = traceless && home.settled() && home.home() == stream ? LiveRecord::kPrivate : 0;
   const std::uint16_t watched = request.stamp != 0 ? observations_.watched() : 0;
   Occupy(granule, request, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside | watched));
   space_.Take(granule, request.granules);

@@ -21,7 +21,7 @@ namespace stalloc {
 struct LiveRecord {
   static constexpr std::uint16_t kFreed = 1;       // by the program; whoever gets the bytes must run behind its streams
   static constexpr std::uint16_t kRetained = 2;    // never to be reused: not all of its streams could be noted
-  static constexpr std::uint16_t kPrivate = 4;     // on the home stream, in a slot that no other stream's slot touches
+  static constexpr std::uint16_t kPrivate = 4;     // on the home stream of a plan that has but one
   static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
   static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
   static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)

@@ -1,6 +1,5 @@
-// What the plan says of streams: which slots no other stream's slot touches, whose bytes it hands to another stream
-// (cold; pure); and which stream of the run stands for one of the plan's (details.md, Streams; not thread-safe;
-// noexcept).
+// What the plan says of streams: how many it has, which slots' bytes it hands from one to another (cold; pure); and
+// which stream of the run stands for one of the plan's (details.md, Streams; not thread-safe; noexcept).
 #pragma once
 
 #include <cstddef>
@@ -12,12 +11,8 @@
 
 namespace stalloc {
 
-// The stream (ordinal) whose slots are served most bytes; 0 if there are none.
-[[nodiscard]] std::uint32_t MainStream(const DevicePlan& plan);
-
-// Of each slot: LiveRecord::kPrivate if every slot that shares a byte with it is used by entries of the main stream
-// only (one stream alone, so that whoever places a block beside the slots has to ask but one), else kHandedOver if one
-// of the plan's stream edges begins there, else 0.
+// Of each slot: LiveRecord::kPrivate where the plan has one stream, else kHandedOver if one of its stream edges begins
+// there, else 0.
 [[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan);
 
 // Greatest stream ordinal of an entry, plus one.
