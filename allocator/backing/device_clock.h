@@ -42,19 +42,12 @@ class DeviceClock {
     return done_;
   }
 
-  // Waits for the oldest event that is left: the device goes on with what it was given behind it. False where there is
-  // none, or it cannot be waited for.
-  [[nodiscard]] bool AwaitOldest() noexcept {
-    const std::lock_guard lock(mutex_);
-    return events_.size() > 0 && fence_->Await(events_.At(0).event);
-  }
-
  private:
   StreamFence* const fence_;
   PlanEngine& engine_;
   std::mutex mutex_;
   // Guarded by mutex_.
-  FenceEvents<tuning::kTicksBehind> events_;
+  FenceEvents<tuning::kMarksBehind> events_;
   std::uint64_t done_ = 0;
 };
 

@@ -114,9 +114,13 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   const Stopwatch moving(&counts_.move_nanoseconds);
   Moves moves = WithdrawFor(range, now, clock_.Done());
   if (Sum(moves.from) < Sum(Lacking(range))) {
-    if (!may_wait) return RestoreBacked(moves.from);
-    moves = WaitFor(range, now, std::move(moves));
-    if (!moves.from.empty()) ++counts_.times_waited;
+    RestoreBacked(moves.from);
+    if (!may_wait) return;
+    moves = WithdrawFor(range, now, kAny);
+    if (moves.from.empty()) return;
+    const Stopwatch waiting(&counts_.wait_nanoseconds);
+    if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
+    ++counts_.times_waited;
   }
   if (moves.from.empty()) return;
   Move(moves);
@@ -124,23 +128,6 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   // README, Moves in every iteration.
   const Bytes larger = 2 * arena_.moved_chunk_bytes();
   if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
-}
-
-// For one event after the other, so that the device is not left without work; where that is not enough for all it was
-// given. `moves`: what needs no wait.
-IdleChunks::Moves IdleChunks::WaitFor(const Arena::Range& range, std::uint64_t now, Moves moves) noexcept {
-  const Stopwatch waiting(&counts_.wait_nanoseconds);
-  const Bytes lacking = Sum(Lacking(range));
-  while (Sum(moves.from) < lacking) {
-    RestoreBacked(moves.from);
-    const bool all = !clock_.AwaitOldest();
-    moves = WithdrawFor(range, now, all ? kAny : clock_.Done());
-    if (!all) continue;
-    if (moves.from.empty() || driver_.Synchronize().ok()) return moves;
-    RestoreBacked(moves.from);
-    return {};
-  }
-  return moves;
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.

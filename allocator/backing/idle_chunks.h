@@ -38,9 +38,6 @@ class MovePace {
   // `requests`: of a planned iteration.
   explicit MovePace(std::uint64_t requests) noexcept : requests_(requests > 0 ? requests : 1) {}
 
-  // Requests from one event of the device to the next. Thread-safe.
-  [[nodiscard]] std::uint64_t tick() const noexcept { return std::max(tuning::kLeastTick, requests_ / tuning::kTicks); }
-
   // Whether the iteration of this request of the run may have one more move.
   [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
     return request / requests_ != iteration_ || moves_ < tuning::kMostMoves;
@@ -93,12 +90,8 @@ class IdleChunks final : public ArenaBacking {
   // as finely as what is mapped at once. Call before others.
   void MapLate() noexcept;
   void Settle() noexcept { late_bytes_.store(0, std::memory_order_relaxed); }
-  // A mark of the run, or a request. Where chunks move, moves will want to know what the device was done with.
+  // A mark of the run. Where chunks move, moves will want to know what the device was done with.
   void OnMark() noexcept;
-  void OnRequest() noexcept {
-    if (!moves_.load(std::memory_order_relaxed)) return;
-    if (requests_.fetch_add(1, std::memory_order_relaxed) % pace_.tick() == 0) clock_.Tick();
-  }
   // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
   void MoveAtMarks() noexcept { moves_ = moves_at_marks_ = true; }
 
@@ -135,7 +128,6 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
-  [[nodiscard]] Moves WaitFor(const Arena::Range& range, std::uint64_t now, Moves moves) noexcept;
   void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
@@ -160,8 +152,7 @@ class IdleChunks final : public ArenaBacking {
   Offset end_;                        // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
   std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move
-  std::atomic<std::uint64_t> requests_{0};  // since chunks move
-  MovePace pace_;                           // guarded by mutex_, but for its tick
+  MovePace pace_;                     // guarded by mutex_
   Counts counts_;
   bool moves_at_marks_ = false;
   std::minstd_rand random_;  // what moves then

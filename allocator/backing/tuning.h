@@ -21,8 +21,6 @@ inline constexpr int kMostMoves = 256;          // in an iteration; each may hav
 inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon
 inline constexpr Bytes kLeastWorth = 512;       // for less than such a part of the arena nobody waits for the device
 inline constexpr std::size_t kMovedAtMarks = 16;   // chunks, in tests that move memory at every mark
-inline constexpr std::uint64_t kTicks = 64;        // events of the device in an iteration in which chunks may move ...
-inline constexpr std::uint64_t kLeastTick = 32;    // ... with so many requests in between
-inline constexpr std::uint32_t kTicksBehind = 64;  // that the device lags; of more the oldest are dropped
+inline constexpr std::uint32_t kMarksBehind = 32;  // that a device lags; of more the oldest events are dropped
 
 }  // namespace stalloc::tuning

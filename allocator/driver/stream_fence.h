@@ -29,8 +29,6 @@ class StreamFence {
   virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;
   // True when all work before the event is done.
   virtual bool Done(Event event) noexcept = 0;
-  // The same, after a wait of the host for it; of a fence that cannot wait, at once.
-  virtual bool Await(Event event) noexcept { return Done(event); }
   virtual void Recycle(Event event) noexcept = 0;
 };
 

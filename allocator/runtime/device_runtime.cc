@@ -169,7 +169,6 @@ void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, S
     counts.Withheld(requested, *reason);
     return nullptr;
   }
-  space.OnRequest();
   PlanEngine::Allocation allocation;
   if (origin == Origin::kParallel) {
     allocation = space.engine().AllocateUnexpected(requested, stream, MissReason::kParallel);

@@ -64,7 +64,6 @@ class PlannedSpace {
   Bytes GiveBackEnded() noexcept;
   void TryAgain() noexcept { chunks_->TryAgain(); }
   void OnMark() noexcept { chunks_->OnMark(); }
-  void OnRequest() noexcept { chunks_->OnRequest(); }
   // The first iteration of a plan that was mapped late is over.
   void Settle() noexcept { chunks_->Settle(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }

@@ -166,22 +166,6 @@ bool QueuedDevice::Done(Event event) noexcept {
   return found != events_.end() && (habits_.done_lies || IsOver(found->second));
 }
 
-bool QueuedDevice::Await(Event event) noexcept {
-  std::unique_lock lock(mutex_);
-  const auto found = events_.find(event);
-  if (found == events_.end()) {
-    Find(&findings_.events, "an event was waited for after it was recycled");
-    return false;
-  }
-  if (habits_.never_synchronizes) return true;
-  const std::vector<Point> points = found->second;
-  ++waiting_;
-  work_.notify_one();
-  progress_.wait(lock, [&] { return IsOver(points); });
-  --waiting_;
-  return true;
-}
-
 void QueuedDevice::Recycle(Event event) noexcept {
   const std::lock_guard lock(mutex_);
   if (events_.erase(event) == 0) Find(&findings_.events, "an event was recycled twice");

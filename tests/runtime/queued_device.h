@@ -82,7 +82,6 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   Event RecordAll() noexcept override;
   bool Wait(StreamHandle stream, Event event) noexcept override;
   bool Done(Event event) noexcept override;
-  bool Await(Event event) noexcept override;
   void Recycle(Event event) noexcept override;
 
   // What was wrong, the first of it in words.
