@@ -85,6 +85,9 @@ class RangeSet {
     for (;; end = (below--)->lo) {
       if (end >= std::uint64_t{below->hi} + least && !visit(IndexRange{below->hi, end})) return;
       if (below < Begin()) return;
+      // Mostly many in a row are too short.
+      const auto is_long = [&](std::ptrdiff_t i) { return below[-i].lo - below[-i - 1].hi >= least ? 1 : 0; };
+      while (below - Begin() >= 4 && (is_long(0) | is_long(1) | is_long(2) | is_long(3)) == 0) below -= 4;
     }
   }
 
