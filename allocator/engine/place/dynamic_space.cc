@@ -96,15 +96,12 @@ Granules DynamicSpace::FindUnmapped(Request request) const noexcept {
 }
 
 Granules DynamicSpace::Lowest(Gap gap, Request& request) const noexcept {
-  Granules lowest = kNone;
-  Live().ForEachBetween({&gap, 1}, gap.hi, request.granules, [&](Granules lo, Granules hi) {
-    for (Gap obstacle; lowest == kNone && hi >= std::uint64_t{lo} + request.granules; lo = obstacle.hi) {
-      obstacle = LastObstacle({lo, lo + request.granules}, request, true);
-      if (obstacle.hi == 0) lowest = lo;
-    }
-    return lowest == kNone;
-  });
-  return lowest;
+  while (gap.hi >= std::uint64_t{gap.lo} + request.granules) {
+    const Gap obstacle = LastObstacle({gap.lo, gap.lo + request.granules}, request, false);
+    if (obstacle.hi == 0) return gap.lo;
+    gap.lo = obstacle.hi;
+  }
+  return kNone;
 }
 
 DynamicSpace::Gap DynamicSpace::LastObstacle(Gap gap, Request& request, bool between_live) const noexcept {
