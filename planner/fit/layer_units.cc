@@ -287,12 +287,15 @@ void LayerUnits::Accumulate(RunEdit* edit) const {
 // Where micro-batches follow each other, without a pipeline: those behind the first.
 void LayerUnits::FindFollowing() {
   const std::vector<PhaseSpan>& spans = facts_.phases.spans();
-  bool backward = false;  // one was there in this iteration
+  bool began = false;  // a forward pass, in this iteration
+  bool backward = false;
   bool following = false;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const PhaseKind kind = spans[i].kind;
-    if (i > 0 && spans[i].segment != spans[i - 1].segment) backward = following = false;
+    if (i > 0 && spans[i].segment != spans[i - 1].segment) began = backward = following = false;
     const bool forward = kind == PhaseKind::kForward || kind == PhaseKind::kForwardBackward;
+    overlap_ = overlap_ || (forward && began && !backward);
+    began = began || forward;
     if (forward && backward && !following) {
       following = true;
       following_.push_back({spans[i].begin_event, spans[i].begin_event});
@@ -310,9 +313,10 @@ bool LayerUnits::IsFollowing(std::uint64_t event) const {
 }
 
 void LayerUnits::ScaleFirst(double times, std::vector<BlockPart>* parts) const {
-  if (following_.empty()) return;
+  const bool apart = !following_.empty() && !overlap_;
+  if (!apart) times = std::max(times, 1.0);
   for (std::size_t i = 0; i < parts->size(); ++i) {
-    if (IsFollowing(facts_.device.allocations[i].event)) continue;
+    if (apart && IsFollowing(facts_.device.allocations[i].event)) continue;
     std::int64_t& scaling = (*parts)[i].scaling;
     scaling = std::llround(times * static_cast<double>(scaling));
   }

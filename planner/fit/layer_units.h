@@ -69,8 +69,8 @@ class LayerUnits {
   // Of units that hold no other one.
   [[nodiscard]] RunEdit EditOf(const UnitChoice& choice) const;
 
-  // Of steps whose first micro-batch is so many times as large as those behind it, which `parts` are of: what it
-  // makes. As it was where micro-batches overlap. `parts`: by allocation.
+  // `parts`, by allocation, are of micro-batches behind the first one of their step, which is so many times as large:
+  // makes them of both. Where they overlap all are as large as the larger, since which made a block is not known.
   void ScaleFirst(double times, std::vector<BlockPart>* parts) const;
 
   // What goes over the bus in one direction in an iteration, as it was traced.
@@ -111,7 +111,8 @@ class LayerUnits {
   LayerInputs inputs_;
   std::vector<Holding> holdings_;  // by visit
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      following_;  // by iteration: passes behind the first backward one
+      following_;         // by iteration: passes behind the first backward one
+  bool overlap_ = false;  // a forward pass begins before the backward one of the micro-batch before it
   std::vector<LayerUnit> units_;
   std::vector<std::uint32_t> state_;  // blocks of the optimizer's state
   Bytes state_bytes_ = 0;

@@ -59,6 +59,8 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"import"},
                                                     {"edit", "a"},
                                                     {"edit", "a", "--output=a.trace", "--scale=0"},
+                                                    {"edit", "a", "--output=a.trace", "--first=0"},
+                                                    {"fit", "a", "--first=-1"},
                                                     {"edit", "a", "--output=a.trace", "--beside=b", "--ratio=1"},
                                                     {"fit"},
                                                     {"fit", "a", "--scales=1,x"},

@@ -347,7 +347,7 @@ TEST_F(DynamicSpaceTest, RoomThatNobodyHasToWaitForIsPreferred) {
   EXPECT_EQ(Place(8 * kMiB, 1), 0);
   Free(0);
   engine_->OnMark(Fence(MarkEdge::kBegin));
-  EXPECT_EQ(Place(4 * kMiB, 2), 6);  // behind stream 1, as everything is
+  EXPECT_EQ(Place(4 * kMiB, 2), 6);  // behind stream 1, which had [0, 8)
   EXPECT_EQ(fence.waits(), 1);
   Free(6);
   EXPECT_EQ(Place(4 * kMiB, 1), 2);  // [6, 10) was stream 2's: below it, with no wait
@@ -355,6 +355,14 @@ TEST_F(DynamicSpaceTest, RoomThatNobodyHasToWaitForIsPreferred) {
   EXPECT_EQ(Place(4 * kMiB, 1), 6);  // better to wait than to grow
   EXPECT_EQ(fence.waits(), 2);
   EXPECT_EQ(growth_->asked(), 0);
+}
+
+TEST_F(DynamicSpaceTest, OfSeveralStreamsABlockWaitsForNobodyWhoNeverHadItsBytes) {
+  CountingFence fence;
+  Start(PlanOf({{8 * kMiB, 0, 1, 0}, {2 * kMiB, kNoPlace, 1, 0}, {2 * kMiB, 8 * kMiB, 1, 1}}), &fence);
+  EXPECT_EQ(Place(8 * kMiB, 1), 0);
+  EXPECT_GE(Place(4 * kMiB, 2), 8);
+  EXPECT_EQ(fence.waits(), 0) << "whatever the main stream was given meanwhile";
 }
 
 TEST_F(DynamicSpaceTest, WhereTheWaitFailsTheBlockIsNotServed) {

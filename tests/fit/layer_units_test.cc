@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -197,11 +198,18 @@ TEST_F(LayerUnitsTest, TheFirstMicroBatchOfAStepHasASizeOfItsOwn) {
   EXPECT_EQ(peak(2, 0.5), 4096u + 4096u + 2u * (8192u + 4096u)) << "a gradient that goes at once is a temporary";
 }
 
-TEST_F(LayerUnitsTest, WhereMicroBatchesOverlapNoneIsTheFirst) {
-  Run("+a=8192 F1 +b=8192 B0 -a B1 -b O");
-  std::vector<BlockPart> parts = PartsByClass(facts());
-  units().ScaleFirst(3, &parts);
-  EXPECT_EQ(EditPlayer(facts()).Play({}, SizesAt(parts, 1)).live, 4096u + 2u * 8192u);
+TEST_F(LayerUnitsTest, WhereMicroBatchesOverlapAllAreAsLargeAsTheLarger) {
+  // All at once, and a pipeline whose third one comes behind the first backward pass.
+  for (const char* iteration :
+       {"+a=8192 F1 +b=8192 B0 -a B1 -b O", "+a=8192 F1 +b=8192 B0 -a F2 +c=8192 B1 -b B2 -c O"}) {
+    Run(iteration);
+    for (const double times : {3.0, 1.0, 0.5}) {
+      std::vector<BlockPart> parts = PartsByClass(facts());
+      units().ScaleFirst(times, &parts);
+      const auto each = static_cast<Bytes>(std::max(times, 1.0) * 8192);
+      EXPECT_EQ(EditPlayer(facts()).Play({}, SizesAt(parts, 1)).live, 4096u + 2u * each) << iteration << ", " << times;
+    }
+  }
 }
 
 TEST_F(LayerUnitsTest, ALayerIsInsideAnotherByItsPath) {

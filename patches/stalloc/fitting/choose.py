@@ -355,12 +355,13 @@ class _Chooser:
         return -round(one.tokens / _AS_FAST), changes
 
     def _tried(self, micro_batch: int, result: dict[str, Any], size: Change) -> Tried:
-        layers = tuple(result["recompute"]), tuple(result["offload"])
+        recompute, offload = tuple(result["recompute"]), tuple(result["offload"])
+        state = result["offload_state"]
         seconds = self._changed_seconds(micro_batch, result)
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),
-            change=Change(size.scale, *layers, result["offload_state"], size.accumulated, size.single, size.first),
+            change=dataclasses.replace(size, recompute=recompute, offload=offload, offload_state=state),
             fits=result["fits"],
             live=result["peak"],
             step_seconds=seconds,
