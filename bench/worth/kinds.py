@@ -38,7 +38,7 @@ KINDS = {
     "fsdp2-packed": Kind(Traced(2, 1.0), Traced(1, 1.0), ranks=2, modules=_FSDP),
     "lora": Kind(Traced(1, 0.5), Traced(1, 0.25)),
     "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True, modules=_TRAINER),
-    "experts": Kind(Traced(8, 1.0), Traced(4, 1.0)),
+    "experts": Kind(Traced(24, 1.0), Traced(12, 1.0)),
     "rollout": Kind(Traced(32), Traced(16)),
     "long": Kind(Traced(64), Traced(32), longest=True),
 }

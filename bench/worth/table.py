@@ -46,7 +46,7 @@ def name_of(row: Row) -> str:
 
 def without_speed(one: Optional[Row]) -> str:
     """Why an allocator has none."""
-    return "" if not one else "nothing fits" if one["attempts"] else "not tried"
+    return "" if not one else "no attempt fits" if one["attempts"] else "not tried"
 
 
 def _cell(one: Optional[Row], longest: bool) -> str:
@@ -129,8 +129,8 @@ def _difference(ours: Row, peers: Row, longest: bool) -> str:
         return f"{_UNIT * (ours['micro_batch'] - peers['micro_batch'])} tokens more"
     if not ours.get("predicted") or not peers.get("predicted"):
         return "another configuration trains"
-    gain = peers["predicted"]["step_seconds"] / ours["predicted"]["step_seconds"] - 1
-    return f"by the prediction {100 * gain:+.1f} % from what fits"
+    speeds = [sum(one.get("tokens") or [1]) / one["predicted"]["step_seconds"] for one in (ours, peers)]
+    return f"by the prediction {100 * (speeds[0] / speeds[1] - 1):+.1f} % from what fits"
 
 
 def megatron_row(document: Row) -> Row:

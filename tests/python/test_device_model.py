@@ -75,6 +75,26 @@ def test_what_watching_costs_the_host_does_not_count() -> None:
     assert sum(model.host) < 0.005
 
 
+def test_large_micro_batches_tell_how_slow_a_host_is_that_bounds_them() -> None:
+    steps = [watched(lengths, 100) for lengths in ([60, 100], [30, 50])]
+    large, small = (step.load for step in steps)
+    free = [(0.012, large), (0.013, large), (0.007, small), (0.008, small), (0.009, small)]
+    model = device_model.from_steps(steps, free)
+    assert model is not None
+    assert model.host_bounds(large) > 0.9
+    assert model.seconds(large) == pytest.approx(0.0125, rel=0.05), "new shapes cost the host more"
+
+
+def test_all_tell_where_the_device_bounds_large_ones() -> None:
+    steps = [watched(lengths, 100) for lengths in ([600, 1000], [30, 50])]
+    large, small = (step.load for step in steps)
+    free = [(seconds_of([600, 1000]), large), (0.012, small), (0.012, small)]
+    model = device_model.from_steps(steps, free)
+    assert model is not None
+    assert model.host_bounds(large) < 0.1
+    assert model.seconds(small) == pytest.approx(0.012, rel=0.05)
+
+
 def test_one_size_does_not_tell_what_grows() -> None:
     assert device_model.from_steps([watched([60, 100], 100)] * 2, []) is None
     assert device_model.from_steps([], []) is None

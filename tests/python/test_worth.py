@@ -137,12 +137,15 @@ def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
     rows = [measured("lora"), measured("long", longest=True), {"program": "trainer", "error": "no transformers"}]
     lines = table(rows).splitlines()
     assert len(lines) == 5
-    assert "nothing fits" in lines[2]
+    assert "no attempt fits" in lines[2]
     rows[0]["allocators"]["native"]["attempts"] = []
     assert "| not tried |" in table(rows), "there was no time left for it"
     assert "| 1.250 (1.000 to 1.750) | +1.0 %, -1.0 % |" in lines[2], "the step with retries is in it"
     assert "gave memory back 2 times in the steps that count" in lines[2]
     assert "2.0 % of stalloc's steps moved" in lines[2], "the first step does not count"
+    assert "by the prediction +0.0 %" in lines[2]
+    rows[0]["allocators"]["stalloc"]["tokens"] = [150.0] * 3
+    assert "by the prediction +50.0 %" in table(rows), "steps as long, with more tokens in each"
     assert "| 1.333 (length) |" in lines[3]
     assert "256 tokens more" in lines[3]
     assert "no transformers" in lines[4]

@@ -1,9 +1,9 @@
 """Seconds of a step from what the device did in steps of several sizes (rank00000.steps.json). Pure.
 
 A micro-batch is a row of parts, each as long as the host takes for it or the device, whichever is longer: the host is
-ahead by no more than a part, so that it bounds short micro-batches between long ones. What the host takes is the same
-whatever the size; what the device takes is the sum over its kernels, by name (terms.py). One that communicates waits
-for other ranks, too, which makes it longer and never shorter.
+ahead by no more than a part, so that it bounds short micro-batches between long ones. What the host takes is taken to
+be the same whatever the size; what the device takes is the sum over its kernels, by name (terms.py). One that
+communicates waits for other ranks, too, which makes it longer and never shorter.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _COMMUNICATES = "nccl"
 _SLOWER = (0.25, 4.0)  # than while it is watched
 _HALVES = 16
 _NEAR = 0.03  # what is predicted this well is known
+_BY_HOST = 0.5  # of a step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,16 @@ class DeviceModel:
         """Its host."""
         return dataclasses.replace(self, host=tuple(second * times for second in self.host))
 
+    def host_bounds(self, load: Load) -> float:
+        """The part of a step that is as long whatever the device does."""
+        bound = sum(
+            often * waits / self.count
+            for often, size, square in load.micro_batches()
+            for waits, terms in zip(self.host, self.device)
+            if waits / self.count > _at(terms, size, square)
+        )
+        return bound / self.seconds(load)
+
     def _micro_batch(self, size: float, square: float, again: Terms) -> float:
         """What is always there of `again` is the host's, too."""
         device = [_at(terms, size, square) for terms in self.device]
@@ -75,7 +86,8 @@ class DeviceModel:
 
 def from_steps(steps: Sequence[WatchedStep], free: Sequence[tuple[float, Load]]) -> Optional[DeviceModel]:
     """None where their sizes are one, or none was watched. `free`: seconds of steps that nothing watched, and what they
-    had to do. Watching makes the host slower, chance a part of it faster: it is as slow as half of these tell."""
+    had to do. Watching makes the host slower, chance a part of it faster: it is as slow as half of these tell; as the
+    large ones do where it bounds them."""
     parts = min((len(step.seconds) for step in steps), default=0)
     alike = [step for step in steps if len(step.seconds) == parts and step.load.size > 0]
     if are_one([step.load.size for step in alike]):
@@ -86,7 +98,17 @@ def from_steps(steps: Sequence[WatchedStep], free: Sequence[tuple[float, Load]])
         tuple(min(step.seconds[part] for step in alike) for part in range(parts)),
         tuple(_terms_of_part([step.busy[part] for step in alike], loads) for part in range(parts)),
     )
-    return found.slower(_slower(found, free))
+    return found.slower(_slower(found, _telling(found, free)))
+
+
+def _telling(model: DeviceModel, free: Sequence[tuple[float, Load]]) -> Sequence[tuple[float, Load]]:
+    """The steps that tell how slow the host is: those with large micro-batches where it bounds them, for libraries
+    choose a kernel for each new shape, and these have more shapes; else all."""
+    sizes = [load.size / load.count for _, load in free]
+    mean = statistics.fmean(sizes) if sizes else 0.0
+    large = [step for step, size in zip(free, sizes) if size > mean]
+    by_host = large and statistics.median(model.host_bounds(load) for _, load in large) > _BY_HOST
+    return large if by_host else free
 
 
 def _slower(model: DeviceModel, free: Sequence[tuple[float, Load]]) -> float:
