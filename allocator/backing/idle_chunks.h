@@ -11,6 +11,7 @@
 #include <mutex>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "allocator/arena/arena.h"
@@ -129,6 +130,12 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
+  [[nodiscard]] bool MoveAhead(Moves moves) noexcept;
+  void Moved(const Moves& moves, std::size_t chunks) noexcept;
+  // Unmaps what moved ahead of the device from where it was, as far as the device is done with it; false: not from all
+  // of the range. Vacated() waits for that.
+  [[nodiscard]] bool Vacate(const Arena::Range& range, std::uint64_t done) noexcept;
+  [[nodiscard]] bool Vacated(const Arena::Range& range) noexcept;
   void MoveSome() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
@@ -153,6 +160,7 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
   std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move
   MovePace pace_;                     // guarded by mutex_
+  std::vector<std::pair<Arena::Range, std::uint64_t>> old_;  // places of what moved ahead, since a stamp; the same
   Counts counts_;
   bool moves_at_marks_ = false;
   std::minstd_rand random_;  // what moves then

@@ -362,6 +362,70 @@ TEST_F(ArenaTest, AMoveThatTheDriverRefusesLosesNoTrackOfWhatIsHeld) {
   }
 }
 
+TEST_F(ArenaTest, WhatMovesAheadIsInBothPlacesUntilTheOldOneIsLeft) {
+  const auto arena = MakeArena(8 * kGiB);
+  ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());
+  *At(*arena, kGiB) = 1;
+  const std::array<Arena::Range, 2> from{{{kGiB, kGiB}, {0, kGiB}}};
+  const std::array<Arena::Range, 1> to{{{5 * kGiB, kGiB}}};
+  const std::vector<Arena::Range> old = arena->MoveAhead(from, to);
+  ASSERT_EQ(old.size(), 1u) << "the first is enough";
+  EXPECT_EQ(old.front().offset, kGiB);
+  EXPECT_EQ(*At(*arena, 5 * kGiB), 1);
+  *At(*arena, kGiB) = 2;  // what still runs
+  EXPECT_EQ(*At(*arena, 5 * kGiB), 2);
+  EXPECT_EQ(arena->HolesIn(0, 3 * kGiB).front().offset, kGiB) << "nothing of the arena's is there";
+  EXPECT_EQ(arena->mapped_bytes(), 3 * kGiB);
+  EXPECT_EQ(driver_.counts().handle_bytes, 3 * kGiB);
+  arena->LeaveOld(old);
+  EXPECT_TRUE(arena->EnsureMapped(kGiB, kGiB).ok()) << "nothing is mapped there any more";
+  EXPECT_EQ(*At(*arena, 5 * kGiB), 2);
+}
+
+TEST_F(ArenaTest, ChunksThatMoveAheadKeepTheirSizesAndFillTheirPlacesOrStay) {
+  DriverStatus status;
+  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 8 * kMiB});
+  ASSERT_TRUE(arena->GrowTo(8 * kMiB, 8 * kMiB).ok());
+  ASSERT_TRUE(arena->GrowTo(16 * kMiB).ok());
+  const Arena::Range large{0, 8 * kMiB};
+  const Arena::Range small{8 * kMiB, 2 * kMiB};
+  const std::array<Arena::Range, 2> from{large, small};
+  const std::array<Arena::Range, 1> hole{{{8 * kMiB, 2 * kMiB}}};
+  const std::array<Arena::Range, 1> above{{{20 * kMiB, 3 * kMiB}}};
+  EXPECT_TRUE(arena->MoveAhead({&large, 1}, hole).empty()) << "below others there is no room for more";
+  EXPECT_TRUE(arena->MoveAhead({&small, 1}, above).empty()) << "too little";
+  EXPECT_EQ(arena->Chunks().size(), 5u);
+  ASSERT_EQ(arena->MoveAhead(from, above).size(), 2u);
+  EXPECT_EQ(arena->mapped_end(), 30 * kMiB) << "the small one, and all of the large one";
+  *At(*arena, 29 * kMiB) = 1;
+  EXPECT_EQ(driver_.counts().handle_bytes, 16 * kMiB);
+  EXPECT_EQ(arena->Chunks().size(), 5u);
+}
+
+TEST_F(ArenaTest, AMoveAheadThatTheDriverRefusesChangesNothing) {
+  const std::array<Arena::Range, 2> from{{{0, 2 * kMiB}, {4 * kMiB, 2 * kMiB}}};
+  const std::array<Arena::Range, 2> to{{{12 * kMiB, 2 * kMiB}, {18 * kMiB, 2 * kMiB}}};
+  bool fired = true;
+  for (std::uint64_t call = 0; fired; ++call) {
+    SCOPED_TRACE(testing::Message() << "call " << call << " fails");
+    DriverStatus status;
+    const auto before = driver_.counts();
+    auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+    ASSERT_TRUE(arena->GrowTo(8 * kMiB).ok());
+    *At(*arena, 4 * kMiB) = 4;
+    driver_.FailCall(call, DriverCode::kFailed, 1);
+    const std::vector<Arena::Range> old = arena->MoveAhead(from, to);
+    fired = driver_.fired();
+    driver_.FailNothing();
+    EXPECT_EQ(old.empty(), fired);
+    EXPECT_EQ(arena->HolesIn(0, 8 * kMiB).empty(), fired);
+    EXPECT_EQ(*At(*arena, fired ? 4 * kMiB : 18 * kMiB), 4);
+    EXPECT_EQ(arena->mapped_bytes(), 8 * kMiB);
+    arena.reset();
+    EXPECT_EQ(driver_.counts().mapped_bytes, before.mapped_bytes) << "the old places, too";
+  }
+}
+
 TEST_F(ArenaTest, RefreshAccessCoversEveryChunk) {
   const auto arena = MakeArena(8 * kGiB);
   ASSERT_TRUE(arena->GrowTo(3 * kGiB).ok());

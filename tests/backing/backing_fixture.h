@@ -93,9 +93,14 @@ class BackingTest : public ::testing::Test {
     Drop(1);
     Drop(3);
   }
-  // No block's bytes are lost, and no more chunks than that are held of which the arena does not know.
+  // No block's bytes are lost, what is backed may be used, and no more chunks than that are held of which the arena
+  // does not know.
   void ExpectWhole(std::uint64_t lost = 0) {
     EXPECT_EQ(engine_->CheckInvariants(), "");
+    for (const Arena::Range& chunk : arena_->Chunks()) {
+      EXPECT_TRUE(engine_->WithdrawUnderBlocks(chunk.offset, chunk.bytes)) << chunk.offset / kPage << " is withdrawn";
+      engine_->Restore(chunk.offset, chunk.bytes);
+    }
     EXPECT_LE((host_->GetCounts().handle_bytes - arena_->mapped_bytes()) / kPage, lost);
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
       if (blocks_[slot] == nullptr) continue;

@@ -17,7 +17,7 @@ constexpr std::size_t kPatience = 64;  // so little work may wait for more
 }  // namespace
 
 QueuedDevice::QueuedDevice(VmmDriver& driver, std::uint64_t seed, Habits habits)
-    : ForwardingDriver(driver), habits_(habits), page_(driver.Granularity()), random_(seed) {
+    : ForwardingDriver(driver), habits_(habits), orders_(seed % 2 == 0), page_(driver.Granularity()), random_(seed) {
   worker_ = std::thread([this] { Work(); });
 }
 
@@ -93,7 +93,10 @@ void QueuedDevice::AwaitCopies(std::uint64_t count) {
 
 void QueuedDevice::PutBehindCopies() {
   const std::lock_guard lock(mutex_);
-  if (!habits_.ignores_copies) behind_ = PointsOf(kCopies);
+  if (habits_.ignores_copies) return;
+  std::erase_if(behind_, [this](const Point& point) { return streams_[point.stream].done >= point.position; });
+  const std::vector<Point> copies = PointsOf(kCopies);
+  behind_.insert(behind_.end(), copies.begin(), copies.end());
 }
 
 void QueuedDevice::OrderBehind(StreamHandle stream, StreamHandle behind) {
@@ -132,6 +135,16 @@ StreamFence::Event QueuedDevice::RecordAll() noexcept {
   if (Happens(habits_.refuses)) return 0;
   events_[++last_event_] = AllPoints();
   return last_event_;
+}
+
+bool QueuedDevice::OrderAll() noexcept {
+  const CaptureGate::Passage passage(&captures_);
+  if (!passage && !habits_.ignores_captures) return false;
+  const std::lock_guard lock(mutex_);
+  BreakCaptures();
+  if (Happens(habits_.refuses)) return false;
+  if (!habits_.orders_nothing) behind_ = AllPoints();
+  return true;
 }
 
 std::vector<QueuedDevice::Point> QueuedDevice::AllPoints() const {
@@ -196,9 +209,17 @@ std::uint8_t* QueuedDevice::PageOf(Address address) {
 }
 
 DriverStatus QueuedDevice::Reserve(Bytes bytes, Address* address) noexcept {
-  const DriverStatus status = ForwardingDriver::Reserve(bytes, address);
   const std::lock_guard lock(mutex_);
+  const DriverStatus status = ForwardingDriver::Reserve(bytes, address);
   if (status.ok()) usable_[*address].assign(static_cast<std::size_t>(bytes / page_), 0);
+  return status;
+}
+
+// Its addresses may be another reservation's, or a part of one, at once.
+DriverStatus QueuedDevice::ReleaseReservation(Address address, Bytes bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const DriverStatus status = ForwardingDriver::ReleaseReservation(address, bytes);
+  if (status.ok()) usable_.erase(address);
   return status;
 }
 
