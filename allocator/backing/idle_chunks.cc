@@ -122,7 +122,7 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   RestoreBacked(moves.from);
   if (!may_wait && !clock_.Orders()) return;
   moves = WithdrawFor(range, now, kAny);
-  if (moves.from.empty() || MoveAhead({moves.from, lacking})) return;
+  if (moves.from.empty() || MoveAhead({moves.from, lacking}, done)) return;
   if (!may_wait) return RestoreBacked(moves.from);
   const Stopwatch waiting(&counts_.wait_nanoseconds);
   if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
@@ -143,11 +143,9 @@ void IdleChunks::Move(const Moves& moves) noexcept {
 
 // Behind all that the device was given until now, whoever reaches the memory at its new place; what still uses it at
 // the old one finds it there. REQUIRES: what moves is withdrawn.
-bool IdleChunks::MoveAhead(Moves moves) noexcept {
-  if (Sum(moves.from) < Sum(moves.to) ||
-      !std::ranges::all_of(moves.to, [this](const Arena::Range& place) { return Vacate(place, clock_.Done()); })) {
-    return false;
-  }
+bool IdleChunks::MoveAhead(Moves moves, std::uint64_t done) noexcept {
+  const auto is_vacant = [this, done](const Arena::Range& place) { return Vacate(place, done); };
+  if (Sum(moves.from) < Sum(moves.to) || !std::ranges::all_of(moves.to, is_vacant)) return false;
   if (!clock_.OrderAll()) return false;
   const Offset top = arena_.mapped_end();
   const std::vector<Arena::Range> old = ChangeArena([&] { return arena_.MoveAhead(moves.from, moves.to); });

@@ -130,7 +130,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
-  [[nodiscard]] bool MoveAhead(Moves moves) noexcept;
+  [[nodiscard]] bool MoveAhead(Moves moves, std::uint64_t done) noexcept;
   void Moved(const Moves& moves, std::size_t chunks) noexcept;
   // Unmaps what moved ahead of the device from where it was, as far as the device is done with it; false: not from all
   // of the range. Vacated() waits for that.

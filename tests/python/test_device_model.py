@@ -81,7 +81,7 @@ def test_large_micro_batches_tell_how_slow_a_host_is_that_bounds_them() -> None:
     free = [(0.012, large), (0.013, large), (0.007, small), (0.008, small), (0.009, small)]
     model = device_model.from_steps(steps, free)
     assert model is not None
-    assert model.host_bounds(large) > 0.9
+    assert model.host_share(large) > 0.9
     assert model.seconds(large) == pytest.approx(0.0125, rel=0.05), "new shapes cost the host more"
 
 
@@ -91,7 +91,7 @@ def test_all_tell_where_the_device_bounds_large_ones() -> None:
     free = [(seconds_of([600, 1000]), large), (0.012, small), (0.012, small)]
     model = device_model.from_steps(steps, free)
     assert model is not None
-    assert model.host_bounds(large) < 0.1
+    assert model.host_share(large) < 0.1
     assert model.seconds(small) == pytest.approx(0.012, rel=0.05)
 
 

@@ -61,8 +61,8 @@ class DeviceModel:
         """Its host."""
         return dataclasses.replace(self, host=tuple(second * times for second in self.host))
 
-    def host_bounds(self, load: Load) -> float:
-        """The part of a step that is as long whatever the device does."""
+    def host_share(self, load: Load) -> float:
+        """Of a step, 0 to 1: of the parts that the host bounds."""
         bound = sum(
             often * waits / self.count
             for often, size, square in load.micro_batches()
@@ -107,7 +107,7 @@ def _telling(model: DeviceModel, free: Sequence[tuple[float, Load]]) -> Sequence
     sizes = [load.size / load.count for _, load in free]
     mean = statistics.fmean(sizes) if sizes else 0.0
     large = [step for step, size in zip(free, sizes) if size > mean]
-    by_host = large and statistics.median(model.host_bounds(load) for _, load in large) > _BY_HOST
+    by_host = large and statistics.median(model.host_share(load) for _, load in large) > _BY_HOST
     return large if by_host else free
 
 
