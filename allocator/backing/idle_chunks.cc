@@ -118,7 +118,7 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   const std::uint64_t done = clock_.Done();
   const std::vector<Arena::Range> lacking = Lacking(range);
   Moves moves = WithdrawFor(range, now, done);
-  if (Sum(moves.from) >= Sum(lacking) && Vacate(kEverywhere, done)) return Move(moves);
+  if (Sum(moves.from) >= Sum(lacking) && Vacate(kEverywhere, done)) return Move(moves, MovePace::kWithoutWait);
   RestoreBacked(moves.from);
   if (!may_wait && !clock_.Orders()) return;
   moves = WithdrawFor(range, now, kAny);
@@ -128,17 +128,17 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
   ++counts_.times_waited;
   (void)Vacate(kEverywhere, kAny);
-  Move(moves);
+  Move(moves, MovePace::kWithWait);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
-void IdleChunks::Move(const Moves& moves) noexcept {
+void IdleChunks::Move(const Moves& moves, int cost) noexcept {
   if (moves.from.empty()) return;
   ChangeArena([&] {
     arena_.Move(moves.from, moves.to);
     return true;
   });
-  Moved(moves, moves.from.size());
+  Moved(moves, moves.from.size(), cost);
 }
 
 // Behind all that the device was given until now, whoever reaches the memory at its new place; what still uses it at
@@ -154,16 +154,16 @@ bool IdleChunks::MoveAhead(Moves moves, std::uint64_t done) noexcept {
   for (const Arena::Range& place : old) old_.emplace_back(place, stamp);
   Arena::Range& last = moves.to.back();
   if (arena_.mapped_end() > top) last.bytes = arena_.mapped_end() - last.offset;  // its chunk may be larger
-  Moved(moves, old.size());
+  Moved(moves, old.size(), MovePace::kWithoutWait);
   return true;
 }
 
-void IdleChunks::Moved(const Moves& moves, std::size_t chunks) noexcept {
+void IdleChunks::Moved(const Moves& moves, std::size_t chunks, int cost) noexcept {
   RestoreBacked(moves.from);
   RestoreBacked(moves.to);
   ++counts_.times_moved;
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
-  if (!pace_.Add(engine_.Stats().requests, chunks) || !rules_.Have(Rule::kLargerChunks)) return;
+  if (!pace_.Add(engine_.Stats().requests, chunks, cost) || !rules_.Have(Rule::kLargerChunks)) return;
   // README, Moves in every iteration.
   const Bytes larger = 2 * arena_.moved_chunk_bytes();
   if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
@@ -358,7 +358,7 @@ IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
 
 // MovePace ------------------------------------------------------------------------------------------------------------
 
-bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
+bool MovePace::Add(std::uint64_t request, std::size_t chunks, int cost) noexcept {
   const std::uint64_t iteration = request / requests_;
   if (iteration != iteration_) {
     busy_ = iteration == iteration_ + 1 && chunks_ > tuning::kManyMoved ? busy_ + 1 : 0;
@@ -366,7 +366,7 @@ bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
     chunks_ = 0;
     moves_ = 0;
   }
-  ++moves_;
+  moves_ += cost;
   chunks_ += chunks;
   if (busy_ + 1 < tuning::kBusyIterations || chunks_ <= tuning::kManyMoved) return false;
   busy_ = 0;
