@@ -49,7 +49,6 @@ Arena::~Arena() {
       CloseDescriptor(chunk);
     }
   }
-  for (const Range& range : old_) (void)driver_.Unmap(base_ + range.offset, range.bytes);
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
 }
 
@@ -228,67 +227,6 @@ void Arena::Move(std::span<const Range> from, std::span<const Range> to) noexcep
   Reuse(&taken, &parts);
   MapParts(&parts);
   Insert(parts);
-}
-
-std::vector<Arena::Range> Arena::MoveAhead(std::span<const Range> from, std::span<const Range> to) noexcept {
-  const std::lock_guard lock(mutex_);
-  std::vector<Chunk> chunks;
-  for (const Range& range : from) {
-    const std::span<const Chunk> under = ChunksUnder(range.offset, range.bytes);
-    if (under.size() == 1 && under.front().bytes == range.bytes) chunks.push_back(under.front());
-  }
-  std::vector<Range> left;
-  const std::vector<Chunk> parts = Filled(Union(to), chunks, &left);
-  if (parts.empty() || !MapToo(parts)) return {};
-  std::erase_if(chunks_, [&left](const Chunk& chunk) {
-    return std::ranges::any_of(left, [&](const Range& range) { return range.offset == chunk.offset; });
-  });
-  old_.insert(old_.end(), left.begin(), left.end());
-  Insert(parts);
-  return left;
-}
-
-void Arena::LeaveOld(std::span<const Range> old) noexcept {
-  const std::lock_guard lock(mutex_);
-  for (const Range& range : old) {
-    if (!driver_.Unmap(base_ + range.offset, range.bytes).ok()) continue;
-    std::erase_if(old_, [&range](const Range& one) { return one.offset == range.offset; });
-  }
-}
-
-std::vector<Arena::Chunk> Arena::Filled(std::span<const Range> places, std::vector<Chunk> chunks,
-                                        std::vector<Range>* left) const {
-  std::vector<Chunk> parts;
-  for (const Range& place : places) {
-    const Offset end = place.offset + place.bytes;
-    const Offset most = end > mapped_end_.load(std::memory_order_relaxed) ? reserved_bytes_ : end;
-    for (Offset at = place.offset; at < end;) {
-      const auto fits = [&](Offset until) {
-        return std::ranges::find_if(chunks, [&](const Chunk& chunk) { return chunk.bytes <= until - at; });
-      };
-      auto chunk = fits(end);
-      if (chunk == chunks.end()) chunk = fits(most);
-      if (chunk == chunks.end()) return {};
-      left->push_back({chunk->offset, chunk->bytes});
-      parts.push_back({at, chunk->bytes, chunk->handle, chunk->descriptor});
-      at += chunk->bytes;
-      chunks.erase(chunk);
-    }
-  }
-  return parts;
-}
-
-bool Arena::MapToo(std::span<const Chunk> parts) noexcept {
-  std::vector<Range> mapped;
-  for (const Chunk& part : parts) {
-    if (!driver_.Map(base_ + part.offset, part.bytes, part.handle).ok()) break;
-    mapped.push_back({part.offset, part.bytes});
-  }
-  const auto makes_usable = [this](const Range& run) { return driver_.SetAccess(base_ + run.offset, run.bytes).ok(); };
-  if (mapped.size() == parts.size() && std::ranges::all_of(Union(mapped), makes_usable)) return true;
-  // What cannot be unmapped again is lost to everybody: nobody may touch it.
-  for (const Range& range : mapped) (void)driver_.Unmap(base_ + range.offset, range.bytes);
-  return false;
 }
 
 std::vector<Arena::Chunk> Arena::Take(std::span<const Range> from) noexcept {

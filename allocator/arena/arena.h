@@ -82,13 +82,6 @@ class Arena {
   // refuses goes back to the device: HolesIn tells what is backed. REQUIRES: as for ReleaseIdle, of `from`.
   void Move(std::span<const Range> from, std::span<const Range> to) noexcept;
 
-  // The same before the device is done with `from`: its memory can be reached there, too, until LeaveOld() of what this
-  // returns: those that moved. Chunks keep their sizes; the last one may lie across the end of `to` above mapped_end().
-  // None, and nothing has changed, where they do not fill `to`, or the driver refuses. REQUIRES: no old place in `to`.
-  std::vector<Range> MoveAhead(std::span<const Range> from, std::span<const Range> to) noexcept;
-  // REQUIRES: the device is done with what it was given before the memory moved; each range is one that MoveAhead gave.
-  void LeaveOld(std::span<const Range> old) noexcept;
-
   // Neighbours of one size, for another process to map one behind the other.
   struct Exported {
     Offset offset = 0;             // of the first
@@ -153,11 +146,6 @@ class Arena {
   std::span<Chunk> ChunksUnder(Offset offset, Bytes bytes) noexcept;
   // Unmaps the chunks that are `from`; they are no longer in chunks_, their handles are the caller's.
   std::vector<Chunk> Take(std::span<const Range> from) noexcept;
-  // Chunks that fill the places, with their handles; `left` is where they are now. Empty: they do not fill them.
-  [[nodiscard]] std::vector<Chunk> Filled(std::span<const Range> places, std::vector<Chunk> chunks,
-                                          std::vector<Range>* left) const;
-  // Maps handles that are mapped elsewhere, and makes them usable; or changes nothing.
-  bool MapToo(std::span<const Chunk> parts) noexcept;
   // `bytes` of chunks to be that fill the ranges, none across a multiple of ChunkSizes::moved; without handles.
   [[nodiscard]] std::vector<Chunk> Parts(std::span<const Range> ranges, Bytes bytes) const;
   // Gives each part a chunk's handle of its size, where there is one; what is left of `taken` goes to the device.
@@ -176,7 +164,6 @@ class Arena {
   mutable std::mutex mutex_;
   ChunkSizes sizes_;           // `moved` is guarded by mutex_, the other stays as it is
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
-  std::vector<Range> old_;     // mapped as well, of chunks that are elsewhere; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};
   std::atomic<Bytes> mapped_end_{0};
 };

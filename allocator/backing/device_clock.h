@@ -31,10 +31,6 @@ class DeviceClock {
     if (const StreamFence::Event dropped = events_.Add(stamp, event); dropped != 0) fence_->Recycle(dropped);
   }
 
-  // All that the device is given from now on runs behind what it was given so far; the host goes on. False: it may not.
-  [[nodiscard]] bool OrderAll() noexcept { return Orders() && fence_->OrderAll(); }
-  [[nodiscard]] bool Orders() const noexcept { return fence_ != nullptr && fence_->Orders(); }
-
   // All that was given to the device before this stamp was drawn is done. Asks the device: its events come to pass in
   // the order in which they were recorded, so the newest that is done decides.
   [[nodiscard]] std::uint64_t Done() noexcept {

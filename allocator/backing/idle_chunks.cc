@@ -11,7 +11,6 @@ namespace {
 
 // For what the device need not be known to be done with, since it is waited for.
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
-constexpr Arena::Range kEverywhere{0, ~Bytes{0}};
 
 Bytes Sum(std::span<const Arena::Range> ranges) {
   return std::accumulate(ranges.begin(), ranges.end(), Bytes{0},
@@ -62,7 +61,6 @@ Bytes IdleChunks::GiveBack() noexcept {
 
 Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
   if (chunks.empty()) return 0;
-  (void)Vacated(kEverywhere);  // memory that is mapped goes to nobody
   const Bytes released = ChangeArena([&] { return arena_.ReleaseIdle(chunks); });
   counts_.lent_bytes += released;
   return released;
@@ -70,7 +68,6 @@ Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
 
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   if (chunks.empty()) return {};
-  (void)Vacated(kEverywhere);
   const DriverStatus status = ChangeArena([&] { return arena_.MapAsChunks(chunks); });
   if (status.ok()) counts_.lent_bytes -= std::min(counts_.lent_bytes, Sum(chunks));
   return status;
@@ -111,76 +108,38 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
 }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
-// enough of them; else they move ahead of it, or one wait for it does for all. See README, Behind the device.
+// enough of them; else one wait for it does for all. See README, Behind the device.
 void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept {
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
-  const std::uint64_t done = clock_.Done();
-  const std::vector<Arena::Range> lacking = Lacking(range);
-  Moves moves = WithdrawFor(range, now, done);
-  if (Sum(moves.from) >= Sum(lacking) && Vacate(kEverywhere, done)) return Move(moves, MovePace::kWithoutWait);
-  RestoreBacked(moves.from);
-  if (!may_wait && !clock_.Orders()) return;
-  moves = WithdrawFor(range, now, kAny);
-  if (moves.from.empty() || MoveAhead({moves.from, lacking}, done)) return;
-  if (!may_wait) return RestoreBacked(moves.from);
-  const Stopwatch waiting(&counts_.wait_nanoseconds);
-  if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
-  ++counts_.times_waited;
-  (void)Vacate(kEverywhere, kAny);
-  Move(moves, MovePace::kWithWait);
-}
-
-// REQUIRES: what moves is withdrawn, and the device is done with it.
-void IdleChunks::Move(const Moves& moves, int cost) noexcept {
+  Moves moves = WithdrawFor(range, now, clock_.Done());
+  if (Sum(moves.from) < Sum(Lacking(range))) {
+    RestoreBacked(moves.from);
+    if (!may_wait) return;
+    moves = WithdrawFor(range, now, kAny);
+    if (moves.from.empty()) return;
+    const Stopwatch waiting(&counts_.wait_nanoseconds);
+    if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
+    ++counts_.times_waited;
+  }
   if (moves.from.empty()) return;
-  ChangeArena([&] {
-    arena_.Move(moves.from, moves.to);
-    return true;
-  });
-  Moved(moves, moves.from.size(), cost);
-}
-
-// Behind all that the device was given until now, whoever reaches the memory at its new place; what still uses it at
-// the old one finds it there. REQUIRES: what moves is withdrawn.
-bool IdleChunks::MoveAhead(Moves moves, std::uint64_t done) noexcept {
-  const auto is_vacant = [this, done](const Arena::Range& place) { return Vacate(place, done); };
-  if (Sum(moves.from) < Sum(moves.to) || !std::ranges::all_of(moves.to, is_vacant)) return false;
-  if (!clock_.OrderAll()) return false;
-  const Offset top = arena_.mapped_end();
-  const std::vector<Arena::Range> old = ChangeArena([&] { return arena_.MoveAhead(moves.from, moves.to); });
-  if (old.empty()) return false;
-  const std::uint64_t stamp = engine_.NewStamp();
-  for (const Arena::Range& place : old) old_.emplace_back(place, stamp);
-  Arena::Range& last = moves.to.back();
-  if (arena_.mapped_end() > top) last.bytes = arena_.mapped_end() - last.offset;  // its chunk may be larger
-  Moved(moves, old.size(), MovePace::kWithoutWait);
-  return true;
-}
-
-void IdleChunks::Moved(const Moves& moves, std::size_t chunks, int cost) noexcept {
-  RestoreBacked(moves.from);
-  RestoreBacked(moves.to);
-  ++counts_.times_moved;
-  counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
-  if (!pace_.Add(engine_.Stats().requests, chunks, cost) || !rules_.Have(Rule::kLargerChunks)) return;
+  Move(moves);
+  if (!pace_.Add(engine_.Stats().requests, moves.from.size()) || !rules_.Have(Rule::kLargerChunks)) return;
   // README, Moves in every iteration.
   const Bytes larger = 2 * arena_.moved_chunk_bytes();
   if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
 }
 
-bool IdleChunks::Vacate(const Arena::Range& range, std::uint64_t done) noexcept {
-  std::vector<Arena::Range> left;
-  std::erase_if(old_, [&](const auto& old) {
-    if (old.second <= done) left.push_back(old.first);
-    return old.second <= done;
+// REQUIRES: what moves is withdrawn, and the device is done with it.
+void IdleChunks::Move(const Moves& moves) noexcept {
+  ChangeArena([&] {
+    arena_.Move(moves.from, moves.to);
+    return true;
   });
-  arena_.LeaveOld(left);
-  return std::ranges::none_of(old_, [&](const auto& old) { return Touch(old.first, range); });
-}
-
-bool IdleChunks::Vacated(const Arena::Range& range) noexcept {
-  return Vacate(range, clock_.Done()) || (driver_.Synchronize().ok() && Vacate(range, kAny));
+  RestoreBacked(moves.from);
+  RestoreBacked(moves.to);
+  ++counts_.times_moved;
+  counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
 }
 
 // Twice as large as at once: the calls of the driver come in one iteration.
@@ -326,7 +285,6 @@ bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.reserved_bytes()) return false;
   if (listener != nullptr && !listener->MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  if (!Vacated(range)) return false;
   const Bytes chunk = late_bytes_.load(std::memory_order_relaxed);
   const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes, chunk).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
@@ -358,7 +316,7 @@ IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
 
 // MovePace ------------------------------------------------------------------------------------------------------------
 
-bool MovePace::Add(std::uint64_t request, std::size_t chunks, int cost) noexcept {
+bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
   const std::uint64_t iteration = request / requests_;
   if (iteration != iteration_) {
     busy_ = iteration == iteration_ + 1 && chunks_ > tuning::kManyMoved ? busy_ + 1 : 0;
@@ -366,7 +324,7 @@ bool MovePace::Add(std::uint64_t request, std::size_t chunks, int cost) noexcept
     chunks_ = 0;
     moves_ = 0;
   }
-  moves_ += cost;
+  ++moves_;
   chunks_ += chunks;
   if (busy_ + 1 < tuning::kBusyIterations || chunks_ <= tuning::kManyMoved) return false;
   busy_ = 0;

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "allocator/arena/arena.h"
@@ -36,8 +35,6 @@ class ArenaListener {
 // iteration. Iterations are of as many requests as a planned one. Not thread-safe.
 class MovePace {
  public:
-  static constexpr int kWithoutWait = 1, kWithWait = 4;  // of the device by the host: what a move costs
-
   // `requests`: of a planned iteration.
   explicit MovePace(std::uint64_t requests) noexcept : requests_(requests > 0 ? requests : 1) {}
 
@@ -45,15 +42,15 @@ class MovePace {
   [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
     return request / requests_ != iteration_ || moves_ < tuning::kMostMoves;
   }
-  // So many chunks were moved at a request of the run, at such a cost. True in the third iteration in a row with more
-  // than kManyMoved; from then on they are counted anew.
-  [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks, int cost) noexcept;
+  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kManyMoved;
+  // from then on they are counted anew.
+  [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks) noexcept;
 
  private:
   const std::uint64_t requests_;
   std::uint64_t iteration_ = 0;  // the latest one in which chunks moved
   std::size_t chunks_ = 0;       // that did
-  int moves_ = 0;                // what they cost
+  int moves_ = 0;                // that they did so in
   int busy_ = 0;                 // iterations before it, in a row
 };
 
@@ -131,13 +128,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
-  void Move(const Moves& moves, int cost) noexcept;
-  [[nodiscard]] bool MoveAhead(Moves moves, std::uint64_t done) noexcept;
-  void Moved(const Moves& moves, std::size_t chunks, int cost) noexcept;
-  // Unmaps what moved ahead of the device from where it was, as far as the device is done with it; false: not from all
-  // of the range. Vacated() waits for that.
-  [[nodiscard]] bool Vacate(const Arena::Range& range, std::uint64_t done) noexcept;
-  [[nodiscard]] bool Vacated(const Arena::Range& range) noexcept;
+  void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
@@ -162,7 +153,6 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
   std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move
   MovePace pace_;                     // guarded by mutex_
-  std::vector<std::pair<Arena::Range, std::uint64_t>> old_;  // places of what moved ahead, since a stamp; the same
   Counts counts_;
   bool moves_at_marks_ = false;
   std::minstd_rand random_;  // what moves then

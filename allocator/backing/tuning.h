@@ -17,7 +17,7 @@ inline constexpr Bytes kMovedBytes = Bytes{8} << 20;  // but so large at least w
 
 inline constexpr std::size_t kManyMoved = 128;  // chunks, of 48 to 71 us each (bench/driver): 6 to 9 ms ...
 inline constexpr int kBusyIterations = 3;       // ... in so many iterations in a row: chunks grow (rule larger-chunks)
-inline constexpr int kMostMoves = 1024;         // in an iteration; who waits for the device may have a quarter
+inline constexpr int kMostMoves = 256;          // in an iteration; each may have to wait for the device
 inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon
 inline constexpr Bytes kLeastWorth = 512;       // for less than such a part of the arena nobody waits for the device
 inline constexpr std::size_t kMovedAtMarks = 16;   // chunks, in tests that move memory at every mark

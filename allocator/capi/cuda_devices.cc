@@ -31,7 +31,7 @@ struct CudaDevices::Device {
   explicit Device(std::unique_ptr<CudaDriver> with)
       : driver(std::move(with)),
         events(driver->api(), driver->context()),
-        fence(events, driver.get()),
+        fence(events),
         copies(*driver, events),
         pool(driver->api(), driver->device(), driver->context(), events) {}
 

@@ -1,7 +1,6 @@
 // CudaStreamFence: the engine's StreamFence over the pooled CUDA events of one device.
 #pragma once
 
-#include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_events.h"
 #include "allocator/driver/stream_fence.h"
 
@@ -9,9 +8,7 @@ namespace stalloc {
 
 class CudaStreamFence final : public StreamFence {
  public:
-  // `orders`: the events' driver, where OrderAll() is wanted; outlives this. What other devices run it does not order.
-  explicit CudaStreamFence(CudaEvents& events, const CudaDriver* orders = nullptr) noexcept
-      : events_(events), orders_(orders) {}
+  explicit CudaStreamFence(CudaEvents& events) noexcept : events_(events) {}
 
   // The legacy default stream runs behind all streams that are not "non-blocking", and every thread's default stream is
   // such a one: an event on it is behind all of them.
@@ -19,15 +16,12 @@ class CudaStreamFence final : public StreamFence {
     return events_.Record(stream == kPerThreadDefaultStream ? kLegacyDefaultStream : stream);
   }
   Event RecordAll() noexcept override { return events_.RecordAll(); }
-  bool OrderAll() noexcept override { return Orders() && events_.OrderAll(); }
-  [[nodiscard]] bool Orders() const noexcept override { return orders_ != nullptr && !orders_->HasPeers(); }
   bool Wait(StreamHandle stream, Event event) noexcept override { return events_.Wait(stream, event); }
   bool Done(Event event) noexcept override { return events_.Done(event); }
   void Recycle(Event event) noexcept override { events_.Recycle(event); }
 
  private:
   CudaEvents& events_;
-  const CudaDriver* const orders_;
 };
 
 }  // namespace stalloc

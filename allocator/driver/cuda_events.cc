@@ -58,18 +58,6 @@ CudaEvents::Event CudaEvents::RecordAll() noexcept {
   return RecordPooled([&](cuda::Event event) { return api_.CtxRecordEvent(context_, event); });
 }
 
-bool CudaEvents::OrderAll() noexcept {
-  const Event event = api_.CtxWaitEvent != nullptr ? RecordAll() : 0;
-  if (event == 0) return false;
-  const CaptureGate::Passage passage(captures_);
-  const cuda::ContextScope current(api_, context_);
-  const cuda::RelaxedCaptureScope relaxed(api_);
-  const bool ordered =
-      passage && current.result() == cuda::kSuccess && api_.CtxWaitEvent(context_, ToEvent(event)) == cuda::kSuccess;
-  Recycle(event);
-  return ordered;
-}
-
 template <typename Call>
 CudaEvents::Event CudaEvents::RecordPooled(Call&& call) noexcept {
   const cuda::RelaxedCaptureScope relaxed(api_);

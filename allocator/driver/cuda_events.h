@@ -43,9 +43,6 @@ class CudaEvents {
   // An event behind all work given to the device so far, on whatever stream of the context; 0 when none can be recorded
   // now: a capture runs, or the driver is older than CUDA 12.5.
   [[nodiscard]] Event RecordAll() noexcept;
-  // All that the context is given from now on, on whatever stream, waits on the device for all that it was given so
-  // far. False when that cannot be asked for now, as for RecordAll.
-  [[nodiscard]] bool OrderAll() noexcept;
   // True when all work before the event is done; also when the driver is unloading, for then nothing runs any more.
   [[nodiscard]] bool Done(Event event) noexcept;
   // Returns when all work before the event is done. A failure may be of any work of the context.

@@ -24,11 +24,6 @@ class StreamFence {
   // An event behind all work that the device was given so far, by whichever thread, on whichever stream; 0 when it
   // cannot be recorded now, or there are none such.
   virtual Event RecordAll() noexcept { return 0; }
-  // All work that the device is given from now on, by whichever thread, on whichever stream, runs after all that it was
-  // given so far. The host does not wait. False when that cannot be asked for now.
-  virtual bool OrderAll() noexcept { return false; }
-  // Whether it ever can.
-  [[nodiscard]] virtual bool Orders() const noexcept { return false; }
   // All work given to `stream` from now on (by this thread, for kPerThreadDefaultStream) runs after the event. The host
   // does not wait. False when that cannot be asked for now. An event may be recycled as soon as the call is over.
   virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;

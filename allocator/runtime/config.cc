@@ -240,7 +240,6 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   reader.Flag("STALLOC_WATCH", &config.watch);
   reader.Flag("STALLOC_TEST_MOVES", &config.test_moves);
-  reader.Flag("STALLOC_TEST_MOVES_AHEAD", &config.test_moves_ahead);
   if (config.mode == Mode::kAuto) {
     config.trace_fast = true;
     config.trace_waits = false;  // a plan wants a run from its beginning

@@ -41,7 +41,6 @@ struct Config {
   std::optional<std::uint32_t> plan_rank;  // STALLOC_PLAN_RANK: whose plan this rank is served from; none: its own
   std::string oom_report;                  // STALLOC_OOM_REPORT
   bool watch = false;                      // STALLOC_WATCH=1: see block_watch.h
-  bool test_moves_ahead = true;            // STALLOC_TEST_MOVES_AHEAD=0: whoever moves memory waits for the device
   bool test_moves = false;                 // STALLOC_TEST_MOVES=1: memory that may move does so at every mark
   // STALLOC_DYNAMIC = 0 | 1 | auto: what a plan has no slot for is served from its arena, too (1, auto), or not
   std::string dynamic = "auto";

@@ -79,8 +79,7 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
   }
   driver_->SetCaptureGate(&environment_.pools->captures());
   events_ = std::make_unique<CudaEvents>(driver_->api(), driver_->context(), &environment_.pools->captures());
-  const bool orders = environment_.session->config().test_moves_ahead;
-  fence_ = std::make_unique<CudaStreamFence>(*events_, orders ? driver_.get() : nullptr);
+  fence_ = std::make_unique<CudaStreamFence>(*events_);
   copies_ = std::make_unique<CudaCopies>(*driver_, *events_, &environment_.pools->captures());
   for (const c10::DeviceIndex peer : peers) EnablePeer(peer);
   if (!environment_.session->config().watch) return;

@@ -103,7 +103,6 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   const Serving serving{.first = experiment.warmup.size(),
                         .dynamic = options.dynamic,
                         .lag = options.lag,
-                        .ahead = options.ahead,
                         .empties = options.empties,
                         .takes_plan = options.takes_plan,
                         .rules = options.rules};

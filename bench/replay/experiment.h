@@ -27,7 +27,6 @@ struct ExperimentOptions {
   planner::Work packing_work = planner::kDefaultPackingWork;
   bool dynamic = true;    // what has no slot is served from the arena, too
   std::uint64_t lag = 0;  // of the device behind its host, in requests
-  bool ahead = false;     // memory moves ahead of it
   double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests
   std::uint32_t late_by = 64;
   LateBlocks late_blocks = LateBlocks::kAll;

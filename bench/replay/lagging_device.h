@@ -17,9 +17,8 @@ namespace stalloc::bench {
 
 class LaggingDevice final : public ForwardingDriver, public StreamFence {
  public:
-  // `driver` outlives this. `orders`: it can be told to keep an order of everything.
-  LaggingDevice(VmmDriver& driver, std::uint64_t lag, bool orders = false)
-      : ForwardingDriver(driver), lag_(lag), orders_(orders) {}
+  // `driver` outlives this.
+  LaggingDevice(VmmDriver& driver, std::uint64_t lag) : ForwardingDriver(driver), lag_(lag) {}
 
   // The host comes to another request.
   void Advance() {
@@ -60,8 +59,6 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
     return ++last_;
   }
   Event RecordAll() noexcept override { return Record(0); }
-  bool OrderAll() noexcept override { return Record(0) != 0 && Wait(0, last_); }
-  [[nodiscard]] bool Orders() const noexcept override { return orders_; }
   bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override {
     Count(DriverCall::kStreamWait);
     return true;
@@ -82,7 +79,6 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
   }
 
   const std::uint64_t lag_;
-  const bool orders_;
   std::uint64_t now_ = 0;               // requests so far
   std::deque<std::uint64_t> recorded_;  // when, of events that are not done; in order
   Event last_ = 0;

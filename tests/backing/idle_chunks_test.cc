@@ -16,7 +16,6 @@ class IdleChunksTest : public BackingTest {
   static constexpr Bytes kLarge = 6 * kPage;  // of two idle slots, and a part of each stays
 
   void SetUp() override { Start(); }
-  [[nodiscard]] std::uint64_t MappedTwice() const { return host_->GetCounts().maps - arena_->Chunks().size(); }
   bool Above(Bytes bytes, ArenaBacking::MayTake may_take) { return chunks_->Back(kHeight, bytes, /*now=*/0, may_take); }
 };
 
@@ -137,90 +136,6 @@ TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   EXPECT_TRUE(chunks_->Back(kHeight + 2 * kSlot, 3 * kSlot, 0, kNoMore));
   EXPECT_EQ(driver_->waits, 2) << "for slot 0; the other two are idle above the plan";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  ExpectWhole();
-}
-
-// A device that is done with nothing until the test says so.
-class LaggingFence final : public StreamFence {
- public:
-  Event Record(StreamHandle /*stream*/) noexcept override { return ++last_; }
-  Event RecordAll() noexcept override { return ++last_; }
-  bool OrderAll() noexcept override { return !captures && ++orders > 0; }
-  [[nodiscard]] bool Orders() const noexcept override { return true; }
-  bool Wait(StreamHandle /*stream*/, Event /*event*/) noexcept override { return true; }
-  bool Done(Event event) noexcept override { return event <= done_; }
-  void Recycle(Event /*event*/) noexcept override {}
-  void Finish() { done_ = last_; }
-  int orders = 0;
-  bool captures = false;
-
- private:
-  Event last_ = 0;
-  Event done_ = 0;
-};
-
-TEST_F(IdleChunksTest, WhereTheDeviceKeepsTheOrderMemoryMovesAheadOfIt) {
-  LaggingFence fence;
-  Start(&fence);
-  EverySecond();
-  ASSERT_TRUE(Above(kLarge, kNoMore));
-  EXPECT_EQ(fence.orders, 1);
-  EXPECT_EQ(driver_->waits, 0);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  EXPECT_EQ(MappedTwice(), kLarge / kPage) << "at its old places, too";
-  EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
-  ExpectWhole();
-  // Slot 1 is due. What is above has to go there, and the device still uses what was.
-  EXPECT_TRUE(chunks_->Back(kSlot, kSlot, 0, kNoMore));
-  EXPECT_EQ(driver_->waits, 1) << "an address has one memory";
-  EXPECT_EQ(MappedTwice(), 0u);
-  ExpectWhole();
-}
-
-TEST_F(IdleChunksTest, OldPlacesAreLeftOnceTheDeviceIsDoneWithThem) {
-  LaggingFence fence;
-  Start(&fence);
-  EverySecond();
-  ASSERT_TRUE(Above(kSlot, kNoMore));
-  chunks_->OnMark();
-  fence.Finish();
-  EXPECT_TRUE(chunks_->Back(3 * kSlot, kSlot, 0, kNoMore)) << "what is above is free, and known to be";
-  EXPECT_EQ(driver_->waits, 0);
-  EXPECT_EQ(MappedTwice(), 0u);
-  ASSERT_TRUE(Above(kSlot, kNoMore));
-  EXPECT_GT(chunks_->GiveBack(), 0u);
-  EXPECT_EQ(MappedTwice(), 0u) << "such memory would go to nobody";
-  ExpectWhole();
-}
-
-TEST_F(IdleChunksTest, AllOfAChunkThatMovesAheadMayBeUsed) {
-  LaggingFence fence;
-  Start(&fence);
-  arena_->SetMovedBytes(kSlot);
-  EverySecond();
-  fence.captures = true;
-  ASSERT_TRUE(Above(2 * kSlot, kNoMore));  // two chunks, as large as slots
-  fence.captures = false;
-  ASSERT_TRUE(chunks_->Back(3 * kSlot, kSlot, 0, kNoMore));
-  EXPECT_EQ(arena_->mapped_end(), kHeight + kSlot) << "the upper one is in slot 3";
-  chunks_->OnMark();
-  fence.Finish();
-  void* const later[] = {engine_->Allocate(kSlot, 0).pointer, engine_->Allocate(kSlot, 0).pointer};
-  for (void* const block : later) ASSERT_EQ(engine_->Free(block), kSlot);
-  ASSERT_TRUE(chunks_->Back(kHeight + kSlot, kPage, 0, kNoMore)) << "a page of a hole below what was there once";
-  EXPECT_EQ(arena_->mapped_end(), kHeight + 2 * kSlot);
-  EXPECT_EQ(driver_->waits, 1);
-  ExpectWhole();
-}
-
-TEST_F(IdleChunksTest, WhereTheOrderCannotBeKeptTheDeviceIsWaitedFor) {
-  LaggingFence fence;
-  Start(&fence);
-  EverySecond();
-  fence.captures = true;
-  ASSERT_TRUE(Above(kLarge, kNoMore));
-  EXPECT_EQ(driver_->waits, 1);
-  EXPECT_EQ(MappedTwice(), 0u);
   ExpectWhole();
 }
 

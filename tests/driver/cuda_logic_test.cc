@@ -247,26 +247,6 @@ TEST_F(CudaEventsLogicTest, AnEventOfTheWholeDeviceIsRecordedUnlessACaptureRuns)
   EXPECT_EQ(none.RecordAll(), 0u) << "the driver has none such";
 }
 
-TEST_F(CudaEventsLogicTest, AllThatComesIsPutBehindAllThatWasUnlessACaptureRuns) {
-  CaptureGate captures;
-  CudaEvents events(api_, FakeCuda::PrimaryContext(), &captures);
-  EXPECT_TRUE(events.OrderAll());
-  EXPECT_TRUE(events.OrderAll());
-  EXPECT_EQ(fake().context_events, 2);
-  EXPECT_EQ(fake().context_waits, 2);
-  EXPECT_EQ(fake().events_created, 1) << "one, twice";
-  captures.CaptureBegins();
-  EXPECT_FALSE(events.OrderAll());
-  captures.CaptureEnds();
-  fake().any_result = 999;
-  EXPECT_FALSE(events.OrderAll());
-  fake().any_result = cuda::kSuccess;
-  cuda::Api old = api_;
-  old.CtxWaitEvent = nullptr;
-  CudaEvents none(old, FakeCuda::PrimaryContext(), &captures);
-  EXPECT_FALSE(none.OrderAll()) << "the driver has none such";
-}
-
 TEST_F(CudaEventsLogicTest, AnEventThatCannotBeRecordedGoesBackToThePool) {
   events_.Recycle(events_.Record(kStream));
   fake().any_result = 999;

@@ -231,7 +231,6 @@ TEST(ConfigTest, BlocksAreWatchedWhereItIsAskedFor) {
   EXPECT_FALSE(Read({}).value().watch);
   EXPECT_TRUE(Read({{"STALLOC_WATCH", "1"}}).value().watch);
   EXPECT_TRUE(Read({{"STALLOC_TEST_MOVES", "1"}}).value().test_moves);
-  EXPECT_TRUE(Read({{"STALLOC_TEST_MOVES_AHEAD", "1"}}).value().test_moves_ahead);
   EXPECT_THAT(ErrorOf({{"STALLOC_WATCH", "2"}}), HasSubstr("STALLOC_WATCH"));
 }
 

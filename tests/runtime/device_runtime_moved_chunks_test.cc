@@ -300,7 +300,7 @@ TEST_F(MovedChunksTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
     for (const int slot : {1, 3}) Fill(slot);
     for (const int slot : {1, 3}) Drop(slot);
   }
-  EXPECT_EQ(Counts().times_moved, static_cast<std::uint64_t>(tuning::kMostMoves / MovePace::kWithWait));
+  EXPECT_EQ(Counts().times_moved, static_cast<std::uint64_t>(tuning::kMostMoves));
   EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kOfTwoSlots);
   Drop(0);
   Drop(2);

@@ -17,7 +17,7 @@ constexpr std::size_t kPatience = 64;  // so little work may wait for more
 }  // namespace
 
 QueuedDevice::QueuedDevice(VmmDriver& driver, std::uint64_t seed, Habits habits)
-    : ForwardingDriver(driver), habits_(habits), orders_(seed % 2 == 0), page_(driver.Granularity()), random_(seed) {
+    : ForwardingDriver(driver), habits_(habits), page_(driver.Granularity()), random_(seed) {
   worker_ = std::thread([this] { Work(); });
 }
 
@@ -93,10 +93,7 @@ void QueuedDevice::AwaitCopies(std::uint64_t count) {
 
 void QueuedDevice::PutBehindCopies() {
   const std::lock_guard lock(mutex_);
-  if (habits_.ignores_copies) return;
-  std::erase_if(behind_, [this](const Point& point) { return streams_[point.stream].done >= point.position; });
-  const std::vector<Point> copies = PointsOf(kCopies);
-  behind_.insert(behind_.end(), copies.begin(), copies.end());
+  if (!habits_.ignores_copies) behind_ = PointsOf(kCopies);
 }
 
 void QueuedDevice::OrderBehind(StreamHandle stream, StreamHandle behind) {
@@ -135,16 +132,6 @@ StreamFence::Event QueuedDevice::RecordAll() noexcept {
   if (Happens(habits_.refuses)) return 0;
   events_[++last_event_] = AllPoints();
   return last_event_;
-}
-
-bool QueuedDevice::OrderAll() noexcept {
-  const CaptureGate::Passage passage(&captures_);
-  if (!passage && !habits_.ignores_captures) return false;
-  const std::lock_guard lock(mutex_);
-  BreakCaptures();
-  if (Happens(habits_.refuses)) return false;
-  if (!habits_.orders_nothing) behind_ = AllPoints();
-  return true;
 }
 
 std::vector<QueuedDevice::Point> QueuedDevice::AllPoints() const {

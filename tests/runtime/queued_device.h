@@ -41,7 +41,6 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
     bool ignores_captures = false;    // Synchronize and RecordAll go ahead, and break them
     bool ignores_copies = false;      // what was to run behind the copies does not
     bool forgets_copies = false;      // whoever waits for copies returns at once
-    bool orders_nothing = false;      // OrderAll says yes, and nothing waits
   };
 
   // `driver` outlives this.
@@ -82,9 +81,6 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
 
   Event Record(StreamHandle stream) noexcept override;
   Event RecordAll() noexcept override;
-  bool OrderAll() noexcept override;
-  // Every second device can; the others are as those that are older.
-  [[nodiscard]] bool Orders() const noexcept override { return orders_; }
   bool Wait(StreamHandle stream, Event event) noexcept override;
   bool Done(Event event) noexcept override;
   void Recycle(Event event) noexcept override;
@@ -140,7 +136,6 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void BreakCaptures();
 
   const Habits habits_;
-  const bool orders_;
   const Bytes page_;
   CaptureGate captures_;
   mutable std::mutex mutex_;

@@ -252,13 +252,6 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "for tests: memory of the arena that may move does so at every mark",
             SWITCH,
         ),
-        Variable(
-            "STALLOC_TEST_MOVES_AHEAD",
-            _OFF,
-            "for tests: memory of the arena moves ahead of the device, which keeps the order, and is not waited for",
-            SWITCH,
-            "No GPU has run it so far",
-        ),
     ),
 }
 

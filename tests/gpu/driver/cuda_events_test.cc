@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/driver/stream_fence.h"
 #include "tests/gpu/driver/cuda_under_test.h"
 
 namespace stalloc {
@@ -89,28 +88,6 @@ TEST_F(CudaEventsTest, AStreamThatWaitsIsBehindTheOther) {
   EXPECT_TRUE(events_->Done(event));
   events_->Recycle(event);
   events_->Recycle(behind);
-}
-
-// Also a stream that there was not yet, and the default stream of a thread.
-TEST_F(CudaEventsTest, WhateverAnyStreamIsGivenNextIsBehindWhatTheDeviceHas) {
-  const cuda::ContextScope current(*api_, driver_->context());
-  for (const cuda::Stream busy : {first_, cuda::Stream{nullptr}}) {
-    for (int next = 0; next < 4; ++next) {
-      Work(busy);
-      const CudaEvents::Event early = events_->Record(Handle(busy));
-      ASSERT_TRUE(events_->OrderAll());
-      cuda::Stream later = nullptr;
-      ASSERT_EQ(api_->StreamCreate(&later, 1), cuda::kSuccess);
-      const StreamHandle streams[] = {Handle(first_), Handle(second_), Handle(later), kPerThreadDefaultStream};
-      const CudaEvents::Event behind = events_->Record(streams[next]);
-      EXPECT_FALSE(events_->Done(behind)) << "64 GiB are not written that fast";
-      EXPECT_TRUE(BecomesDone(behind));
-      EXPECT_TRUE(events_->Done(early));
-      events_->Recycle(early);
-      events_->Recycle(behind);
-      EXPECT_EQ(api_->StreamDestroy(later), cuda::kSuccess);
-    }
-  }
 }
 
 TEST_F(CudaEventsTest, NoneIsDone) {
