@@ -25,6 +25,8 @@ from stalloc._marking._marks import MarkSink
 from stalloc._marking._tracing import ENDED, Tracing
 
 _TRANSFORMERS = "transformers.utils.import_utils"
+_SHARDING = "torch.distributed.tensor._sharding_prop"
+_SHAPES = ("_propagate_tensor_meta_non_cached", "_propagate_tensor_meta")  # by torch's version, one calls the other
 _NOTHING = "the program has no tensor on the GPU, so its trace is empty: --device cpu traces what it has on the CPU"
 
 
@@ -55,6 +57,7 @@ class FakeRun:
             cuda.install(self._patches, self._figures, self._warn)
         choices.install(self._patches, self._device, self._warn)
         _imports.when_imported(_TRANSFORMERS, self._go_by_values)
+        _imports.when_imported(_SHARDING, self._leave_shapes_out)
         ranks.install(self._patches)
         self._mode.one_thread_at_a_time(self._patches)
         self._mode.on_every_thread(self._patches)
@@ -70,8 +73,17 @@ class FakeRun:
         if hasattr(transformers, "is_fake_tensor"):
             self._patches.set(transformers, "is_fake_tensor", lambda _: False)
 
+    # Operators of distributed tensors are run on fake ones as large as all shards first, for their shapes, in the fake
+    # mode that there is.
+    def _leave_shapes_out(self, sharding: Any) -> None:
+        propagator = sharding.ShardingPropagator
+        for name in _SHAPES:
+            if hasattr(propagator, name):
+                self._patches.set(propagator, name, self._mode.of_nobody(getattr(propagator, name)))
+
     def end(self) -> None:
         _imports.forget(_TRANSFORMERS, self._go_by_values)
+        _imports.forget(_SHARDING, self._leave_shapes_out)
         self._mode.__exit__(None, None, None)
         self._patches.undo()
         self.settle()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -81,6 +81,19 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
                 return original(*args, **kwargs)
 
         patches.set(FakeTensor, "__torch_dispatch__", classmethod(locked))
+
+    def of_nobody(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, where no tensor that is made in it counts: it asks for shapes alone."""
+
+        def asking(*args: Any, **kwargs: Any) -> Any:
+            before = getattr(self._inside, "depth", 0)
+            self._inside.depth = 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._inside.depth = before
+
+        return asking
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}

@@ -21,7 +21,7 @@ def main() -> None:
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(5):
         model(torch.randn(64, WIDTH, device="cuda")).sum().backward()
         optimizer.step()
