@@ -26,7 +26,7 @@ from stalloc._marking._tracing import ENDED, Tracing
 
 _TRANSFORMERS = "transformers.utils.import_utils"
 _SHARDING = "torch.distributed.tensor._sharding_prop"
-_SHAPES = ("_propagate_tensor_meta_non_cached", "_propagate_tensor_meta")  # by torch's version, one calls the other
+_SHAPES = "_propagate_tensor_meta_non_cached"
 _NOTHING = "the program has no tensor on the GPU, so its trace is empty: --device cpu traces what it has on the CPU"
 
 
@@ -77,9 +77,8 @@ class FakeRun:
     # mode that there is.
     def _leave_shapes_out(self, sharding: Any) -> None:
         propagator = sharding.ShardingPropagator
-        for name in _SHAPES:
-            if hasattr(propagator, name):
-                self._patches.set(propagator, name, self._mode.of_nobody(getattr(propagator, name)))
+        if hasattr(propagator, _SHAPES):
+            self._patches.set(propagator, _SHAPES, self._mode.of_nobody(getattr(propagator, _SHAPES)))
 
     def end(self) -> None:
         _imports.forget(_TRANSFORMERS, self._go_by_values)
