@@ -125,7 +125,7 @@ def test_a_block_of_a_program_is_traced_and_the_rest_is_real(training: Training)
     assert peak(training)["by_class"]["weights"] == 4 * 512000
 
 
-@pytest.mark.parametrize("replicated", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("replicated", [False, True])
 def test_one_rank_of_several_is_traced_alone(training: Training, replicated: bool) -> None:
     environment = {**training.environment(None), "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
     del environment["STALLOC_DEVICE"]
