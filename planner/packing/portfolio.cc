@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "planner/packing/finish/room_ahead.h"
 #include "planner/packing/finish/tidy.h"
 #include "planner/packing/pipeline/interleaved.h"
 #include "planner/packing/pipeline/revolutions.h"
@@ -155,12 +156,29 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);
 }
 
+// So small a part of the height room ahead may cost.
+constexpr Bytes kRoomAhead = 200;
+
 // Tidies what the search finds. A tenth of the work, and never more than tidying takes at most, is kept for it.
 class Portfolio final : public Solver {
  public:
   std::string_view name() const override { return search_->name(); }
 
   Packing Solve(const Problem& problem, const SolveOptions& options) override {
+    const Problem ahead = WithRoomAhead(problem, options.cycle);
+    const auto is_same = [](const Block& a, const Block& b) { return a.life == b.life; };
+    if (std::ranges::equal(problem.blocks, ahead.blocks, is_same)) return SolveTidy(problem, options);
+    Packing roomy = SolveTidy(ahead, options);
+    roomy.proved_bound = 0;  // what is proved of that problem is not of this one
+    const auto is_near = [&](Bytes height) { return roomy.height <= height + height / kRoomAhead; };
+    if (is_near(LoadBound(problem))) return roomy;
+    Packing plain = SolveTidy(problem, options);
+    plain.work += roomy.work;
+    return is_near(plain.height) ? roomy : plain;
+  }
+
+ private:
+  Packing SolveTidy(const Problem& problem, const SolveOptions& options) {
     SolveOptions search = options;
     search.work = options.work - std::min(options.work / 10, kMostPlacements * kWorkOfPlacement);
     Packing packing = search_->Solve(problem, search);
@@ -170,7 +188,6 @@ class Portfolio final : public Solver {
     return Tidy(problem, std::move(packing), tidy);
   }
 
- private:
   const std::unique_ptr<Solver> search_ = MakeSearchSolver("portfolio", SearchAll);
 };
 
