@@ -30,6 +30,7 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       engine_(engine),
       rules_(rules),
       clock_(fence, engine),
+      begin_(MonotonicNanoseconds()),
       plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
       moves_(engine.VariesMostly()),
       uses_(plan, arena.chunk_bytes()),
@@ -82,14 +83,25 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (missing <= Spare() && BackByMapping(range)) return true;
   if (may_take == MayTake::kSpare) return false;
   // Lent chunks come back in any case: mapping them would cost memory.
-  const bool is_worth_waiting =
+  const bool is_much =
       first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / tuning::kLeastWorth, Bytes{1});
+  const bool is_worth_waiting = is_much && !(may_take == MayTake::kMore && RatherGrows(missing));
   // Without a plan there is no peak yet that idle parts would add to.
   if (plan_end_ > 0 && pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
   if (may_take == MayTake::kNoMore) return Missing(range).bytes == 0;
   if (BackByMapping(range)) return true;
   MoveInto(range, now, true);  // the device is full
   return BackByMapping(range);
+}
+
+// README, Memory instead of waits.
+bool IdleChunks::RatherGrows(Bytes more) const noexcept {
+  const Bytes live = engine_.Stats().peak_live_bytes;
+  const std::int64_t waited = counts_.wait_nanoseconds;
+  if (arena_.mapped_bytes() + more > live + live / tuning::kMoreParts || waited < tuning::kLeastWaited) return false;
+  if (waited < (MonotonicNanoseconds() - begin_) / tuning::kWaitingParts) return false;
+  MemoryInfo device;
+  return driver_.GetMemoryInfo(&device).ok() && device.free >= more + device.total / tuning::kLeftParts;
 }
 
 bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {

@@ -126,6 +126,8 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept;
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
+  // Than wait for the device, which has taken much time so far: for so much more.
+  [[nodiscard]] bool RatherGrows(Bytes more) const noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
@@ -142,7 +144,8 @@ class IdleChunks final : public ArenaBacking {
   PlanEngine& engine_;
   const Rules rules_;
   DeviceClock clock_;
-  const Offset plan_end_;  // above it there are no slots
+  const std::int64_t begin_;  // nanoseconds
+  const Offset plan_end_;     // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   std::atomic<bool> moves_;                      // a chunk has moved, or will

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <thread>
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/chunk_bytes.h"
@@ -26,9 +28,11 @@ class WaitingDriver final : public ForwardingDriver {
   DriverStatus Synchronize() noexcept override {
     if (capturing) return {DriverCode::kFailed, 900, "Synchronize"};
     ++waits;
+    std::this_thread::sleep_for(delay);
     return ForwardingDriver::Synchronize();
   }
   bool capturing = false;
+  std::chrono::milliseconds delay{0};
   int waits = 0;
 };
 
@@ -40,12 +44,12 @@ class BackingTest : public ::testing::Test {
   static constexpr Bytes kHeight = kSlots * kSlot;
 
   // `capacity`: of the device.
-  void Start(StreamFence* fence = nullptr, Bytes capacity = 64 * kHeight) {
+  void Start(StreamFence* fence = nullptr, Bytes capacity = 64 * kHeight, Bytes granularity = kPage) {
     chunks_ = nullptr;
     engine_ = nullptr;
     arena_ = nullptr;
     blocks_ = {};
-    host_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
+    host_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
     ASSERT_NE(host_, nullptr);
     faulty_ = std::make_unique<FaultyDriver>(*host_);
     driver_ = std::make_unique<WaitingDriver>(*faulty_);

@@ -123,6 +123,55 @@ TEST_F(IdleChunksTest, NobodyWaitsForLittleUnlessTheDeviceIsFull) {
   ExpectWhole();
 }
 
+// Chunks of 4 KiB, and so a 32nd of what lives is eight of them.
+class DearWaitsTest : public IdleChunksTest {
+ protected:
+  static constexpr Bytes kFine = Bytes{4} << 10;
+  // One wait has taken most of the time; eight chunks lie above the plan.
+  void StartAndWait(Bytes capacity = 64 * kHeight) {
+    Start(nullptr, capacity, kFine);
+    EverySecond();
+    driver_->delay = std::chrono::milliseconds(110);
+    ASSERT_TRUE(Above(8 * kFine, kMore));
+    driver_->delay = {};
+    ASSERT_EQ(driver_->waits, 1);
+    ASSERT_EQ(arena_->mapped_bytes(), kHeight);
+  }
+  bool Next(Bytes bytes, ArenaBacking::MayTake may_take) {
+    return chunks_->Back(kHeight + 8 * kFine, bytes, 0, may_take);
+  }
+};
+
+TEST_F(DearWaitsTest, TheArenaGrowsInsteadByA32ndOfWhatLived) {
+  StartAndWait();
+  EXPECT_TRUE(Next(8 * kFine, kMore));
+  EXPECT_EQ(driver_->waits, 1);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 8 * kFine);
+  EXPECT_TRUE(Next(9 * kFine, kMore));
+  EXPECT_EQ(driver_->waits, 2);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 8 * kFine);
+  ExpectWhole();
+}
+
+TEST_F(DearWaitsTest, WhatMayTakeNoMoreWaits) {
+  StartAndWait();
+  EXPECT_TRUE(Next(4 * kFine, kNoMore));
+  EXPECT_EQ(driver_->waits, 2);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  ExpectWhole();
+}
+
+TEST_F(DearWaitsTest, A128thOfTheDeviceStaysFree) {
+  StartAndWait(kHeight + 5 * kFine);
+  EXPECT_TRUE(Next(4 * kFine, kMore));
+  EXPECT_EQ(driver_->waits, 2);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  EXPECT_TRUE(Next(6 * kFine, kMore)) << "two more leave three";
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 2 * kFine);
+  EXPECT_EQ(driver_->waits, 2);
+  ExpectWhole();
+}
+
 TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   InstantFence fence;
   Start(&fence);
