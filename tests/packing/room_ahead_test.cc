@@ -34,6 +34,14 @@ TEST(RoomAheadTest, NoPeakBecomesHigher) {
   EXPECT_EQ(LoadBound(WithRoomAhead(problem, {})), LoadBound(problem));
 }
 
+TEST(RoomAheadTest, OfTwoStreamsTheBlockThatComesFirstHasTheRoom) {
+  const Problem problem{
+      {OnStream(90, {0, 50}, 0), OnStream(10, {60, 70}, 1), OnStream(100, {80, 90}, 0), OnStream(10, {40, 50}, 2)}};
+  const Problem ahead = WithRoomAhead(problem, {});
+  EXPECT_EQ(ahead.blocks[3].life, (Lifetime{0, 50}));
+  EXPECT_EQ(ahead.blocks[1].life, (Lifetime{50, 70}));
+}
+
 TEST(RoomAheadTest, TheCyclesBlocksStayInItAndArcsAsTheyAre) {
   Block arc = OnStream(8, {70, 80}, 1);
   arc.second_life = Lifetime{60, 62};

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace stalloc::planner {
@@ -13,7 +12,7 @@ namespace {
 
 // No further back than some layers' requests: by then a device is through with what it was given.
 constexpr Tick kFurthest = 256;
-constexpr std::size_t kNearest = 64;  // blocks of the same stream that are looked at
+constexpr std::size_t kNearest = 64;  // blocks that are looked at
 
 // Bytes alive, by tick.
 class Load {
@@ -80,8 +79,7 @@ Problem WithRoomAhead(const Problem& problem, const CycleAxis& cycle) {
     if (problem.blocks[i].stream != main) others.push_back(i);
   }
   if (others.empty()) return ahead;
-  std::ranges::stable_sort(
-      others, {}, [&](std::size_t i) { return std::pair(problem.blocks[i].stream, problem.blocks[i].life.begin); });
+  std::ranges::stable_sort(others, {}, [&](std::size_t i) { return problem.blocks[i].life.begin; });
   Load load(problem);
   for (std::size_t at = 0; at < others.size(); ++at) {
     Block& block = ahead.blocks[others[at]];
