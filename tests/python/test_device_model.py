@@ -249,6 +249,30 @@ def test_what_is_beside_a_trace_is_read(tmp_path: Path) -> None:
         TracedRun(trace).watched_steps()
 
 
+def test_what_a_kernel_took_least_on_ranks_that_did_the_same_counts(tmp_path: Path) -> None:
+    trace = tmp_path / "rank00000.trace"
+    trace.with_suffix(".tokens.json").write_text(json.dumps({"least": [100], "most": [100]}))
+
+    def leave(rank: int, tokens: int, names: list[str], *parts: dict[str, Any]) -> None:
+        told = {"device": [{"tokens": [tokens], "kernels": names, "parts": list(parts)}]}
+        (tmp_path / f"rank{rank:05d}.steps.json").write_text(json.dumps(told))
+
+    def part(seconds: float, **busy: tuple[float, int]) -> dict[str, Any]:
+        return {"seconds": seconds, "busy": {name[1:]: times for name, times in busy.items()}}
+
+    # The second rank's halves begin elsewhere; it computed in half the time, and waited to communicate.
+    leave(0, 100, ["gemm", "nccl"], part(0.5, k0=(0.2, 2), k1=(0.1, 1)), part(0.3, k0=(0.2, 2)))
+    leave(1, 100, ["nccl", "gemm"], part(0.4, k1=(0.1, 2)), part(0.4, k1=(0.1, 2), k0=(0.9, 1)))
+    leave(2, 90, ["gemm", "nccl"], part(0.1, k0=(0.01, 4), k1=(0.01, 1)), part(0.1))  # other tokens
+    leave(3, 100, ["gemm"], part(0.1, k0=(0.01, 4)), part(0.1))  # other kernels
+    (step,) = TracedRun(trace).watched_steps()
+    assert step.seconds == (0.4, 0.3)
+    assert step.busy == (
+        {"gemm": (pytest.approx(0.1), 2), "nccl": (pytest.approx(0.1), 1)},
+        {"gemm": (pytest.approx(0.1), 2)},
+    )
+
+
 def test_tokens_of_iterations_are_read(tmp_path: Path) -> None:
     trace = tmp_path / "rank00000.trace"
     assert TracedRun(trace).traced_loads() == [], "an older trace tells none"

@@ -46,6 +46,37 @@ class WatchedStep:
             ),
         )
 
+    def launches(self) -> dict[str, int]:
+        """Of the whole step, by the kernel's name."""
+        return {name: sum(count for _, count in found) for name, found in self._by_kernel().items()}
+
+    def least(self, others: Sequence[WatchedStep]) -> WatchedStep:
+        """Each kernel took as long as on the rank where it took least: others waited, or had to share their device.
+        `others`: what other ranks did in this step; one that did not do the same says nothing."""
+        alike = [self, *(other for other in others if self._is_like(other))]
+        found = [each._by_kernel() for each in alike]
+        least = {name: min(sum(second for second, _ in each[name]) for each in found) for name in found[0]}
+        whole = {name: sum(second for second, _ in times) or 1.0 for name, times in found[0].items()}
+        return WatchedStep(
+            self.load,
+            tuple(min(part) for part in zip(*(each.seconds for each in alike))),
+            tuple(
+                {name: (second * least[name] / whole[name], count) for name, (second, count) in part.items()}
+                for part in self.busy
+            ),
+        )
+
+    def _is_like(self, other: WatchedStep) -> bool:
+        same = (self.load, len(self.seconds)) == (other.load, len(other.seconds))
+        return same and self.launches() == other.launches()
+
+    def _by_kernel(self) -> dict[str, list[tuple[float, int]]]:
+        found: dict[str, list[tuple[float, int]]] = {}
+        for part in self.busy:
+            for name, times in part.items():
+                found.setdefault(name, []).append(times)
+        return found
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceModel:

@@ -155,6 +155,15 @@ def _free_steps(trace: Path, most: Optional[int], size: float, count: int, rows:
 
 
 def _watched_steps(trace: Path, most: int, rows: float) -> list[WatchedStep]:
+    """Of a trace's rank; where other ranks beside it did the same in less time, that counts."""
+    own = _of_rank(trace, most, rows)
+    names = sorted(path.name for path in trace.parent.glob("rank*.steps.json")) if own else []
+    ranks = [trace.with_name(name.replace(".steps.json", ".trace")) for name in names]
+    others = [_of_rank(rank, most, rows) for rank in ranks if rank != trace]
+    return [step.least([steps[i] for steps in others if i < len(steps)]) for i, step in enumerate(own)]
+
+
+def _of_rank(trace: Path, most: int, rows: float) -> list[WatchedStep]:
     try:
         return [
             WatchedStep.of(step, load_of([tokens / most for tokens in step["tokens"]], rows))
