@@ -96,6 +96,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
 
 // README, Memory instead of waits.
 bool IdleChunks::RatherGrows(Bytes more) const noexcept {
+  if (!rules_.Have(Rule::kMoreMemory)) return false;
   const Bytes live = engine_.Stats().peak_live_bytes;
   const std::int64_t waited = counts_.wait_nanoseconds;
   if (arena_.mapped_bytes() + more > live + live / tuning::kMoreParts || waited < tuning::kLeastWaited) return false;

@@ -103,6 +103,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   const Serving serving{.first = experiment.warmup.size(),
                         .dynamic = options.dynamic,
                         .lag = options.lag,
+                        .wait_seconds = options.wait_seconds,
                         .empties = options.empties,
                         .takes_plan = options.takes_plan,
                         .rules = options.rules};

@@ -29,7 +29,7 @@ class Bed {
     std::unique_ptr<Bed> bed(new Bed(run));
     bed->driver_ = HostDriver::Create({.capacity = kDeviceBytes});
     if (bed->driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
-    bed->device_ = std::make_unique<LaggingDevice>(*bed->driver_, serving.lag);
+    bed->device_ = std::make_unique<LaggingDevice>(*bed->driver_, serving.lag, serving.wait_seconds);
     bed->runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = run.device,
                                                                          .upstream = &bed->upstream_,
                                                                          .driver = bed->device_.get(),
