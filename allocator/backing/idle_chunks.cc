@@ -19,6 +19,14 @@ Bytes Sum(std::span<const Arena::Range> ranges) {
 
 Offset EndOf(const Arena::Range& range) { return range.offset + range.bytes; }
 
+// README, Memory instead of waits: of what lives.
+double MoreThanLives(const Predicted& traced) {
+  if (traced.peak_live_bytes == 0 || traced.expandable_bytes <= traced.peak_live_bytes) return 0;
+  const auto others = static_cast<double>(traced.expandable_bytes - traced.peak_live_bytes) /
+                      static_cast<double>(traced.peak_live_bytes);
+  return std::min(others / 2, 1.0 / tuning::kMoreParts);
+}
+
 bool Touch(const Arena::Range& a, const Arena::Range& b) { return a.offset < EndOf(b) && b.offset < EndOf(a); }
 
 }  // namespace
@@ -31,6 +39,7 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       rules_(rules),
       clock_(fence, engine),
       begin_(MonotonicNanoseconds()),
+      more_(MoreThanLives(plan.predicted)),
       plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
       moves_(engine.VariesMostly()),
       uses_(plan, arena.chunk_bytes()),
@@ -97,10 +106,10 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
 // README, Memory instead of waits.
 bool IdleChunks::RatherGrows(Bytes more) const noexcept {
   if (!rules_.Have(Rule::kMoreMemory)) return false;
-  const Bytes live = engine_.Stats().peak_live_bytes;
+  const auto live = static_cast<double>(engine_.Stats().peak_live_bytes);
   const std::int64_t waited = counts_.wait_nanoseconds;
-  if (arena_.mapped_bytes() + more > live + live / tuning::kMoreParts || waited < tuning::kLeastWaited) return false;
-  if (waited < (MonotonicNanoseconds() - begin_) / tuning::kWaitingParts) return false;
+  if (static_cast<double>(arena_.mapped_bytes() + more) > live * (1 + more_)) return false;
+  if (waited < std::max(tuning::kLeastWaited, (MonotonicNanoseconds() - begin_) / tuning::kWaitingParts)) return false;
   MemoryInfo device;
   return driver_.GetMemoryInfo(&device).ok() && device.free >= more + device.total / tuning::kLeftParts;
 }

@@ -145,6 +145,7 @@ class IdleChunks final : public ArenaBacking {
   const Rules rules_;
   DeviceClock clock_;
   const std::int64_t begin_;  // nanoseconds
+  const double more_;         // of what lives, that may be held instead of waiting
   const Offset plan_end_;     // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};

@@ -23,7 +23,7 @@ inline constexpr Bytes kLeastWorth = 512;       // for less than such a part of 
 // Of the time since the plan was taken up, waits for the device may take such a part. Beyond that the arena grows ...
 inline constexpr std::int64_t kWaitingParts = 64;
 inline constexpr std::int64_t kLeastWaited = 100'000'000;  // nanoseconds; less in all is not worth memory
-inline constexpr Bytes kMoreParts = 32;                    // ... by such a part of what lived in it at a time,
+inline constexpr Bytes kMoreParts = 32;                    // ... by such a part of what lived in it at a time at most,
 inline constexpr Bytes kLeftParts = 128;                   // and leaves such a part of the device to others
 inline constexpr std::size_t kMovedAtMarks = 16;           // chunks, in tests that move memory at every mark
 inline constexpr std::uint32_t kMarksBehind = 32;          // that a device lags; of more the oldest events are dropped

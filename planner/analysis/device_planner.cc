@@ -183,6 +183,7 @@ absl::Status DevicePlanner::Predict(const Replay& replay, Bytes lower_bound, con
   plan_.predicted.lower_bound_bytes = lower_bound;
   plan_.predicted.upstream_peak_bytes = outcome.upstream_bytes;
   plan_.predicted.efficiency = outcome.efficiency();
+  plan_.predicted.expandable_bytes = report_.simulated.expandable_bytes;
   return absl::OkStatus();
 }
 

@@ -283,6 +283,9 @@ Predicted ParsePredicted(pbf_reader message) {
       case 5:
         predicted.efficiency = message.get_double();
         break;
+      case 6:
+        predicted.expandable_bytes = message.get_uint64();
+        break;
       default:
         message.skip();
     }

@@ -45,6 +45,7 @@ void ToMessage(const Predicted& predicted, proto::Predicted* message) {
   message->set_upstream_peak_bytes(predicted.upstream_peak_bytes);
   message->set_lower_bound_bytes(predicted.lower_bound_bytes);
   message->set_efficiency(predicted.efficiency);
+  message->set_expandable_bytes(predicted.expandable_bytes);
 }
 
 void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {

@@ -53,6 +53,7 @@ struct Predicted {
   Bytes upstream_peak_bytes = 0;
   Bytes lower_bound_bytes = 0;
   double efficiency = 0;
+  Bytes expandable_bytes = 0;  // held for the traced run by PyTorch with expandable_segments; 0: not known
 };
 
 struct DevicePlan {

@@ -55,7 +55,9 @@ class BackingTest : public ::testing::Test {
     driver_ = std::make_unique<WaitingDriver>(*faulty_);
     PlanBuilder builder;
     for (std::size_t i = 0; i < kSlots; ++i) builder.Each(kSlot);
-    const DevicePlan plan = builder.Build();
+    DevicePlan plan = builder.Build();
+    plan.predicted.peak_live_bytes = kHeight;
+    plan.predicted.expandable_bytes = expandable_;
     DriverStatus status;
     arena_ = Arena::Create(*driver_, 16 * kHeight, &status, ChunkSizesOf(plan));
     ASSERT_NE(arena_, nullptr);
@@ -121,6 +123,7 @@ class BackingTest : public ::testing::Test {
   std::array<void*, kSlots> blocks_{};  // by slot
   std::size_t next_ = 0;
   int iteration_ = 0;
+  Bytes expandable_ = 2 * kHeight;  // held by PyTorch for the traced run
 };
 
 }  // namespace stalloc

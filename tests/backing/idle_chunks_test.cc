@@ -153,6 +153,18 @@ TEST_F(DearWaitsTest, TheArenaGrowsInsteadByA32ndOfWhatLived) {
   ExpectWhole();
 }
 
+TEST_F(DearWaitsTest, TheArenaGrowsByHalfOfWhatThePlanSavesAtMost) {
+  expandable_ = kHeight + 12 * kFine;
+  StartAndWait();
+  EXPECT_TRUE(Next(6 * kFine, kMore));
+  EXPECT_EQ(driver_->waits, 1);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 6 * kFine);
+  EXPECT_TRUE(Next(7 * kFine, kMore));
+  EXPECT_EQ(driver_->waits, 2);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 6 * kFine);
+  ExpectWhole();
+}
+
 TEST_F(DearWaitsTest, WhatMayTakeNoMoreWaits) {
   StartAndWait();
   EXPECT_TRUE(Next(4 * kFine, kNoMore));

@@ -26,7 +26,7 @@ inline bool operator==(const StreamEdge& a, const StreamEdge& b) {
 inline bool operator==(const Predicted& a, const Predicted& b) {
   return a.peak_live_bytes == b.peak_live_bytes && a.planned_peak_bytes == b.planned_peak_bytes &&
          a.upstream_peak_bytes == b.upstream_peak_bytes && a.lower_bound_bytes == b.lower_bound_bytes &&
-         a.efficiency == b.efficiency;
+         a.efficiency == b.efficiency && a.expandable_bytes == b.expandable_bytes;
 }
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
@@ -202,7 +202,8 @@ class RandomFormats {
                         .planned_peak_bytes = Number(),
                         .upstream_peak_bytes = Number(),
                         .lower_bound_bytes = Number(),
-                        .efficiency = 0.875};
+                        .efficiency = 0.875,
+                        .expandable_bytes = Number()};
     return device;
   }
 
