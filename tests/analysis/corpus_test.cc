@@ -54,6 +54,8 @@ TEST(PlanCorpusTest, DenseGptIsPlannedAtTheLowerBoundAndServedWholly) {
     EXPECT_EQ(segment.replay->hits, segment.requests);
   }
   EXPECT_GT(device.packing->predicted.efficiency, 0.9999);
+  EXPECT_EQ(outcome.plan.devices[0].predicted.expandable_bytes, device.simulated.expandable_bytes);
+  EXPECT_GT(device.simulated.expandable_bytes, device.peak.live_bytes);
   EXPECT_EQ(device.segments[4].stability, Stability::kSame);
   ExpectHoldsAfterwards(outcome, trace);
 }
