@@ -53,7 +53,11 @@ Status InstallFake(const char* running_torch, DeviceIndex device) {
   return g_device != nullptr ? Status{Ok{}} : Status{Error{session.failure()}};
 }
 
-void* FakeAllocate(Bytes requested) { return g_device->Allocate(requested, 0, Origin::kProgram); }
+void* FakeAllocate(Bytes requested, StreamHandle stream) {
+  return g_device->Allocate(requested, stream, Origin::kProgram);
+}
+
+void FakeRecordStream(void* block, StreamHandle stream) noexcept { g_device->RecordStream(block, stream); }
 
 void FakeFree(void* block) noexcept { g_device->Free(block); }
 

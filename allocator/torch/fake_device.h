@@ -16,7 +16,9 @@ namespace stalloc {
 [[nodiscard]] Status InstallFake(const char* running_torch, DeviceIndex device);
 
 // An address that nothing else has and nothing lies behind; null for 0 bytes. REQUIRES: installed.
-[[nodiscard]] void* FakeAllocate(Bytes requested);
+[[nodiscard]] void* FakeAllocate(Bytes requested, StreamHandle stream);
+// Another stream uses the block, too. REQUIRES: installed, and allocated here.
+void FakeRecordStream(void* block, StreamHandle stream) noexcept;
 // Null is fine. REQUIRES: installed, and allocated here.
 void FakeFree(void* block) noexcept;
 

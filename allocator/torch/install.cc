@@ -60,7 +60,8 @@ int stalloc_torch_install_fake(const char* running_torch, int device) {
   return CheckAndInstall(running_torch,
                          [device](const char* running) { return stalloc::InstallFake(running, device); });
 }
-void* stalloc_torch_fake_allocate(size_t bytes) { return stalloc::FakeAllocate(bytes); }
+void* stalloc_torch_fake_allocate(size_t bytes, uint64_t stream) { return stalloc::FakeAllocate(bytes, stream); }
+void stalloc_torch_fake_record_stream(void* block, uint64_t stream) { stalloc::FakeRecordStream(block, stream); }
 void stalloc_torch_fake_free(void* block) { stalloc::FakeFree(block); }
 
 }  // extern "C"

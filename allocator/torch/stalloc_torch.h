@@ -28,7 +28,8 @@ STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 STALLOC_API int stalloc_torch_install_fake(const char* running_torch, int device);
 /* What would be asked of it. The address names the block and is not to be read; null for 0 bytes. Call neither before
  * the device is installed. */
-STALLOC_API void* stalloc_torch_fake_allocate(size_t bytes);
+STALLOC_API void* stalloc_torch_fake_allocate(size_t bytes, uint64_t stream);
+STALLOC_API void stalloc_torch_fake_record_stream(void* block, uint64_t stream);
 STALLOC_API void stalloc_torch_fake_free(void* block);
 
 #ifdef __cplusplus

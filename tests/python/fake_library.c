@@ -96,5 +96,6 @@ API int stalloc_torch_has_cuda(void) { return atoi(Env("FAKE_HAS_CUDA", "1")); }
 API int stalloc_torch_install_cuda(const char* running) { return Outcome("install cuda", running); }
 API int stalloc_torch_install_cpu(const char* running) { return Outcome("install cpu", running); }
 API int stalloc_torch_install_fake(const char* running, int device) { return Outcome("install fake", running); }
-API void* stalloc_torch_fake_allocate(size_t bytes) { return (void*)bytes; }
+API void* stalloc_torch_fake_allocate(size_t bytes, unsigned long long stream) { return (void*)bytes; }
+API void stalloc_torch_fake_record_stream(void* block, unsigned long long stream) {}
 API void stalloc_torch_fake_free(void* block) {}

@@ -125,6 +125,36 @@ def test_a_block_of_a_program_is_traced_and_the_rest_is_real(training: Training)
     assert peak(training)["by_class"]["weights"] == 4 * 512000
 
 
+def test_blocks_are_of_the_stream_that_their_thread_is_on(training: Training) -> None:
+    program = f"""
+        import stalloc, threading, torch
+        with stalloc.fake_trace({str(training.info)!r}):
+            side = torch.cuda.Stream()
+            kept = [torch.empty(100, dtype=torch.uint8, device="cuda")]
+            with torch.cuda.stream(side):
+                assert torch.cuda.current_stream() is side
+                kept.append(torch.empty(200, dtype=torch.uint8, device="cuda"))
+                with torch.cuda.stream(None):
+                    kept.append(torch.empty(300, dtype=torch.uint8, device="cuda"))
+                other = threading.Thread(target=lambda: kept.append(torch.empty(400, dtype=torch.uint8, device="cuda")))
+                other.start()
+                other.join()
+            assert torch.cuda.current_stream() is torch.cuda.default_stream()
+            kept[0].record_stream(side)
+            torch.cuda.set_stream(side)
+            kept.append(torch.empty(500, dtype=torch.uint8, device="cuda"))
+            del kept
+    """
+    environment = training.environment(None)
+    done = run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory)
+    assert done.code == 0, done.err
+    told = run_python(
+        "-m", "stalloc", "dump", str(training.info / "trace" / "rank00000.trace"), environment=environment
+    )
+    events = [tuple(map(int, line.split())) for line in told.out.splitlines() if line[:2] in ("1 ", "2 ")]
+    assert events == [(1, 0, 100, 0), (1, 1, 200, 1), (1, 2, 300, 1), (1, 3, 400, 0), (2, 0, 100, 1), (1, 4, 500, 1)]
+
+
 @pytest.mark.parametrize("replicated", [False, True])
 def test_one_rank_of_several_is_traced_alone(training: Training, replicated: bool) -> None:
     environment = {**training.environment(None), "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
@@ -136,7 +166,9 @@ def test_one_rank_of_several_is_traced_alone(training: Training, replicated: boo
         assert "fake_sharded.py:20: DistributedDataParallel times itself" in done.err
         return
     assert done.code == 0, done.err
-    found = training.plan()["ranks"][0]["report"]["devices"][0]["peak"]
+    device = training.plan()["ranks"][0]["report"]["devices"][0]
+    assert len([stream for stream in device["streams"] if not stream["main"]]) >= 2, "gathers and reductions"
+    found = device["peak"]
     shards = 6 * 1024 * 1024 * 4 // 8
     assert found["by_class"]["weights"] == shards
     assert found["by_class"]["optimizer state"] == 2 * shards + 6 * 512  # and the steps of six parameters
@@ -230,9 +262,13 @@ class Counted:
     def __init__(self) -> None:
         self.events: list[tuple[str, int]] = []
 
-    def fake_allocate(self, size: int) -> Optional[int]:
+    def fake_allocate(self, size: int, stream: int) -> Optional[int]:
+        assert stream == 0
         self.events.append(("+", size))
         return len(self.events) if size else None
+
+    def fake_record_stream(self, block: int, stream: int) -> None:
+        self.events.append(("=", stream))
 
     def fake_free(self, block: int) -> None:
         self.events.append(("-", self.events[block - 1][1]))

@@ -44,6 +44,7 @@ ABI = {
     "stalloc_torch_install_fake",
     "stalloc_torch_fake_allocate",
     "stalloc_torch_fake_free",
+    "stalloc_torch_fake_record_stream",
 }
 SYSTEM = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux[\w-]*)\.so(\.\d+)*")
 

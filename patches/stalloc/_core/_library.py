@@ -186,7 +186,12 @@ class TorchLibrary(Library):
         self._function("stalloc_torch_install_cpu", ctypes.c_int, ctypes.c_char_p)
         self._function("stalloc_torch_install_fake", ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
         # Bytes; the address names the block, None of 0 bytes.
-        self.fake_allocate = self._function("stalloc_torch_fake_allocate", ctypes.c_void_p, ctypes.c_size_t)
+        self.fake_allocate = self._function(
+            "stalloc_torch_fake_allocate", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
+        )
+        self.fake_record_stream = self._function(
+            "stalloc_torch_fake_record_stream", None, ctypes.c_void_p, ctypes.c_uint64
+        )
         self.fake_free = self._function("stalloc_torch_fake_free", None, ctypes.c_void_p)
 
     @property

@@ -6,13 +6,15 @@ Threads: callbacks come on whatever thread lets go of a storage, under the inter
 from __future__ import annotations
 
 import weakref
-from typing import Any, Optional, Protocol
+from typing import Any, Callable, Optional, Protocol
 
 
 class Device(Protocol):
     """What takes the requests: TorchLibrary."""
 
-    def fake_allocate(self, size: int) -> Optional[int]: ...
+    def fake_allocate(self, size: int, stream: int) -> Optional[int]: ...
+
+    def fake_record_stream(self, block: int, stream: int) -> None: ...
 
     def fake_free(self, block: int) -> None: ...
 
@@ -20,8 +22,9 @@ class Device(Protocol):
 class Blocks:
     """What lives. A storage is named by its address in torch, a block by that which the device has given it."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, device: Device, stream: Callable[[], int] = lambda: 0) -> None:
+        """`stream`: the number of the one that the present thread is on."""
+        self._device, self._stream = device, stream
         self.were = False  # any, so far
         self._blocks: dict[int, int] = {}
         self._alive: dict[int, Any] = {}  # weak references, whose callbacks tell of the end
@@ -52,6 +55,12 @@ class Blocks:
         if before is not None:
             self._device.fake_free(before)
 
+    def record_stream(self, storage: Any, stream: int) -> None:
+        """Another stream uses it, too."""
+        block = self.address(storage)
+        if block:
+            self._device.fake_record_stream(block, stream)
+
     def address(self, storage: Any) -> int:
         """Of the block; 0: there is none."""
         self.settle()
@@ -78,7 +87,7 @@ class Blocks:
             self._device.fake_free(block)
 
     def _allocate(self, key: int, size: int) -> None:
-        block = self._device.fake_allocate(size)
+        block = self._device.fake_allocate(size, self._stream())
         if block:
             self.were = True
             self._blocks[key] = block

@@ -1,23 +1,26 @@
 """A torch.cuda that answers as for GPUs of a kind of today's: for programs that ask before they train. A process uses
 one of them, that of its LOCAL_RANK.
 
-Streams and events do nothing, since nothing runs: a fake trace has one stream. Figures of memory are the trace's own.
+Nothing runs, so that nobody waits: streams tell only whose a block is. Figures of memory are the trace's own.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import os
 import sys
+import threading
 import types
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from stalloc._fake.blocks import Blocks
 from stalloc._fake.patches import Patches
 
 NAME = "fake GPU"
@@ -29,16 +32,40 @@ _PROCESSORS = 132
 Figures = Callable[[], tuple[int, int]]
 
 
-class _Stream:
-    """The only one."""
+class Streams:
+    """Which one each thread is on: the default one, until it takes another."""
 
-    cuda_stream = 0
+    def __init__(self) -> None:
+        self.default = _Stream(number=0)
+        self._of_thread = threading.local()
+
+    @property
+    def present(self) -> _Stream:
+        stream: _Stream = getattr(self._of_thread, "stream", self.default)
+        return stream
+
+    def set(self, stream: Any) -> None:
+        if stream is not None:
+            self._of_thread.stream = stream
+
+    @contextlib.contextmanager
+    def inside(self, stream: Any) -> Iterator[None]:
+        before = self.present
+        self.set(stream)
+        try:
+            yield
+        finally:
+            self.set(before)
+
+
+class _Stream:
     device_index = 0
     device_type = 1  # CUDA, as torch._C counts them
-    stream_id = 0
+    _numbers = itertools.count(1)
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: Any, number: Optional[int] = None, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
+        self.cuda_stream = self.stream_id = next(self._numbers) if number is None else number
 
     def query(self) -> bool:
         return True
@@ -96,9 +123,9 @@ class _Event:
     def wait(self, stream: Any = None) -> None: ...
 
 
-def install(patches: Patches, figures: Figures, warn: Callable[[str], None]) -> None:
+def install(patches: Patches, figures: Figures, warn: Callable[[str], None], streams: Streams, blocks: Blocks) -> None:
     """Puts the answers in place until `patches` are undone."""
-    for name, answer in (_answers(figures) | _history(warn)).items():
+    for name, answer in (_answers(figures, streams) | _history(warn)).items():
         patches.set(torch.cuda, name, answer)
         if hasattr(torch.cuda.memory, name):
             patches.set(torch.cuda.memory, name, answer)
@@ -107,11 +134,14 @@ def install(patches: Patches, figures: Figures, warn: Callable[[str], None]) -> 
     patches.set(cudnn, "_init", lambda: False)
     patches.set(cudnn, "is_acceptable", lambda _: False)
     patches.set(torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
-    patches.set(FakeTensor, "record_stream", _nothing)
+    patches.set(
+        FakeTensor,
+        "record_stream",
+        lambda tensor, stream: blocks.record_stream(tensor.untyped_storage(), stream.cuda_stream),
+    )
 
 
-def _answers(figures: Figures) -> dict[str, Any]:
-    stream = _Stream()
+def _answers(figures: Figures, streams: Streams) -> dict[str, Any]:
     devices = _Devices()
     properties = types.SimpleNamespace(
         name=NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY, multi_processor_count=_PROCESSORS
@@ -121,8 +151,8 @@ def _answers(figures: Figures) -> dict[str, Any]:
         "Event": _Event,
         "Stream": _Stream,
         "current_device": lambda: devices.present,
-        "current_stream": lambda *_, **__: stream,
-        "default_stream": lambda *_, **__: stream,
+        "current_stream": lambda *_, **__: streams.present,
+        "default_stream": lambda *_, **__: streams.default,
         "device": _device_class(devices),
         "device_count": lambda: devices.count,
         "get_device_capability": lambda *_, **__: _CAPABILITY,
@@ -141,7 +171,8 @@ def _answers(figures: Figures) -> dict[str, Any]:
         "memory_reserved": lambda *_, **__: figures()[0],
         "memory_stats": lambda *_, **__: _statistics(*figures()),
         "set_device": devices.set,
-        "stream": lambda *_, **__: contextlib.nullcontext(),
+        "set_stream": streams.set,
+        "stream": streams.inside,
     }
     return answers
 
@@ -196,7 +227,6 @@ _SILENT = (
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
-    "set_stream",
     "synchronize",
 )
 

@@ -38,7 +38,8 @@ class FakeRun:
         self._device = device
         self._facts = facts
         self._values = UnknownValues(torch, assumptions)
-        self._blocks = Blocks(library)
+        self._streams = cuda.Streams()
+        self._blocks = Blocks(library, lambda: self._streams.present.cuda_stream)
         self._known = KnownValues(device)
         self._mode = DeviceOfFakes(device, self._blocks, self._values, self._known)
         self._patches = Patches()
@@ -54,7 +55,7 @@ class FakeRun:
             atexit.register(self._leave)
             _explain_errors()
         if self._device == "cuda":
-            cuda.install(self._patches, self._figures, self._warn)
+            cuda.install(self._patches, self._figures, self._warn, self._streams, self._blocks)
         choices.install(self._patches, self._device, self._warn)
         _imports.when_imported(_TRANSFORMERS, self._go_by_values)
         _imports.when_imported(_SHARDING, self._leave_shapes_out)
