@@ -51,7 +51,7 @@ class WatchedStep:
         return {name: sum(count for _, count in found) for name, found in self._by_kernel().items()}
 
     def least(self, others: Sequence[WatchedStep]) -> WatchedStep:
-        """Each kernel took as long as on the rank where it took least: others waited, or had to share their device.
+        """Each kernel took as long as on the rank where it took least: others waited, or had lower clocks.
         `others`: what other ranks did in this step; one that did not do the same says nothing."""
         alike = [self, *(other for other in others if self._is_like(other))]
         found = [each._by_kernel() for each in alike]
