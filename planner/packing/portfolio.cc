@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "planner/packing/finish/room_ahead.h"
@@ -165,10 +166,9 @@ class Portfolio final : public Solver {
   std::string_view name() const override { return search_->name(); }
 
   Packing Solve(const Problem& problem, const SolveOptions& options) override {
-    const Problem ahead = WithRoomAhead(problem, options.cycle);
-    const auto is_same = [](const Block& a, const Block& b) { return a.life == b.life; };
-    if (std::ranges::equal(problem.blocks, ahead.blocks, is_same)) return SolveTidy(problem, options);
-    Packing roomy = SolveTidy(ahead, options);
+    const std::optional<Problem> ahead = WithRoomAhead(problem, options.cycle);
+    if (!ahead) return SolveTidy(problem, options);
+    Packing roomy = SolveTidy(*ahead, options);
     roomy.proved_bound = 0;  // what is proved of that problem is not of this one
     const auto is_near = [&](Bytes height) { return roomy.height <= height + height / kRoomAhead; };
     if (is_near(LoadBound(problem))) return roomy;

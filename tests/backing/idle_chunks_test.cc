@@ -140,29 +140,27 @@ class DearWaitsTest : public IdleChunksTest {
   bool Next(Bytes bytes, ArenaBacking::MayTake may_take) {
     return chunks_->Back(kHeight + 8 * kFine, bytes, 0, may_take);
   }
+  // So many chunks come without a wait, and one more with one.
+  void ExpectMost(Bytes chunks) {
+    EXPECT_TRUE(Next(chunks * kFine, kMore));
+    EXPECT_EQ(driver_->waits, 1);
+    EXPECT_EQ(arena_->mapped_bytes(), kHeight + chunks * kFine);
+    EXPECT_TRUE(Next((chunks + 1) * kFine, kMore));
+    EXPECT_EQ(driver_->waits, 2);
+    EXPECT_EQ(arena_->mapped_bytes(), kHeight + chunks * kFine);
+    ExpectWhole();
+  }
 };
 
 TEST_F(DearWaitsTest, TheArenaGrowsInsteadByA32ndOfWhatLived) {
   StartAndWait();
-  EXPECT_TRUE(Next(8 * kFine, kMore));
-  EXPECT_EQ(driver_->waits, 1);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 8 * kFine);
-  EXPECT_TRUE(Next(9 * kFine, kMore));
-  EXPECT_EQ(driver_->waits, 2);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 8 * kFine);
-  ExpectWhole();
+  ExpectMost(8);
 }
 
 TEST_F(DearWaitsTest, TheArenaGrowsByHalfOfWhatThePlanSavesAtMost) {
   expandable_ = kHeight + 12 * kFine;
   StartAndWait();
-  EXPECT_TRUE(Next(6 * kFine, kMore));
-  EXPECT_EQ(driver_->waits, 1);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 6 * kFine);
-  EXPECT_TRUE(Next(7 * kFine, kMore));
-  EXPECT_EQ(driver_->waits, 2);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 6 * kFine);
-  ExpectWhole();
+  ExpectMost(6);
 }
 
 TEST_F(DearWaitsTest, WhatMayTakeNoMoreWaits) {

@@ -16,10 +16,14 @@ Block OnStream(Bytes bytes, Lifetime life, std::uint32_t stream) {
   return {.bytes = bytes, .life = life, .stream = stream};
 }
 
+Problem Ahead(const Problem& problem, const CycleAxis& cycle = {}) {
+  return WithRoomAhead(problem, cycle).value_or(problem);
+}
+
 TEST(RoomAheadTest, ABlockBesideTheMainStreamHasItsPlaceSinceItsStreamFreedOneAsLarge) {
   Problem problem{{OnStream(100, {90, 100}, 0), OnStream(8, {5, 10}, 1), OnStream(4, {11, 12}, 1),
                    OnStream(8, {20, 25}, 1), OnStream(8, {12, 14}, 2)}};
-  const Problem ahead = WithRoomAhead(problem, {});
+  const Problem ahead = Ahead(problem);
   EXPECT_EQ(ahead.blocks[0].life, problem.blocks[0].life);
   EXPECT_EQ(ahead.blocks[1].life, (Lifetime{0, 10})) << "the first of its stream";
   EXPECT_EQ(ahead.blocks[2].life, (Lifetime{10, 12}));
@@ -30,26 +34,32 @@ TEST(RoomAheadTest, ABlockBesideTheMainStreamHasItsPlaceSinceItsStreamFreedOneAs
 TEST(RoomAheadTest, NoPeakBecomesHigher) {
   // The main stream's 90 of 100 bytes leave room for 8 more before tick 30, and from tick 40 on.
   const Problem problem{{OnStream(90, {0, 50}, 0), OnStream(10, {30, 40}, 0), OnStream(8, {45, 50}, 1)}};
-  EXPECT_EQ(WithRoomAhead(problem, {}).blocks[2].life, (Lifetime{40, 50}));
-  EXPECT_EQ(LoadBound(WithRoomAhead(problem, {})), LoadBound(problem));
+  EXPECT_EQ(Ahead(problem).blocks[2].life, (Lifetime{40, 50}));
+  EXPECT_EQ(LoadBound(Ahead(problem)), LoadBound(problem));
 }
 
 TEST(RoomAheadTest, OfTwoStreamsTheBlockThatComesFirstHasTheRoom) {
-  const Problem problem{
-      {OnStream(90, {0, 50}, 0), OnStream(10, {60, 70}, 1), OnStream(100, {80, 90}, 0), OnStream(10, {40, 50}, 2)}};
-  const Problem ahead = WithRoomAhead(problem, {});
-  EXPECT_EQ(ahead.blocks[3].life, (Lifetime{0, 50}));
-  EXPECT_EQ(ahead.blocks[1].life, (Lifetime{50, 70}));
+  // Until tick 40 there is room for one of them, and for both from then on.
+  const Problem problem{{OnStream(90, {0, 40}, 0), OnStream(80, {40, 50}, 0), OnStream(100, {80, 90}, 0),
+                         OnStream(10, {45, 50}, 1), OnStream(10, {40, 45}, 2)}};
+  const Problem ahead = Ahead(problem);
+  EXPECT_EQ(ahead.blocks[4].life, (Lifetime{0, 45}));
+  EXPECT_EQ(ahead.blocks[3].life, (Lifetime{40, 50}));
+}
+
+TEST(RoomAheadTest, NothingChangesWithoutAnotherStreamOrRoom) {
+  EXPECT_FALSE(WithRoomAhead({}, {}));
+  EXPECT_FALSE(WithRoomAhead({{OnStream(8, {0, 1}, 1), OnStream(8, {5, 6}, 1)}}, {}));
+  EXPECT_FALSE(WithRoomAhead({{OnStream(8, {0, 5}, 0), OnStream(8, {5, 6}, 1)}}, {}));
 }
 
 TEST(RoomAheadTest, TheCyclesBlocksStayInItAndArcsAsTheyAre) {
   Block arc = OnStream(8, {70, 80}, 1);
   arc.second_life = Lifetime{60, 62};
   const Problem problem{{OnStream(100, {0, 1}, 0), OnStream(8, {65, 66}, 1), arc}};
-  const Problem ahead = WithRoomAhead(problem, {60, 80});
+  const Problem ahead = Ahead(problem, {60, 80});
   EXPECT_EQ(ahead.blocks[1].life, (Lifetime{60, 66}));
   EXPECT_EQ(ahead.blocks[2].life, arc.life);
-  EXPECT_TRUE(WithRoomAhead({}, {}).blocks.empty());
 }
 
 TEST(RoomAheadTest, ItsPackingsAreTheProblems) {
@@ -58,7 +68,7 @@ TEST(RoomAheadTest, ItsPackingsAreTheProblems) {
   for (int round = 0; round < 40; ++round) {
     Problem problem = RandomProblem({.blocks = 100, .ticks = 80, .max_bytes = 3000, .second_lives = true}, random);
     for (Block& block : problem.blocks) block.stream = static_cast<std::uint32_t>(random() % 3);
-    const Problem ahead = WithRoomAhead(problem, {});
+    const Problem ahead = Ahead(problem);
     ASSERT_EQ(LoadBound(ahead), LoadBound(problem));
     const Packing packing = MakePortfolio()->Solve(problem, {.work = 1'000'000});
     ASSERT_TRUE(NaiveIsValid(problem, packing)) << "round " << round;

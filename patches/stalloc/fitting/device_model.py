@@ -46,35 +46,34 @@ class WatchedStep:
             ),
         )
 
-    def launches(self) -> dict[str, int]:
-        """Of the whole step, by the kernel's name."""
-        return {name: sum(count for _, count in found) for name, found in self._by_kernel().items()}
-
     def least(self, others: Sequence[WatchedStep]) -> WatchedStep:
         """Each kernel took as long as on the rank where it took least: others waited, or had lower clocks.
         `others`: what other ranks did in this step; one that did not do the same says nothing."""
-        alike = [self, *(other for other in others if self._is_like(other))]
-        found = [each._by_kernel() for each in alike]
-        least = {name: min(sum(second for second, _ in each[name]) for each in found) for name in found[0]}
-        whole = {name: sum(second for second, _ in times) or 1.0 for name, times in found[0].items()}
+        own = self._whole()
+        alike = [other for other in others if self._is_like(other)]
+        found = [own, *(other._whole() for other in alike)]
+        shares = {name: min(each[name][0] for each in found) / (whole or 1.0) for name, (whole, _) in own.items()}
         return WatchedStep(
             self.load,
-            tuple(min(part) for part in zip(*(each.seconds for each in alike))),
+            tuple(min(part) for part in zip(self.seconds, *(other.seconds for other in alike))),
             tuple(
-                {name: (second * least[name] / whole[name], count) for name, (second, count) in part.items()}
-                for part in self.busy
+                {name: (second * shares[name], count) for name, (second, count) in part.items()} for part in self.busy
             ),
         )
 
     def _is_like(self, other: WatchedStep) -> bool:
-        same = (self.load, len(self.seconds)) == (other.load, len(other.seconds))
-        return same and self.launches() == other.launches()
+        if (self.load, len(self.seconds)) != (other.load, len(other.seconds)):
+            return False
+        launches, its = ({name: count for name, (_, count) in each._whole().items()} for each in (self, other))
+        return launches == its
 
-    def _by_kernel(self) -> dict[str, list[tuple[float, int]]]:
-        found: dict[str, list[tuple[float, int]]] = {}
+    def _whole(self) -> dict[str, tuple[float, int]]:
+        """Of all parts."""
+        found: dict[str, tuple[float, int]] = {}
         for part in self.busy:
-            for name, times in part.items():
-                found.setdefault(name, []).append(times)
+            for name, (second, count) in part.items():
+                seconds, launches = found.get(name, (0.0, 0))
+                found[name] = seconds + second, launches + count
         return found
 
 

@@ -156,11 +156,11 @@ def _free_steps(trace: Path, most: Optional[int], size: float, count: int, rows:
 
 def _watched_steps(trace: Path, most: int, rows: float) -> list[WatchedStep]:
     """Of a trace's rank; where other ranks beside it did the same in less time, that counts."""
+    steps = trace.parent.glob("rank*.steps.json")
+    ranks = {path.with_name(path.name.replace(".steps.json", trace.suffix)) for path in steps} - {trace}
+    others = [_of_rank(rank, most, rows) for rank in ranks]
     own = _of_rank(trace, most, rows)
-    names = sorted(path.name for path in trace.parent.glob("rank*.steps.json")) if own else []
-    ranks = [trace.with_name(name.replace(".steps.json", ".trace")) for name in names]
-    others = [_of_rank(rank, most, rows) for rank in ranks if rank != trace]
-    return [step.least([steps[i] for steps in others if i < len(steps)]) for i, step in enumerate(own)]
+    return [step.least([other[i] for other in others if i < len(other)]) for i, step in enumerate(own)]
 
 
 def _of_rank(trace: Path, most: int, rows: float) -> list[WatchedStep]:

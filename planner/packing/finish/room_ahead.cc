@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace stalloc::planner {
@@ -14,46 +13,10 @@ namespace {
 constexpr Tick kFurthest = 256;
 constexpr std::size_t kNearest = 64;  // blocks that are looked at
 
-// Bytes alive, by tick.
-class Load {
- public:
-  explicit Load(const Problem& problem) {
-    const auto add = [this](const Lifetime& life, Bytes bytes) {
-      const auto end = static_cast<std::size_t>(life.end);
-      if (bytes_.size() <= end) bytes_.resize(end + 1);
-      bytes_[static_cast<std::size_t>(life.begin)] += bytes;
-      bytes_[end] -= bytes;  // may wrap around: the sum does so again
-    };
-    for (const Block& block : problem.blocks) {
-      add(block.life, block.bytes);
-      if (block.second_life) add(*block.second_life, block.bytes);
-    }
-    std::partial_sum(bytes_.begin(), bytes_.end(), bytes_.begin());
-    greatest_ = *std::max_element(bytes_.begin(), bytes_.end());
-  }
-
-  // Takes so much from as early on, though not before `least`, as it raises no peak until `begin`. Returns since when.
-  Tick TakeBefore(Tick begin, Tick least, Bytes bytes) {
-    for (; begin > least; --begin) {
-      Bytes& before = bytes_[static_cast<std::size_t>(begin) - 1];
-      if (before + bytes > greatest_) break;
-      before += bytes;
-    }
-    return begin;
-  }
-
- private:
-  std::vector<Bytes> bytes_;
-  Bytes greatest_ = 0;
-};
-
 // The one whose blocks are most at some time.
 std::uint32_t MainStream(const Problem& problem) {
-  std::map<std::uint32_t, Problem> parts;
-  for (const Block& block : problem.blocks) parts[block.stream].blocks.push_back(block);
-  std::map<std::uint32_t, Bytes> peaks;
-  for (const auto& [stream, part] : parts) peaks[stream] = LoadBound(part);
-  return std::ranges::max_element(peaks, {}, [](const auto& peak) { return peak.second; })->first;
+  const auto bounds = LoadBoundBy(problem, [](const Block& block) { return block.stream; });
+  return std::ranges::max_element(bounds, {}, [](const auto& bound) { return bound.second; })->first;
 }
 
 // When the stream last freed a block as large as that of `order[at]`, or some time before.
@@ -70,25 +33,31 @@ Tick LastFree(const std::vector<Block>& blocks, const std::vector<std::size_t>& 
 
 }  // namespace
 
-Problem WithRoomAhead(const Problem& problem, const CycleAxis& cycle) {
-  Problem ahead = problem;
-  if (problem.blocks.empty()) return ahead;
+std::optional<Problem> WithRoomAhead(const Problem& problem, const CycleAxis& cycle) {
+  if (problem.blocks.empty()) return std::nullopt;
   const std::uint32_t main = MainStream(problem);
   std::vector<std::size_t> others;
   for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
     if (problem.blocks[i].stream != main) others.push_back(i);
   }
-  if (others.empty()) return ahead;
+  if (others.empty()) return std::nullopt;
   std::ranges::stable_sort(others, {}, [&](std::size_t i) { return problem.blocks[i].life.begin; });
-  Load load(problem);
+  std::vector<Bytes> load = LoadByTick(problem, AxisOf(problem).end);
+  const Bytes greatest = *std::ranges::max_element(load);
+  Problem ahead = problem;
+  bool any = false;
   for (std::size_t at = 0; at < others.size(); ++at) {
     Block& block = ahead.blocks[others[at]];
     if (block.second_life) continue;
-    const Tick least = block.life.begin >= cycle.begin ? cycle.begin : 0;  // a block of the cycle comes in each round
-    block.life.begin =
-        load.TakeBefore(block.life.begin, std::max(least, LastFree(problem.blocks, others, at)), block.bytes);
+    const Tick first = block.life.begin >= cycle.begin ? cycle.begin : 0;  // a block of the cycle comes in each round
+    const Tick least = std::max(first, LastFree(problem.blocks, others, at));
+    for (; block.life.begin > least; --block.life.begin, any = true) {
+      Bytes& before = load[static_cast<std::size_t>(block.life.begin) - 1];
+      if (before + block.bytes > greatest) break;
+      before += block.bytes;
+    }
   }
-  return ahead;
+  return any ? std::optional(std::move(ahead)) : std::nullopt;
 }
 
 }  // namespace stalloc::planner

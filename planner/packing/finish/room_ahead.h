@@ -11,13 +11,15 @@
 // only as far back as that makes no peak higher.
 #pragma once
 
+#include <optional>
+
 #include "planner/packing/problem/problem.h"
 
 namespace stalloc::planner {
 
-// The problem with blocks of all streams but the main one, whose load is greatest, alive earlier. Its load bound is the
-// same, and its packings are valid ones of `problem`. Blocks of two lives stay as they are. O(n log n + ticks). Pure;
-// thread-safe.
-[[nodiscard]] Problem WithRoomAhead(const Problem& problem, const CycleAxis& cycle);
+// The problem with blocks of all streams but the main one, whose load is greatest, alive earlier; none where all stay
+// as they are, as blocks of two lives do. Its load bound is the same, and its packings are valid ones of `problem`.
+// O(n log n + ticks). Pure; thread-safe.
+[[nodiscard]] std::optional<Problem> WithRoomAhead(const Problem& problem, const CycleAxis& cycle);
 
 }  // namespace stalloc::planner

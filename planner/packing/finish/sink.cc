@@ -8,17 +8,6 @@
 namespace stalloc::planner {
 namespace {
 
-Lifetime AxisOf(const Problem& problem) {
-  Lifetime axis = problem.blocks.front().life;
-  for (const Block& block : problem.blocks) {
-    for (const Lifetime& life : {block.life, block.second_life.value_or(block.life)}) {
-      axis.begin = std::min(axis.begin, life.begin);
-      axis.end = std::max(axis.end, life.end);
-    }
-  }
-  return axis;
-}
-
 Bytes CommonAlignment(const Problem& problem) {
   Bytes alignment = 1;
   for (const Block& block : problem.blocks) alignment = std::lcm(alignment, block.alignment);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -12,21 +11,6 @@
 
 namespace stalloc::planner {
 namespace {
-
-// At each tick of [0, end).
-std::vector<Bytes> LoadByTick(const Problem& problem, Tick end) {
-  std::vector<Bytes> load(static_cast<std::size_t>(end));
-  const auto add = [&](const Lifetime& life, Bytes bytes) {
-    load[static_cast<std::size_t>(life.begin)] += bytes;
-    if (life.end < end) load[static_cast<std::size_t>(life.end)] -= bytes;  // wraps, and back in the sum
-  };
-  for (const Block& block : problem.blocks) {
-    add(block.life, block.bytes);
-    if (block.second_life.has_value()) add(*block.second_life, block.bytes);
-  }
-  std::partial_sum(load.begin(), load.end(), load.begin());
-  return load;
-}
 
 bool EndsBefore(const Block& block, Tick tick) { return block.life.end <= tick && !block.second_life.has_value(); }
 

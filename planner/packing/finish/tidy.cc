@@ -25,15 +25,6 @@ using Lane = std::pair<std::uint32_t, bool>;
 
 Lane LaneOf(const Block& block) { return {block.stream, block.recorded}; }
 
-// Greatest load of the blocks of each lane.
-std::map<Lane, Bytes> PeakByLane(const Problem& problem) {
-  std::map<Lane, Problem> parts;
-  for (const Block& block : problem.blocks) parts[LaneOf(block)].blocks.push_back(block);
-  std::map<Lane, Bytes> peaks;
-  for (const auto& [lane, part] : parts) peaks[lane] = LoadBound(part);
-  return peaks;
-}
-
 class Tidier {
  public:
   Tidier(const Problem& problem, Packing packing, const TidyOptions& options)
@@ -180,7 +171,7 @@ class Tidier {
   // Minor lanes get regions at the top, one below the other, each as high as the lane's own load; the main lane has the
   // rest.
   void FindRegions() {
-    const std::map<Lane, Bytes> peaks = PeakByLane(problem_);
+    const std::map<Lane, Bytes> peaks = LoadBoundBy(problem_, LaneOf);
     const auto main =
         std::max_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     main_lane_ = main->first;

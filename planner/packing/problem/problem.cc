@@ -1,7 +1,9 @@
 #include "planner/packing/problem/problem.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,31 @@ Bytes LoadBound(const Problem& problem) {
   std::int64_t greatest = 0;
   for (const auto& [tick, bytes] : changes) greatest = std::max(greatest, load += bytes);
   return static_cast<Bytes>(greatest);
+}
+
+Lifetime AxisOf(const Problem& problem) {
+  Lifetime axis = problem.blocks.front().life;
+  for (const Block& block : problem.blocks) {
+    for (const Lifetime& life : {block.life, block.second_life.value_or(block.life)}) {
+      axis.begin = std::min(axis.begin, life.begin);
+      axis.end = std::max(axis.end, life.end);
+    }
+  }
+  return axis;
+}
+
+std::vector<Bytes> LoadByTick(const Problem& problem, Tick end) {
+  std::vector<Bytes> load(static_cast<std::size_t>(end));
+  const auto add = [&](const Lifetime& life, Bytes bytes) {
+    load[static_cast<std::size_t>(life.begin)] += bytes;
+    if (life.end < end) load[static_cast<std::size_t>(life.end)] -= bytes;  // wraps, and back in the sum
+  };
+  for (const Block& block : problem.blocks) {
+    add(block.life, block.bytes);
+    if (block.second_life) add(*block.second_life, block.bytes);
+  }
+  std::partial_sum(load.begin(), load.end(), load.begin());
+  return load;
 }
 
 }  // namespace stalloc::planner

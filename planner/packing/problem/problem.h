@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "proto/model/units.h"
@@ -58,7 +60,24 @@ struct Packing {
   std::uint64_t work = 0;  // that a solver spent on it (work.h)
 };
 
+// From the first begin to the last end. REQUIRES: a block.
+[[nodiscard]] Lifetime AxisOf(const Problem& problem);
+
 // Greatest sum of sizes alive at one tick: no packing is lower. O(n log n).
 [[nodiscard]] Bytes LoadBound(const Problem& problem);
+
+// The same of the blocks of each key apart.
+template <typename KeyOf>
+[[nodiscard]] auto LoadBoundBy(const Problem& problem, const KeyOf& key_of) {
+  using Key = std::invoke_result_t<KeyOf, const Block&>;
+  std::map<Key, Problem> parts;
+  for (const Block& block : problem.blocks) parts[key_of(block)].blocks.push_back(block);
+  std::map<Key, Bytes> bounds;
+  for (const auto& [key, part] : parts) bounds[key] = LoadBound(part);
+  return bounds;
+}
+
+// Sum of sizes alive at each tick of [0, end). REQUIRES: no life begins behind it. O(n + end).
+[[nodiscard]] std::vector<Bytes> LoadByTick(const Problem& problem, Tick end);
 
 }  // namespace stalloc::planner
