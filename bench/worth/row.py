@@ -80,12 +80,12 @@ class Row:
         attempts = self._side_by_side(self._search)
         self._side_by_side(lambda name, devices: self._try_the_best(attempts, name, devices))
         best = {name: best_of(tried, self._size) for name, tried in attempts.items()}
-        rounds = self._turns({name: one for name, one in best.items() if one is not None})
+        runs = self._turns({name: one for name, one in best.items() if one is not None})
         return {
             "program": self.program,
             "longest": self.kind.longest,
             "room_bytes": self._room,
-            "allocators": {name: told(name, attempts[name], best[name], rounds.get(name)) for name in attempts},
+            "allocators": {name: told(name, attempts[name], best[name], runs.get(name, [])) for name in attempts},
             "traces": self._traces.told,
             "trace_seconds": self._traced_seconds,
             "wall_seconds": time.monotonic() - begin,
@@ -125,9 +125,9 @@ class Row:
         if outcome is not None:
             attempts[allocator].append(Attempt(best.assumed, best.configuration, outcome))
 
-    def _turns(self, best: dict[str, Attempt[Configuration]]) -> dict[str, list[list[float]]]:
-        """Seconds and tokens of the steps, of all rounds; each allocator has each GPU and each place in turn."""
-        found = {name: [_steps(one.outcome)] for name, one in best.items()}
+    def _turns(self, best: dict[str, Attempt[Configuration]]) -> dict[str, list[Outcome]]:
+        """The best attempts and their repetitions; each allocator has each GPU and each place in turn."""
+        found = {name: [one.outcome] for name, one in best.items()}
         names = list(best)
         for number in range(self.chosen.rounds):
             order = names[number % len(names) :] + names[: number % len(names)] if names else []
@@ -135,8 +135,8 @@ class Row:
                 devices = self._groups[(number + place) % len(self._groups)]
                 outcome = self.attempts.made(best[name].configuration, name, devices)
                 if outcome.fits:
-                    found[name].append(_steps(outcome))
-        return {name: [[*chain(*figures)] for figures in zip(*own)] for name, own in found.items()}
+                    found[name].append(outcome)
+        return found
 
 
 def _allocation(name: str) -> str:
@@ -147,30 +147,39 @@ def _micro_batch(configuration: Configuration) -> int:
     return configuration.micro_batch
 
 
-def _steps(outcome: Outcome) -> tuple[list[float], list[float]]:
-    figures = outcome.figures or {}
-    return figures["seconds"], figures["tokens"]
+def _steps(runs: list[Outcome], name: str) -> list[float]:
+    return [*chain.from_iterable((run.figures or {})[name] for run in runs)]
+
+
+def _counted(runs: list[Outcome]) -> dict[str, list[float]]:
+    """Of the steps that count, in the order of their seconds."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        figures = run.figures or {}
+        for name, counts in (figures.get("counted") or {}).items():
+            found.setdefault(name, []).extend(counts[-len(figures["seconds"]) :])
+    return found
 
 
 def told(
     allocator: str,
     attempts: list[Attempt[Configuration]],
     best: Optional[Attempt[Configuration]],
-    steps: Optional[list[list[float]]],
+    runs: list[Outcome],
 ) -> dict[str, Any]:
-    """For the JSON: what was attempted, and the best with its figures. Bytes, seconds."""
+    """For the JSON: what was attempted, and the best with its figures, of all its `runs`. Bytes, seconds."""
     tried = [
         {"assumed": each.assumed, "configuration": each.configuration.told(), "fits": each.outcome.fits,
          "tokens_per_second": each.outcome.tokens_per_second, "held_bytes": each.outcome.held,
          "alloc_retries": (each.outcome.figures or {}).get("alloc_retries")}
         for each in attempts
     ]  # fmt: skip
-    if best is None or steps is None:
+    if best is None:
         return {"attempts": tried, "best": None}
     configuration, figures = best.configuration, best.outcome.figures or {}
     document = json.loads(configuration.document)
     predicted = document["predicted"]
-    seconds, tokens = steps
+    seconds, tokens = _steps(runs, "seconds"), _steps(runs, "tokens")
     return {
         "attempts": tried,
         "best": configuration.told(),
@@ -184,7 +193,7 @@ def told(
         },
         "seconds": seconds,
         "tokens": tokens,
-        "counted": figures.get("counted"),
+        "counted": _counted(runs),
         "held_bytes": best.outcome.held,
         "live_bytes": figures.get("live_bytes", 0),
         "predicted": {

@@ -20,7 +20,7 @@ _COLUMNS = ("program", "native", "expandable_segments", "**stalloc**", "stalloc 
 _HEAD = f"| {' | '.join(_COLUMNS)} | predicted: peak, step | what bound it |"
 _UNIT = 256  # tokens of a unit of a sequence's length
 _DRAWS = 2000  # of the steps, for an interval
-_SLOW = ("arena_move_seconds", "arena_map_seconds", "arena_wait_seconds")
+_SLOW = ("arena_move_seconds", "arena_map_seconds")  # what moves wait for is in them
 
 Row = dict[str, Any]
 
@@ -112,14 +112,21 @@ def bound_of(row: Row) -> str:
     retries = sum(count or 0 for count in tried.get("alloc_retries") or [])
     counted = peers.get("counted")
     if counted:
-        in_steps = sum(counted.get("num_alloc_retries", [])[-len(peers["seconds"]) :])
+        in_steps = sum(_in_steps(peers, "num_alloc_retries"))
         said.append(f"expandable_segments gave memory back {in_steps} times in the steps that count")
     elif retries:
         said.append(f"expandable_segments gave memory back {retries} times")
     if ours.get("counted"):
-        slow = sum(sum(ours["counted"].get(name, [])[-len(ours["seconds"]) :]) for name in _SLOW)
-        said.append(f"{100 * slow / sum(ours['seconds']):.1f} % of stalloc's steps moved, mapped or waited")
+        slow = [sum(each) for each in zip(*(_in_steps(ours, name) for name in _SLOW))]
+        share = sum(slow) / sum(ours["seconds"][: len(slow)])
+        said.append(f"{100 * share:.1f} % of stalloc's steps went into moving and mapping")
     return "; ".join(said)
+
+
+def _in_steps(one: Row, name: str) -> list[float]:
+    """Of what was counted in each step, the steps that count."""
+    counts: list[float] = one["counted"].get(name, [])
+    return counts[-len(one["seconds"]) :]
 
 
 def _difference(ours: Row, peers: Row, longest: bool) -> str:

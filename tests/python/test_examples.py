@@ -21,7 +21,10 @@ from stalloc import cli
 pytestmark = pytest.mark.timeout(600)
 EXAMPLES = ROOT / "examples"
 EXTRA = os.environ.get("STALLOC_FRAMEWORKS_PATH", "")
-ON_CPU = HERE / "megatron_real" / "example_on_cpu.py"  # megatron-core asks for CUDA
+RUNNERS = {
+    "megatron_core": HERE / "megatron_real" / "example_on_cpu.py",  # megatron-core asks for CUDA
+    "fsdp2": HERE / "ends_after_gloo.py",
+}
 NEEDS = {
     "plain_loop": "torch",
     "fsdp2": "torch.distributed.fsdp",
@@ -43,8 +46,8 @@ class Example:
 
     def train(self, *options: str, steps: int = 14) -> Finished:
         """Under stalloc with these options of `stalloc run`; without any, as it is."""
-        script = [str(ON_CPU)] if self.name == "megatron_core" else []
-        program = [*script, str(EXAMPLES / f"{self.name}.py"), "--steps", str(steps), "--width", "64", "--layers", "2"]
+        runner = [str(RUNNERS[self.name])] if self.name in RUNNERS else []
+        program = [*runner, str(EXAMPLES / f"{self.name}.py"), "--steps", str(steps), "--width", "64", "--layers", "2"]
         words = ["-m", "stalloc", "run", *options, *program] if options else program
         if self.name in RANKS:
             launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(RANKS[self.name]), "--no-python"]
