@@ -203,5 +203,5 @@ def told(
             "step_at_least": predicted["step_at_least"],
             "bound": document["bound"],
         },
-        "step_seconds": statistics.fmean(figures["seconds"]),
+        "step_seconds": statistics.fmean(seconds),
     }

@@ -110,23 +110,23 @@ def bound_of(row: Row) -> str:
     said = [_difference(ours, peers, row["longest"])]
     tried = next((each for each in peers["attempts"] if each.get("configuration") == peers["best"]), {})
     retries = sum(count or 0 for count in tried.get("alloc_retries") or [])
-    counted = peers.get("counted")
-    if counted:
-        in_steps = sum(_in_steps(peers, "num_alloc_retries"))
-        said.append(f"expandable_segments gave memory back {in_steps} times in the steps that count")
+    gave_back = _in_steps(peers, "num_alloc_retries")
+    if gave_back:
+        said.append(f"expandable_segments gave memory back {sum(gave_back)} times in {len(gave_back)} steps")
     elif retries:
         said.append(f"expandable_segments gave memory back {retries} times")
-    if ours.get("counted"):
-        slow = [sum(each) for each in zip(*(_in_steps(ours, name) for name in _SLOW))]
+    slow = _in_steps(ours, *_SLOW)
+    if slow:
         share = sum(slow) / sum(ours["seconds"][: len(slow)])
         said.append(f"{100 * share:.1f} % of stalloc's steps went into moving and mapping")
     return "; ".join(said)
 
 
-def _in_steps(one: Row, name: str) -> list[float]:
-    """Of what was counted in each step, the steps that count."""
-    counts: list[float] = one["counted"].get(name, [])
-    return counts[-len(one["seconds"]) :]
+def _in_steps(one: Row, *names: str) -> list[float]:
+    """What was counted under these names together, by step: of steps that count. Older rows have it of their first run
+    alone, and of its first steps as well."""
+    counted = one.get("counted") or {}
+    return [sum(step) for step in zip(*(counted.get(name, [])[-len(one["seconds"]) :] for name in names))]
 
 
 def _difference(ours: Row, peers: Row, longest: bool) -> str:

@@ -1,7 +1,7 @@
 """Runs a program of several ranks on gloo:  ends_after_gloo.py PROGRAM [ARGUMENT ...]
 
-gloo's threads let go of what they did last when they come to it. If Python is ending by then, torch aborts (its issue
-190489). Groups that destroy_process_group has left alive cannot be waited for; threads that only have this to do can.
+torch aborts if a thread of gloo's lets go of its last work while Python is ending (its issue 190489).
+destroy_process_group does not wait for these threads, and has nothing to wait for them by; so they get a moment.
 """
 
 import runpy

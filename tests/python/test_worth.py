@@ -142,9 +142,11 @@ def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
     rows[0]["allocators"]["native"]["attempts"] = []
     assert "| not tried |" in table(rows), "there was no time left for it"
     assert "| 1.250 (1.000 to 1.750) | +1.0 %, -1.0 % |" in lines[2], "the step with retries is in it"
-    assert "gave memory back 2 times in the steps that count" in lines[2]
+    assert "gave memory back 2 times in 3 steps" in lines[2]
     assert "2.0 % of stalloc's steps went" in lines[2], "the first step does not count"
     assert "by the prediction +0.0 %" in lines[2]
+    rows[0]["allocators"]["stalloc"]["counted"] = {}
+    assert "of stalloc's steps" not in table(rows[:1]), "a run that ended before it was counted"
     rows[0]["allocators"]["stalloc"]["tokens"] = [150.0] * 3
     assert "by the prediction +50.0 %" in table(rows), "steps as long, with more tokens in each"
     assert "| 1.333 (length) |" in lines[3]
@@ -328,6 +330,24 @@ def test_a_row_is_traced_while_the_one_before_waits_and_one_that_fails_stops_no_
     assert did == ["trace lora", "trace trainer", "measure lora", "trace long", "measure long"]
     assert rows.failed
     assert [row.get("error") for row in known.rows()] == ["no transformers", None, None]
+
+
+def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
+    from known import Configuration
+    from row import told
+
+    document = {"predicted": {"peak_live_bytes": 9, "held_bytes": {}, "step_seconds": 1.0, "step_at_least": False}}
+    best = Configuration(2, (), (), json.dumps({**document, "bound": ""}))
+    runs = [
+        Outcome(True, 4.0, 10, {"seconds": [second], "tokens": [8.0], "counted": {"arena_times_moved": [5, moves]}})
+        for second, moves in ((1.0, 2), (3.0, 1))
+    ]
+    attempt = Attempt(10, best, runs[0])
+    row = told("stalloc", [attempt], attempt, runs)
+    assert (row["seconds"], row["tokens"], row["step_seconds"]) == ([1.0, 3.0], [8.0, 8.0], 2.0)
+    assert row["tokens_per_second"]["mean"] == 4.0
+    assert row["counted"] == {"arena_times_moved": [2, 1]}, "not of the steps before those that count"
+    assert told("stalloc", [attempt], None, [])["best"] is None
 
 
 @pytest.mark.slow
