@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "allocator/arena/page_heap_impl.h"
+#include "allocator/driver/stream_fence.h"
 
 namespace stalloc {
 namespace {
@@ -223,6 +224,7 @@ Bytes PageHeapImpl::Free(void* pointer) noexcept {
 void PageHeapImpl::RecordStream(void* pointer, StreamHandle stream) noexcept {
   const auto address = reinterpret_cast<Address>(pointer);
   const std::lock_guard lock(mutex_);
+  used_elsewhere_ = used_elsewhere_ || IsOfOtherDevice(stream);
   if (const auto small = small_.find(address); small != small_.end()) {
     small->second.recorded = small->second.recorded || stream != small->second.stream;
   } else if (const auto large = live_.find(address); large != live_.end()) {
@@ -284,7 +286,7 @@ void PageHeapImpl::Dismantle(const MappedBlock& block) {
 }
 
 bool PageHeapImpl::Synchronize() {
-  if (!driver_.Synchronize().ok()) {
+  if (!driver_.Synchronize().ok() || (used_elsewhere_ && !driver_.SynchronizeOthers().ok())) {
     return false;
   }
   ++stats_.synchronizations;

@@ -38,7 +38,8 @@ class PageHeap {
   virtual void* Allocate(Bytes requested, StreamHandle stream) noexcept = 0;
   // Returns the rounded bytes of the block; 0 if `pointer` is none of ours.
   virtual Bytes Free(void* pointer) noexcept = 0;
-  // The block was used on another stream too: it is not reused without a device synchronisation.
+  // The block was used on another stream too: it is not reused before the device was waited for, and all others where
+  // the stream was one of theirs.
   virtual void RecordStream(void* pointer, StreamHandle stream) noexcept = 0;
   // Takes no lock.
   virtual bool Contains(const void* pointer) const noexcept = 0;

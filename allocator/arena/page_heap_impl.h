@@ -81,6 +81,7 @@ class PageHeapImpl final : public PageHeap {
   std::unordered_map<Address, BlockPointer> live_;
   std::unordered_map<Address, SmallBlock> small_;
   bool freed_since_sync_ = false;
+  bool used_elsewhere_ = false;  // some block, by a stream of another device
   Stats stats_;
 };
 

@@ -60,6 +60,7 @@ auto IdleChunks::ChangeArena(Change&& change) noexcept {
 
 Bytes IdleChunks::GiveBack() noexcept {
   const std::lock_guard lock(mutex_);
+  engine_.AwaitOtherDevices();
   std::vector<Arena::Range> chunks = arena_.Chunks();
   std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
   if (chunks.empty()) return 0;

@@ -99,7 +99,7 @@ void CudaDevices::RecordStream(void* pointer, StreamHandle stream) noexcept {
     if (device == nullptr) continue;
     DeviceRuntime& runtime = *device->runtime;
     if (!runtime.Owns(pointer) && runtime.UpstreamBlockBytes(pointer) == 0) continue;
-    runtime.RecordStream(pointer, stream);
+    runtime.RecordStream(pointer, device->events.NameOf(stream));
     return;
   }
 }

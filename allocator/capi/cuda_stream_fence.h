@@ -18,6 +18,7 @@ class CudaStreamFence final : public StreamFence {
   Event RecordAll() noexcept override { return events_.RecordAll(); }
   bool Wait(StreamHandle stream, Event event) noexcept override { return events_.Wait(stream, event); }
   bool Done(Event event) noexcept override { return events_.Done(event); }
+  bool Await(Event event) noexcept override { return events_.Await(event).ok(); }
   void Recycle(Event event) noexcept override { events_.Recycle(event); }
 
  private:

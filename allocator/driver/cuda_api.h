@@ -24,6 +24,7 @@
   X(DeviceTotalMem, "cuDeviceTotalMem_v2", (std::size_t * bytes, Device device))                                       \
   X(DeviceCanAccessPeer, "cuDeviceCanAccessPeer", (int* can_access, Device device, Device peer))                       \
   X(DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (Context * context, Device device))                            \
+  X(DevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", (Device device, unsigned* flags, int* active))             \
   X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (Device device))                                          \
   X(CtxGetCurrent, "cuCtxGetCurrent", (Context * context))                                                             \
   X(CtxPushCurrent, "cuCtxPushCurrent_v2", (Context context))                                                          \
@@ -76,6 +77,7 @@
   X(StreamDestroy, "cuStreamDestroy_v2", (Stream stream))                                                              \
   X(StreamSynchronize, "cuStreamSynchronize", (Stream stream))                                                         \
   X(StreamWaitEvent, "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))                                \
+  X(StreamGetCtx, "cuStreamGetCtx", (Stream stream, Context * context))                                                \
   X(StreamIsCapturing, "cuStreamIsCapturing", (Stream stream, int* status))                                            \
   X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                                                 \
     (Stream stream, int* status, std::uint64_t* id, Graph* graph, const GraphNode** dependencies, std::size_t* count)) \

@@ -18,10 +18,10 @@ DriverStatus Unavailable(cuda::Result result, const char* call) { return {Driver
 
 }  // namespace
 
-// Runs `call` with the primary context current and this thread free of other threads' capture rules.
+// Runs `call` with the context current and this thread free of other threads' capture rules.
 template <typename Call>
-DriverStatus CudaDriver::InContext(const char* name, Call&& call) noexcept {
-  const cuda::ContextScope current(api_, context_);
+DriverStatus CudaDriver::InContext(cuda::Context context, const char* name, Call&& call) noexcept {
+  const cuda::ContextScope current(api_, context);
   if (current.result() != cuda::kSuccess) {
     return cuda::ToStatus(current.result(), "cuCtxPushCurrent");
   }
@@ -164,6 +164,42 @@ DriverStatus CudaDriver::Synchronize() noexcept {
     return {DriverCode::kFailed, cuda::kErrorStreamCaptureUnsupported, "cuCtxSynchronize"};
   }
   return InContext("cuCtxSynchronize", [&] { return api_.CtxSynchronize(); });
+}
+
+DriverStatus CudaDriver::SynchronizeOthers() noexcept {
+  const CaptureGate::Passage passage(captures_);
+  if (!passage) {
+    return {DriverCode::kFailed, cuda::kErrorStreamCaptureUnsupported, "cuCtxSynchronize"};
+  }
+  int count = 0;
+  DriverStatus status = cuda::ToStatus(api_.DeviceGetCount(&count), "cuDeviceGetCount");
+  for (int ordinal = 0; ordinal < count && status.ok(); ++ordinal) {
+    if (ordinal != device_) {
+      status = SynchronizeOther(ordinal);
+    }
+  }
+  return status;
+}
+
+// A device without a context has no work, and is not to get one for this.
+DriverStatus CudaDriver::SynchronizeOther(int ordinal) noexcept {
+  cuda::Device device = 0;
+  unsigned flags = 0;
+  int active = 0;
+  cuda::Context context = nullptr;
+  cuda::Result result = api_.DeviceGet(&device, ordinal);
+  if (result == cuda::kSuccess) {
+    result = api_.DevicePrimaryCtxGetState(device, &flags, &active);
+  }
+  if (result != cuda::kSuccess || active == 0) {
+    return cuda::ToStatus(result, "cuDevicePrimaryCtxGetState");
+  }
+  if (result = api_.DevicePrimaryCtxRetain(&context, device); result != cuda::kSuccess) {
+    return cuda::ToStatus(result, "cuDevicePrimaryCtxRetain");
+  }
+  const DriverStatus status = InContext(context, "cuCtxSynchronize", [&] { return api_.CtxSynchronize(); });
+  (void)api_.DevicePrimaryCtxRelease(device);
+  return status;
 }
 
 DriverStatus CudaDriver::EnablePeer(int peer_device) noexcept {

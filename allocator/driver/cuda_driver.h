@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "allocator/driver/capture_gate.h"
@@ -40,6 +41,8 @@ class CudaDriver final : public VmmDriver {
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;
+  // Those whose primary context is there.
+  DriverStatus SynchronizeOthers() noexcept override;
 
   // From the next SetAccess on, `peer_device` reads and writes this device's mappings too; what is mapped already needs
   // a new SetAccess (Arena::RefreshAccess, PageHeap::RefreshAccess). kInvalid when the two devices have no peer link.
@@ -63,8 +66,13 @@ class CudaDriver final : public VmmDriver {
   CudaDriver(const cuda::Api& api, int ordinal, cuda::Device device, cuda::Context context);
   // Chooses RDMA capability and handle type, and proves them by creating one granule. Called once.
   DriverStatus ChooseProperties() noexcept;
+  DriverStatus SynchronizeOther(int ordinal) noexcept;
   template <typename Call>
-  DriverStatus InContext(const char* name, Call&& call) noexcept;
+  DriverStatus InContext(cuda::Context context, const char* name, Call&& call) noexcept;
+  template <typename Call>
+  DriverStatus InContext(const char* name, Call&& call) noexcept {
+    return InContext(context_, name, std::forward<Call>(call));
+  }
 
   const cuda::Api& api_;
   const int device_;  // ordinal

@@ -33,10 +33,27 @@ cuda::Event CudaEvents::Take() noexcept {
   return api_.EventCreate(&event, cuda::kEventDisableTiming) == cuda::kSuccess ? event : nullptr;
 }
 
+StreamHandle CudaEvents::NameOf(StreamHandle stream) noexcept {
+  cuda::Context context = nullptr;
+  const cuda::Result result = stream > kPerThreadDefaultStream ? api_.StreamGetCtx(cuda::ToStream(stream), &context)
+                                                               : api_.CtxGetCurrent(&context);
+  if (result != cuda::kSuccess || context == nullptr || context == context_) {
+    return stream;
+  }
+  const int device = DeviceOf(context);
+  return device < 0 || device == DeviceOf(context_) ? stream : StreamOfDevice(device, stream);
+}
+
+int CudaEvents::DeviceOf(cuda::Context context) noexcept {
+  const cuda::ContextScope current(api_, context);
+  cuda::Device device = 0;
+  return current.result() == cuda::kSuccess && api_.CtxGetDevice(&device) == cuda::kSuccess ? device : -1;
+}
+
 CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
-  if (const StreamHandle device = stream >> kDeviceShift; device != 0) {
+  if (const StreamHandle device = stream >> kOtherDeviceShift; device != 0) {
     const cuda::Context context = ContextOf(static_cast<std::size_t>(device) - 1);
-    return context != nullptr ? RecordNew(context, cuda::ToStream(stream ^ device << kDeviceShift)) : 0;
+    return context != nullptr ? RecordNew(context, cuda::ToStream(stream ^ device << kOtherDeviceShift)) : 0;
   }
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || Capturing(stream)) {

@@ -1,8 +1,8 @@
 // CudaEvents: pooled CUDA events (no timing) of one device, for whoever must know when a stream has passed a point.
 //
 // An event belongs to the context of the stream that it is recorded on, while streams of all devices may wait for it. A
-// stream of another device than this object's has to be named by StreamOfDevice: handles do not tell, least of all
-// those of default streams, which are the same on every device. Its events are made anew each time, since that is rare.
+// stream of another device than this object's has to be named by StreamOfDevice (stream_fence.h). Its events are made
+// anew each time, since that is rare.
 //
 // An event is a number, 0 is none. Never touches a stream that is being captured, and its calls are legal while other
 // streams are (RecordAll's are not: it records nothing then). Thread-safe, noexcept; events are made when the pool is
@@ -17,6 +17,7 @@
 
 #include "allocator/driver/capture_gate.h"
 #include "allocator/driver/cuda_api.h"
+#include "allocator/driver/stream_fence.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -32,10 +33,9 @@ class CudaEvents {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  // Names a stream of another device, for Record. Addresses of the host leave the upper bits free.
-  [[nodiscard]] static constexpr StreamHandle StreamOfDevice(int device, StreamHandle stream) noexcept {
-    return stream | static_cast<StreamHandle>(device + 1) << kDeviceShift;
-  }
+  // The stream's name for Record where its device is not known. Default streams are those of the context that is
+  // current on this thread, as for the driver.
+  [[nodiscard]] StreamHandle NameOf(StreamHandle stream) noexcept;
 
   // An event behind all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
   // driver is gone.
@@ -55,7 +55,6 @@ class CudaEvents {
   [[nodiscard]] bool Capturing(StreamHandle stream) noexcept;
 
  private:
-  static constexpr int kDeviceShift = 57;
   static constexpr std::size_t kMostDevices = 64;
 
   [[nodiscard]] cuda::Event Take() noexcept;
@@ -64,6 +63,7 @@ class CudaEvents {
   [[nodiscard]] Event RecordPooled(Call&& call) noexcept;
   [[nodiscard]] Event RecordNew(cuda::Context context, cuda::Stream stream) noexcept;
   [[nodiscard]] cuda::Context ContextOf(std::size_t device) noexcept;
+  [[nodiscard]] int DeviceOf(cuda::Context context) noexcept;  // -1: not known
   bool ForgetForeign(cuda::Event event) noexcept;
 
   const cuda::Api& api_;

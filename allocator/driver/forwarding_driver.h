@@ -28,6 +28,7 @@ class ForwardingDriver : public VmmDriver {
   }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
   DriverStatus Synchronize() noexcept override { return driver_.Synchronize(); }
+  DriverStatus SynchronizeOthers() noexcept override { return driver_.SynchronizeOthers(); }
 
  private:
   VmmDriver& driver_;

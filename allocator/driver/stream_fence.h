@@ -13,12 +13,21 @@ inline constexpr StreamHandle kLegacyDefaultStream = 0;
 inline constexpr StreamHandle kLegacyDefaultStreamToo = 1;
 inline constexpr StreamHandle kPerThreadDefaultStream = 2;
 
+// Names a stream of another device than the one that is asked: handles do not tell, least of all those of default
+// streams, which are the same on every device. Addresses of the host leave the upper bits free.
+inline constexpr int kOtherDeviceShift = 57;
+[[nodiscard]] constexpr StreamHandle StreamOfDevice(int device, StreamHandle stream) noexcept {
+  return stream | static_cast<StreamHandle>(device + 1) << kOtherDeviceShift;
+}
+[[nodiscard]] constexpr bool IsOfOtherDevice(StreamHandle stream) noexcept { return stream >> kOtherDeviceShift != 0; }
+
 // Implemented per backend; the CPU has none. All calls noexcept, thread-safe.
 class StreamFence {
  public:
   using Event = std::uint64_t;  // 0 is none; no two that are not recycled are equal
   virtual ~StreamFence() = default;
-  // An event behind all work given to `stream` so far; 0 when it cannot be recorded now (a capture runs, driver gone).
+  // An event behind all work given to `stream` so far, which may be another device's; 0 when it cannot be recorded now
+  // (a capture runs, driver gone).
   // For kPerThreadDefaultStream: behind those of all threads.
   virtual Event Record(StreamHandle stream) noexcept = 0;
   // An event behind all work that the device was given so far, by whichever thread, on whichever stream; 0 when it
@@ -29,6 +38,8 @@ class StreamFence {
   virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;
   // True when all work before the event is done.
   virtual bool Done(Event event) noexcept = 0;
+  // The same, and the host waits for it. False where it cannot.
+  virtual bool Await(Event event) noexcept { return Done(event); }
   virtual void Recycle(Event event) noexcept = 0;
 };
 

@@ -74,6 +74,8 @@ class VmmDriver {
   // Returns when the device has finished all work given to it so far. kFailed, at once, while it cannot be waited for
   // (a stream is captured).
   virtual DriverStatus Synchronize() noexcept = 0;
+  // The same of all other devices that this process uses: their streams may read and write this one's memory.
+  virtual DriverStatus SynchronizeOthers() noexcept { return {}; }
 };
 
 }  // namespace stalloc

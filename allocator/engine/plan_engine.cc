@@ -250,7 +250,7 @@ Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexc
   } else if (state_ != State::kStopped) {
     freed_.Free(*block, lock);
   } else {
-    freed_.Forget(*block);  // nothing is served any more, and the driver may be gone
+    freed_.FreeForGood(*block);
   }
   return bytes;
 }
@@ -281,7 +281,7 @@ GranuleRange PlanEngine::InArena(Offset offset, Bytes bytes) const noexcept {
 bool PlanEngine::Withdraw(Offset offset, Bytes bytes) noexcept {
   const auto [lo, hi] = InArena(offset, bytes);
   const Lock lock(mutex_);
-  if (lo < hi && !freed_.OnlyFreedIn(lo, hi)) return false;
+  if (lo < hi && !freed_.OnlyThisDevicesIn(lo, hi)) return false;
   return withdrawn_.Add(lo, WholeGranules(offset + bytes));
 }
 

@@ -138,12 +138,19 @@ class PlanEngine {
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
   // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go elsewhere once the
-  // device is done with all that it was given before. False, and nothing changes, while a block lives there.
+  // device is done with all that it was given before. False, and nothing changes, while a block lives there, or a
+  // stream of another device may still use one that was freed.
   // Restore: it is mapped again. REQUIRES: multiples of kBlockAlignment.
   bool Withdraw(Offset offset, Bytes bytes) noexcept;
   void Restore(Offset offset, Bytes bytes) noexcept {
     const Lock lock(mutex_);
     withdrawn_.Remove(WholeGranules(offset), WholeGranules(offset + bytes));
+  }
+  // Returns when streams of other devices are done with what was freed so far, where they can be waited for. The host
+  // waits, without the lock.
+  void AwaitOtherDevices() noexcept {
+    Lock lock(mutex_);
+    freed_.AwaitOtherDevices(lock);
   }
   // When a block there was last freed, as a stamp: what was given to the device for it, it was given before a later
   // stamp was drawn. 0: none ever was.
@@ -172,7 +179,8 @@ class PlanEngine {
   void OnMark(const Mark& mark) noexcept;
 
   // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Nothing is
-  // placed afterwards, not even for requests that are under way, and only these still call the StreamFence.
+  // placed afterwards, not even for requests that are under way, and only these and AwaitOtherDevices still call the
+  // StreamFence.
   void Deactivate() noexcept {
     const Lock lock(mutex_);
     state_ = State::kStopped;
@@ -190,7 +198,8 @@ class PlanEngine {
     return Flag(base_ + offset, asleep ? LiveRecord::kAsleep : 0, LiveRecord::kAsleep);
   }
   bool SetShared(Offset offset) noexcept { return Flag(base_ + offset, LiveRecord::kShared, 0); }
-  // Withdraw, although blocks live there: their bytes are to go elsewhere. False where some of it is withdrawn already.
+  // Withdraw, although blocks live there, or are used by other devices: their bytes are to go elsewhere. False where
+  // some of it is withdrawn already.
   bool WithdrawUnderBlocks(Offset offset, Bytes bytes) noexcept {
     const Lock lock(mutex_);
     return withdrawn_.Add(WholeGranules(offset), WholeGranules(offset + bytes));

@@ -425,7 +425,9 @@ const PlanEngine* DeviceRuntime::engine() const noexcept {
 }
 PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
 const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
+// A peer's streams are not behind the copies of a wake that came before it was one.
 DriverStatus DeviceRuntime::RefreshAccess() noexcept {
+  if (impl_->sleep != nullptr) impl_->sleep->AwaitCopies();
   DriverStatus first_failure;
   for (PlannedSpace* const space : impl_->spaces.All()) {
     const DriverStatus status = space->RefreshAccess();

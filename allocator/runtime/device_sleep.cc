@@ -172,7 +172,7 @@ Status DeviceSleep::PutToSleep(const SleepOrder& order, double* pool_seconds) {
   }
   *pool_seconds = SecondsSince(reserving);
   // Only now: what lives was chosen, and kernels on blocks that were freed before are waited for as well.
-  if (const DriverStatus waited = parts_.driver->Synchronize(); !waited.ok()) {
+  if (const DriverStatus waited = AwaitAllDevices(); !waited.ok()) {
     return Error{"the device cannot be waited for, as while a graph is captured (" + Describe(waited) + ")"};
   }
   if (const DriverStatus copied = SaveAll(); !copied.ok()) {
@@ -187,6 +187,12 @@ Status DeviceSleep::PutToSleep(const SleepOrder& order, double* pool_seconds) {
   if (all) parts_.upstream->ReleaseCached();
   operation.Commit(all ? State::kAsleep : operation.before());
   return Ok{};
+}
+
+// Kernels of other devices read and write these blocks, too.
+DriverStatus DeviceSleep::AwaitAllDevices() {
+  const DriverStatus status = parts_.driver->Synchronize();
+  return status.ok() ? parts_.driver->SynchronizeOthers() : status;
 }
 
 // All copies are under way before the first memory goes back.
@@ -251,7 +257,7 @@ DriverStatus DeviceSleep::RestoreAll() {
 
 void DeviceSleep::MakeRoom() {
   ForEach([](ArenaSleep& arena) { arena.WithdrawIdle(); });
-  const bool is_done = parts_.driver->Synchronize().ok();
+  const bool is_done = AwaitAllDevices().ok();
   ForEach([&](ArenaSleep& arena) { (void)(is_done ? arena.ReleaseIdle() : arena.Undo()); });
   parts_.upstream->ReleaseCached();
 }
@@ -285,6 +291,11 @@ Status DeviceSleep::Read(const void* pointer, Bytes bytes, void* to) {
   if (bytes > block.offset + block.bytes - offset) return Error{"the block that sleeps there is shorter"};
   if (Of(*space).Read({offset, bytes}, static_cast<std::byte*>(to))) return Ok{};
   return Error{"not all of its bytes are at the host: it was dropped, or lies beside blocks that are awake"};
+}
+
+void DeviceSleep::AwaitCopies() {
+  const std::lock_guard lock(mutex_);
+  (void)parts_.copies->Await();
 }
 
 Status DeviceSleep::ReserveHost(Bytes bytes) {

@@ -91,6 +91,9 @@ class DeviceSleep {
     return state_.load(std::memory_order_relaxed) == State::kAsleep;
   }
 
+  // Returns when no copy of a wake is under way.
+  void AwaitCopies();
+
   // Takes memory of the host for a later sleep. Gives back what no sleep uses now; bytes.
   [[nodiscard]] Status ReserveHost(Bytes bytes);
   [[nodiscard]] Bytes ReleaseHost();
@@ -105,6 +108,7 @@ class DeviceSleep {
   [[nodiscard]] SleepFigures Sum(double seconds);
   [[nodiscard]] Status PutToSleep(const SleepOrder& order, double* pool_seconds);
   [[nodiscard]] Status WakeUp(const TagNames& tags);
+  [[nodiscard]] DriverStatus AwaitAllDevices();
   [[nodiscard]] DriverStatus SaveAll();
   [[nodiscard]] DriverStatus RestoreAll();
   void MakeRoom();

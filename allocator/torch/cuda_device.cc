@@ -147,7 +147,7 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
       (foreign || FindServed(pointer).stream != handle)) {
     environment_.history->OnForeignUse(pointer);
   }
-  runtime_->RecordStream(pointer, foreign ? CudaEvents::StreamOfDevice(stream.device_index(), handle) : handle);
+  runtime_->RecordStream(pointer, foreign ? StreamOfDevice(stream.device_index(), handle) : handle);
 }
 
 // A block of the earlier state has an address that the pool gave out before: its size is remembered.

@@ -221,7 +221,7 @@ TEST_F(CudaEventsLogicTest, ACapturedStreamGetsNoEvent) {
 
 // Or whoever waits for the event would become a part of the other thread's graph.
 TEST_F(CudaEventsLogicTest, AStreamThatAnotherThreadBeginsToCaptureGetsNoEvent) {
-  for (const StreamHandle stream : {kStream, CudaEvents::StreamOfDevice(0, kStream)}) {
+  for (const StreamHandle stream : {kStream, StreamOfDevice(0, kStream)}) {
     fake().captured_by_another = reinterpret_cast<cuda::Stream>(kStream);
     EXPECT_EQ(events_.Record(stream), 0u);
     fake().captured_stream = nullptr;
@@ -284,7 +284,7 @@ TEST_F(CudaEventsLogicTest, AStreamWaitsForAnEventUnlessItIsCaptured) {
 
 TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
   fake().devices = 2;
-  const StreamHandle foreign = CudaEvents::StreamOfDevice(1, 0);
+  const StreamHandle foreign = StreamOfDevice(1, 0);
   EXPECT_NE(foreign, 0u) << "default streams have the same handle on all devices";
   const auto event = events_.Record(foreign);
   ASSERT_NE(event, 0u);
@@ -294,7 +294,7 @@ TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
   EXPECT_EQ(fake().events_destroyed, 1) << "it is no event for this device's streams";
   events_.Recycle(events_.Record(kStream));
   EXPECT_EQ(fake().events_created, 2);
-  EXPECT_EQ(events_.Record(CudaEvents::StreamOfDevice(5, 0)), 0u) << "no such device";
+  EXPECT_EQ(events_.Record(StreamOfDevice(5, 0)), 0u) << "no such device";
   fake().retained = 0;  // kept for good, as the adapter's objects are
 }
 

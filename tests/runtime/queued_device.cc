@@ -36,7 +36,7 @@ std::size_t QueuedDevice::IndexOf(StreamHandle stream) {
   if (stream == kLegacyDefaultStreamToo) stream = kLegacyDefaultStream;
   const std::thread::id owner = stream == kPerThreadDefaultStream ? std::this_thread::get_id() : std::thread::id();
   const auto [found, is_new] = names_.try_emplace({stream, owner}, streams_.size());
-  if (is_new) streams_.emplace_back();
+  if (is_new) streams_.emplace_back().of_other = IsOfOtherDevice(stream);
   return found->second;
 }
 
@@ -60,7 +60,7 @@ void QueuedDevice::Give(std::unique_lock<std::mutex>& lock, std::size_t stream, 
   if (queued_ >= kMostQueued) work_.notify_one();
   progress_.wait(lock, [this] { return queued_ < kMostQueued; });
   --waiting_;
-  if (!IsOver(behind_)) operation.behind.insert(operation.behind.end(), behind_.begin(), behind_.end());
+  if (!streams_[stream].of_other && !IsOver(behind_)) operation.behind.insert(operation.behind.end(), behind_.begin(), behind_.end());
   streams_[stream].queue.push_back(std::move(operation));
   ++streams_[stream].given;
   if (++queued_ % kPatience == 0) work_.notify_one();
@@ -84,16 +84,21 @@ std::uint64_t QueuedDevice::copies_given() {
 void QueuedDevice::AwaitCopies(std::uint64_t count) {
   std::unique_lock lock(mutex_);
   const std::vector<Point> copies{{IndexOf(kCopies), count}};
-  if (habits_.forgets_copies) return;
+  if (!habits_.forgets_copies) AwaitLocked(lock, copies);
+}
+
+void QueuedDevice::AwaitLocked(std::unique_lock<std::mutex>& lock, const std::vector<Point>& points) {
   ++waiting_;
   work_.notify_one();
-  progress_.wait(lock, [&] { return IsOver(copies); });
+  progress_.wait(lock, [&] { return IsOver(points); });
   --waiting_;
 }
 
 void QueuedDevice::PutBehindCopies() {
-  const std::lock_guard lock(mutex_);
-  if (!habits_.ignores_copies) behind_ = PointsOf(kCopies);
+  std::unique_lock lock(mutex_);
+  if (habits_.ignores_copies) return;
+  behind_ = PointsOf(kCopies);
+  if (!AllPoints(/*of_others=*/true).empty()) AwaitLocked(lock, std::vector(behind_));
 }
 
 void QueuedDevice::OrderBehind(StreamHandle stream, StreamHandle behind) {
@@ -130,13 +135,15 @@ StreamFence::Event QueuedDevice::RecordAll() noexcept {
   const std::lock_guard lock(mutex_);
   BreakCaptures();
   if (Happens(habits_.refuses)) return 0;
-  events_[++last_event_] = AllPoints();
+  events_[++last_event_] = AllPoints(/*of_others=*/false);
   return last_event_;
 }
 
-std::vector<QueuedDevice::Point> QueuedDevice::AllPoints() const {
+std::vector<QueuedDevice::Point> QueuedDevice::AllPoints(bool of_others) const {
   std::vector<Point> all;
-  for (std::size_t i = 0; i < streams_.size(); ++i) all.push_back({i, streams_[i].given});
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].of_other == of_others) all.push_back({i, streams_[i].given});
+  }
   return all;
 }
 
@@ -166,6 +173,17 @@ bool QueuedDevice::Done(Event event) noexcept {
   return found != events_.end() && (habits_.done_lies || IsOver(found->second));
 }
 
+bool QueuedDevice::Await(Event event) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto found = events_.find(event);
+  if (found == events_.end()) {
+    Find(&findings_.events, "an event was waited for after it was recycled");
+    return false;
+  }
+  if (!habits_.done_lies) AwaitLocked(lock, std::vector(found->second));
+  return true;
+}
+
 void QueuedDevice::Recycle(Event event) noexcept {
   const std::lock_guard lock(mutex_);
   if (events_.erase(event) == 0) Find(&findings_.events, "an event was recycled twice");
@@ -176,12 +194,16 @@ DriverStatus QueuedDevice::Synchronize() noexcept {
   if (!passage && !habits_.ignores_captures) return {DriverCode::kFailed, 900, "Synchronize"};
   std::unique_lock lock(mutex_);
   BreakCaptures();
-  const std::vector<Point> all = AllPoints();
-  if (habits_.never_synchronizes) return {};
-  ++waiting_;
-  work_.notify_one();
-  progress_.wait(lock, [&] { return IsOver(all); });
-  --waiting_;
+  if (!habits_.never_synchronizes) AwaitLocked(lock, AllPoints(/*of_others=*/false));
+  return {};
+}
+
+DriverStatus QueuedDevice::SynchronizeOthers() noexcept {
+  const CaptureGate::Passage passage(&captures_);
+  if (!passage && !habits_.ignores_captures) return {DriverCode::kFailed, 900, "Synchronize"};
+  std::unique_lock lock(mutex_);
+  BreakCaptures();
+  if (!habits_.ignores_others) AwaitLocked(lock, AllPoints(/*of_others=*/true));
   return {};
 }
 

@@ -9,6 +9,9 @@
 // what the block's last kernel wrote; then it writes anew. So it finds whatever is unmapped too early, given to two
 // blocks, or handed to another stream without a wait.
 //
+// Streams of other devices (StreamOfDevice) use its memory, too. Whoever waits for this device, or records behind all of
+// it, does not wait for them.
+//
 // A driver in front of another one whose memory the host can read (HostDriver), and the fence of its streams. Streams
 // are as torch's: none waits for the legacy default stream. Thread-safe; a launch blocks while too much is queued.
 #pragma once
@@ -38,6 +41,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
     bool waits_do_nothing = false;    // Wait says yes, and nothing waits
     bool done_lies = false;           // Done says yes of work that is queued
     bool never_synchronizes = false;  // Synchronize returns at once
+    bool ignores_others = false;      // SynchronizeOthers returns at once
     bool ignores_captures = false;    // Synchronize and RecordAll go ahead, and break them
     bool ignores_copies = false;      // what was to run behind the copies does not
     bool forgets_copies = false;      // whoever waits for copies returns at once
@@ -61,7 +65,8 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void OrderBehind(StreamHandle stream, StreamHandle behind);
 
   // Bytes between [address, address + bytes), which must be usable when the copy runs, and the host; on a stream of its
-  // own. What everybody is given after PutBehindCopies runs behind the copies before it.
+  // own. What this device is given after PutBehindCopies runs behind the copies before it. Streams of other devices do
+  // not, so where there are any the host waits.
   void Copy(Address address, std::byte* host, Bytes bytes, bool to_host);
   [[nodiscard]] std::uint64_t copies_given();
   // The first so many of them.
@@ -78,11 +83,13 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
   DriverStatus Synchronize() noexcept override;
+  DriverStatus SynchronizeOthers() noexcept override;
 
   Event Record(StreamHandle stream) noexcept override;
   Event RecordAll() noexcept override;
   bool Wait(StreamHandle stream, Event event) noexcept override;
   bool Done(Event event) noexcept override;
+  bool Await(Event event) noexcept override;
   void Recycle(Event event) noexcept override;
 
   // What was wrong, the first of it in words.
@@ -114,6 +121,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
     std::deque<Operation> queue;
     std::uint64_t given = 0;  // operations, ever
     std::uint64_t done = 0;
+    bool of_other = false;  // device
     bool captured = false;
     bool slow = false;  // for now
   };
@@ -132,7 +140,9 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void Find(std::uint64_t* kind, const char* what, const Kernel& kernel, Bytes at);
   [[nodiscard]] std::uint8_t* PageOf(Address address);
 
-  [[nodiscard]] std::vector<Point> AllPoints() const;
+  // Of this device's streams, or those of the others.
+  [[nodiscard]] std::vector<Point> AllPoints(bool of_others) const;
+  void AwaitLocked(std::unique_lock<std::mutex>& lock, const std::vector<Point>& points);
   void BreakCaptures();
 
   const Habits habits_;

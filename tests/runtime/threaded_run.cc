@@ -56,10 +56,13 @@ ThreadedRun::ThreadedRun(std::uint64_t seed, QueuedDevice::Habits habits)
   plan_ = MakePlan(programs);
   if (Happens(random_, 0.5)) AddTurns();
   full_ = Happens(random_, 0.5);
+  peers_ = Happens(random_, 0.5);
   switches_ = seed % 3 == 0 ? 2 : 0;
   const Bytes arena = RoundUp(plan_.arena_bytes, kPage);
   host_ = HostDriver::Create({.capacity = full_ ? arena : 2 * arena, .granularity = kPage});
   device_ = std::make_unique<QueuedDevice>(*host_, random_(), habits);
+  // Wakes know of the other device.
+  if (peers_) device_->OrderBehind(StreamOfDevice(1, kLegacyDefaultStream), kLegacyDefaultStream);
   copies_ = std::make_unique<QueuedCopies>(*device_);
   runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = 0,
                                                                   .upstream = &upstream_,
@@ -146,6 +149,7 @@ ThreadedRun::Result ThreadedRun::Run() {
   sleeper.join();
   for (const Block& block : std::exchange(handed_over_, {})) Free(block, block.stream);
   (void)device_->Synchronize();
+  (void)device_->SynchronizeOthers();
   result.findings = device_->GetFindings();
   for (const PlannedSpace* const space : runtime_->spaces()) {
     std::string broken = space->engine().CheckInvariants();
@@ -164,6 +168,7 @@ ThreadedRun::Result ThreadedRun::Run() {
   result.threads = static_cast<int>(workers_.size());
   result.streams = stream_count_;
   result.full = full_;
+  result.peers = peers_;
   result.switched = result.stats.since_plan.has_value();
   return result;
 }
@@ -224,9 +229,10 @@ void ThreadedRun::Launch(Worker& worker, Block& block) {
   block.written = std::exchange(block.key, block.key + (Bytes{1} << 28));
 }
 
-// On another stream, which is recorded.
+// On another stream, which is recorded; on another device's as well.
 void ThreadedRun::UseElsewhere(Worker& worker, Block& block) {
-  const StreamHandle other = 0x200u + 16u * (worker.random() % 4);
+  const StreamHandle handle = 0x200u + 16u * (worker.random() % 4);
+  const StreamHandle other = peers_ && Happens(worker.random, 0.5) ? StreamOfDevice(1, handle) : handle;
   if (!runtime_->Owns(block.pointer) || block.written == 0) return;
   const InUse in_use = Use(block);
   device_->OrderBehind(other, block.stream);

@@ -1,8 +1,8 @@
 // ThreadedRun: a random program of several threads on several streams through the whole runtime, over a QueuedDevice.
 //
 // Each thread is a training loop of its own, as two models trained at once are: it asks for memory on its stream, gives
-// kernels to it, frees, marks its iterations; some blocks are used on another stream, recorded or not, or freed by
-// another thread. Beside them somebody empties caches, sets limits, marks, captures, and somebody puts all blocks to
+// kernels to it, frees, marks its iterations; some blocks are used on another stream, recorded or not, or on another
+// device's, or freed by another thread. Beside them somebody empties caches, sets limits, marks, captures, and somebody puts all blocks to
 // sleep, or those of a region, and wakes them, while the others free and ask. The plan was made for these loops
 // in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena grows. Some
 // runs take it up in the middle.
@@ -41,6 +41,7 @@ class ThreadedRun {
     std::uint64_t refused = 0;  // requests while all slept
     bool full = false;          // the device had no more than the plan's arena
     bool switched = false;      // the plan was taken up in the middle
+    bool peers = false;         // another device used its memory
   };
   // All of it. The seed decides everything but the order in which threads come to run.
   static Result Of(std::uint64_t seed, QueuedDevice::Habits habits = {});
@@ -114,6 +115,7 @@ class ThreadedRun {
   std::vector<StreamHandle> streams_;  // of the plan's ordinals
   DevicePlan plan_;
   bool full_ = false;
+  bool peers_ = false;      // another device uses this one's memory
   int switches_ = 0;        // plans that are taken up, still: there is none at first
   std::mutex marks_mutex_;  // as the session's
   FakeUpstream upstream_;

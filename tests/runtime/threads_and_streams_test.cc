@@ -69,7 +69,7 @@ struct Totals {
 std::string Describe(std::uint64_t seed, const ThreadedRun::Result& result) {
   const QueuedDevice::Findings& found = result.findings;
   return "STALLOC_STRESS_SEED=" + std::to_string(seed) + ", " + std::to_string(result.threads) + " threads, " +
-         std::to_string(result.streams) + " streams: " + std::to_string(found.unmapped) + " kernels without memory, " +
+         std::to_string(result.streams) + " streams" + (result.peers ? ", two devices" : "") + ": " + std::to_string(found.unmapped) + " kernels without memory, " +
          std::to_string(found.damaged) + " with another's, " + std::to_string(found.events) +
          " wrong uses of events, " + std::to_string(found.broken) + " broken captures; the first: " + found.first;
 }
@@ -105,6 +105,7 @@ TEST(ThreadsAndStreamsTest, ADeviceThatLiesIsFoundOut) {
       {"waits do nothing", {.waits_do_nothing = true}},
       {"what runs is said to be done", {.done_lies = true}},
       {"it is not waited for", {.never_synchronizes = true}},
+      {"others are not waited for", {.ignores_others = true}},
       {"captures are ignored", {.ignores_captures = true}},
       {"kernels start before their bytes are back", {.ignores_copies = true}},
       {"memory goes before it is copied", {.forgets_copies = true}},

@@ -45,6 +45,15 @@ void FreedBlocks::Free(LiveRecord& block, Lock& lock) noexcept {
   for (std::size_t i = 0; i < count; ++i) clocks_.RecordEvent(streams[i], lock);
 }
 
+// Of a retained block nobody knows which streams could not be noted.
+void FreedBlocks::FreeForGood(LiveRecord& block) noexcept {
+  block.flags |= LiveRecord::kFreed;
+  block.stamp = clocks_.NewStamp();
+  if (block.Is(LiveRecord::kRetained)) return clocks_.has_other_devices() ? void() : Forget(block);
+  if (AllOtherDevices(block, [](StreamIndex) { return false; })) return Forget(block);
+  Enlist(block);
+}
+
 void FreedBlocks::Forget(LiveRecord& block) noexcept {
   uses_.Clear(block.uses);
   occupancy_.Erase(block);
@@ -70,6 +79,19 @@ bool FreedBlocks::AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) 
 
 bool FreedBlocks::OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
   return AllFreedIn(lo, hi, [](const LiveRecord&) { return true; });
+}
+
+template <typename Visit>
+bool FreedBlocks::AllOtherDevices(const LiveRecord& block, Visit&& visit) const noexcept {
+  return uses_.All(block.uses, [&](StreamIndex stream) {
+    return !clocks_.IsOfOtherDevice(stream) || clocks_.IsDone(stream, block.stamp) || visit(stream);
+  });
+}
+
+bool FreedBlocks::OnlyThisDevicesIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
+  return AllFreedIn(lo, hi, [this](const LiveRecord& block) {
+    return AllOtherDevices(block, [](StreamIndex) { return false; });
+  });
 }
 
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {
@@ -141,8 +163,23 @@ void FreedBlocks::Sweep(Lock& lock) noexcept {
   }
   for (const StreamNeeds::Need& need : missing) clocks_.RecordEvent(need.stream, lock);
   clocks_.Poll(lock);
-  // Downwards: a block that goes is replaced by the last one, which has been seen.
+  LetGoOfDone();
+}
+
+// Downwards: a block that goes is replaced by the last one, which has been seen.
+void FreedBlocks::LetGoOfDone() noexcept {
   for (std::size_t at = listed_count_; at > 0; --at) LetGo(listed_[at - 1]);
+}
+
+void FreedBlocks::AwaitOtherDevices(Lock& lock) noexcept {
+  if (pending_ == 0) return;
+  StreamNeeds needs;  // of more streams than fit the rest is left
+  occupancy_.ForEachDownwards([&](const LiveRecord& block) {
+    if (!block.Is(LiveRecord::kFreed)) return;
+    (void)AllOtherDevices(block, [&](StreamIndex stream) { return needs.Add(stream, block.stamp); });
+  });
+  for (const StreamNeeds::Need& need : needs) clocks_.Await(need.stream, need.stamp, lock);
+  LetGoOfDone();
 }
 
 void FreedBlocks::LetGo(std::uint32_t granule) noexcept {

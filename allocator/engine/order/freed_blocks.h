@@ -41,11 +41,14 @@ class FreedBlocks {
   // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
   // behind its own and the one it was freed on if the plan hands its bytes to another stream.
   void Free(LiveRecord& block, Lock& lock) noexcept;
-  // Leaves nothing of the block: nothing will be served any more, or its bytes are another's.
-  void Forget(LiveRecord& block) noexcept;
+  // The same where nothing will be served any more: only what another device's streams may still use is remembered.
+  void FreeForGood(LiveRecord& block) noexcept;
 
   // No block in [lo, hi) is live or retained.
   [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
+  // That, and all streams of other devices are known to be done with them: whoever waits for this device waits for the
+  // other streams.
+  [[nodiscard]] bool OnlyThisDevicesIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
   [[nodiscard]] static bool IsReusable(const LiveRecord& block) noexcept {
     return block.Is(LiveRecord::kFreed) && !block.Is(LiveRecord::kRetained);
   }
@@ -61,6 +64,10 @@ class FreedBlocks {
   // At marks: lets go of what is known to be done.
   void Sweep(Lock& lock) noexcept;
 
+  // Waits for streams of other devices, until they are known to be done with all that was freed. Those that cannot be
+  // waited for now are left.
+  void AwaitOtherDevices(Lock& lock) noexcept;
+
   // Blocks, or what is left of them, that wait for streams that were noted.
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
   [[nodiscard]] Bytes pending_bytes() const noexcept { return pending_bytes_; }
@@ -72,10 +79,15 @@ class FreedBlocks {
   [[nodiscard]] bool AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept;
   template <typename Visit>
   [[nodiscard]] bool AllFreedIn(std::uint32_t lo, std::uint32_t hi, Visit&& visit) const noexcept;
+  // True if visit(stream) is for each stream of another device that may still use the freed block.
+  template <typename Visit>
+  [[nodiscard]] bool AllOtherDevices(const LiveRecord& block, Visit&& visit) const noexcept;
+  void Forget(LiveRecord& block) noexcept;
   void Retain(LiveRecord& block) noexcept;
   void Enlist(const LiveRecord& block) noexcept;
   void Delist(const LiveRecord& block) noexcept;
   void CutHead(const LiveRecord& block, std::uint32_t from) noexcept;
+  void LetGoOfDone() noexcept;
   void LetGo(std::uint32_t granule) noexcept;
 
   Occupancy& occupancy_;

@@ -6,6 +6,7 @@ namespace stalloc {
 
 StreamIndex StreamClocks::IndexOf(StreamHandle handle) noexcept {
   if (handle == kLegacyDefaultStreamToo) handle = kLegacyDefaultStream;
+  has_other_devices_ = has_other_devices_ || stalloc::IsOfOtherDevice(handle);
   for (std::size_t i = 0; i < stream_count_; ++i) {
     if (streams_[i].handle == handle) return static_cast<StreamIndex>(i);
   }
@@ -54,6 +55,18 @@ bool StreamClocks::Record(StreamIndex stream, StreamIndex waiter, Lock& lock) no
   ++events_recorded_;
   Recycle(streams_[stream].events.Add(stamp, event), lock);
   return waits;
+}
+
+void StreamClocks::Await(StreamIndex index, std::uint64_t stamp, Lock& lock) noexcept {
+  if (fence_ == nullptr || IsDone(index, stamp)) return;
+  Stream& stream = streams_[index];
+  if (stream.events.FirstFrom(stamp) == nullptr) (void)Record(index, kNoStream, lock);
+  Events::Entry* const entry = stream.events.FirstFrom(stamp);
+  if (entry == nullptr) return;
+  const std::uint64_t until = entry->stamp;
+  if (AskPinned(stream, *entry, lock, [this](StreamFence::Event event) { return fence_->Await(event); })) {
+    stream.done = std::max(stream.done, until);
+  }
 }
 
 void StreamClocks::Recycle(StreamFence::Event event, Lock& lock) noexcept {

@@ -77,6 +77,13 @@ class StreamClocks {
     if (IsDone(stream, stamp)) return true;
     return IsOneStream(waiter) && (waiter == stream || streams_[waiter].ordered[stream] >= stamp);
   }
+  // Some stream of another device was met, if only by its name.
+  [[nodiscard]] bool has_other_devices() const noexcept { return has_other_devices_; }
+  // To wait for this device says nothing of the stream.
+  [[nodiscard]] bool IsOfOtherDevice(StreamIndex stream) const noexcept {
+    return stalloc::IsOfOtherDevice(streams_[stream].handle);
+  }
+
   // `stream`'s work up to `stamp` is known to be done.
   [[nodiscard]] bool IsDone(StreamIndex stream, std::uint64_t stamp) const noexcept {
     return streams_[stream].done >= stamp;
@@ -112,6 +119,8 @@ class StreamClocks {
   void RecordEvent(StreamIndex stream, Lock& lock) noexcept {
     if (fence_ != nullptr) Record(stream, kNoStream, lock);
   }
+  // Returns when `stream`'s work up to `stamp` is known to be done, or cannot be waited for.
+  void Await(StreamIndex stream, std::uint64_t stamp, Lock& lock) noexcept;
   // Finds out what is done, by a few queries, and recycles those events. One thread at a time; a second returns at
   // once.
   void Poll(Lock& lock) noexcept;
@@ -150,6 +159,7 @@ class StreamClocks {
   std::uint64_t events_recorded_ = 0;
   std::uint64_t waits_ = 0;
   bool polling_ = false;
+  bool has_other_devices_ = false;
 };
 
 }  // namespace stalloc
