@@ -7,7 +7,9 @@
 #include <map>
 #include <vector>
 
+#include "allocator/driver/forwarding_driver.h"
 #include "allocator/driver/host_driver.h"
+#include "allocator/driver/stream_fence.h"
 #include "tests/driver/faulty_driver.h"
 
 namespace stalloc {
@@ -172,6 +174,40 @@ TEST_F(PageHeapTest, ARecordedBlockIsNotReusedBeforeASynchronisation) {
   EXPECT_EQ(Allocate(6 * kPage), large);
   EXPECT_EQ(heap_->GetStats().synchronizations, 1u);
   EXPECT_EQ(Allocate(1024), small);
+}
+
+// Waits for this device and for others are counted; those for others fail while `refuses`.
+class OtherDevices final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  DriverStatus SynchronizeOthers() noexcept override {
+    ++waits;
+    return refuses ? DriverStatus{DriverCode::kFailed, 900, "SynchronizeOthers"} : DriverStatus{};
+  }
+  int waits = 0;
+  bool refuses = false;
+};
+
+TEST_F(PageHeapTest, ABlockUsedByAnotherDeviceWaitsForThatAsWell) {
+  const auto host = HostDriver::Create({.capacity = 8 * kPage, .granularity = kPage});
+  OtherDevices driver(*host);
+  const auto heap = PageHeap::Create(driver, 0);
+  void* block = heap->Allocate(6 * kPage, kStream);
+  heap->RecordStream(block, kOther);
+  heap->Free(block);
+  block = heap->Allocate(6 * kPage, kStream);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(driver.waits, 0);
+  heap->RecordStream(block, StreamOfDevice(1, kOther));
+  heap->Free(block);
+  driver.refuses = true;
+  EXPECT_EQ(heap->Allocate(6 * kPage, kStream), nullptr);
+  EXPECT_EQ(heap->ReleaseCached(), 0u);
+  driver.refuses = false;
+  const int before = driver.waits;
+  EXPECT_EQ(heap->Allocate(6 * kPage, kStream), block);
+  EXPECT_EQ(driver.waits, before + 1);
+  EXPECT_EQ(heap->CheckInvariants(), "");
 }
 
 TEST_F(PageHeapTest, RecordingABlockOnItsOwnStreamChangesNothing) {

@@ -5,6 +5,7 @@
 
 #include "planner/trial/instant_fence.h"
 #include "tests/backing/backing_fixture.h"
+#include "tests/engine/fake_fence.h"
 
 namespace stalloc {
 namespace {
@@ -179,6 +180,24 @@ TEST_F(DearWaitsTest, A128thOfTheDeviceStaysFree) {
   EXPECT_TRUE(Next(6 * kFine, kMore)) << "two more leave three";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight + 2 * kFine);
   EXPECT_EQ(driver_->waits, 2);
+  ExpectWhole();
+}
+
+// Kernels of another device read the blocks of slots 1 and 3 when these are freed.
+TEST_F(IdleChunksTest, WhatAnotherDeviceMayStillUseNeitherMovesNorGoesBack) {
+  const StreamHandle other = StreamOfDevice(1, 11);
+  FakeFence fence;
+  Start(&fence);
+  ASSERT_TRUE(FillTo(3));
+  for (const std::size_t slot : {1, 3}) {
+    engine_->RecordStream(blocks_[slot], other);
+    Drop(slot);
+  }
+  EXPECT_FALSE(Above(kSlot, kNoMore)) << "to wait for this device is not enough";
+  EXPECT_EQ(chunks_->GiveBack(), 0u);
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  fence.Finish(other);
+  EXPECT_EQ(chunks_->GiveBack(), 2 * kSlot) << "it waits for the other device's stream";
   ExpectWhole();
 }
 

@@ -195,6 +195,25 @@ TEST(CaptureGateTest, ACaptureBeginsOnceNobodyPasses) {
   EXPECT_TRUE(CaptureGate::Passage(nullptr));
 }
 
+TEST_F(CudaLogicTest, OtherDevicesAreWaitedForWhereTheyAreInUse) {
+  fake().devices = 3;
+  const auto driver = Open();
+  fake().active = {true, false, true};
+  EXPECT_TRUE(driver->SynchronizeOthers().ok());
+  EXPECT_EQ(fake().synchronized, std::vector{2}) << "a device without a context does not get one";
+  EXPECT_TRUE(driver->Synchronize().ok());
+  EXPECT_EQ(fake().synchronized, (std::vector{2, 0}));
+  fake().any_result = 700;
+  EXPECT_FALSE(driver->SynchronizeOthers().ok());
+  fake().any_result = cuda::kSuccess;
+  CaptureGate captures;
+  driver->SetCaptureGate(&captures);
+  captures.CaptureBegins();
+  EXPECT_FALSE(driver->SynchronizeOthers().ok());
+  EXPECT_EQ(fake().synchronized.size(), 3u);
+  captures.CaptureEnds();
+}
+
 class CudaEventsLogicTest : public CudaLogicTest {
  protected:
   static constexpr StreamHandle kStream = 0x70;
@@ -296,6 +315,19 @@ TEST_F(CudaEventsLogicTest, AnotherDevicesStreamGetsAnEventOfItsOwnContext) {
   EXPECT_EQ(fake().events_created, 2);
   EXPECT_EQ(events_.Record(StreamOfDevice(5, 0)), 0u) << "no such device";
   fake().retained = 0;  // kept for good, as the adapter's objects are
+}
+
+TEST_F(CudaEventsLogicTest, AStreamIsNamedByItsDevice) {
+  fake().devices = 2;
+  EXPECT_EQ(events_.NameOf(kStream), kStream) << "a stream that the driver does not know";
+  fake().context_of_streams = FakeCuda::PrimaryContext(0);
+  EXPECT_EQ(events_.NameOf(kStream), kStream);
+  fake().context_of_streams = FakeCuda::PrimaryContext(1);
+  EXPECT_EQ(events_.NameOf(kStream), StreamOfDevice(1, kStream));
+  EXPECT_EQ(events_.NameOf(kLegacyDefaultStream), kLegacyDefaultStream) << "no context is current";
+  const cuda::ContextScope current(api_, FakeCuda::PrimaryContext(1));
+  EXPECT_EQ(events_.NameOf(kLegacyDefaultStream), StreamOfDevice(1, kLegacyDefaultStream));
+  EXPECT_EQ(fake().contexts.size(), 1u);
 }
 
 class CudaCopiesLogicTest : public CudaLogicTest {

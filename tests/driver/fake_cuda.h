@@ -17,6 +17,8 @@ namespace stalloc {
 struct FakeCuda {
   // What the device can do and is asked to do.
   int devices = 1;
+  std::vector<bool> active = {true, true, true};  // by device: it has a primary context
+  cuda::Context context_of_streams = nullptr;     // what StreamGetCtx gives
   bool virtual_memory = true;
   bool posix_handles = true;
   bool rdma = true;
@@ -45,6 +47,7 @@ struct FakeCuda {
   unsigned last_stream_flags = 0;
   std::vector<std::uint64_t> copies;   // of each: to, from, bytes
   std::vector<std::uint64_t> awaited;  // events, by the host
+  std::vector<int> synchronized;       // devices, likewise
   int stream_waits = 0;                // of the host
   int handles = 0;
   cuda::AllocationHandle last_exported = 0;
@@ -56,7 +59,10 @@ struct FakeCuda {
     static FakeCuda fake;
     return fake;
   }
-  static cuda::Context PrimaryContext() { return reinterpret_cast<cuda::Context>(0x1000); }
+  static cuda::Context PrimaryContext(int device = 0) {
+    return reinterpret_cast<cuda::Context>(0x1000 + static_cast<std::uintptr_t>(device));
+  }
+  static int DeviceOf(cuda::Context context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 0x1000); }
   static cuda::Api Table();
 };
 
@@ -66,7 +72,8 @@ inline FakeCuda& F() { return FakeCuda::Instance(); }
 
 // Every call that a capture would mind, or that needs the context, goes through here.
 inline cuda::Result Checked() {
-  F().calls_in_wrong_context += F().contexts.empty() || F().contexts.back() != FakeCuda::PrimaryContext() ? 1 : 0;
+  const bool known = !F().contexts.empty() && FakeCuda::DeviceOf(F().contexts.back()) < F().devices;
+  F().calls_in_wrong_context += known ? 0 : 1;
   F().calls_in_strict_mode += F().capture_mode != cuda::kCaptureModeRelaxed ? 1 : 0;
   return F().any_result;
 }
@@ -124,8 +131,24 @@ inline cuda::Api FakeCuda::Table() {
     *can = F().peers ? 1 : 0;
     return cuda::kSuccess;
   };
-  api.DevicePrimaryCtxRetain = [](cuda::Context* context, cuda::Device) {
-    *context = PrimaryContext();
+  api.DeviceGetCount = [](int* count) {
+    *count = F().devices;
+    return cuda::kSuccess;
+  };
+  api.DevicePrimaryCtxGetState = [](cuda::Device device, unsigned*, int* active) {
+    *active = F().active[static_cast<std::size_t>(device)] ? 1 : 0;
+    return cuda::kSuccess;
+  };
+  api.CtxGetDevice = [](cuda::Device* device) {
+    *device = FakeCuda::DeviceOf(F().contexts.back());
+    return cuda::kSuccess;
+  };
+  api.StreamGetCtx = [](cuda::Stream, cuda::Context* context) {
+    *context = F().context_of_streams;
+    return *context == nullptr ? cuda::kErrorInvalidHandle : cuda::kSuccess;
+  };
+  api.DevicePrimaryCtxRetain = [](cuda::Context* context, cuda::Device device) {
+    *context = PrimaryContext(device);
     ++F().retained;
     return cuda::kSuccess;
   };
@@ -163,7 +186,10 @@ inline cuda::Api FakeCuda::Table() {
   };
   api.MemExportToShareableHandle = &fake_cuda::Export;
   api.MemUnmap = [](cuda::DevicePointer, std::size_t) { return Checked(); };
-  api.CtxSynchronize = [] { return Checked(); };
+  api.CtxSynchronize = [] {
+    F().synchronized.push_back(FakeCuda::DeviceOf(F().contexts.back()));
+    return Checked();
+  };
   api.CtxRecordEvent = [](cuda::Context, cuda::Event) {
     ++F().context_events;
     return Checked();

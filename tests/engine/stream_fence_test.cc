@@ -166,6 +166,80 @@ TEST_F(StreamFenceTest, ATraceDoesNotKeepMemoryFromBeingWithdrawn) {
   EXPECT_TRUE(engine_.Withdraw(0, kBlock));
 }
 
+// Whoever withdraws it waits for this device alone.
+TEST_F(StreamFenceTest, WhatAnotherDeviceMayStillUseIsNotWithdrawn) {
+  const StreamHandle other = StreamOfDevice(1, 11);
+  void* block = Allocate();
+  engine_.RecordStream(block, other);
+  engine_.Free(block);
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock));
+  engine_.AwaitOtherDevices();
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock)) << "it cannot be waited for";
+  fence_.Finish(other);
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock)) << "nobody has asked";
+  engine_.AwaitOtherDevices();
+  EXPECT_EQ(engine_.Stats().pending_blocks, 0u);
+  EXPECT_TRUE(engine_.Withdraw(0, kBlock));
+  EXPECT_EQ(engine_.CheckInvariants(), "");
+}
+
+TEST_F(StreamFenceTest, AMarkFindsOutThatAnotherDeviceIsDone) {
+  const StreamHandle other = StreamOfDevice(1, 0);  // its default stream, which this device has as well
+  void* block = Allocate();
+  engine_.RecordStream(block, other);
+  fence_.SetCapturing(true);
+  engine_.Free(block);
+  fence_.SetCapturing(false);
+  fence_.Finish(other);
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock)) << "there is no event";
+  engine_.OnMark(MarkOf(MarkKind::kOptimizer));
+  EXPECT_TRUE(engine_.Withdraw(0, kBlock));
+}
+
+// To wait for the taker's stream is to wait for the other device.
+TEST_F(StreamFenceTest, BytesThatWereTakenBehindAnotherDeviceCanBeWithdrawn) {
+  const StreamHandle other = StreamOfDevice(1, 11);
+  void* block = Allocate();
+  engine_.RecordStream(block, other);
+  engine_.Free(block);
+  ASSERT_EQ(Allocate(), block);
+  EXPECT_EQ(fence_.TakeWaits(), (Waits{{0, other}}));
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock));
+  engine_.Free(block);
+  EXPECT_TRUE(engine_.Withdraw(0, kBlock));
+}
+
+TEST_F(StreamFenceTest, AfterDeactivationOtherDevicesAreStillRemembered) {
+  const StreamHandle other = StreamOfDevice(1, 11);
+  void* block = Allocate();
+  engine_.RecordStream(block, other);
+  engine_.Deactivate();
+  EXPECT_EQ(engine_.Free(block), kBlock);
+  engine_.OnMark(MarkOf(MarkKind::kOptimizer));
+  EXPECT_EQ(fence_.records(), 0);
+  EXPECT_FALSE(engine_.Withdraw(0, kBlock));
+  EXPECT_EQ(engine_.CheckInvariants(), "");
+  fence_.Finish(other);
+  engine_.AwaitOtherDevices();
+  EXPECT_TRUE(engine_.LiveBlocks().empty());
+  EXPECT_TRUE(engine_.Withdraw(0, kBlock));
+  EXPECT_EQ(engine_.CheckInvariants(), "");
+}
+
+TEST(StreamsOfOtherDevicesTest, WithoutAFenceTheirBlocksAreNeverWithdrawn) {
+  for (const bool stops : {false, true}) {
+    PlanEngine engine(TurnsPlan(1, 10), kBase, nullptr);
+    engine.OnMark(MarkOf(MarkKind::kIteration));
+    void* block = engine.Allocate(kBlock, 0).pointer;
+    engine.RecordStream(block, StreamOfDevice(1, 11));
+    if (stops) engine.Deactivate();
+    engine.Free(block);
+    engine.AwaitOtherDevices();
+    EXPECT_FALSE(engine.Withdraw(0, kBlock)) << stops;
+    EXPECT_EQ(engine.CheckInvariants(), "");
+  }
+}
+
 TEST_F(StreamFenceTest, ALoopThatTakesAnotherStreamPaysOnceAnIteration) {
   for (StreamHandle stream = 10; stream < 14; ++stream) {
     engine_.OnMark(MarkOf(MarkKind::kIteration));

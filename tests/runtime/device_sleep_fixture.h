@@ -41,11 +41,19 @@ class HookedDriver final : public ForwardingDriver {
     if (hook_) hook_();
     return ForwardingDriver::Synchronize();
   }
+  DriverStatus SynchronizeOthers() noexcept override {
+    ++others_waited_;
+    return others_run_ ? DriverStatus{DriverCode::kFailed, 700, "SynchronizeOthers"} : DriverStatus{};
+  }
+  void SetOthersRun(bool run) { others_run_ = run; }
+  [[nodiscard]] int others_waited() const { return others_waited_; }
   void SetCapturing(bool capturing) { capturing_ = capturing; }
   void SetHook(std::function<void()> hook) { hook_ = std::move(hook); }
 
  private:
   bool capturing_ = false;
+  bool others_run_ = false;  // and cannot be waited for
+  int others_waited_ = 0;
   std::function<void()> hook_;
 };
 

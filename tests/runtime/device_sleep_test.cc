@@ -68,6 +68,23 @@ TEST_F(DeviceSleepTest, ARunWithoutAPlanYetSleepsAsWell) {
   runtime_->Free(transient);
 }
 
+// Their kernels read these blocks, too.
+TEST_F(DeviceSleepTest, OtherDevicesAreWaitedForBeforeMemoryGoes) {
+  StartTraining();
+  Weights();
+  const Bytes mapped = runtime_->arena()->mapped_bytes();
+  driver_->SetOthersRun(true);
+  EXPECT_THAT(SleepError(), HasSubstr("the device cannot be waited for"));
+  EXPECT_EQ(runtime_->arena()->mapped_bytes(), mapped);
+  ExpectWeights();
+  driver_->SetOthersRun(false);
+  EXPECT_EQ(Sleep().arena, 0u);
+  EXPECT_EQ(driver_->others_waited(), 2);
+  Wake();
+  ExpectWeights();
+  ExpectSound();
+}
+
 TEST_F(DeviceSleepTest, SleepingTwiceAndWakingTwiceIsNothing) {
   StartTraining();
   Weights();
