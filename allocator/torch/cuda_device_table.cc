@@ -5,7 +5,7 @@
 namespace stalloc {
 
 CudaDevice* CudaDeviceTable::Owner(const void* pointer) const noexcept {
-  if (CudaDevice* only = only_.load(std::memory_order_acquire); only != nullptr) return only;
+  if (CudaDevice* only = devices_.Only(); only != nullptr) return only;
   CudaDevice* owner = Server(pointer);
   if (owner != nullptr) return owner;
   ForEach([&](CudaDevice& device) {
@@ -39,8 +39,7 @@ CudaDevice& CudaDeviceTable::Make(c10::DeviceIndex index) {
   }
   const c10::cuda::CUDAGuard guard(index);
   auto* device = new CudaDevice(environment_, index, peers);
-  devices_[static_cast<std::size_t>(index)].store(device, std::memory_order_release);
-  only_.store(count_.fetch_add(1) == 0 ? device : nullptr, std::memory_order_release);
+  devices_.Add(static_cast<std::size_t>(index), device);
   return *device;
 }
 

@@ -3,12 +3,11 @@
 
 #include <c10/cuda/CUDAMacros.h>
 
-#include <array>
-#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "allocator/base/ordinal_table.h"
 #include "allocator/torch/cuda_device.h"
 
 namespace stalloc {
@@ -23,10 +22,7 @@ class CudaDeviceTable {
     return device != nullptr ? *device : Make(index);
   }
   // Null if nothing was allocated there yet.
-  [[nodiscard]] CudaDevice* Find(c10::DeviceIndex index) const noexcept {
-    const auto at = static_cast<std::size_t>(index);
-    return index >= 0 && at < devices_.size() ? devices_[at].load(std::memory_order_acquire) : nullptr;
-  }
+  [[nodiscard]] CudaDevice* Find(c10::DeviceIndex index) const noexcept { return devices_.Find(index); }
   // The device whose block starts at the address; null if none is known. With one device in use it is that one,
   // unasked.
   [[nodiscard]] CudaDevice* Owner(const void* pointer) const noexcept;
@@ -38,22 +34,14 @@ class CudaDeviceTable {
 
   template <typename Visit>
   void ForEach(Visit&& visit) const {
-    int left = count_.load(std::memory_order_acquire);
-    for (auto slot = devices_.begin(); left > 0 && slot != devices_.end(); ++slot) {
-      CudaDevice* device = slot->load(std::memory_order_acquire);
-      if (device == nullptr) continue;
-      visit(*device);
-      --left;
-    }
+    for (CudaDevice* const device : devices_.All()) visit(*device);
   }
 
  private:
   CudaDevice& Make(c10::DeviceIndex index);
 
   const CudaDevice::Environment environment_;
-  std::array<std::atomic<CudaDevice*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
-  std::atomic<CudaDevice*> only_{nullptr};  // the device, while there is exactly one
-  std::atomic<int> count_{0};
+  OrdinalTable<CudaDevice, C10_COMPILE_TIME_MAX_GPUS> devices_;
   std::mutex mutex_;                                                  // held while a device is made; guards peers_
   std::vector<std::pair<c10::DeviceIndex, c10::DeviceIndex>> peers_;  // device, device_to_access
 };
