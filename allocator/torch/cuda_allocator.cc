@@ -56,12 +56,26 @@ void* StallocCudaAllocator::raw_alloc(std::size_t bytes) {
   return Serve(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
 }
 
+// For a stream of another device the arena is no place: its memory goes once its own device is done with it.
 void* StallocCudaAllocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) {
   if (Uncached()) return native_->raw_alloc_with_stream(bytes, stream);
-  return bytes == 0 ? nullptr : Serve(bytes, CurrentDevice(), stream);
+  if (bytes == 0) return nullptr;
+  const DeviceIndex device = CurrentDevice();
+  const bool is_current = stream == c10::cuda::getCurrentCUDAStream(device).stream();
+  if (is_current || CudaDevice::TellsSegments() || devices_.Get(device).HasStream(stream)) {
+    return Serve(bytes, device, stream);
+  }
+  return ServeNative(bytes, device, stream);
+}
+
+void* StallocCudaAllocator::ServeNative(std::size_t bytes, DeviceIndex device, cudaStream_t stream) {
+  void* const pointer = native_->raw_alloc_with_stream(bytes, stream);
+  if (CudaDevice* const found = devices_.Find(device); found != nullptr) found->Adopt(pointer, bytes, stream);
+  return pointer;
 }
 
 void* StallocCudaAllocator::Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream) {
+  if (C10_UNLIKELY(CudaDevice::TellsSegments())) return ServeNative(bytes, device, stream);
   return devices_.Get(device).Allocate(bytes, stream, pools_.Accept(device, stream));
 }
 

@@ -105,6 +105,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   c10::DataPtr Adopt(c10::DataPtr block, std::size_t bytes) override;
 
   void* Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
+  void* ServeNative(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
   [[nodiscard]] bool Uncached() const { return force_uncached_ || !native_->isEnabled(); }
   [[nodiscard]] static bool IsDefaultPool(const MempoolId& pool) { return pool.first == 0 && pool.second == 0; }
 

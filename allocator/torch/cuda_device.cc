@@ -1,6 +1,5 @@
 #include "allocator/torch/cuda_device.h"
 
-#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <pthread.h>
 
@@ -11,11 +10,8 @@
 
 #include "allocator/base/log.h"
 #include "allocator/driver/cuda_description.h"
-#include "allocator/runtime/planned_space.h"
 #include "allocator/torch/cuda_expandable.h"
-#include "allocator/torch/cuda_snapshot.h"
 #include "allocator/torch/recomputation.h"
-#include "allocator/torch/version/native_calls.h"
 
 namespace stalloc {
 namespace {
@@ -41,9 +37,6 @@ std::optional<StreamHandle> CurrentStream(c10::DeviceIndex device) {
   return reinterpret_cast<StreamHandle>(stream);
 }
 
-// As natively, where a block's pool goes by its size.
-CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(BlockBytes(requested)); }
-
 }  // namespace
 
 CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
@@ -54,6 +47,7 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
                                              watch_.get(), &RunsForwardAgain, copies_.get());
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
+  blocks_ = std::make_unique<ServedBlocks>(index_, *runtime_, *environment_.native, *environment_.history);
   serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
   const bool takes_plan_up = environment_.session->config().mode == Mode::kAuto;
@@ -63,8 +57,8 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (!serves_ && takes_plan_up) runtime_->SetArenaListener(this);
   if (!serves_) return;
-  if (UpdateReserved()) times_mapped_.store(1, std::memory_order_relaxed);
-  stats_.Refresh(environment_.native->getDeviceStats(index_));
+  if (blocks_->UpdateReserved()) times_mapped_.store(1, std::memory_order_relaxed);
+  blocks_->NativeBegan();
   if (fraction_ < 1.0) ApplyFraction();
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   runtime_->SetArenaListener(this);
@@ -119,12 +113,12 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::opti
   if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream), number});
   if (!serves_) return pointer;
   if (runtime_->Owns(pointer)) {
-    OnServed(pointer, requested, stream);
+    blocks_->Began(pointer, requested, reinterpret_cast<StreamHandle>(stream));
     if (C10_UNLIKELY(pool.has_value())) {
       environment_.mem_pools->Add({{pointer, requested, reinterpret_cast<StreamHandle>(stream)}, index_}, pool->id);
     }
   } else {
-    OnNative();
+    blocks_->NativeBegan();
   }
   return pointer;
 }
@@ -133,8 +127,9 @@ void CudaDevice::Free(void* pointer) {
   if (!Serves(pointer) || g_forked.load(std::memory_order_relaxed)) {
     runtime_->Free(pointer);
   } else if (!environment_.mem_pools->Keeps(pointer)) {
-    BeforeFree(pointer);
-    runtime_->Free(pointer, CurrentStream(index_));
+    const std::optional<StreamHandle> current = CurrentStream(index_);
+    blocks_->Ends(pointer);
+    runtime_->Free(pointer, current);
   }
   CudaUpstream::RethrowFreeError();
 }
@@ -144,7 +139,7 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
   const auto handle = reinterpret_cast<StreamHandle>(stream.stream());
   const bool foreign = stream.device_index() != index_ && Serves(pointer);
   if (C10_UNLIKELY(environment_.history->active()) && runtime_->SpaceOf(pointer) != nullptr &&
-      (foreign || FindServed(pointer).stream != handle)) {
+      (foreign || blocks_->Find(pointer).stream != handle)) {
     environment_.history->OnForeignUse(pointer);
   }
   runtime_->RecordStream(pointer, foreign ? StreamOfDevice(stream.device_index(), handle) : handle);
@@ -161,62 +156,6 @@ void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<
 
 void CudaDevice::Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept {
   runtime_->Adopt(pointer, requested, reinterpret_cast<StreamHandle>(stream));
-}
-
-void CudaDevice::OnServed(void* pointer, Bytes requested, cudaStream_t stream) {
-  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
-  if (C10_UNLIKELY(interpreter != nullptr)) {
-    (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
-  }
-  bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
-  if (runtime_->heap() != nullptr) {
-    heap_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream)});
-    passed |= UpdateReserved();
-  }
-  if (passed) stats_.Refresh(environment_.native->getDeviceStats(index_));
-  if (C10_UNLIKELY(environment_.history->active())) {
-    if (MayCompleteFrees()) CompleteFrees();
-    environment_.history->OnAlloc({index_, pointer, requested, stream}, version::UserMetadataOf(*environment_.native));
-  }
-  ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));
-}
-
-// A native block may have made a new peak of the sum.
-void CudaDevice::OnNative() { stats_.Refresh(environment_.native->getDeviceStats(index_)); }
-
-// All of it before the block is free: afterwards another thread may have the address.
-void CudaDevice::BeforeFree(void* pointer) {
-  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
-  if (C10_UNLIKELY(interpreter != nullptr)) {
-    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
-  }
-  const Block block = FindServed(pointer);
-  if (block.requested == 0) return;  // none starts here: the runtime reports it
-  stats_.Freed(BlockBytes(block.requested), block.requested, PoolOf(block.requested));
-  if (runtime_->heap() != nullptr) heap_blocks_.Remove(pointer);
-  if (C10_UNLIKELY(environment_.history->active())) {
-    environment_.history->OnFree({index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
-                                 version::UserMetadataOf(*environment_.native));
-  }
-  ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
-}
-
-CudaDevice::Block CudaDevice::FindServed(const void* pointer) const noexcept {
-  if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
-    const LiveBlock live = space->engine().FindLive(pointer);
-    const bool starts = space->arena().base() + live.offset == reinterpret_cast<Address>(pointer);
-    return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
-  }
-  const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);
-  return block.has_value() ? Block{block->requested, block->stream} : Block{};
-}
-
-void CudaDevice::ReportToProfiler(void* pointer, std::int64_t change) const {
-  if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
-  const CombinedStats::Totals totals = stats_.Sum();
-  c10::reportMemoryUsageToProfiler(pointer, change, static_cast<std::size_t>(totals.allocated),
-                                   static_cast<std::size_t>(totals.reserved),
-                                   c10::Device(c10::DeviceType::CUDA, index_));
 }
 
 // The error leaves: the report, what the native allocator's message cannot say, and its observers, in this order.

@@ -23,7 +23,7 @@
 #include "allocator/torch/cuda_known_blocks.h"
 #include "allocator/torch/cuda_mem_pools.h"
 #include "allocator/torch/cuda_pools.h"
-#include "allocator/torch/cuda_stats.h"
+#include "allocator/torch/cuda_served.h"
 #include "allocator/torch/cuda_upstream.h"
 
 namespace stalloc {
@@ -54,6 +54,11 @@ class CudaDevice final : private ArenaListener {
   void Free(void* pointer);
   void RecordStream(void* pointer, const c10::cuda::CUDAStream& stream);
 
+  // The stream is not another device's, as far as the driver tells.
+  [[nodiscard]] bool HasStream(cudaStream_t stream) const noexcept {
+    return events_ == nullptr || !IsOfOtherDevice(events_->NameOf(reinterpret_cast<StreamHandle>(stream)));
+  }
+
   // Arena or heap holds the address.
   [[nodiscard]] bool Serves(const void* pointer) const noexcept { return serves_ && runtime_->Owns(pointer); }
   // That, or a native block that came through here.
@@ -64,10 +69,11 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] DeviceStats Stats();
   void ResetPeakStats();
   void ResetAccumulatedStats();
-  // Beside an arena the native allocator's segments are expandable, by our choice. It unmaps those behind the stream
-  // that they belong to alone, where cudaFree would wait for the device: a graph that is replayed on another stream and
-  // gone by now may still write there. So that emptied caches wait as they did without us; not while a capture is open.
-  void WaitForAll() noexcept;
+  // There is an arena. Beside one the native allocator's segments are expandable on all devices, by our choice. It
+  // unmaps those behind the stream that they belong to alone, where cudaFree would wait for the device: a graph that is
+  // replayed on another stream and gone by now may still write there. So that emptied caches wait as they did without
+  // us (AwaitAll); not while a capture is open.
+  [[nodiscard]] bool HasArena() const noexcept { return serves_ && !runtime_->spaces().empty(); }
   // The whole device is done with all that it was given; false where it cannot be waited for.
   [[nodiscard]] bool AwaitAll() noexcept { return driver_ != nullptr && driver_->Synchronize().ok(); }
   // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture may run.
@@ -95,18 +101,17 @@ class CudaDevice final : private ArenaListener {
   void Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept;
 
   // Tells the history of blocks that no stream can use any more.
-  void CompleteFrees();
+  void CompleteFrees() { blocks_->CompleteFrees(); }
   void AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const;
+
+  // This thread is in a tracker that is told of an arena's change, of whichever device. What the tracker asks for is the
+  // native allocator's: the change holds locks that a request of the arena would wait for.
+  [[nodiscard]] static bool TellsSegments() noexcept;
 
   [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
   [[nodiscard]] bool serves() const noexcept { return serves_; }
 
  private:
-  struct Block {
-    Bytes requested = 0;
-    StreamHandle stream = 0;
-  };
-
   // History and trackers see the arena as runs of chunks, as snapshots do: before a change all runs end, after it those
   // that are there begin.
   void BeforeArenaChange() noexcept override;
@@ -114,15 +119,7 @@ class CudaDevice final : private ArenaListener {
   void TellSegments(AllocationHistory::Entry::Action action) noexcept;
   [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);
-  void OnServed(void* pointer, Bytes requested, cudaStream_t stream);
-  void OnNative();
-  void BeforeFree(void* pointer);
-  [[nodiscard]] bool MayCompleteFrees() const;
-  [[nodiscard]] Block FindServed(const void* pointer) const noexcept;
-  void ReportToProfiler(void* pointer, std::int64_t change) const;
-  bool UpdateReserved();
   void UpdateSample();
-  [[nodiscard]] Bytes OwnBytes() const noexcept;
   void ApplyFraction();
   void ApplyNativeShare();
   void WarnOfArenaAbove(Bytes share) const;
@@ -138,9 +135,8 @@ class CudaDevice final : private ArenaListener {
   std::unique_ptr<CudaWatchMemory> watch_;  // null: not wanted, or not possible
   DeviceRuntime* runtime_ = nullptr;        // the session's
   std::atomic<bool> serves_{false};         // there is an arena or a heap
-  KnownBlocks heap_blocks_;
+  std::unique_ptr<ServedBlocks> blocks_;
   KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
-  CombinedStats stats_;
   Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
   std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
   std::atomic<std::int64_t> times_unmapped_{0};

@@ -73,7 +73,9 @@ void StallocCudaAllocator::attachAllocatorTraceTracker(c10::cuda::CUDACachingAll
 }
 
 void StallocCudaAllocator::emptyCache(MempoolId pool) {
-  devices_.ForEach([](CudaDevice& device) { device.WaitForAll(); });
+  bool has_arena = false;
+  devices_.ForEach([&](const CudaDevice& device) { has_arena = has_arena || device.HasArena(); });
+  if (has_arena) devices_.ForEach([](CudaDevice& device) { (void)device.AwaitAll(); });
   native_->emptyCache(pool);
   if (IsDefaultPool(pool)) devices_.ForEach([](CudaDevice& device) { device.EmptyCache(); });
 }

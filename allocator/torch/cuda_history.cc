@@ -24,6 +24,16 @@ std::optional<AllocationHistory::Entry::Action> ActionOf(std::string_view name) 
   return std::nullopt;
 }
 
+std::string WhatOf(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
 }  // namespace
 
 void AllocationHistory::Configure(const Options& options) {
@@ -39,16 +49,18 @@ void AllocationHistory::Configure(const Options& options) {
   when_.store(options.enabled && options.gather != nullptr ? options.when : RecordContext::NEVER);
   if (!options.enabled || options.clear) entries_.clear();
   if (!options.enabled) contexts_.clear();
-  if (!options.enabled && trackers_.empty()) {
+  if (!options.enabled && trackers_->empty()) {
     used_elsewhere_.clear();
     pending_.clear();
   }
-  active_.store(recording_ || !trackers_.empty());
+  active_.store(recording_ || !trackers_->empty());
 }
 
 void AllocationHistory::AddTracker(Tracker tracker) {
   const std::lock_guard lock(mutex_);
-  trackers_.push_back(std::move(tracker));
+  auto trackers = std::make_shared<Trackers>(*trackers_);
+  trackers->push_back(std::move(tracker));
+  trackers_ = std::move(trackers);
   active_.store(true);
 }
 
@@ -60,7 +72,8 @@ void AllocationHistory::OnAlloc(const Subject& subject, const std::string& user_
   }
   if (when_.load() < RecordContext::ALLOC) context = nullptr;
   CompleteIn(subject);
-  Add(Entry::ALLOC, subject, std::move(context), user_metadata);
+  const std::exception_ptr failure = Add(Entry::ALLOC, subject, std::move(context), user_metadata);
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 void AllocationHistory::OnForeignUse(const void* address) {
@@ -128,15 +141,15 @@ void AllocationHistory::CompleteIn(const Subject& subject) {
 }
 
 void AllocationHistory::AddFree(Entry::Action action, const PendingFree& free) {
-  Add(action, free.subject, free.context, free.user_metadata);
+  AddAnyway(action, free.subject, free.context, free.user_metadata);
 }
 
 void AllocationHistory::OnSegment(Entry::Action action, const Subject& subject, Context context) {
-  Add(action, subject, std::move(context), {});
+  AddAnyway(action, subject, std::move(context), {});
 }
 
 void AllocationHistory::OnAnnotation(Entry::Action action, const Subject& subject, const std::string& metadata) {
-  Add(action, subject, Gather(RecordContext::ALL), metadata);
+  AddAnyway(action, subject, Gather(RecordContext::ALL), metadata);
 }
 
 std::vector<AllocationHistory::Entry> AllocationHistory::Entries(c10::DeviceIndex device) const {
@@ -158,17 +171,39 @@ AllocationHistory::Context AllocationHistory::Gather(RecordContext level) const 
   return gather == nullptr || when_.load() < level ? nullptr : gather();
 }
 
-void AllocationHistory::Add(Entry::Action action, const Subject& subject, Context context,
-                            const std::string& user_metadata) {
-  Entry entry =
+std::exception_ptr AllocationHistory::Add(Entry::Action action, const Subject& subject, Context context,
+                                          const std::string& user_metadata) {
+  const Entry entry =
       version::MakeEntry({action, subject.device, reinterpret_cast<std::size_t>(subject.address), subject.bytes,
                           subject.stream, c10::getApproximateTime(), std::move(context), user_metadata});
+  std::exception_ptr failure;
+  for (const std::shared_ptr<const Trackers> trackers = Record(entry); const Tracker& tracker : *trackers) {
+    try {
+      tracker(entry);
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
+  return failure;
+}
+
+std::shared_ptr<const AllocationHistory::Trackers> AllocationHistory::Record(const Entry& entry) {
   const std::lock_guard lock(mutex_);
-  for (const Tracker& tracker : trackers_) tracker(entry);
-  if (!recording_ || std::find(skipped_.begin(), skipped_.end(), entry.action_) != skipped_.end()) return;
-  std::deque<Entry>& ring = entries_[entry.device_];
-  if (ring.size() == max_entries_) ring.pop_front();
-  ring.push_back(std::move(entry));
+  if (recording_ && std::find(skipped_.begin(), skipped_.end(), entry.action_) == skipped_.end()) {
+    std::deque<Entry>& ring = entries_[entry.device_];
+    if (ring.size() == max_entries_) ring.pop_front();
+    ring.push_back(entry);
+  }
+  return trackers_;
+}
+
+void AllocationHistory::AddAnyway(Entry::Action action, const Subject& subject, Context context,
+                                  const std::string& user_metadata) {
+  const std::exception_ptr failure = Add(action, subject, std::move(context), user_metadata);
+  if (failure != nullptr && failures_.Pass()) {
+    Log(LogSeverity::kWarning, "device %d: a tracker of the allocator's events failed: %s", int{subject.device},
+        WhatOf(failure).c_str());
+  }
 }
 
 }  // namespace stalloc

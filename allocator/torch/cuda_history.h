@@ -3,7 +3,9 @@
 // The native allocator records its own blocks; this keeps the entries of ours, in a ring per device of the length that
 // the caller asked for, and the stack of every live block. snapshot() merges both by time. Also passes our entries on
 // to trace trackers (NCCL's registration hook is one). Stacks are gathered before any lock is taken: that takes
-// Python's GIL. Thread-safe. While nothing is recorded, the only cost is one relaxed load.
+// Python's GIL. Trackers are called with no lock held, so they may ask for a snapshot, or for memory; several threads
+// may be in one, but never about the same block. Thread-safe. While nothing is recorded, the only cost is one relaxed
+// load.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -11,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +21,8 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
+
+#include "allocator/base/log.h"
 
 namespace stalloc {
 
@@ -49,7 +54,9 @@ class AllocationHistory {
 
   // Somebody wants entries: only then call what follows.
   [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }
-  // Frees of the bytes are complete before it: whoever waits for their streams is the new owner.
+  // Frees of the bytes are complete before it: whoever waits for their streams is the new owner. Throws what a tracker
+  // threw, after all were told, as the native allocator's request does. Of all other events a warning says so: neither
+  // a free nor a change of the arena can fail on its account.
   void OnAlloc(const Subject& subject, const std::string& user_metadata);
   // Another stream may use the live block beyond its free.
   void OnForeignUse(const void* address);
@@ -80,15 +87,23 @@ class AllocationHistory {
   // By address; ascending, so that those in a range are found.
   using PendingFrees = std::map<std::size_t, PendingFree>;
 
+  using Trackers = std::vector<Tracker>;
+
   [[nodiscard]] Context Gather(RecordContext level) const;
   void CompleteIn(const Subject& subject);
   void AddFree(Entry::Action action, const PendingFree& free);
-  void Add(Entry::Action action, const Subject& subject, Context context, const std::string& user_metadata);
+  // What the first tracker that failed threw.
+  std::exception_ptr Add(Entry::Action action, const Subject& subject, Context context,
+                         const std::string& user_metadata);
+  // And says so.
+  void AddAnyway(Entry::Action action, const Subject& subject, Context context, const std::string& user_metadata);
+  [[nodiscard]] std::shared_ptr<const Trackers> Record(const Entry& entry);
 
   std::atomic<bool> active_{false};
   std::atomic<c10::cuda::CUDACachingAllocator::CreateContextFn> gather_{nullptr};
   std::atomic<RecordContext> when_{RecordContext::NEVER};
 
+  LogThrottle failures_{1};   // of trackers
   mutable std::mutex mutex_;  // guards what follows
   bool recording_ = false;
   std::size_t max_entries_ = 1;
@@ -97,7 +112,7 @@ class AllocationHistory {
   std::unordered_map<const void*, Context> contexts_;
   std::unordered_set<const void*> used_elsewhere_;  // live blocks
   PendingFrees pending_;
-  std::vector<Tracker> trackers_;
+  std::shared_ptr<const Trackers> trackers_ = std::make_shared<Trackers>();
 };
 
 }  // namespace stalloc

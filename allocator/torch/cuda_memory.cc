@@ -26,6 +26,8 @@ std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
 
 // The stack of this thread's empty_cache() while that lasts. The arena changes under locks, where none can be gathered.
 thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
+// Trackers of segments are called by this thread.
+thread_local bool t_tells_segments = false;
 
 }  // namespace
 
@@ -33,46 +35,45 @@ thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
 
 void CudaDevice::BeforeArenaChange() noexcept {
   if (!serves_.exchange(true)) {  // a plan is taken up: from the first block of the arena on we count
-    stats_.Refresh(environment_.native->getDeviceStats(index_));
+    blocks_->NativeBegan();
     upstream_.SetLimited(MemoryFraction() < 1.0);
   }
-  mapped_before_change_ = OwnBytes();
+  mapped_before_change_ = blocks_->HeldBytes();
   TellSegments(AllocationHistory::Entry::SEGMENT_FREE);
 }
 
 void CudaDevice::AfterArenaChange() noexcept {
-  const Bytes mapped = OwnBytes();
+  const Bytes mapped = blocks_->HeldBytes();
   times_mapped_.fetch_add(mapped > mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   times_unmapped_.fetch_add(mapped < mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
-  if (UpdateReserved()) stats_.Refresh(environment_.native->getDeviceStats(index_));
+  if (blocks_->UpdateReserved()) blocks_->NativeBegan();
 }
 
-// Trackers are other people's code (NCCL's registration is one), and a change of the arena cannot fail on their
-// account.
+// Under the locks of the change: trackers that register memory (NCCL's) must know of it before it goes.
 void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept {
   if (!environment_.history->active()) return;
-  try {
-    for (const PlannedSpace* const space : runtime_->spaces()) {
-      const Arena& arena = space->arena();
-      for (const Arena::Range& run : Runs(arena.Chunks())) {
-        environment_.history->OnSegment(
-            action, {index_, reinterpret_cast<const void*>(arena.base() + run.offset), run.bytes, nullptr},
-            t_emptied_by != nullptr ? *t_emptied_by : nullptr);
-      }
+  t_tells_segments = true;
+  for (const PlannedSpace* const space : runtime_->spaces()) {
+    const Arena& arena = space->arena();
+    for (const Arena::Range& run : Runs(arena.Chunks())) {
+      environment_.history->OnSegment(
+          action, {index_, reinterpret_cast<const void*>(arena.base() + run.offset), run.bytes, nullptr},
+          t_emptied_by != nullptr ? *t_emptied_by : nullptr);
     }
-  } catch (const std::exception& error) {
-    Log(LogSeverity::kWarning, "device %d: a tracker of memory segments failed: %s", index_, error.what());
   }
+  t_tells_segments = false;
 }
+
+bool CudaDevice::TellsSegments() noexcept { return t_tells_segments; }
 
 // Statistics --------------------------------------------------------------------------------------------------------
 
 CudaDevice::DeviceStats CudaDevice::Stats() {
   if (!serves_) return environment_.native->getDeviceStats(index_);
-  UpdateReserved();
+  blocks_->UpdateReserved();
   UpdateSample();
-  DeviceStats stats = stats_.Combine(environment_.native->getDeviceStats(index_));
+  DeviceStats stats = blocks_->stats().Combine(environment_.native->getDeviceStats(index_));
   stats.num_ooms -= environment_.relay->Retracted(index_);
   stats.num_device_alloc += times_mapped_.load(std::memory_order_relaxed);
   stats.num_device_free += times_unmapped_.load(std::memory_order_relaxed);
@@ -85,19 +86,15 @@ void CudaDevice::ResetPeakStats() {
   environment_.native->resetPeakStats(index_);
   if (!serves_) return;
   UpdateSample();
-  stats_.ResetPeaks(environment_.native->getDeviceStats(index_));
+  blocks_->stats().ResetPeaks(environment_.native->getDeviceStats(index_));
 }
 
 void CudaDevice::ResetAccumulatedStats() {
   environment_.native->resetAccumulatedStats(index_);
   environment_.relay->ResetRetracted(index_);
-  if (serves_) stats_.ResetAccumulated();
+  if (serves_) blocks_->stats().ResetAccumulated();
   times_mapped_.store(0, std::memory_order_relaxed);
   times_unmapped_.store(0, std::memory_order_relaxed);
-}
-
-void CudaDevice::WaitForAll() noexcept {
-  if (serves_ && !runtime_->spaces().empty()) (void)driver_->Synchronize();
 }
 
 void CudaDevice::EmptyCache() {
@@ -106,23 +103,11 @@ void CudaDevice::EmptyCache() {
   t_emptied_by = &context;
   runtime_->EmptyCache();
   t_emptied_by = nullptr;
-  UpdateReserved();
+  blocks_->UpdateReserved();
 }
 
 void CudaDevice::MakeRoom() {
   if (serves_ && runtime_->arena() != nullptr) EmptyCache();
-}
-
-Bytes CudaDevice::OwnBytes() const noexcept {
-  Bytes bytes = runtime_->heap() != nullptr ? runtime_->heap()->GetStats().physical_bytes : 0;
-  for (const PlannedSpace* const space : runtime_->spaces()) bytes += space->arena().mapped_bytes();
-  return bytes;
-}
-
-// True where the sum of what is reserved may be a new peak.
-bool CudaDevice::UpdateReserved() {
-  const Bytes bytes = OwnBytes();
-  return stats_.SetReserved(bytes, runtime_->heap() != nullptr && bytes > 0 ? 1 : 0);
 }
 
 void CudaDevice::UpdateSample() {
@@ -136,7 +121,7 @@ void CudaDevice::UpdateSample() {
       sample.pending_requested += static_cast<std::int64_t>(block.requested);
     }
   }
-  stats_.SetSample(sample);
+  blocks_->stats().SetSample(sample);
 }
 
 // Limits ------------------------------------------------------------------------------------------------------------
@@ -172,11 +157,11 @@ void CudaDevice::ApplyFraction() {
 
 // Its idle chunks go back; what the plan needs of them is mapped again as far as the share allows.
 void CudaDevice::WarnOfArenaAbove(Bytes share) const {
-  if (runtime_->spaces().empty() || OwnBytes() <= share) return;
+  if (runtime_->spaces().empty() || blocks_->HeldBytes() <= share) return;
   Log(LogSeverity::kWarning,
       "device %d: the plan's arena holds %s, the memory fraction allows %s: requests above it will find no memory; "
       "plan for this share, or set STALLOC_MODE=Torch",
-      index_, HumanBytes(OwnBytes()).text, HumanBytes(share).text);
+      index_, HumanBytes(blocks_->HeldBytes()).text, HumanBytes(share).text);
 }
 
 // The native allocator checks only what it holds itself, so its share is the user's less what we hold.
@@ -184,7 +169,7 @@ void CudaDevice::ApplyNativeShare() {
   const std::lock_guard lock(fraction_mutex_);
   double share = fraction_;
   if (serves_ && fraction_ < 1.0) {
-    share = std::max(0.0, fraction_ - static_cast<double>(OwnBytes()) / static_cast<double>(device_bytes_));
+    share = std::max(0.0, fraction_ - static_cast<double>(blocks_->HeldBytes()) / static_cast<double>(device_bytes_));
   }
   if (share == native_share_) return;
   environment_.native->setMemoryFraction(share, index_);
@@ -212,7 +197,7 @@ void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
     if (bytes != nullptr) *bytes = space->arena().mapped_end();
     return reinterpret_cast<void*>(space->arena().base());
   }
-  const std::optional<KnownBlock> block = heap_blocks_.Find(pointer);
+  const std::optional<KnownBlock> block = blocks_->of_heap().Find(pointer);
   TORCH_CHECK(block.has_value(), "invalid device pointer: ", pointer);
   if (bytes != nullptr) *bytes = BlockBytes(block->requested);
   return pointer;
@@ -229,31 +214,13 @@ AllocationHistory::Context CudaDevice::ContextOf(const void* pointer) const {
 
 void CudaDevice::Annotate(AllocationHistory::Entry::Action action, const void* pointer, const std::string& metadata) {
   if (!environment_.history->active()) return;
-  const Block block = FindServed(pointer);
+  const ServedBlocks::Block block = blocks_->Find(pointer);
   if (block.requested == 0) return;  // as natively: only a live block that starts there has words
   environment_.history->OnAnnotation(action, {index_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
                                      metadata);
 }
 
 // Snapshot ----------------------------------------------------------------------------------------------------------
-
-// The engine finds out at marks that streams are done. Fewer blocks of its wait than the history knows frees of: one is
-// complete. Cheap enough for every request while history is recorded.
-bool CudaDevice::MayCompleteFrees() const {
-  const std::size_t incomplete = environment_.history->Incomplete(index_);
-  if (incomplete == 0) return false;
-  std::uint64_t pending = 0;
-  for (const PlannedSpace* const space : runtime_->spaces()) pending += space->engine().Stats().pending_blocks;
-  return pending < incomplete;
-}
-
-void CudaDevice::CompleteFrees() {
-  std::vector<std::size_t> held;
-  for (const PlannedSpace* const space : runtime_->spaces()) {
-    for (const LiveBlock& block : space->engine().LiveBlocks()) held.push_back(space->arena().base() + block.offset);
-  }
-  environment_.history->CompleteUnlessHeld(index_, held);
-}
 
 void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const {
   const AllocationHistory& history = *environment_.history;
@@ -263,7 +230,7 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
       segments.push_back(ArenaSegment(index_, space->arena().base(), run, live, history));
     }
   }
-  for (const KnownBlock& block : heap_blocks_.All()) segments.push_back(LoneSegment(index_, block, history));
+  for (const KnownBlock& block : blocks_->of_heap().All()) segments.push_back(LoneSegment(index_, block, history));
 }
 
 }  // namespace stalloc

@@ -11,8 +11,8 @@
 namespace stalloc {
 namespace {
 
-constexpr std::size_t kMost = 8;
-using Table = OrdinalTable<int, kMost>;
+constexpr std::size_t kElements = 8;
+using Table = OrdinalTable<int, kElements>;
 
 bool Has(const Table& table, const int* element) {
   return std::find(table.All().begin(), table.All().end(), element) != table.All().end();
@@ -37,7 +37,7 @@ TEST(OrdinalTableTest, ElementsAreFoundByOrdinalAndInTheirOrder) {
 // A thread that has something of an element asks whose it is, while further ones come.
 TEST(OrdinalTableTest, WhoHasFoundAnElementIsFoundByItWhileOthersCome) {
   constexpr int kRounds = 20'000;
-  std::array<int, kMost> elements{};
+  std::array<int, kElements> elements{};
   std::vector<Table> tables(kRounds);
   std::atomic<int> wrong{0};
   std::atomic<int> looks_at{-1};
@@ -45,7 +45,7 @@ TEST(OrdinalTableTest, WhoHasFoundAnElementIsFoundByItWhileOthersCome) {
     for (int round = 0; round < kRounds; ++round) {
       const Table& table = tables[static_cast<std::size_t>(round)];
       looks_at = round;
-      for (std::size_t ordinal = 0; ordinal < kMost; ++ordinal) {
+      for (std::size_t ordinal = 0; ordinal < kElements; ++ordinal) {
         for (int tries = 0; table.Find(static_cast<std::ptrdiff_t>(ordinal)) == nullptr; ++tries) {
           if (tries > 2000) std::this_thread::yield();
         }
@@ -57,7 +57,7 @@ TEST(OrdinalTableTest, WhoHasFoundAnElementIsFoundByItWhileOthersCome) {
   });
   for (int round = 0; round < kRounds; ++round) {
     while (looks_at < round) std::this_thread::yield();
-    for (std::size_t i = 0; i < kMost; ++i) tables[static_cast<std::size_t>(round)].Add(i, &elements[i]);
+    for (std::size_t i = 0; i < kElements; ++i) tables[static_cast<std::size_t>(round)].Add(i, &elements[i]);
   }
   looker.join();
   EXPECT_EQ(wrong, 0);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "allocator/torch/version/native_calls.h"
@@ -281,6 +282,29 @@ TEST(AllocationHistoryTest, TellsTrackersWithoutRecording) {
   history.OnAlloc({.device = 0, .address = At(1 << 20), .bytes = 1, .stream = nullptr}, "");
   EXPECT_EQ(seen, (std::vector<Entry::Action>{Entry::SEGMENT_ALLOC, Entry::ALLOC}));
   EXPECT_TRUE(history.Entries(0).empty());
+}
+
+TEST(AllocationHistoryTest, ATrackerMayAskForWhatIsRecordedAndMayFail) {
+  AllocationHistory history;
+  history.Configure(Recording(RecordContext::NEVER));
+  std::size_t recorded = 0;
+  history.AddTracker([&](const Entry& entry) {
+    recorded = history.Entries(entry.device_).size();
+    throw std::runtime_error("full");
+  });
+  int heard = 0;
+  history.AddTracker([&](const Entry&) { ++heard; });
+  const AllocationHistory::Subject block{.device = 0, .address = At(4096), .bytes = 512, .stream = nullptr};
+  EXPECT_THROW(history.OnAlloc(block, ""), std::runtime_error) << "as natively";
+  EXPECT_EQ(recorded, 1u);
+  EXPECT_EQ(heard, 1);
+  history.OnForeignUse(block.address);
+  history.OnFree(block, "");
+  history.CompleteUnlessHeld(0, {});
+  history.OnSegment(Entry::SEGMENT_FREE, block);
+  EXPECT_EQ(recorded, 4u);
+  EXPECT_EQ(heard, 4) << "nothing else fails on its account";
+  EXPECT_EQ(history.Incomplete(0), 0u);
 }
 
 TEST(AllocationHistoryTest, SegmentsHaveTheStackOfWhoeverChangesThemWhereAllStacksAreRecorded) {

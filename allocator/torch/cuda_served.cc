@@ -1,0 +1,109 @@
+#include "allocator/torch/cuda_served.h"
+
+#include <c10/core/impl/GPUTrace.h>
+
+#include <exception>
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/planned_space.h"
+#include "allocator/torch/version/native_calls.h"
+
+namespace stalloc {
+namespace {
+
+// As natively, where a block's pool goes by its size.
+CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(BlockBytes(requested)); }
+
+}  // namespace
+
+// What cannot throw comes first, so that Ends takes back no more than was told.
+void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
+  const bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
+  if (runtime_.heap() != nullptr) of_heap_.Add({pointer, requested, stream});
+  try {
+    if (runtime_.heap() != nullptr ? UpdateReserved() || passed : passed) NativeBegan();
+    TellBegin(pointer, requested, stream);
+  } catch (...) {
+    Ends(pointer);
+    runtime_.Free(pointer);
+    throw;
+  }
+}
+
+void ServedBlocks::TellBegin(void* pointer, Bytes requested, StreamHandle stream) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  ReportToProfiler(pointer, static_cast<std::int64_t>(BlockBytes(requested)));
+  if (C10_LIKELY(!history_.active())) return;
+  if (MayCompleteFrees()) CompleteFrees();
+  history_.OnAlloc({device_, pointer, requested, reinterpret_cast<void*>(stream)}, version::UserMetadataOf(native_));
+}
+
+void ServedBlocks::Ends(void* pointer) noexcept {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  const Block block = Find(pointer);
+  if (block.requested == 0) return;  // the runtime reports it
+  stats_.Freed(BlockBytes(block.requested), block.requested, PoolOf(block.requested));
+  if (runtime_.heap() != nullptr) of_heap_.Remove(pointer);
+  if (C10_UNLIKELY(history_.active())) TellHistoryOfEnd(pointer, block);
+  ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
+}
+
+void ServedBlocks::TellHistoryOfEnd(const void* pointer, const Block& block) {
+  history_.OnFree({device_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
+                  version::UserMetadataOf(native_));
+}
+
+ServedBlocks::Block ServedBlocks::Find(const void* pointer) const noexcept {
+  if (const PlannedSpace* const space = runtime_.SpaceOf(pointer); space != nullptr) {
+    const LiveBlock live = space->engine().FindLive(pointer);
+    const bool starts = space->arena().base() + live.offset == reinterpret_cast<Address>(pointer);
+    return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
+  }
+  const std::optional<KnownBlock> block = of_heap_.Find(pointer);
+  return block.has_value() ? Block{block->requested, block->stream} : Block{};
+}
+
+void ServedBlocks::ReportToProfiler(void* pointer, std::int64_t change) const {
+  if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
+  const CombinedStats::Totals totals = stats_.Sum();
+  c10::reportMemoryUsageToProfiler(pointer, change, static_cast<std::size_t>(totals.allocated),
+                                   static_cast<std::size_t>(totals.reserved),
+                                   c10::Device(c10::DeviceType::CUDA, device_));
+}
+
+Bytes ServedBlocks::HeldBytes() const noexcept {
+  Bytes bytes = runtime_.heap() != nullptr ? runtime_.heap()->GetStats().physical_bytes : 0;
+  for (const PlannedSpace* const space : runtime_.spaces()) bytes += space->arena().mapped_bytes();
+  return bytes;
+}
+
+bool ServedBlocks::UpdateReserved() {
+  const Bytes bytes = HeldBytes();
+  return stats_.SetReserved(bytes, runtime_.heap() != nullptr && bytes > 0 ? 1 : 0);
+}
+
+// The engine finds out at marks that streams are done. Fewer blocks of its wait than the history knows frees of: one is
+// complete. Cheap enough for every request while history is recorded.
+bool ServedBlocks::MayCompleteFrees() const {
+  const std::size_t incomplete = history_.Incomplete(device_);
+  if (incomplete == 0) return false;
+  std::uint64_t pending = 0;
+  for (const PlannedSpace* const space : runtime_.spaces()) pending += space->engine().Stats().pending_blocks;
+  return pending < incomplete;
+}
+
+void ServedBlocks::CompleteFrees() {
+  std::vector<std::size_t> held;
+  for (const PlannedSpace* const space : runtime_.spaces()) {
+    for (const LiveBlock& block : space->engine().LiveBlocks()) held.push_back(space->arena().base() + block.offset);
+  }
+  history_.CompleteUnlessHeld(device_, held);
+}
+
+}  // namespace stalloc

@@ -1,0 +1,66 @@
+// ServedBlocks: what statistics, history, torch.profiler and Python's memory trace are told of one device's blocks that
+// arena or heap serve.
+//
+// Native blocks tell all that themselves. Thread-safe. Whoever is told may come back here, to ask for a snapshot as
+// well as for memory: no lock of ours is held meanwhile.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/torch/cuda_history.h"
+#include "allocator/torch/cuda_known_blocks.h"
+#include "allocator/torch/cuda_stats.h"
+
+namespace stalloc {
+
+class ServedBlocks {
+ public:
+  using Native = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+  struct Block {
+    Bytes requested = 0;
+    StreamHandle stream = 0;
+  };
+
+  // All of them outlive this.
+  ServedBlocks(c10::DeviceIndex device, DeviceRuntime& runtime, Native& native, AllocationHistory& history)
+      : device_(device), runtime_(runtime), native_(native), history_(history) {}
+
+  // The block was just given out. Throws what trackers throw: then it is free again, and nothing is left of it.
+  void Began(void* pointer, Bytes requested, StreamHandle stream);
+  // A native one was: it may have made a new peak of the sum.
+  void NativeBegan() { stats_.Refresh(native_.getDeviceStats(device_)); }
+  // The block is about to be freed; afterwards another thread may have the address. Nothing where none starts there.
+  void Ends(void* pointer) noexcept;
+
+  // The live block that starts there; no bytes: none does.
+  [[nodiscard]] Block Find(const void* pointer) const noexcept;
+  [[nodiscard]] const KnownBlocks& of_heap() const noexcept { return of_heap_; }
+  [[nodiscard]] CombinedStats& stats() noexcept { return stats_; }
+
+  // What arenas and heap hold of the device. Bytes.
+  [[nodiscard]] Bytes HeldBytes() const noexcept;
+  // For the statistics. True where the sum of what is reserved may be a new peak.
+  bool UpdateReserved();
+
+  // Tells the history of blocks that no stream can use any more.
+  void CompleteFrees();
+
+ private:
+  void TellBegin(void* pointer, Bytes requested, StreamHandle stream);
+  void TellHistoryOfEnd(const void* pointer, const Block& block);
+  [[nodiscard]] bool MayCompleteFrees() const;
+  void ReportToProfiler(void* pointer, std::int64_t change) const;
+
+  const c10::DeviceIndex device_;
+  DeviceRuntime& runtime_;
+  Native& native_;
+  AllocationHistory& history_;
+  KnownBlocks of_heap_;
+  CombinedStats stats_;
+};
+
+}  // namespace stalloc
