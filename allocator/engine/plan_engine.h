@@ -301,6 +301,7 @@ class PlanEngine {
   const Granules arena_granules_;
   const Granules plan_granules_;  // the plan's height
   Matcher matcher_;
+  const PlanStreams streams_;
   ScriptCursor cursor_;
   Observations observations_;
   Occupancy occupancy_;
@@ -312,7 +313,7 @@ class PlanEngine {
   DeferredRanges live_{kMostLive};                    // what blocks of the program occupy
   PartStamps freed_at_;                               // when some of them were last freed
   DynamicSpace space_;
-  std::vector<StreamBinding> bindings_;  // by the plan's ordinals
+  std::vector<StreamBinding> bindings_;  // by number, see PlanStreams
   ArenaBacking* backing_ = nullptr;
   const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences
   const Turns turns_;

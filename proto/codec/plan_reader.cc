@@ -16,6 +16,8 @@ namespace {
 
 using std::to_string;
 
+constexpr std::size_t kMostBytes = kMagicBytes + kFrameHeaderBytes + kMaxPayloadBytes;
+
 // The payload of the file's only frame, or what is wrong with the file.
 Result<std::string_view> UnwrapFrame(std::string_view bytes) {
   const std::string_view magic = bytes.substr(0, kMagicBytes);
@@ -48,6 +50,11 @@ Result<std::string> ReadWholeFile(const std::string& path) {
   struct stat status {};
   std::string bytes;
   int failure = fstat(fd, &status) == 0 ? 0 : errno;
+  if (failure == 0 && static_cast<std::uint64_t>(status.st_size) > kMostBytes) {
+    close(fd);
+    return Error{path + ": expected a plan of " + to_string(kMostBytes) + " bytes at most, found " +
+                 to_string(status.st_size)};
+  }
   if (failure == 0) bytes.resize(static_cast<std::size_t>(status.st_size));
   std::size_t filled = 0;
   while (failure == 0 && filled < bytes.size()) {

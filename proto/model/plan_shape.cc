@@ -17,7 +17,10 @@ bool Aligned(Bytes value) { return value % kBlockAlignment == 0; }
 // One device's plan with the words that lead to it.
 class DeviceCheck {
  public:
-  explicit DeviceCheck(const DevicePlan& plan) : plan_(plan), device_("device " + to_string(plan.device)) {}
+  explicit DeviceCheck(const DevicePlan& plan) : plan_(plan), device_("device " + to_string(plan.device)) {
+    for (const StreamInfo& stream : plan_.streams) ordinals_.push_back(stream.ordinal);
+    std::sort(ordinals_.begin(), ordinals_.end());
+  }
 
   // The first violated rule.
   [[nodiscard]] std::optional<Error> Run() const {
@@ -68,11 +71,8 @@ class DeviceCheck {
   }
 
   [[nodiscard]] std::optional<Error> CheckStreams() const {
-    std::vector<std::uint32_t> ordinals;
-    for (const StreamInfo& stream : plan_.streams) ordinals.push_back(stream.ordinal);
-    std::sort(ordinals.begin(), ordinals.end());
-    const auto twice = std::adjacent_find(ordinals.begin(), ordinals.end());
-    if (twice != ordinals.end()) return Violation(device_, "stream ordinal " + to_string(*twice) + " is listed twice");
+    const auto twice = std::adjacent_find(ordinals_.begin(), ordinals_.end());
+    if (twice != ordinals_.end()) return Violation(device_, "stream ordinal " + to_string(*twice) + " is listed twice");
     return std::nullopt;
   }
 
@@ -150,13 +150,12 @@ class DeviceCheck {
 
   // A plan that lists no streams at all knows one, its first.
   [[nodiscard]] bool KnownStream(std::uint32_t ordinal) const {
-    if (plan_.streams.empty()) return ordinal == 0;
-    return std::any_of(plan_.streams.begin(), plan_.streams.end(),
-                       [&](const StreamInfo& stream) { return stream.ordinal == ordinal; });
+    return ordinals_.empty() ? ordinal == 0 : std::binary_search(ordinals_.begin(), ordinals_.end(), ordinal);
   }
 
   const DevicePlan& plan_;
   const std::string device_;
+  std::vector<std::uint32_t> ordinals_;  // of streams, ascending
 };
 
 }  // namespace

@@ -49,6 +49,19 @@ std::uint64_t Misses(const PlanEngine& engine, MissReason reason) {
   return engine.Stats().misses[static_cast<std::size_t>(reason)];
 }
 
+// Memory goes by how many streams there are.
+TEST(PlanEngineTest, AStreamMayHaveAnyOrdinal) {
+  DevicePlan plan = PlanOf({{kMiB, 0}, {2 * kMiB, kMiB}});
+  plan.cycle[0].entries[0].stream = 0xfffffff0;
+  plan.kept.entries.push_back(plan.cycle[0].entries[1]);
+  plan.kept.entries[0].stream = 0xfffffffe;
+  PlanEngine engine(plan, kBase, nullptr);
+  engine.OnMark(Iteration());
+  EXPECT_EQ(engine.Allocate(kMiB, 0).pointer, kBase);
+  EXPECT_EQ(engine.Allocate(2 * kMiB, 5).pointer, kBase + kMiB);
+  EXPECT_EQ(engine.CheckInvariants(), "");
+}
+
 TEST(PlanEngineTest, ServesExpectedRequestsAtTheirOffsets) {
   PlanEngine engine(PlanOf({{kMiB, 0}, {2 * kMiB, kMiB}, {kMiB, 0}}), kBase, nullptr);
   engine.OnMark(Iteration());

@@ -264,11 +264,13 @@ TEST(LoadedScriptTest, KnowsThePlacesOfItsEntries) {
   Script script = ScriptOfSize(2);
   script.entries[1].slot = 0;
   script.entries[1].stream = 2;
-  const LoadedScript loaded(script, {Slot{5 * 512, 3 * 512}}, {LiveRecord::kPrivate});
+  DevicePlan plan;
+  plan.cycle = {script};
+  const LoadedScript loaded(script, {Slot{5 * 512, 3 * 512}}, {LiveRecord::kPrivate}, PlanStreams(plan));
   EXPECT_EQ(loaded.PlaceOf(0).granules, 0u);
   EXPECT_EQ(loaded.PlaceOf(1).granule, 5u);
   EXPECT_EQ(loaded.PlaceOf(1).granules, 3u);
-  EXPECT_EQ(loaded.PlaceOf(1).stream, 2u);
+  EXPECT_EQ(loaded.PlaceOf(1).stream, 1u) << "the plan's second";
   EXPECT_EQ(loaded.PlaceOf(1).flags, LiveRecord::kPrivate);
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "proto/codec/frame.h"
@@ -171,6 +173,16 @@ TEST(PlanFileTest, MissingFileIsNamed) {
   const Result<Plan> plan = ReadPlan("/nonexistent/rank00000.plan");
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error(), "/nonexistent/rank00000.plan: cannot open the plan: No such file or directory");
+}
+
+// Nobody reads it first.
+TEST(PlanFileTest, AFileLargerThanAnyPlanIsRefused) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "rank00000.plan";
+  std::ofstream(path) << kPlanMagic;
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // of holes
+  EXPECT_THAT(ReadPlan(path.string()).error(),
+              AllOf(HasSubstr(path.string()), HasSubstr("bytes at most, found 1099511627776")));
 }
 
 TEST(PlanFileTest, DirectoryInPlaceOfAFileIsAnError) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "allocator/engine/bytes/plan_reading.h"
-#include "allocator/engine/order/slot_streams.h"
 
 namespace stalloc {
 namespace {
@@ -12,20 +11,20 @@ namespace {
 constexpr std::int32_t kOfAll = -1;  // the index of a family
 
 LoadedScript::Place PlaceIn(const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
-                            const Entry& entry) {
-  if (entry.slot == kNoSlot || entry.stream >= kNoStream) return {};
+                            const PlanStreams& streams, const Entry& entry) {
+  const StreamIndex stream = streams.NumberOf(entry.stream);
+  if (entry.slot == kNoSlot || stream == kNoStream) return {};
   const Slot& slot = slots[entry.slot];
-  return {WholeGranules(slot.offset), WholeGranules(slot.capacity), static_cast<std::uint16_t>(entry.stream),
-          slot_flags[entry.slot]};
+  return {WholeGranules(slot.offset), WholeGranules(slot.capacity), stream, slot_flags[entry.slot]};
 }
 
 }  // namespace
 
 LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
-                           const std::vector<std::uint16_t>& slot_flags)
+                           const std::vector<std::uint16_t>& slot_flags, const PlanStreams& streams)
     : index_(script) {
   places_.reserve(script.entries.size());
-  for (const Entry& entry : script.entries) places_.push_back(PlaceIn(slots, slot_flags, entry));
+  for (const Entry& entry : script.entries) places_.push_back(PlaceIn(slots, slot_flags, streams, entry));
   phases_.reserve(script.phases.size());
   for (const Phase& phase : script.phases) {
     phases_.push_back({MarkKey(phase.mark), static_cast<std::int32_t>(phase.first_entry)});
@@ -56,9 +55,10 @@ std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) cons
 
 // ScriptCursor --------------------------------------------------------------------------------------------------------
 
-ScriptCursor::ScriptCursor(const DevicePlan& plan) : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
+ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStreams& streams)
+    : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
-  const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan);
+  const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan, streams);
   ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
   if (prologue_ > 0) at_.script = scripts_.data();
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocator/engine/follow/script_index.h"
+#include "allocator/engine/order/slot_streams.h"
 #include "proto/model/mark_key.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
@@ -26,13 +27,14 @@ class LoadedScript {
   struct Place {
     Granules granule = 0;
     Granules granules = 0;
-    std::uint16_t stream = 0;  // ordinal
+    std::uint16_t stream = 0;  // its number, see PlanStreams
     std::uint16_t flags = 0;   // of its slot, see FlagsOfSlots
   };
   static constexpr std::int32_t kNoPhase = -1;
 
   // `slot_flags`: FlagsOfSlots of the plan.
-  LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags);
+  LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
+               const PlanStreams& streams);
 
   [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }
   [[nodiscard]] const Place& PlaceOf(std::int32_t entry) const noexcept {
@@ -110,7 +112,8 @@ struct PlanStart {
 
 class ScriptCursor {
  public:
-  explicit ScriptCursor(const DevicePlan& plan);
+  ScriptCursor(const DevicePlan& plan, const PlanStreams& streams);
+  explicit ScriptCursor(const DevicePlan& plan) : ScriptCursor(plan, PlanStreams(plan)) {}
   // The run is there already. REQUIRES: no mark was seen.
   void StartAt(const PlanStart& start) noexcept;
 

@@ -11,12 +11,23 @@
 
 namespace stalloc {
 
+// The streams of a plan's entries, numbered from 0: their ordinals are the trace's, which may have other devices'
+// streams among them, and a file may hold any.
+class PlanStreams {
+ public:
+  explicit PlanStreams(const DevicePlan& plan);
+
+  [[nodiscard]] std::size_t size() const noexcept { return ordinals_.size(); }
+  // kNoStream: no entry has it, or there are too many.
+  [[nodiscard]] StreamIndex NumberOf(std::uint32_t ordinal) const;
+
+ private:
+  std::vector<std::uint32_t> ordinals_;  // ascending
+};
+
 // Of each slot: LiveRecord::kPrivate where the plan has one stream, else kHandedOver if one of its stream edges begins
 // there, else 0.
-[[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan);
-
-// Greatest stream ordinal of an entry, plus one.
-[[nodiscard]] std::size_t CountStreams(const DevicePlan& plan);
+[[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan, const PlanStreams& streams);
 
 // The first request that matches an entry of an ordinal binds it to its stream, the *home* (details.md, Homes). It
 // moves only in an iteration in which the home has not asked yet; the per-thread default stream is nobody's.
