@@ -104,8 +104,8 @@ class CudaDevice final : private ArenaListener {
   void CompleteFrees() { blocks_->CompleteFrees(); }
   void AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const;
 
-  // This thread is in a tracker that is told of an arena's change, of whichever device. What the tracker asks for is the
-  // native allocator's: the change holds locks that a request of the arena would wait for.
+  // This thread is in a tracker that is told of an arena's change, of whichever device. What the tracker asks for is
+  // the native allocator's: the change holds locks that a request of the arena would wait for.
   [[nodiscard]] static bool TellsSegments() noexcept;
 
   [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
@@ -136,7 +136,7 @@ class CudaDevice final : private ArenaListener {
   DeviceRuntime* runtime_ = nullptr;        // the session's
   std::atomic<bool> serves_{false};         // there is an arena or a heap
   std::unique_ptr<ServedBlocks> blocks_;
-  KnownBlocks captured_blocks_;  // what was last requested at each address of a graph pool
+  KnownBlocks captured_blocks_;                // what was last requested at each address of a graph pool
   Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
   std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
   std::atomic<std::int64_t> times_unmapped_{0};

@@ -62,7 +62,9 @@ struct FakeCuda {
   static cuda::Context PrimaryContext(int device = 0) {
     return reinterpret_cast<cuda::Context>(0x1000 + static_cast<std::uintptr_t>(device));
   }
-  static int DeviceOf(cuda::Context context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 0x1000); }
+  static int DeviceOf(cuda::Context context) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 0x1000);
+  }
   static cuda::Api Table();
 };
 

@@ -60,7 +60,8 @@ void QueuedDevice::Give(std::unique_lock<std::mutex>& lock, std::size_t stream, 
   if (queued_ >= kMostQueued) work_.notify_one();
   progress_.wait(lock, [this] { return queued_ < kMostQueued; });
   --waiting_;
-  if (!streams_[stream].of_other && !IsOver(behind_)) operation.behind.insert(operation.behind.end(), behind_.begin(), behind_.end());
+  if (!streams_[stream].of_other && !IsOver(behind_))
+    operation.behind.insert(operation.behind.end(), behind_.begin(), behind_.end());
   streams_[stream].queue.push_back(std::move(operation));
   ++streams_[stream].given;
   if (++queued_ % kPatience == 0) work_.notify_one();

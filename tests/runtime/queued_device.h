@@ -9,8 +9,8 @@
 // what the block's last kernel wrote; then it writes anew. So it finds whatever is unmapped too early, given to two
 // blocks, or handed to another stream without a wait.
 //
-// Streams of other devices (StreamOfDevice) use its memory, too. Whoever waits for this device, or records behind all of
-// it, does not wait for them.
+// Streams of other devices (StreamOfDevice) use its memory, too. Whoever waits for this device, or records behind all
+// of it, does not wait for them.
 //
 // A driver in front of another one whose memory the host can read (HostDriver), and the fence of its streams. Streams
 // are as torch's: none waits for the legacy default stream. Thread-safe; a launch blocks while too much is queued.

@@ -2,10 +2,10 @@
 //
 // Each thread is a training loop of its own, as two models trained at once are: it asks for memory on its stream, gives
 // kernels to it, frees, marks its iterations; some blocks are used on another stream, recorded or not, or on another
-// device's, or freed by another thread. Beside them somebody empties caches, sets limits, marks, captures, and somebody puts all blocks to
-// sleep, or those of a region, and wakes them, while the others free and ask. The plan was made for these loops
-// in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena grows. Some
-// runs take it up in the middle.
+// device's, or freed by another thread. Beside them somebody empties caches, sets limits, marks, captures, and somebody
+// puts all blocks to sleep, or those of a region, and wakes them, while the others free and ask. The plan was made for
+// these loops in another order of events, or for other loops, so that blocks are displaced, memory moves and the arena
+// grows. Some runs take it up in the middle.
 #pragma once
 
 #include <array>

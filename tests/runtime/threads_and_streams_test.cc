@@ -69,9 +69,10 @@ struct Totals {
 std::string Describe(std::uint64_t seed, const ThreadedRun::Result& result) {
   const QueuedDevice::Findings& found = result.findings;
   return "STALLOC_STRESS_SEED=" + std::to_string(seed) + ", " + std::to_string(result.threads) + " threads, " +
-         std::to_string(result.streams) + " streams" + (result.peers ? ", two devices" : "") + ": " + std::to_string(found.unmapped) + " kernels without memory, " +
-         std::to_string(found.damaged) + " with another's, " + std::to_string(found.events) +
-         " wrong uses of events, " + std::to_string(found.broken) + " broken captures; the first: " + found.first;
+         std::to_string(result.streams) + " streams" + (result.peers ? ", two devices" : "") + ": " +
+         std::to_string(found.unmapped) + " kernels without memory, " + std::to_string(found.damaged) +
+         " with another's, " + std::to_string(found.events) + " wrong uses of events, " + std::to_string(found.broken) +
+         " broken captures; the first: " + found.first;
 }
 
 TEST(ThreadsAndStreamsTest, NoKernelFindsItsMemoryTakenOrAnothers) {

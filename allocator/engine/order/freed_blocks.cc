@@ -89,9 +89,8 @@ bool FreedBlocks::AllOtherDevices(const LiveRecord& block, Visit&& visit) const 
 }
 
 bool FreedBlocks::OnlyThisDevicesIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
-  return AllFreedIn(lo, hi, [this](const LiveRecord& block) {
-    return AllOtherDevices(block, [](StreamIndex) { return false; });
-  });
+  return AllFreedIn(
+      lo, hi, [this](const LiveRecord& block) { return AllOtherDevices(block, [](StreamIndex) { return false; }); });
 }
 
 bool FreedBlocks::CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept {

@@ -53,3 +53,37 @@ def test_a_replicas_plan_serves_the_gpu_of_this_rank_and_no_other(two_gpus: Adap
     assert run.result["degraded"] is None
     assert "serves another device; what is allocated on this one is not planned" in run.err
     assert "device: plan cuda:1, this run cuda:0" in run.err
+
+
+@pytest.fixture
+def planned_peers(two_gpus: Adapter) -> Adapter:
+    """With the plan of peer_release_cases.py's loop."""
+    assert two_gpus.run("peer_release_cases.py", "loop", **MODES["fast"]).result["of_other"] == {}
+    two_gpus.plan()
+    return two_gpus
+
+
+@pytest.mark.parametrize("case", ["emptied", "moved", "asleep", "loop"])
+def test_what_the_other_device_still_reads_stays(
+    planned_peers: Adapter, case: str, record_property: Callable[[str, Any], None]
+) -> None:
+    moves = {"STALLOC_TEST_MOVES": "1"} if case == "moved" else {}
+    stats = planned_peers.run("peer_release_cases.py", case, **MODES["alloc"], **moves).result["stats"]
+    device = next(device for device in stats["devices"] if device["device"] == 0)
+    record_property("figures", str({key: device[key] for key in device if key.startswith("arena_")}))
+    assert device["planned_hits"] > 0, device["misses"]
+    assert device["unknown_frees"] == 0
+    if case == "emptied":
+        assert device["arena_times_lent"] > 0, "the block's memory went back once it had been read"
+
+
+def test_what_the_other_device_still_reads_stays_in_an_exact_traces_heap(two_gpus: Adapter) -> None:
+    stats = two_gpus.run("peer_release_cases.py", "traced", **MODES["exact"]).result["stats"]
+    assert all(device["unknown_frees"] == 0 for device in stats["devices"])
+    assert next(device for device in stats["devices"] if device["device"] == 0)["heap_hits"] > 0
+
+
+def test_what_is_asked_for_on_another_devices_stream_is_the_native_allocators(planned_peers: Adapter) -> None:
+    result = planned_peers.run("peer_release_cases.py", "allocated", **MODES["alloc"]).result
+    assert result["of_other"]["planned_hits"] == result["of_other"]["dynamic_hits"] == 0
+    assert all(device["unknown_frees"] == 0 for device in result["stats"]["devices"])
