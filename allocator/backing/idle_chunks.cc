@@ -60,8 +60,9 @@ auto IdleChunks::ChangeArena(Change&& change) noexcept {
 
 Bytes IdleChunks::GiveBack() noexcept {
   const std::lock_guard lock(mutex_);
-  engine_.AwaitOtherDevices();
   std::vector<Arena::Range> chunks = arena_.Chunks();
+  if (chunks.empty()) return 0;
+  engine_.AwaitOtherDevices();
   std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
   if (chunks.empty()) return 0;
   const Bytes released = driver_.Synchronize().ok() ? Release(chunks) : 0;

@@ -59,7 +59,7 @@ ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStreams& streams)
     : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan, streams);
-  ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags); });
+  ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags, streams); });
   if (prologue_ > 0) at_.script = scripts_.data();
 }
 
