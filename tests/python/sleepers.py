@@ -1,4 +1,4 @@
-"""Programs that take orders to sleep, under the fake torch and library: they start in a moment, and say what was called."""
+"""Programs that take orders to sleep, under the fake torch and library: they start in a moment, and keep a log."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from processes import FakeProcess, Finished, clean_environment, run_python
 
@@ -57,10 +58,20 @@ def eventually(holds: Callable[[], Any], seconds: float = 60) -> bool:
     return True
 
 
-class Sleeper:
-    """One such program, once it takes orders."""
+def children(pid: int) -> list[str]:
+    """Numbers of the processes that its first thread has started and that are there."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
-    def __init__(self, fake: FakeProcess, directory: Path, program: str, **environment: str) -> None:
+
+class Sleeper:
+    """One such program, once it takes orders.
+
+    `within`: a command that runs it, as its only child.
+    """
+
+    def __init__(
+        self, fake: FakeProcess, directory: Path, program: str, within: Sequence[str] = (), **environment: str
+    ) -> None:
         self._fake = fake
         self.directory = directory
         directory.mkdir(exist_ok=True)
@@ -69,7 +80,7 @@ class Sleeper:
         self._environment = {**fake.environment, "XDG_RUNTIME_DIR": str(self.runtime)}
         own = {"STALLOC_MODE": "Alloc", "FAKE_SLEEPS": "1", "FAKE_LOG": str(self.log), **environment}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(directory)],
+            [*within, sys.executable, "-c", program, str(directory)],
             env=clean_environment({**self._environment, **own}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -81,7 +92,7 @@ class Sleeper:
         if not self.path.is_absolute():
             self.process.kill()
             raise AssertionError(self.process.communicate()[1])
-        self.pid = str(self.process.pid)
+        self.pid = children(self.process.pid)[0] if within else str(self.process.pid)
         self._threads = self.threads()
 
     def __enter__(self) -> Sleeper:
@@ -117,7 +128,7 @@ class Sleeper:
         return [line.split()[0] for line in lines if line.startswith(("sleep", "wake"))]
 
     def threads(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+        return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def has_orders(self, count: int) -> None:
         """Waits until so many orders have come."""
@@ -154,6 +165,6 @@ class Ordering:
         out, err = self.process.communicate(timeout=seconds)
         return Finished(self.process.returncode, out, err)
 
-    def interrupt(self, number: int, seconds: float = 20) -> Optional[Finished]:
+    def interrupt(self, number: int, seconds: float = 20) -> Finished:
         self.process.send_signal(number)
         return self.wait(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +13,8 @@ from typing import Callable
 import pytest
 
 from processes import FakeProcess
-from sleepers import IDLE, LAST, LOOP, Sleeper, eventually
+from sleepers import IDLE, LAST, LOOP, Sleeper, children, eventually
+from stalloc import cli
 
 Start = Callable[..., Sleeper]
 
@@ -45,8 +47,8 @@ def test_an_order_in_the_last_iteration_is_refused_and_the_program_ends(start: S
 def test_the_same_where_the_program_serves_before_it_is_active(start: Start) -> None:
     """`stalloc.auto()` comes later than the socket, and so does what it does at the end."""
     late = LAST.replace("print(", "import os\nprint(", 1).replace(
-        "stalloc.iteration(0)", "os.environ['STALLOC_MODE'] = 'Alloc'\nfrom stalloc import _install\n"
-        "_install.activate()\nstalloc.iteration(0)"
+        "stalloc.iteration(0)",
+        "os.environ['STALLOC_MODE'] = 'Alloc'\nfrom stalloc import _install\n_install.activate()\nstalloc.iteration(0)",
     )
     program = start(late, STALLOC_MODE="")
     with program.start_order("sleep", program.pid) as client:
@@ -56,7 +58,7 @@ def test_the_same_where_the_program_serves_before_it_is_active(start: Start) -> 
     assert program.calls() == []
 
 
-def test_an_order_behind_the_last_iteration_is_refused_as_well(start: Start) -> None:
+def test_an_order_after_the_last_iteration_is_refused_as_well(start: Start) -> None:
     saving = LAST.replace("stalloc.iteration(0)", "with stalloc.iteration(0):\n    pass")
     program = start(saving)
     with program.start_order("sleep", program.pid) as client:
@@ -100,15 +102,15 @@ def test_a_program_that_is_interrupted_in_its_sleep_is_awake_where_it_catches_th
 # Clients that do not wait for their answer ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("verb", ["sleep", "wake"])
+@pytest.mark.parametrize(
+    ("verb", "number"), [("sleep", signal.SIGINT), ("sleep", signal.SIGKILL), ("wake", signal.SIGTERM)]
+)
 def test_what_was_broken_off_is_never_carried_out(start: Start, verb: str, number: int) -> None:
     program = start(LOOP)
     program.hold()
     with program.start_order(verb, program.pid) as client:
         program.has_orders(1)
         told = client.interrupt(number)
-    assert told is not None
     if number == signal.SIGINT:
         assert told.code == 130
         assert f"stalloc {verb}: interrupted: the orders are withdrawn" in told.err
@@ -119,14 +121,16 @@ def test_what_was_broken_off_is_never_carried_out(start: Start, verb: str, numbe
     assert program.calls() == []
 
 
-@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf", "-inf", "1e9", "soon"])
-def test_a_timeout_that_nobody_can_wait_is_refused(start: Start, seconds: str) -> None:
-    program = start(LOOP)
-    told = program.order("sleep", program.pid, f"--timeout={seconds}")
-    assert told.code == 2
-    assert "timeout" in told.err
-    assert program.goes_on(60)
-    assert program.calls() == []
+@pytest.mark.parametrize("verb", ["sleep", "wake"])
+def test_a_timeout_that_nobody_can_wait_is_refused(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for seconds in ("-1", "0", "nan", "inf", "-inf", "1e9", "soon"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([verb, "1", f"--timeout={seconds}"])
+        assert "argument --timeout: " in capsys.readouterr().err
+    for words in (["0"], ["-5"], ["1e3"], ["4294967296"], ["1", "--tags="], ["1", "--tags", ","]):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([verb, *words])
+    assert "names no region" in capsys.readouterr().err
 
 
 def test_what_timed_out_is_never_carried_out(start: Start) -> None:
@@ -242,18 +246,20 @@ def test_many_clients_at_once_are_all_answered(start: Start) -> None:
 
 
 def test_a_client_is_not_kept_waiting_by_a_child_of_a_program_that_has_died(start: Start) -> None:
-    forking = LAST.replace("sys.stdin", "import os, threading, time\nwhile threading.active_count() < 3:\n"
-                           "    time.sleep(0.01)\ntime.sleep(0.2)\nif os.fork() == 0:\n    time.sleep(60)\nsys.stdin")
+    forking = LAST.replace(
+        "sys.stdin",
+        "import os, threading, time\nwhile threading.active_count() < 3:\n"
+        "    time.sleep(0.01)\ntime.sleep(0.2)\nif os.fork() == 0:\n    time.sleep(60)\nsys.stdin",
+    )
     program = start(forking)
     with program.start_order("sleep", program.pid) as client:
         program.has_orders(1)
-        child = Path(f"/proc/{program.pid}/task/{program.pid}/children")
-        assert eventually(lambda: child.read_text().split())
-        number = int(child.read_text().split()[0])
+        assert eventually(lambda: children(program.process.pid))
+        child = int(children(program.process.pid)[0])
         program.process.send_signal(signal.SIGKILL)
         try:
             told = client.wait(20)
         finally:
-            Path(f"/proc/{number}").exists() and __import__("os").kill(number, signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
     assert told.code == 1
     assert "it ended before it answered" in told.err

@@ -15,7 +15,7 @@ from stalloc._sleep import orders
 from stalloc._sleep.orders import Order
 
 ENDING = "the program is ending, and takes no more orders"
-_LOOK_SECONDS = 0.5  # so that signals are heard, and a program that wakes itself is seen
+_LOOK_SECONDS = 0.5  # so that signals are handled, and a program that wakes itself is seen
 
 _gate = threading.Lock()  # an order is either refused by the end, or there before it
 _given: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -78,7 +78,7 @@ def _stay() -> None:
         try:
             _obey(before)
         except Exception as error:  # none of ours may end a training run
-            _log.error(f"orders to sleep were left: {error!r}")
+            _log.error(f"orders to sleep failed: {error!r}")
         except BaseException:
             _wake_again(before)
             raise

@@ -33,10 +33,15 @@ withdrawn.
 def prepare_parser(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.epilog = _EPILOG + (_ALL_OR_NONE if verb == "sleep" else "")
     parser.add_argument("pids", metavar="PID", nargs="+", type=_pid, help=f"the processes that are to {verb}")
-    parser.add_argument("--tags", metavar="NAME,...", help="regions whose blocks do so (default: everything)")
+    parser.add_argument(
+        "--tags", type=_names, metavar="NAME,...", help="regions whose blocks do so (default: everything)"
+    )
     if verb == "sleep":
         parser.add_argument(
-            "--keep", metavar="NAME,...", help="regions whose bytes are kept (default: as they say themselves)"
+            "--keep",
+            type=_names,
+            metavar="NAME,...",
+            help="regions whose bytes are kept (default: as they say themselves)",
         )
         parser.add_argument("--to", choices=("host", "nothing"), default="host", help="where the bytes go")
     parser.add_argument(
@@ -55,6 +60,13 @@ def _pid(text: str) -> int:
     raise argparse.ArgumentTypeError(f"a process has a number above 0: {text!r}")
 
 
+def _names(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    if not names:
+        raise argparse.ArgumentTypeError(f"names no region: {text!r}")
+    return names
+
+
 def _seconds(text: str) -> float:
     try:
         return sockets.seconds_of(float(text))
@@ -64,9 +76,9 @@ def _seconds(text: str) -> float:
 
 def run(verb: str, arguments: argparse.Namespace) -> int:
     """All processes at once: one that sleeps alone may keep the others from their boundary."""
-    message: dict[str, Any] = {"do": verb, "timeout": arguments.timeout, "tags": _names(arguments.tags)}
+    message: dict[str, Any] = {"do": verb, "timeout": arguments.timeout, "tags": arguments.tags}
     if verb == "sleep":
-        message |= {"keep": _names(arguments.keep), "to": arguments.to}
+        message |= {"keep": arguments.keep, "to": arguments.to}
     ordered = [Ordered(pid) for pid in dict.fromkeys(arguments.pids)]
     try:
         order(ordered, message)
@@ -78,10 +90,10 @@ def run(verb: str, arguments: argparse.Namespace) -> int:
         for one in ordered:
             one.close()
     if arguments.json:
-        rows = [{"pid": one.pid, **one.told()} for one in ordered]
+        rows = [{"pid": one.pid, **one.result()} for one in ordered]
         print(json.dumps({"processes": rows}, indent=1))
     for one in ordered:
-        answer = one.told()
+        answer = one.result()
         if not answer["ok"]:
             print(f"stalloc {verb}: process {one.pid}: {answer['error']}", file=sys.stderr)
         elif not arguments.json:
@@ -102,7 +114,7 @@ class Ordered:
     def is_done(self) -> bool:
         return self.answer is not None and self.answer["ok"] is True
 
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         return self.answer or sockets.failed("it did not answer")
 
     def fail(self, why: str) -> None:
@@ -186,7 +198,7 @@ def _undo(asleep: list[Ordered]) -> None:
         if one.is_done:
             one.fail("it was put to sleep, and is awake again, since not all of them sleep")
         else:
-            one.fail(f"it sleeps, and not all of them do: {one.told()['error']}; to wake it: stalloc wake {one.pid}")
+            one.fail(f"it sleeps, and not all of them do: {one.result()['error']}; to wake it: stalloc wake {one.pid}")
 
 
 def _wait(ordered: list[Ordered], seconds: float) -> None:
@@ -241,10 +253,6 @@ def _connection_to(pid: int, at: str) -> socket.socket:
             raise OSError(f"process {found} listens there" if found else "a process of another PID namespace does")
         stack.pop_all()
         return connection
-
-
-def _names(text: Optional[str]) -> Optional[list[str]]:
-    return None if text is None else [name for name in text.split(",") if name]
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ class Order:
         answer = sockets.failed("the program was interrupted")  # a handler of a signal raised
         try:
             result = self._carry_out()
-            answer = {"ok": True, "result": _told(result)}
+            answer = {"ok": True, "result": _as_dict(result)}
             return result
         except Exception as error:
             answer = sockets.failed(_words(error) + ("" if self.wakes else _woken_again(slept_before)))
@@ -77,7 +77,7 @@ class Order:
             return self._answers.get()
 
     def refuse(self, why: str) -> None:
-        """Where it was not begun, it will not be; the client is told why."""
+        """Where it was not begun, it will not be; the client gets the reason."""
         with self._lock:
             if not self._begun and not self._given_up:
                 self._given_up = True
@@ -91,8 +91,8 @@ class Order:
             return self._begun
 
 
-def _told(result: SleepResult) -> dict[str, Any]:
-    """What stays on the device is asked of PyTorch's allocator, which may fail; the program sleeps in any case."""
+def _as_dict(result: SleepResult) -> dict[str, Any]:
+    """What stays comes from a snapshot of PyTorch's allocator, which may fail; the program sleeps in any case."""
     try:
         return result.to_dict()
     except Exception as error:
@@ -118,7 +118,7 @@ def _woken_again(slept_before: int) -> str:
 
 
 def asleep_bytes() -> Optional[int]:
-    """That sleep now; None where that cannot be told, as without an arena."""
+    """That sleep now; None where that is not known, as without an arena."""
     try:
         return api.asleep_bytes()
     except Exception:
@@ -167,7 +167,7 @@ def wake_again(slept_before: int) -> SleepResult:
     """Wakes all that orders have put to sleep. REQUIRES: the turn.
 
     Args:
-        slept_before: bytes. What the program had put to sleep itself cannot be told from the rest.
+        slept_before: bytes. What the program had put to sleep itself cannot be distinguished.
     Raises:
         RuntimeError: it sleeps on, and why.
     """
@@ -184,7 +184,7 @@ def warn_of_sleep(what: str, why: str) -> None:
 
 
 def is_held(order: Order) -> bool:
-    """Whether it sleeps, as far as can be told without the turn."""
+    """Whether it sleeps, as far as is known without the turn."""
     return order in _held
 
 

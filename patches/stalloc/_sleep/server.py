@@ -42,7 +42,7 @@ class Server:
         threading.Thread(target=self._listen, name="stalloc sleep", daemon=True).start()
 
     def close(self) -> None:
-        """What waits is refused and told so."""
+        """Orders that wait are refused."""
         if os.getpid() != self._pid or self._closed:
             return  # a forked child: the socket is its parent's
         self._closed = True
@@ -70,15 +70,19 @@ class Server:
                 continue
             with self._lock:
                 self._connections[connection] = False
-            threading.Thread(target=self._serve, args=(connection,), name="stalloc sleep", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="stalloc sleep", daemon=True).start()
+            except RuntimeError:  # the process has as many threads as it may
+                connection.close()
+                self._owes(connection, None)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
                 self._answer(connection)
-        except Exception as error:  # the client has gone, mostly; a training run is told of nothing else
+        except Exception as error:  # an OSError: the client has gone
             if not isinstance(error, OSError):
-                _log.error(f"an order to sleep was left: {error!r}")
+                _log.error(f"an order to sleep failed: {error!r}")
         finally:
             self._owes(connection, None)
 

@@ -72,20 +72,19 @@ class Lines:
     def receive(self, seconds: Optional[float]) -> dict[str, Any]:
         """Waits for one, so long or without end. ValueError for what is none, OSError where none comes."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        whole = False
-        while not whole:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise TimeoutError(f"no whole message came within {seconds:g} s")
-            self._connection.settimeout(left)
-            whole = self.take()
-        return self.message()
+        try:
+            while True:
+                self._connection.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+                if self.take():
+                    return self.message()
+        except socket.timeout as error:  # TimeoutError from Python 3.10 on
+            raise TimeoutError(f"no whole message came within {seconds:g} s") from error
 
 
 def is_open(connection: socket.socket) -> bool:
     """Whether the other end has not closed it, nor died."""
     poll = select.poll()
-    poll.register(connection, 0)  # what is told in any case: POLLHUP, POLLERR
+    poll.register(connection, 0)  # POLLHUP and POLLERR are reported in any case
     return not poll.poll(0)
 
 
