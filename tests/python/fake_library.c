@@ -1,6 +1,7 @@
 /* Both libraries' ABI without an allocator behind it. Calls are lines of $FAKE_LOG; the environment decides what it claims:
  * FAKE_ABI, FAKE_BUILT_FOR, FAKE_HAS_CUDA, FAKE_ERROR (installing fails with these words); FAKE_SLEEPS=1 (a device has
- * bytes that sleep), FAKE_SLEEP_SECONDS (it takes so long), FAKE_SLEEP_ERROR (so it fails, and a part of it sleeps). */
+ * bytes that sleep), FAKE_SLEEP_WHILE (it takes as long as that file is there), FAKE_SLEEP_ERROR (so it fails, and a part
+ * of it sleeps). */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ API int stalloc_sleep(int device, const char* const* tags, size_t tag_count, con
   if (tags != NULL && tag_count == 0) return 0;
   snprintf(line, sizeof(line), "%d %d %d", device, tags ? (int)tag_count : -1, keep ? (int)keep_count : -1);
   const int failed = Outcome("sleep", line);
-  usleep((useconds_t)(1e6 * atof(Env("FAKE_SLEEP_SECONDS", "0"))));
+  while (access(Env("FAKE_SLEEP_WHILE", ""), F_OK) == 0) usleep(10000);
   asleep = tags == NULL ? 4 : asleep + (int)tag_count;
   if (getenv("FAKE_SLEEP_ERROR") != NULL) {
     asleep = 1;

@@ -78,10 +78,11 @@ class Sleeper:
         self.log = directory / "calls.log"
         self.runtime = directory.parent
         self._environment = {**fake.environment, "XDG_RUNTIME_DIR": str(self.runtime)}
-        own = {"STALLOC_MODE": "Alloc", "FAKE_SLEEPS": "1", "FAKE_LOG": str(self.log), **environment}
+        self.slow = directory / "slow"  # where there is such a file, a sleep does not end
+        own = {"FAKE_SLEEPS": "1", "FAKE_LOG": str(self.log), "FAKE_SLEEP_WHILE": str(self.slow)}
         self.process = subprocess.Popen(
             [*within, sys.executable, "-c", program, str(directory)],
-            env=clean_environment({**self._environment, **own}),
+            env=clean_environment({**self._environment, **own, "STALLOC_MODE": "Alloc", **environment}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

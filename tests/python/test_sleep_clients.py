@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,9 +71,11 @@ def test_an_order_after_the_last_iteration_is_refused_as_well(start: Start) -> N
 
 
 def test_a_sleep_at_once_that_runs_when_the_program_ends_is_answered(start: Start) -> None:
-    program = start(IDLE, FAKE_SLEEP_SECONDS="1.5")
+    program = start(IDLE)
+    program.slow.touch()
     with program.start_order("sleep", program.pid) as client:
         assert eventually(program.calls)
+        threading.Timer(1, program.slow.unlink).start()
         assert program.end().code == 0
         assert client.wait().code == 0
 
@@ -147,21 +150,27 @@ def test_what_timed_out_is_never_carried_out(start: Start) -> None:
 
 @pytest.mark.parametrize("program_text", [LOOP, IDLE], ids=["loop", "once"])
 def test_a_sleep_whose_client_dies_on_its_way_is_undone(start: Start, program_text: str) -> None:
-    program = start(program_text, FAKE_SLEEP_SECONDS="1")
+    program = start(program_text)
+    program.slow.touch()
     with program.start_order("sleep", program.pid) as client:
         assert eventually(program.calls)
         client.interrupt(signal.SIGKILL)
+    program.slow.unlink()
     assert eventually(lambda: program.calls() == ["sleep", "wake"]), program.calls()
     assert program_text == IDLE or program.goes_on(60)
     assert program.end().code == 0
 
 
 def test_it_is_not_undone_where_another_has_ordered_the_same_meanwhile(start: Start) -> None:
-    program = start(LOOP, FAKE_SLEEP_SECONDS="1")
-    with program.start_order("sleep", program.pid) as client, program.start_order("sleep", program.pid) as other:
+    program = start(LOOP)
+    program.slow.touch()
+    with program.start_order("sleep", program.pid) as client:
         assert eventually(program.calls)
-        client.interrupt(signal.SIGKILL)
-        assert other.wait().code == 0
+        with program.start_order("sleep", program.pid) as other:
+            program.has_orders(2)
+            client.interrupt(signal.SIGKILL)
+            program.slow.unlink()
+            assert other.wait().code == 0
     assert not program.goes_on(0.5)
     assert program.calls() == ["sleep", "sleep"]
     assert program.order("wake", program.pid).code == 0
@@ -170,10 +179,13 @@ def test_it_is_not_undone_where_another_has_ordered_the_same_meanwhile(start: St
 
 def test_what_cannot_be_undone_alone_is_told_with_what_to_type(start: Start) -> None:
     own = LOOP.replace("step = 0", "stalloc.sleep(tags='own')\nstep = 0", 1)
-    program = start(own, FAKE_SLEEP_SECONDS="1")
+    program = start(own)
+    assert program.goes_on(60)
+    program.slow.touch()
     with program.start_order("sleep", program.pid) as client:
         assert eventually(lambda: program.calls() == ["sleep", "sleep"])
         client.interrupt(signal.SIGKILL)
+    program.slow.unlink()
     program.has_orders(0)
     assert program.order("wake", program.pid).code == 0
     assert program.goes_on(60)
