@@ -19,6 +19,7 @@ import pytest
 
 from processes import FakeProcess
 from sleepers import IDLE, LOOP, Sleeper, eventually
+from stalloc._core import _identity
 from stalloc._sleep import api, boundary, client, places, server
 
 
@@ -221,7 +222,7 @@ def test_a_name_is_of_one_process_of_one_namespace_and_boot(monkeypatch: pytest.
     own = places.own_name()
     assert own == places.name_of(os.getpid())
     assert own.startswith(f"{os.getpid()}-")
-    monkeypatch.setattr(places, "_own_namespace", lambda: "pid:[1]")
+    monkeypatch.setattr(_identity, "namespace", lambda: "pid:[1]")
     assert places.own_name() != own, "a container's"
 
 

@@ -224,14 +224,13 @@ def _wait(ordered: list[Ordered], seconds: float) -> None:
 def _connected(pid: int) -> socket.socket:
     """OSError says why there is none, and where it was looked for."""
     try:
-        directories = places.of_process(pid)
-    except FileNotFoundError:
+        directories, user, name = places.of_process(pid), places.user_of(pid), places.name_of(pid)
+    except (FileNotFoundError, ProcessLookupError):
         raise OSError(f"it takes no orders: no process has the number {pid} here") from None
-    name = places.name_of(pid)
     looked = []
     for directory in directories:
         try:
-            with places.opened(directory, places.user_of(pid)) as descriptor:
+            with places.opened(directory, user) as descriptor:
                 return _connection_to(pid, places.address(directory, descriptor, name))
         except FileNotFoundError:
             looked.append(str(directory))

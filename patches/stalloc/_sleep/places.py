@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
+from stalloc._core import _identity
+
 _LONGEST = 107  # bytes of an address; a longer one goes through the directory's descriptor
 _PROBE_SECONDS = 5.0
 
@@ -36,15 +38,13 @@ def of_process(pid: int) -> list[Path]:
 
 def name_of(pid: int) -> str:
     """The socket's name, as the process itself makes it: of any process that this one may look at."""
-    try:
-        return _name(_status(pid, "NSpid").split()[-1], os.readlink(f"/proc/{pid}/ns/pid"))
-    except (OSError, IndexError):
-        return own_name(pid)
+    numbers, namespace = _status(pid, "NSpid").split(), _identity.namespace(pid)
+    return _name(numbers[-1], namespace) if numbers and namespace else own_name(pid)
 
 
 def own_name(pid: Optional[int] = None) -> str:
     """The name that this process gives its socket, or one of that number in the same namespace."""
-    return _name(str(os.getpid() if pid is None else pid), _own_namespace())
+    return _name(str(os.getpid() if pid is None else pid), _identity.namespace())
 
 
 @contextlib.contextmanager
@@ -99,18 +99,7 @@ def _unfit(directory: Path) -> OSError:
 
 
 def _name(pid: str, namespace: str) -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        boot = ""
-    return f"{pid}-{hashlib.sha256(f'{boot} {namespace}'.encode()).hexdigest()[:12]}.sock"
-
-
-def _own_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+    return f"{pid}-{hashlib.sha256(f'{_identity.boot()} {namespace}'.encode()).hexdigest()[:12]}.sock"
 
 
 def _status(pid: int, key: str) -> str:
