@@ -160,9 +160,8 @@ Status DeviceSleep::PutToSleep(const SleepOrder& order, double* pool_seconds) {
   const Fates fates = FatesOf(order, tags);
   const bool all = !order.tags.has_value();
   Operation operation(*this);
-  const auto fate_of = [&](const LiveBlock& block) {
-    return block.tag < fates.size() ? fates[block.tag] : ArenaSleep::Fate::kKept;  // a tag that is new this moment
-  };
+  const auto of_new = all ? ArenaSleep::Fate::kKept : ArenaSleep::Fate::kStaysAwake;  // a tag that is new this moment
+  const auto fate_of = [&](const LiveBlock& block) { return block.tag < fates.size() ? fates[block.tag] : of_new; };
   if (Status chosen = UntilFailure([&](ArenaSleep& arena) { return arena.Choose(fate_of, all); }); !chosen.ok()) {
     return chosen;
   }

@@ -32,7 +32,7 @@ from stalloc._core._library import Library
 from stalloc._core._outcome import outcome_of
 from stalloc._marking._first_forward import FirstForward
 from stalloc._marking._marks import Marker
-from stalloc.report.files import write_whole
+from stalloc._run_status import RunStatus
 
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
 _MOST_REFUSALS = 5  # iterations in a row in which the plan cannot be taken up: somebody captures a graph
@@ -192,8 +192,7 @@ class Auto:
         self._planning_seconds: Optional[float] = None  # once the planner has ended
         self._refusals = 0
         self._first_forward: Optional[FirstForward] = None
-        self._stages: list[dict[str, Any]] = []
-        self._began = time.monotonic()
+        self._status = RunStatus(paths.status, paths.rank)
         self.stage = TRACING
         degraded = library.stats().get("degraded")
         if degraded:
@@ -224,6 +223,7 @@ class Auto:
                 self._look_for_departure()
         except (OSError, RuntimeError) as error:
             self._give_up(str(error))
+        self._status.finished(self._finished)
 
     def _end_trace(self) -> None:
         self._library.stop_trace()
@@ -309,13 +309,7 @@ class Auto:
 
     def _enter(self, stage: str, **facts: Any) -> None:
         self.stage = stage
-        since = time.monotonic() - self._began
-        self._stages.append({"stage": stage, "after_seconds": round(since, 3), "iterations": self._finished, **facts})
-        try:
-            text = json.dumps({"rank": self._paths.rank, "stages": self._stages}, indent=1)
-            write_whole(self._paths.status, f"{text}\n".encode())
-        except OSError as error:
-            _log.warning(f"how far this run's plan is cannot be written: {error}")
+        self._status.enter(stage, self._finished, **facts)
 
     def _ended_early(self, peak: int) -> None:
         """Tells why there was no plan, or no further one."""
@@ -333,6 +327,12 @@ class Auto:
 
     def finish(self) -> None:
         """At the end of the process. What the next start needs may take as long as a short search."""
+        try:
+            self._finish()
+        finally:
+            self._status.end(self._finished)
+
+    def _finish(self) -> None:
         if self._planner is not None:
             self._planner.end(0)
         if self.stage == PLANNING and self._plans == 0:

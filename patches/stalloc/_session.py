@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from stalloc._auto import Auto
 from stalloc._core import _config, _log
@@ -54,6 +54,7 @@ class Session:
 
 
 current: Optional[Session] = None
+_before_the_end: list[Callable[[], object]] = []
 
 
 def start(session: Session) -> None:
@@ -62,6 +63,11 @@ def start(session: Session) -> None:
     current = session
     atexit.register(_close)
     os.register_at_fork(after_in_child=_leave)
+
+
+def before_the_end(call: Callable[[], object]) -> None:
+    """Called when the process ends, before the iteration that runs is over: nothing that waits for it may begin."""
+    _before_the_end.append(call)
 
 
 def _leave() -> None:
@@ -75,6 +81,8 @@ def _leave() -> None:
 def _close() -> None:
     if current is None:
         return
+    for call in _before_the_end:
+        call()
     if current.tracing is not None:
         current.tracing.program_ends()
     current.marker.finish()

@@ -1,11 +1,14 @@
 /* Both libraries' ABI without an allocator behind it. Calls are lines of $FAKE_LOG; the environment decides what it claims:
- * FAKE_ABI, FAKE_BUILT_FOR, FAKE_HAS_CUDA, FAKE_ERROR (installing fails with these words). */
+ * FAKE_ABI, FAKE_BUILT_FOR, FAKE_HAS_CUDA, FAKE_ERROR (installing fails with these words); FAKE_SLEEPS=1 (a device has
+ * bytes that sleep), FAKE_SLEEP_WHILE (it takes as long as that file is there), FAKE_SLEEP_ERROR (so it fails, and a part
+ * of it sleeps). */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -32,7 +35,7 @@ static int Outcome(const char* what, const char* detail) {
 API int stalloc_abi_version(void) { return atoi(Env("FAKE_ABI", "7")); }
 API const char* stalloc_version(void) { return "9.9.9"; }
 API int stalloc_init(void) { return Outcome("init", ""); }
-API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", ""); }
+API const char* stalloc_last_error(void) { return Env("FAKE_ERROR", Env("FAKE_SLEEP_ERROR", "")); }
 API void* stalloc_malloc(ssize_t bytes, int device, void* stream) { return malloc((size_t)bytes); }
 API void stalloc_free(void* pointer, ssize_t bytes, int device, void* stream) { free(pointer); }
 API void stalloc_record_stream(void* pointer, void* stream) {}
@@ -53,18 +56,39 @@ API int stalloc_start_trace(void) { return Outcome("start_trace", ""); }
 API int stalloc_take_plan(const char* path) { return Outcome("take_plan", path); }
 API int stalloc_prepare_plan(const char* path) { return Outcome("prepare_plan", path); }
 API int stalloc_trace_again(const char* path) { return Outcome("trace_again", path); }
+/* All of a device is four bytes, a region one. */
+static int asleep = 0;
+
+/* A call that names no region at all asks what sleeps, and is no line of the log. */
 API int stalloc_sleep(int device, const char* const* tags, size_t tag_count, const char* const* keep, size_t keep_count) {
   char line[64];
+  if (tags != NULL && tag_count == 0) return 0;
   snprintf(line, sizeof(line), "%d %d %d", device, tags ? (int)tag_count : -1, keep ? (int)keep_count : -1);
-  return Outcome("sleep", line);
+  const int failed = Outcome("sleep", line);
+  while (access(Env("FAKE_SLEEP_WHILE", ""), F_OK) == 0) usleep(10000);
+  asleep = tags == NULL ? 4 : asleep + (int)tag_count;
+  if (getenv("FAKE_SLEEP_ERROR") != NULL) {
+    asleep = 1;
+    return 1;
+  }
+  return failed;
 }
 API int stalloc_wake(int device, const char* const* tags, size_t tag_count) {
   char line[64];
   snprintf(line, sizeof(line), "%d %d", device, tags ? (int)tag_count : -1);
-  return Outcome("wake", line);
+  const int failed = Outcome("wake", line);
+  asleep = tags == NULL || asleep < (int)tag_count ? 0 : asleep - (int)tag_count;
+  return failed;
 }
 API size_t stalloc_sleep_json(char* buffer, size_t capacity) {
-  const char* text = "{\"devices\": []}";
+  char text[512];
+  snprintf(text, sizeof(text),
+           "{\"devices\": [{\"device\": -1, \"blocks\": 1, \"kept_bytes\": 1, \"dropped_bytes\": 0, \"copied_bytes\": 1, "
+           "\"copies\": 1, \"given_back_bytes\": 1, \"asleep_bytes\": %d, \"arena_bytes\": 0, "
+           "\"upstream_reserved_bytes\": 0, \"upstream_live_bytes\": 0, \"host_pool_bytes\": 0, \"pool_seconds\": 0, "
+           "\"seconds\": 0}]}",
+           asleep);
+  if (getenv("FAKE_SLEEPS") == NULL) strcpy(text, "{\"devices\": []}");
   if (strlen(text) < capacity) memcpy(buffer, text, strlen(text) + 1);
   return strlen(text);
 }

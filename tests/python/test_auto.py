@@ -288,7 +288,7 @@ def test_a_program_starts_it_in_code_and_status_tells_how_far_it_came(training: 
     assert told.code == 0, told.err
     lines = told.out.splitlines()
     assert lines[0] == str(info)
-    assert [line.split()[6] for line in lines[1:]] == ["tracing", "planning", "planned"]
+    assert [line.split()[6] for line in lines[1:]] == ["tracing", "planning", "planned", "ended"]
     assert "6 iterations to trace" in lines[1]
     assert "predicted E" in lines[3]
     ranks = json.loads(run_python("-m", "stalloc", "status", str(info), "--json").out)["ranks"]

@@ -29,6 +29,32 @@ TEST_F(DeviceSleepTest, OnlyTheNamedSleepAndTheOthersAreServed) {
   Train();
 }
 
+// Orders of other processes ask in this way what sleeps.
+TEST_F(DeviceSleepTest, ASleepOfNoneChangesNothing) {
+  StartTraining();
+  {
+    const Region region("weights");
+    first_ = Filled(3 * kMiB, 1);
+  }
+  const unsigned before = SleepTags::Enter(126);  // another thread's, of a region that began this moment
+  second_ = Filled(5 * kMiB, 2);
+  SleepTags::Enter(before);
+  runtime_->OnMark(IterationMark(iteration_++));
+  const SleepOrder none = {.tags = Names({}), .keep = Names({})};
+  SleepFigures figures = Sleep(none);
+  EXPECT_EQ(figures.blocks, 0u);
+  EXPECT_EQ(figures.asleep, 0u);
+  EXPECT_EQ(figures.given_back, 0u);
+  EXPECT_TRUE(HasPattern(second_, 5 * kMiB, 2));
+  Sleep();
+  figures = Sleep(none);
+  EXPECT_EQ(figures.asleep, 8 * kMiB);
+  EXPECT_THROW(runtime_->Allocate(4 * kMiB, 0, Origin::kProgram), AsleepError) << "everything sleeps on";
+  EXPECT_EQ(Wake().blocks, 2u);
+  ExpectWeights();
+  Train();
+}
+
 TEST_F(DeviceSleepTest, WakesByNameOneAfterTheOther) {
   StartTraining();
   {

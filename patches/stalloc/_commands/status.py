@@ -7,16 +7,18 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Optional
 
-from stalloc import _run_cache
+from stalloc import _run_cache, _run_status
 from stalloc._commands import many_ranks
 from stalloc._core._report import size
 
-HELP = "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank"
+HELP = "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank, and whether it runs"
 EXAMPLES = ("status run1",)
 
 _EPILOG = """
+The last line of a rank is what its process does: it is running, ended (by itself), gone (killed), or unknown, as it is
+on another machine or in another container. Iterations are those that were over when it was last seen.
 Without DIR: of STALLOC_MODEL_INFO_PATH, else of the run that was started last of those whose plans are in the cache.
 Of more than eight ranks: how many are at which stage, and what they say of it, from the least to the most; --rank R has
 one's own way.
@@ -34,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         directory = arguments.dir or _last_run()
-        ranks = [_read(path) for path in sorted((directory / "log_output").glob("rank*.auto.json"))]
+        ranks = [_run_status.read(path) for path in sorted((directory / "log_output").glob("rank*.auto.json"))]
         if arguments.rank is not None:
             ranks = [rank for rank in ranks if rank["rank"] == arguments.rank]
         if not ranks:
@@ -60,47 +62,69 @@ def _last_run() -> Path:
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        rank: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"rank": int(rank["rank"]), "stages": [_checked(stage) for stage in rank["stages"]]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: expected stages of a rank, as a run writes them: {error!r}") from error
-
-
-def _checked(stage: Any) -> dict[str, Any]:
-    return {**stage, "stage": str(stage["stage"]), "after_seconds": float(stage["after_seconds"])}
-
-
 def _of_one(rank: dict[str, Any]) -> list[str]:
-    return [_line(f"rank {rank['rank']}", stage["stage"], [stage]) for stage in rank["stages"]]
+    return [_line(f"rank {rank['rank']}", stage["stage"], [stage]) for stage in _ways(rank)]
 
 
 def _of_many(ranks: list[dict[str, Any]]) -> list[str]:
-    """A line for each stage that some are at, and which those are."""
-    last: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-    for rank in ranks:
-        for stage in rank["stages"][-1:]:
-            last.setdefault(stage["stage"], []).append((rank["rank"], stage))
+    """A line for each stage that some are at, and which those are; then for what their processes do."""
     lines = []
-    for name, found in sorted(last.items(), key=lambda item: -len(item[1])):
-        lines.append(_line(many_ranks.counted(len(found)), name, [stage for _, stage in found]))
-        lines.append(f"    rank {many_ranks.listed([rank for rank, _ in found])}")
+    for found in (_last_stage, _state):
+        by_name: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for rank in ranks:
+            stage = found(rank)
+            if stage is not None:
+                by_name.setdefault(stage["stage"], []).append((rank["rank"], stage))
+        for name, those in sorted(by_name.items(), key=lambda item: -len(item[1])):
+            lines.append(_line(many_ranks.counted(len(those)), name, [stage for _, stage in those]))
+            lines.append(f"    rank {many_ranks.listed([rank for rank, _ in those])}")
     return lines
+
+
+def _ways(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rank's stages, and what its process does."""
+    state = _state(rank)
+    return [*rank["stages"], *([state] if state is not None else [])]
+
+
+def _last_stage(rank: dict[str, Any]) -> Optional[dict[str, Any]]:
+    return rank["stages"][-1] if rank["stages"] else None
+
+
+def _state(rank: dict[str, Any]) -> Optional[dict[str, Any]]:
+    """None where it is not known, or is the last stage."""
+    state: Optional[dict[str, Any]] = rank["state"]
+    last = _last_stage(rank)
+    return None if state is None or (last is not None and last["stage"] == state["stage"]) else state
 
 
 def _line(who: str, name: str, stages: list[dict[str, Any]]) -> str:
     """What stages of one name say, of one rank or of many."""
     after, iterations = (many_ranks.ranged([stage[key] for stage in stages], told) for key, told in _TIMES)
     names = [key for key in stages[0] if key not in _HEAD and all(key in stage for stage in stages)]
-    facts = ", ".join(_fact(key, [stage[key] for stage in stages]) for key in names)
+    facts = ", ".join(filter(None, (_fact(key, [stage[key] for stage in stages]) for key in names)))
     return f"{who}  {after:>9} s  {iterations:>6} iterations  {name:<9}  {facts}".rstrip()
 
 
 _TIMES = (("after_seconds", "{:.1f}".format), ("iterations", "{:.0f}".format))
 
 
+def _one_pid(values: list[Any]) -> str:
+    return f"pid {values[0]}" if len(values) == 1 else ""
+
+
+_WORDS: dict[str, Callable[[list[Any]], str]] = {
+    "pid": _one_pid,
+    "host": lambda values: f"on {', '.join(dict.fromkeys(map(str, values)))}",
+    "seen_seconds_ago": lambda values: f"seen {many_ranks.ranged(values, '{:.0f} s'.format)} ago",
+    "to_trace": lambda values: f"{many_ranks.ranged(values, '{:.0f}'.format)} iterations to trace",
+    "iteration": lambda values: f"from iteration {many_ranks.ranged(values, '{:.0f}'.format)} on",
+}
+
+
 def _fact(name: str, values: list[Any]) -> str:
+    if name in _WORDS:
+        return _WORDS[name](values)
     words = name.rsplit("_", 1)[0].replace("_", " ")
     if name.endswith("_bytes"):
         return f"{words} {many_ranks.ranged(values, size)}"
@@ -108,8 +132,4 @@ def _fact(name: str, values: list[Any]) -> str:
         return f"{words} {many_ranks.ranged(values, '{:.2f} s'.format)}"
     if name.endswith("efficiency"):
         return f"{words} E {many_ranks.ranged([100 * value for value in values], '{:.2f} %'.format)}"
-    if name == "to_trace":
-        return f"{many_ranks.ranged(values, '{:.0f}'.format)} iterations to trace"
-    if name == "iteration":
-        return f"from iteration {many_ranks.ranged(values, '{:.0f}'.format)} on"
     return str(values[0])  # a path, a reason: the first rank's stands for all

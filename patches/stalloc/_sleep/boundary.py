@@ -1,58 +1,26 @@
 """Orders that a training loop carries out between two iterations, on its own thread.
 
-Only there is it certain that nobody uses what is to sleep. The loop stays there until no more sleeps than before.
+Only there is it certain that nobody uses what is to sleep. The loop stays there until no more sleeps than before. At
+the end of the program what was ordered and not begun is refused: nobody would wake it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from typing import Any, Callable, Optional
 
-from stalloc._sleep.figures import SleepResult
+from stalloc._core import _log
+from stalloc._sleep import orders
+from stalloc._sleep.orders import Order
 
-_LOOK_SECONDS = 0.5  # so that signals are heard
+ENDING = "the program is ending, and takes no more orders"
+_LOOK_SECONDS = 0.5  # so that signals are handled, and a program that wakes itself is seen
 
-
-class Order:
-    """One sleep or wake that somebody waits for."""
-
-    def __init__(self, carry_out: Callable[[], SleepResult], wakes: bool) -> None:
-        self.wakes = wakes
-        self._carry_out = carry_out
-        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._begun = False  # the two are guarded by the lock; at most one of them becomes true
-        self._given_up = False
-
-    def run(self) -> Optional[SleepResult]:
-        """What was done; the answer goes to whoever waits. None: it failed, or nobody waits any more."""
-        with self._lock:
-            if self._given_up:
-                return None
-            self._begun = True
-        try:
-            result = self._carry_out()
-        except (RuntimeError, ValueError) as error:
-            self._answers.put({"ok": False, "error": str(error)})
-            return None
-        self._answers.put({"ok": True, "result": result.to_dict()})
-        return result
-
-    def answer(self, timeout: float) -> dict[str, Any]:
-        """Waits. An order that nobody has begun on after `timeout` seconds is not carried out any more."""
-        try:
-            return self._answers.get(timeout=timeout)
-        except queue.Empty:
-            with self._lock:
-                self._given_up = not self._begun
-            if not self._given_up:
-                return self._answers.get()
-            return {"ok": False, "error": f"the program came to no end of an iteration within {timeout:g} s"}
-
-
-_orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+_gate = threading.Lock()  # an order is either refused by the end, or there before it
+_given: queue.SimpleQueue[Order] = queue.SimpleQueue()
 _serving = False
+_ended = False
 
 
 def serve() -> None:
@@ -61,28 +29,83 @@ def serve() -> None:
 
 
 def give(order: Order) -> None:
-    _orders.put(order)
+    """To the loop. From any thread."""
+    with _gate:
+        if not _ended:
+            _given.put(order)
+            return
+    order.refuse(ENDING)
+
+
+def at_once(order: Order) -> None:
+    """Carries it out on this thread."""
+    with orders.turn:
+        if _ended:
+            order.refuse(ENDING)
+        else:
+            orders.carry_out(order)
+
+
+def end(wait_seconds: float = 0) -> None:
+    """Nothing is carried out any more. An order that is under way on another thread has so long to end."""
+    global _serving, _ended
+    with _gate:
+        _serving, _ended = False, True
+    with contextlib.suppress(queue.Empty):
+        while True:
+            _given.get_nowait().refuse(ENDING)
+    if wait_seconds and orders.turn.acquire(timeout=wait_seconds):
+        orders.turn.release()
+
+
+def forget() -> None:
+    """In a forked child: the orders are its parent's."""
+    global _gate, _given, _serving, _ended
+    _gate, _given = threading.Lock(), queue.SimpleQueue()
+    _serving = _ended = False
+    orders.forget()
 
 
 def reached(_: int) -> None:
-    """An iteration is over: what was ordered meanwhile is done now."""
-    if _serving and not _orders.empty():
-        _carry_out()
+    """An iteration is over: what was ordered meanwhile is done now. Other loops of the process stay as well."""
+    if _serving and (not _given.empty() or orders.turn.locked()):
+        _stay()
 
 
-def _carry_out() -> None:
-    """A wake of some leaves the loop where it is, but for what the program itself had put to sleep before."""
-    before: Optional[int] = None  # bytes that slept
-    stays = False
-    while stays or not _orders.empty():
+def _stay() -> None:
+    with orders.turn:
+        before = orders.asleep_bytes() or 0  # what the program has put to sleep itself
         try:
-            order = _orders.get(timeout=_LOOK_SECONDS)
+            _obey(before)
+        except Exception as error:  # none of ours may end a training run
+            _log.error(f"orders to sleep failed: {error!r}")
+        except BaseException:
+            _wake_again(before)
+            raise
+
+
+def _obey(before: int) -> None:
+    """A wake of some leaves the loop where it is."""
+    stays = False
+    while stays or not _given.empty():
+        try:
+            order = _given.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
-            continue
-        result = order.run()
-        if result is None:
-            continue
-        if before is None:
-            change = result.kept_bytes + result.dropped_bytes
-            before = result.asleep_bytes + (change if order.wakes else -change)
-        stays = result.asleep_bytes > before
+            result = None
+        else:
+            result = orders.carry_out(order)
+        now = orders.asleep_bytes()
+        if now is not None:
+            stays = now > before
+        elif result is not None:
+            stays = result.asleep
+
+
+def _wake_again(before: int) -> None:
+    """A handler of a signal has raised: whoever catches that, to save the model perhaps, finds it awake."""
+    if (orders.asleep_bytes() or 0) <= before:
+        return
+    try:
+        orders.wake_again(before)
+    except Exception as error:
+        orders.warn_of_sleep("was interrupted in its sleep", str(error))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,56 @@ def test_loader_workers_live_on(library: Path, tmp_path: Path) -> None:
     result = run_case(library, tmp_path, "workers")
     assert result["total"] == result["expected"]
     assert result["whole"]
+
+
+def test_orders_from_another_process_between_iterations_and_in_the_last_one(library: Path, tmp_path: Path) -> None:
+    training = Training(library.parent, tmp_path)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "patches"),
+        **training.environment("Auto", STALLOC_DEVICE="cuda"),
+    }
+    stop = tmp_path / "stop"
+
+    def order(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "stalloc", *words]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    program = subprocess.Popen(
+        [sys.executable, "-m", "stalloc", "run", str(PROGRAMS / "sleep_cases.py"), "orders", str(stop)],
+        env=environment,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stdout is not None
+        assert Path(program.stdout.readline().strip()).is_socket()
+        pid = str(program.pid)
+        for _ in range(2):
+            out, err = (client := order("sleep", pid, "--json")).communicate(timeout=120)
+            assert client.returncode == 0, err
+            (answer,) = json.loads(out)["processes"]
+            assert answer["result"]["devices"][0]["given_back_bytes"] >= 4 * 64 * _MIB
+            _, err = (client := order("wake", pid)).communicate(timeout=120)
+            assert client.returncode == 0, err
+        threads = Path(f"/proc/{pid}/task")
+        stop.touch()
+        assert program.stdout.readline().strip() == "last"
+        before = len(list(threads.iterdir()))
+        client = order("sleep", pid)
+        deadline = time.monotonic() + 60
+        while len(list(threads.iterdir())) == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        out, _ = program.communicate("\n", timeout=120)
+        _, err = client.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert (program.returncode, client.returncode) == (0, 1)
+    assert "the program is ending, and takes no more orders" in err
+    assert json.loads(out.splitlines()[-1])["whole"]
 
 
 @pytest.mark.two_gpus

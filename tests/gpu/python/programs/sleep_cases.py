@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import torch
@@ -151,6 +152,24 @@ def reduce() -> dict[str, Any]:
         stalloc.wake(device=rank)
     torch.distributed.destroy_process_group()
     return {"results": results}
+
+
+def orders() -> dict[str, Any]:
+    """Orders of another process, between iterations and in the last one. Lines tell the test how far it is."""
+    kept = weights(4)
+    path = stalloc.serve_sleep()
+    print(path, flush=True)
+    whole = []
+    step = 0
+    while not os.path.exists(sys.argv[2]):
+        stalloc.iteration(step)
+        whole.append(are_whole(kept))
+        step += 1
+        time.sleep(0.01)
+    stalloc.iteration(step)
+    print("last", flush=True)
+    sys.stdin.readline()
+    return {"whole": all(whole), "iterations": step}
 
 
 if __name__ == "__main__":

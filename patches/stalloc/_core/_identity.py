@@ -1,0 +1,65 @@
+"""Which process wrote something, and whether that one still runs, whatever other process has its number by now.
+
+A number means something within one PID namespace of one boot of one machine; with the time at which the process was
+started it is of one process alone. Of another machine or container nothing can be said.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Optional
+
+RUNNING, GONE, UNKNOWN = "running", "gone", "unknown"
+
+
+def boot() -> str:
+    """Of this boot of this machine; empty where the system does not say."""
+    return _text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def namespace(pid: Optional[int] = None) -> str:
+    """Of PIDs, which a process is in, by default this one. Empty where that may not be looked at."""
+    try:
+        return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def own() -> dict[str, Any]:
+    """Of this process, for JSON."""
+    pid = os.getpid()
+    return {
+        "pid": pid,
+        "started": _started(pid),
+        "namespace": namespace(),
+        "boot": boot(),
+        "host": socket.gethostname(),
+    }
+
+
+def state_of(process: dict[str, Any]) -> str:
+    """Of the one that `own` was called in. UNKNOWN: it cannot be seen from here. ValueError: it is no such record."""
+    pid, started = process.get("pid"), process.get("started")
+    if not (isinstance(pid, int) and (started is None or isinstance(started, int))):
+        raise ValueError(f"expected a process's number and the time at which it was started: {process!r}")
+    here = (boot(), namespace())
+    if (process.get("boot"), process.get("namespace")) != here or not all(here) or started is None:
+        return UNKNOWN
+    return RUNNING if _started(pid) == started else GONE
+
+
+def _started(pid: int) -> Optional[int]:
+    """In ticks of the clock since the boot; None where no such process runs, or it is over and only waited for."""
+    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # its name may have brackets and blanks
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
