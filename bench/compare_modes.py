@@ -37,6 +37,7 @@ from iterations import (
     slowest_window,
     time_failures,
 )
+from starts import await_planners
 
 HERE = Path(__file__).resolve().parent
 AUTO = ("auto", "auto-again")
@@ -133,6 +134,7 @@ class Comparison:
             result["summary"] = json.loads(summary.read_text())
             shutil.copy(summary, self.directory / f"{mode}.summary.json")
         if mode in AUTO:
+            await_planners(self.run_directory(mode))
             status = self.run_directory(mode) / "log_output" / "rank00000.auto.json"
             result["stages"] = json.loads(status.read_text())["stages"]
         self.results[mode] = result

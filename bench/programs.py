@@ -27,6 +27,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from starts import await_planners
+
 AUTO = ("auto", "auto-again")
 MODES = ["native", "expandable", "alloc", *AUTO]
 DEFAULT_MODES = ["native", "expandable", "alloc"]
@@ -154,6 +156,8 @@ def run(mode: str, arguments: argparse.Namespace, directory: Path) -> list[dict[
     begin = time.perf_counter()
     done = subprocess.run(command, env=environment(mode, directory), stdout=subprocess.PIPE, text=True, check=True)
     seconds = time.perf_counter() - begin
+    if mode in AUTO:
+        await_planners(stalloc_directory(mode, directory))
     told = [json.loads(path.read_text()) for path in sorted(results.glob("rank*.json"))]
     printed = printed_of(done.stdout)
     for rank, of_rank in enumerate(told):

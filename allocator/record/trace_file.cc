@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "proto/codec/frame.h"
 
@@ -32,6 +34,14 @@ std::string DescribeHolder(int fd) {
          ") or of one that cannot be named from here,";
 }
 
+// Whether `path` still leads to the file that is open.
+bool IsAt(int fd, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
 Status CreateParents(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (parent.empty()) return Ok{};
@@ -46,28 +56,48 @@ Status CreateParents(const std::string& path) {
 Status TraceFile::Open(const std::string& path) {
   path_ = path;
   if (Status parents = CreateParents(path); !parents.ok()) return parents;
+  Status opened = Lock(path);
+  while (opened.ok() && !IsAt(fd_, path)) {  // another process has put its file there meanwhile
+    Close();
+    opened = Lock(path);
+  }
+  if (opened.ok()) opened = Replace();
+  if (opened.ok()) {
+    size_ = 0;
+    opened = Append(kTraceMagic);
+  }
+  if (!opened.ok()) Close();
+  return opened;
+}
+
+// The file at `path`, new or old. An error where another process has it.
+Status TraceFile::Lock(const std::string& path) {
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) return Error{path + ": cannot open the trace for writing: " + std::strerror(errno)};
-  if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    const bool taken = errno == EWOULDBLOCK;
-    const std::string cause = taken ? DescribeHolder(fd_) +
-                                          " is writing a trace there; give each process its own rank or "
-                                          "its own STALLOC_MODEL_INFO_PATH"
-                                    : std::string("cannot lock the trace: ") + std::strerror(errno);
-    Close();
-    return Error{path + ": " + cause};
-  }
+  if (fd_ < 0) return Error{path_ + ": cannot open the trace for writing: " + std::strerror(errno)};
+  const bool taken = flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  // It names the holder. Where a file system has no flock, it is the lock.
   struct flock name = WholeFile(F_WRLCK);
-  static_cast<void>(fcntl(fd_, F_SETLK, &name));  // without it the holder goes unnamed, and nothing else changes
-  if (ftruncate(fd_, 0) != 0) {
-    const int error = errno;
-    Close();
-    return Error{path + ": cannot empty the old trace: " + std::strerror(error)};
+  const bool named = fcntl(fd_, F_SETLK, &name) == 0 || (errno != EAGAIN && errno != EACCES);
+  if (!taken && named) return Ok{};
+  return Error{path_ + ": " + DescribeHolder(fd_) +
+               " is writing a trace there; give each process its own rank or its own STALLOC_MODEL_INFO_PATH"};
+}
+
+// An older trace stays as it is for who reads it, a planner perhaps, and a new file takes its name. REQUIRES: the file
+// at path_ is locked, so that no other process does the same.
+Status TraceFile::Replace() {
+  struct stat old {};
+  if (fstat(fd_, &old) == 0 && old.st_size == 0) return Ok{};
+  const int locked = std::exchange(fd_, -1);
+  const std::string made = path_ + ".tmp" + std::to_string(getpid());
+  unlink(made.c_str());
+  Status replaced = Lock(made);
+  if (replaced.ok() && rename(made.c_str(), path_.c_str()) != 0) {
+    replaced = Error{path_ + ": cannot replace the old trace: " + std::strerror(errno)};
   }
-  size_ = 0;
-  Status written = Append(kTraceMagic);
-  if (!written.ok()) Close();
-  return written;
+  if (!replaced.ok()) unlink(made.c_str());
+  close(locked);
+  return replaced;
 }
 
 Status TraceFile::Append(std::string_view bytes) {

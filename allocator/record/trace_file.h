@@ -2,8 +2,8 @@
 //
 // Exclusive: flock() on the file itself, so a dead process leaves nothing behind that would have to be cleaned up. The
 // holder is named by a POSIX lock on the same file, which carries its process id and protects nothing. An older trace
-// at the path is replaced, after the lock is taken. Not thread-safe: the recorder opens it and its writer thread uses
-// it.
+// that nobody writes is replaced by a new file: who reads it, as a planner does, has it to its end. Not thread-safe:
+// the recorder opens it and its writer thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // Creates missing directories and the file, locks it, empties it and writes the magic. Errors name the path and the
-  // cause.
+  // Creates missing directories and the file, locks it and writes the magic. Errors name the path and the cause, and
+  // the process that writes there.
   [[nodiscard]] Status Open(const std::string& path);
 
   // Appends all of `bytes` or, on an error (disk full), cuts the file back to where it was.
@@ -41,6 +41,9 @@ class TraceFile {
   void Close() noexcept;
 
  private:
+  [[nodiscard]] Status Lock(const std::string& path);
+  [[nodiscard]] Status Replace();
+
   std::string path_;
   int fd_ = -1;
   std::int64_t size_ = 0;

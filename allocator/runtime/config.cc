@@ -191,10 +191,9 @@ void RequireDirectory(Reader& reader, const Config& config) {
 }
 
 // <directory>/<folder>/rank00000<suffix>
-std::string RankPath(const Config& config, std::uint32_t rank, std::string_view folder, std::string_view suffix) {
+std::string RankPath(std::string path, std::uint32_t rank, std::string_view folder, std::string_view suffix) {
   std::array<char, 32> name{};
   std::snprintf(name.data(), name.size(), "/rank%05u", rank);
-  std::string path = config.model_info_path;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path.append(folder).append(name.data()).append(suffix);
 }
@@ -215,16 +214,22 @@ const char* ModeName(Mode mode) noexcept {
   return "?";
 }
 
-std::string Config::TracePath() const { return RankPath(*this, rank, "/trace", ".trace"); }
-std::string Config::PlanPath() const { return RankPath(*this, plan_rank.value_or(rank), "/output/plan", ".plan"); }
-std::string Config::ObservedPath() const { return RankPath(*this, rank, "/output/observed", ".observed"); }
-std::string Config::SummaryPath() const { return RankPath(*this, rank, "/log_output", ".summary.json"); }
+std::string Config::TracePath() const { return RankPath(model_info_path, rank, "/trace", ".trace"); }
+std::string Config::FirstTracePath() const {
+  return start_path.empty() ? TracePath() : RankPath(start_path, rank, "/trace", ".trace");
+}
+std::string Config::PlanPath() const {
+  return RankPath(model_info_path, plan_rank.value_or(rank), "/output/plan", ".plan");
+}
+std::string Config::ObservedPath() const { return RankPath(model_info_path, rank, "/output/observed", ".observed"); }
+std::string Config::SummaryPath() const { return RankPath(model_info_path, rank, "/log_output", ".summary.json"); }
 
 Result<Config> ReadConfig(EnvironmentReader environment) {
   Reader reader(environment);
   Config config;
   ReadMode(reader, &config);
   reader.Text("STALLOC_MODEL_INFO_PATH", &config.model_info_path);
+  if (config.mode == Mode::kAuto) reader.Text("STALLOC_START_PATH", &config.start_path);
   reader.Flag("STALLOC_TRACE_FAST_MODE", &config.trace_fast);
   reader.Integer("STALLOC_LOG_LEVEL", 0, 3, "a number from 0 (all) to 3 (warnings and errors)", &config.log_level);
   reader.Flag("STALLOC_STRICT", &config.strict);

@@ -21,7 +21,10 @@ struct Config {
   // that STALLOC_TRACE_RANKS leaves out. Auto is Alloc where there is a plan, else a fast Trace that takes one up.
   Mode mode = Mode::kTorch;
   std::string model_info_path;  // STALLOC_MODEL_INFO_PATH; needed by all but Torch
-  bool trace_fast = false;      // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
+  // STALLOC_START_PATH: the folder that one start of a run under Auto has for itself, where its trace lies until it is
+  // planned; empty: the run's directory. Set by the package.
+  std::string start_path;
+  bool trace_fast = false;  // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
   // STALLOC_TRACE_STEPS: the trace waits until it is begun (stalloc_start_trace). The window's end is the package's.
   bool trace_waits = false;
   std::uint64_t trace_max_events = 0;  // STALLOC_TRACE_MAX_EVENTS; 0: no limit
@@ -51,9 +54,10 @@ struct Config {
 
   // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.
   [[nodiscard]] std::string TracePath() const;
-  [[nodiscard]] std::string PlanPath() const;      // output/plan/rank00000.plan
-  [[nodiscard]] std::string ObservedPath() const;  // output/observed/rank00000.observed
-  [[nodiscard]] std::string SummaryPath() const;   // log_output/rank00000.summary.json
+  [[nodiscard]] std::string FirstTracePath() const;  // where it is written: below start_path, or TracePath()
+  [[nodiscard]] std::string PlanPath() const;        // output/plan/rank00000.plan
+  [[nodiscard]] std::string ObservedPath() const;    // output/observed/rank00000.observed
+  [[nodiscard]] std::string SummaryPath() const;     // log_output/rank00000.summary.json
 };
 
 // `getenv`-like source, so that tests need no global environment. Errors name the variable, what is allowed and the

@@ -57,7 +57,7 @@ struct Session::Impl {
   mutable std::mutex mutex;  // guards all below
   Fingerprint fingerprint;
   std::vector<std::unique_ptr<Recorder>> recorders;  // there as long as the devices: other threads may call any of them
-  std::optional<DevicePlans> plans;                  // Alloc
+  std::optional<DevicePlans> plans;                  // Alloc, Auto
   std::string degraded;
   std::string failure;
   struct Device {
@@ -88,6 +88,7 @@ struct Session::Impl {
   Status Prepare(const std::string& path);
   Status LoadPlan();
   Status LoadPlanOrTrace();
+  Status TraceInstead(const std::string& why);
   void OpenReports();
   [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
   void Degrade(const std::string& why, bool logged);
@@ -147,11 +148,16 @@ Status Session::Impl::LoadPlan() {
 // A plan from an earlier start of the same run serves this one from its beginning.
 Status Session::Impl::LoadPlanOrTrace() {
   std::error_code unknown;
-  if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace(config.TracePath());
+  if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace(config.FirstTracePath());
   const Status loaded = LoadPlan();
-  if (loaded.ok()) return loaded;
-  Log(LogSeverity::kWarning, "%s; it is made anew", loaded.error().c_str());
-  return OpenTrace(config.TracePath());
+  return loaded.ok() ? loaded : TraceInstead(loaded.error());
+}
+
+// Mode::kAuto: the plan that there is serves nobody here. REQUIRES: as OpenTrace.
+Status Session::Impl::TraceInstead(const std::string& why) {
+  Log(LogSeverity::kWarning, "%s; it is made anew", why.c_str());
+  plans.reset();
+  return OpenTrace(config.FirstTracePath());
 }
 
 void Session::Impl::OpenReports() {
@@ -216,7 +222,13 @@ const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
     if (const DevicePlan* const found = plans->Take(device); found != nullptr) return found;
   }
   if (!other.empty()) differences.push_back(other);
-  Degrade("the plan " + config.PlanPath() + " was made for another device: " + Join(differences), /*logged=*/false);
+  std::string why = "the plan " + config.PlanPath() + " was made for another device: " + Join(differences);
+  if (config.mode == Mode::kAuto) {
+    const Status traced = TraceInstead(why);
+    if (traced.ok()) return nullptr;
+    why = traced.error();
+  }
+  Degrade(why, /*logged=*/false);
   return nullptr;
 }
 
@@ -230,7 +242,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .upstream = upstream,
                              .driver = driver,
                              .fence = fence,
-                             .recorder = recorder.load(std::memory_order_acquire),
+                             .recorder = nullptr,
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
                              .moves_at_marks = config.test_moves,
@@ -242,6 +254,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .recomputes = recomputes};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
+  parts.recorder = recorder.load(std::memory_order_acquire);
   parts.awaits_plan = config.mode == Mode::kAuto && parts.recorder != nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);
@@ -394,7 +407,8 @@ std::string Session::StatsJson() const {
     const std::lock_guard lock(self.mutex);
     figures.degraded = self.degraded;
     figures.fingerprint = self.fingerprint;
-    if (!self.recorders.empty()) figures.recorder = self.recorders.back()->GetCounters();
+    figures.trace_begun = !self.recorders.empty();
+    if (figures.trace_begun) figures.recorder = self.recorders.back()->GetCounters();
     for (const Impl::Device& device : self.devices) figures.devices.push_back({device.index, device.runtime->Stats()});
   } else {
     figures.degraded = "forked child: the parent keeps the figures";

@@ -39,6 +39,7 @@ void WriteHead(const SessionFigures& figures, JsonWriter* json) {
   if (figures.config.mode != Mode::kTrace && figures.config.mode != Mode::kAuto) return;
   json->BeginObject("trace");
   json->Field("mode", figures.fingerprint.trace_mode);
+  json->Field("begun", figures.trace_begun);
   json->Field("path", figures.config.TracePath());
   json->Field("events", figures.recorder.events);
   json->Field("blocked", figures.recorder.blocked);

@@ -17,6 +17,7 @@ struct SessionFigures {
   Config config;
   std::string degraded;
   Fingerprint fingerprint;
+  bool trace_begun = false;  // in this process
   Recorder::Counters recorder;
   std::vector<Device> devices;  // in the order in which they were added
 };

@@ -28,8 +28,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 from figures import Result, read_log, rows_of, table
 from ranks import Ranks
+from starts import await_planners
 from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
@@ -135,6 +137,8 @@ class Comparison:
             code = ranks.run(self.common.entry, self._arguments(mode), self._stalloc_variables(mode), port, limit)
         finally:
             ranks.end()
+        if mode in AUTO:
+            await_planners(self.output / "auto-plan")
         text = ranks.output()
         (self.output / f"{mode}.log").write_text(text)
         result = {"exit_code": code, "wall_seconds": time.perf_counter() - begin, **read_result(text)}

@@ -26,6 +26,7 @@ from stalloc._marking._marks import Marker, MarkSink
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
 from stalloc._oom import reports, torch_mode
+from stalloc._run_files import Paths, Start, identity
 from stalloc._sleep import boundary, server
 from stalloc.frameworks import _adapters
 
@@ -34,7 +35,7 @@ TOO_LATE = (
     "`stalloc run`, before anything that initialises CUDA; importing megatron.training does that."
 )
 
-_MODE, _TOLD = "STALLOC_MODE", "STALLOC_TOLD"
+_MODE, _TOLD, _START = "STALLOC_MODE", "STALLOC_TOLD", "STALLOC_START_PATH"
 _BAD_VALUE = re.compile(r"[A-Z][A-Z_]+ must be .*; found \"")  # as allocator/runtime/config.cc words it
 
 _activating = False
@@ -74,12 +75,8 @@ def activate(to_the_end: bool = True) -> None:
             torch_mode.watch(config.rank)
         else:
             torch = importlib.import_module("torch")
-            if config.mode == _config.AUTO:
-                _find_directory(torch)
-            if config.mode in (_config.ALLOC, _config.AUTO):
-                _find_plan(config.rank)
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
-            library = _install_or_go_on(config, torch) if fake is None else fake.library
+            library, auto = _put_in_place(config, torch, fake)
             if library is None:
                 return
             reports.watch(library, torch, config.mode)
@@ -88,7 +85,6 @@ def activate(to_the_end: bool = True) -> None:
             block_of = None if fake is None else fake.address
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
             finished = finished if tracing is None else _both(finished, tracing.iteration_finished)
-            auto = _auto_of(config, library) if config.mode == _config.AUTO else None
             finished = finished if auto is None else _both(finished, auto.iteration_finished)
             mark = library.mark
             if fake is not None and tracing is not None:
@@ -216,17 +212,42 @@ def _find_plan(rank: str) -> None:
         _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
 
 
-def _find_directory(torch: Any) -> None:
+def _begin_start(torch: Any) -> Start:
     module = _process.module_of_command(_process.command_of_process())
-    found = _run_cache.directory_of_run(os.environ, sys.argv, str(torch.__version__), module)
-    os.environ["STALLOC_MODEL_INFO_PATH"] = str(found)
+    start = _run_cache.start_of_run(os.environ, sys.argv, str(torch.__version__), module)
+    os.environ["STALLOC_MODEL_INFO_PATH"] = str(start.run)
+    return start
 
 
-def _auto_of(config: _config.Config, library: Library) -> _auto.Auto:
-    rank = int(config.rank or 0)
-    served_from = int(os.environ.get(_coordinates.PLAN_RANK, rank))
-    paths = _auto.Paths(Path(os.environ["STALLOC_MODEL_INFO_PATH"]), rank, served_from)
-    return _auto.Auto(library, paths, config.trace_steps.end, waits=config.auto_wait)
+def _put_in_place(
+    config: _config.Config, torch: Any, fake: Optional[Any]
+) -> tuple[Optional[Library], Optional[_auto.Auto]]:
+    """The allocator, and under Auto who sees to its plan; as _install_or_go_on."""
+    if config.mode == _config.AUTO:
+        return _install_auto(config, torch)
+    if config.mode == _config.ALLOC:
+        _find_plan(config.rank)
+    return (_install_or_go_on(config, torch) if fake is None else fake.library), None
+
+
+def _install_auto(config: _config.Config, torch: Any) -> tuple[Optional[Library], Optional[_auto.Auto]]:
+    start = _begin_start(torch)
+    installed = False
+    try:
+        _find_plan(config.rank)
+        rank = int(config.rank or 0)
+        paths = Paths(start, rank, int(os.environ.get(_coordinates.PLAN_RANK, rank)))
+        taken = identity(paths.plan)
+        with _environment(_START, str(start.folder)):  # of this process alone
+            library = _install_or_go_on(config, torch)
+        if library is None:
+            return None, None
+        auto = _auto.Auto(library, paths, config.trace_steps.end, config.auto_wait, taken)
+        installed = True
+        return library, auto
+    finally:
+        if not installed:
+            start.leave()
 
 
 def _install_or_go_on(config: _config.Config, torch: Any) -> Optional[Library]:

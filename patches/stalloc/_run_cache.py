@@ -10,47 +10,48 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
+from stalloc import _run_files
 from stalloc._core import _log
+from stalloc._run_files import Start
 
 _MOST_BYTES = 2 << 30  # of all jobs together; the oldest go
 _MOST_SOURCE_BYTES = 1 << 20
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "MPI_LOCALNRANKS")
 
 
-def directory_of_run(
+def start_of_run(
     environ: Mapping[str, str], argv: Sequence[str], torch_version: str, module: Optional[str] = None
-) -> Path:
-    """Makes it. Where nothing can be kept, a temporary one, which is said. Arguments as of key_of_run."""
+) -> Start:
+    """A start's folder in the directory of its run, which is made. Arguments as of key_of_run.
+
+    Where nothing can be kept there, a temporary one, which is said.
+    """
     chosen = environ.get("STALLOC_MODEL_INFO_PATH")
-    if chosen:
-        return Path(chosen)
-    cache = cache_directory(environ)
-    directory = cache / key_of_run(environ, argv, torch_version, module)
+    directory = Path(os.path.abspath(chosen)) if chosen else None  # the program may change its own
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        os.utime(directory)  # it was used now
-        with tempfile.TemporaryFile(dir=directory):
-            pass  # it can be written
+        if directory is None:
+            directory = cache_directory(environ) / key_of_run(environ, argv, torch_version, module)
+        start = Start.begin(directory)
     except OSError as error:
-        temporary = Path(tempfile.mkdtemp(prefix="stalloc-"))
-        _log.warning(f"plans cannot be kept for the next start: {error}; this run's is in {temporary}")
-        return temporary
-    with contextlib.suppress(OSError):  # other ranks and jobs write and clear up meanwhile
-        _drop_oldest(cache, directory)
-    return directory
+        _log.warning(f"plans cannot be kept for the next start: {error}")
+        return Start.temporary(directory)
+    with contextlib.suppress(OSError):
+        if not chosen:
+            os.utime(directory)  # it was used now
+        if _log.rank() == "0":
+            _run_files.remove_ended(directory)
+    if not chosen and _log.rank() == "0":
+        _drop_oldest(directory)
+    return start
 
 
 def last_run(environ: Mapping[str, str]) -> Optional[Path]:
-    """The job in the user's cache that was started last; None where there is none."""
-    cache = cache_directory(environ)
-    runs = [entry for entry in cache.iterdir() if entry.is_dir()] if cache.is_dir() else []
-    return max(runs, key=lambda entry: entry.stat().st_mtime, default=None)
+    """The job in the user's cache that was started last; None where there is none. OSError: the user has no cache."""
+    return next((path for _, path in _by_use(cache_directory(environ))), None)
 
 
 def key_of_run(
@@ -78,15 +79,41 @@ def _source(program: Path) -> str:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
+    """OSError: neither a variable nor the system tells where the user's files are."""
     base = environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stalloc" / "runs"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "stalloc" / "runs"
+    except RuntimeError as error:
+        raise OSError("the user has no home directory: set STALLOC_MODEL_INFO_PATH or XDG_CACHE_HOME") from error
 
 
-def _drop_oldest(cache: Path, but: Path) -> None:
-    """Jobs that were not started for longest, until what is left is small enough."""
-    used = sorted(((entry.stat().st_mtime, entry) for entry in cache.iterdir() if entry.is_dir()), reverse=True)
+def _by_use(cache: Path) -> list[tuple[float, Path]]:
+    """When each job was started last, the latest first. Those that go meanwhile are left out."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(cache) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                    found.append((entry.stat().st_mtime, Path(entry.path)))
+    return sorted(found, reverse=True)
+
+
+def _bytes_in(directory: Path) -> int:
+    """Of what is there; files come and go meanwhile."""
     held = 0
-    for _, entry in used:
-        held += sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
-        if held > _MOST_BYTES and entry != but:
-            shutil.rmtree(entry, ignore_errors=True)
+    for folder, _, names in os.walk(directory):  # which leaves out what it cannot read
+        for name in names:
+            with contextlib.suppress(OSError):
+                held += os.lstat(os.path.join(folder, name)).st_size
+    return held
+
+
+def _drop_oldest(but: Path) -> None:
+    """Jobs that were not started for longest and that nobody uses, until what is left is small enough."""
+    runs = [(run, _bytes_in(run)) for _, run in _by_use(but.parent)]
+    held = sum(count for _, count in runs)
+    for run, count in reversed(runs):
+        if held <= _MOST_BYTES:
+            return
+        if run != but and _run_files.remove_run(run):
+            held -= count

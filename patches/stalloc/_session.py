@@ -89,7 +89,7 @@ def _close() -> None:
     try:
         if current.auto is not None:
             current.auto.finish()
-    except (OSError, RuntimeError) as error:
+    except Exception as error:  # whatever it is: the summary comes after it
         _log.error(f"the run's plan was not left as it should be: {error}")
     try:
         current.flush()

@@ -1,4 +1,6 @@
 // `stalloc-planner plan`.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -11,6 +13,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/flags.h"
 #include "planner/cli/plan_jobs.h"
+#include "planner/cli/start_folder.h"
 #include "planner/cli/stop_signal.h"
 #include "planner/packing/portfolio.h"
 
@@ -33,6 +36,12 @@ ABSL_FLAG(
     "Plan for the traced run itself, which goes on: what it has from before its loop stays where it is. The plan is "
     "written to DIR/output/plan/rank00000.running.plan.");
 ABSL_FLAG(
+    absl::optional<std::int32_t>, next_start, absl::nullopt,
+    "For a start of a run, process `PID`, whose folder is DIR = RUN/starts/NAME: plan for the next start, after what "
+    "--running asks for, and move trace, reports and plan to RUN. If the process has ended, DIR is removed.");
+ABSL_FLAG(std::int32_t, nice, 0,
+          "Start at this niceness, `N` from 0 to 19. Planning for the next start is at 10 at least.");
+ABSL_FLAG(
     absl::optional<double>, headroom, absl::nullopt,
     "Give every request of varying size a slot of its own, so many `PERCENT` larger than the largest size traced. "
     "Else whatever holds least in a trial.");
@@ -40,6 +49,9 @@ ABSL_FLAG(std::uint64_t, seed, 1, "Seed `N` of the search, or of what is drawn a
 
 namespace stalloc::planner {
 namespace {
+
+constexpr int kNextStartNiceness = 10;  // nobody waits; on a full machine it still has its tenth of a core
+constexpr double kNextStartSeconds = 10;
 
 // What the flags ask for; InvalidArgument is a usage error.
 absl::StatusOr<std::string> DirectoryOf(const std::vector<std::string>& positional) {
@@ -69,6 +81,9 @@ absl::Status CheckFlags() {
   }
   if (absl::GetFlag(FLAGS_threads) < 0) {
     return absl::InvalidArgumentError(absl::StrCat("--threads must be at least 0: ", absl::GetFlag(FLAGS_threads)));
+  }
+  if (const int nice = absl::GetFlag(FLAGS_nice); nice < 0 || nice > 19) {
+    return absl::InvalidArgumentError(absl::StrCat("--nice must be between 0 and 19: ", nice));
   }
   if (const double limit = absl::GetFlag(FLAGS_time_limit); !(limit >= 0 && limit <= 1e6)) {
     return absl::InvalidArgumentError(absl::StrCat("--time-limit must be between 0 and 1000000 seconds: ", limit));
@@ -149,6 +164,53 @@ void PrintWarnings(const std::vector<RankOutcome>& outcomes, Streams streams) {
   }
 }
 
+int PlanAndTell(const RunDirectory& directory, const std::vector<std::uint32_t>& ranks, const PlanJobsOptions& options,
+                Streams streams) {
+  std::vector<RankOutcome> outcomes;
+  {
+    Progress progress(streams.err, streams.err_is_terminal, ranks.size());
+    outcomes = PlanRanks(directory, ranks, options, &progress);
+  }
+  PrintWarnings(outcomes, streams);
+  streams.out << (absl::GetFlag(FLAGS_json) ? SummaryJson(outcomes) : SummaryTable(outcomes));
+  const bool ok =
+      std::all_of(outcomes.begin(), outcomes.end(), [](const RankOutcome& outcome) { return outcome.error.empty(); });
+  return ok ? kExitOk : kExitBadInput;
+}
+
+// Of the process that calls, and what it starts; it never becomes less.
+void BeNice(int niceness) {
+  if (niceness > getpriority(PRIO_PROCESS, 0)) (void)setpriority(PRIO_PROCESS, 0, niceness);
+}
+
+// A start's planner: first for the run that waits, unless nobody does any more, then for the next start. It may outlive
+// the start's process.
+int PlanStart(const RunDirectory& directory, const StartFolder& start, pid_t process, std::uint32_t rank,
+              Streams streams) {
+  PlanJobsOptions options = JobsOptions();
+  int code = kExitOk;
+  if (options.running) {
+    const OrphanWatch watch(process, options.stop);
+    PlanJobsOptions first = options;
+    first.stop = watch.flag();
+    code = PlanAndTell(directory, {rank}, first, streams);
+    streams.out.flush();
+  }
+  if (code == kExitOk) {
+    BeNice(kNextStartNiceness);
+    options.running = false;
+    options.packing_work = WorkOfSeconds(kNextStartSeconds);
+    code = PlanAndTell(start.NextStart(), {rank}, options, streams);
+  }
+  if (code == kExitOk) {
+    if (const absl::Status published = start.Publish(rank); !published.ok()) {
+      code = FailInput("plan", published, streams);
+    }
+  }
+  start.Leave(rank);
+  return code;
+}
+
 int RunPlan(const std::vector<std::string>& positional, Streams streams) {
   const absl::StatusOr<std::string> path = DirectoryOf(positional);
   absl::Status usage = path.status();
@@ -161,16 +223,14 @@ int RunPlan(const std::vector<std::string>& positional, Streams streams) {
   if (!ranks.ok()) {
     return FailInput("plan", ranks.status(), streams);
   }
-  std::vector<RankOutcome> outcomes;
-  {
-    Progress progress(streams.err, streams.err_is_terminal, ranks->size());
-    outcomes = PlanRanks(directory, *ranks, JobsOptions(), &progress);
+  BeNice(absl::GetFlag(FLAGS_nice));
+  const auto process = absl::GetFlag(FLAGS_next_start);
+  if (!process.has_value()) return PlanAndTell(directory, *ranks, JobsOptions(), streams);
+  const absl::StatusOr<StartFolder> start = StartFolder::At(*path, *process);
+  if (!start.ok() || ranks->size() != 1) {
+    return FailUsage("plan", start.ok() ? "--next-start needs --rank" : std::string(start.status().message()), streams);
   }
-  PrintWarnings(outcomes, streams);
-  streams.out << (absl::GetFlag(FLAGS_json) ? SummaryJson(outcomes) : SummaryTable(outcomes));
-  const bool ok =
-      std::all_of(outcomes.begin(), outcomes.end(), [](const RankOutcome& outcome) { return outcome.error.empty(); });
-  return ok ? kExitOk : kExitBadInput;
+  return PlanStart(directory, *start, *process, ranks->front(), streams);
 }
 
 }  // namespace
@@ -186,7 +246,7 @@ const Command& PlanCommand() {
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
        {"rank", "device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom",
-        "refine", "running", "seed"},
+        "refine", "running", "next_start", "nice", "seed"},
        "plan run1\n"
        "plan run1 --rank=3 --time-limit=60\n"
        "plan run1 --trace-only\n"},

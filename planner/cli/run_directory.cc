@@ -42,11 +42,11 @@ std::string RunDirectory::TracePath(std::uint32_t rank) const {
 }
 
 std::string RunDirectory::PlanPath(std::uint32_t rank) const {
-  return absl::StrFormat("%s/output/plan/rank%05d.plan", path_, rank);
+  return absl::StrFormat("%s/output/plan/rank%05d.plan", written_, rank);
 }
 
 std::string RunDirectory::RunningPlanPath(std::uint32_t rank) const {
-  return absl::StrFormat("%s/output/plan/rank%05d.running.plan", path_, rank);
+  return absl::StrFormat("%s/output/plan/rank%05d.running.plan", written_, rank);
 }
 
 std::string RunDirectory::ObservedPath(std::uint32_t rank) const {
@@ -54,7 +54,7 @@ std::string RunDirectory::ObservedPath(std::uint32_t rank) const {
 }
 
 std::string RunDirectory::ReportPath(std::uint32_t rank, const std::string& extension) const {
-  return absl::StrFormat("%s/output/trace_analysis/rank%05d.%s", path_, rank, extension);
+  return absl::StrFormat("%s/output/trace_analysis/rank%05d.%s", written_, rank, extension);
 }
 
 std::optional<std::uint32_t> RankOfTraceName(const std::string& name) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,7 +13,9 @@ namespace stalloc::planner {
 
 class RunDirectory {
  public:
-  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  explicit RunDirectory(std::string path) : RunDirectory(path, path) {}
+  // Plans and reports go to another place than the traces'.
+  RunDirectory(std::string path, std::string written) : path_(std::move(path)), written_(std::move(written)) {}
 
   // Ranks that have a trace, ascending. NotFound if the directory or all traces are missing; the message says what to
   // do.
@@ -27,6 +30,7 @@ class RunDirectory {
 
  private:
   std::string path_;
+  std::string written_;
 };
 
 // Rank of "rank00012.trace"; nullopt for any other name.

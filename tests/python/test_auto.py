@@ -6,15 +6,16 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from processes import SCRIPTS, Training, run_python
-from stalloc import _auto, _run_cache
+from stalloc import _run_cache
 from stalloc._core import _coordinates
-from stalloc._core._library import Library
+from stalloc._run_files import in_use
 
 MARKED = ("--iterations", "12")
 
@@ -26,6 +27,14 @@ def stages(training: Training) -> list[dict[str, Any]]:
 
 def reached(training: Training) -> list[str]:
     return [stage["stage"] for stage in stages(training)]
+
+
+def await_planner(run: Path) -> None:
+    """Until no start's process or planner works in the directory."""
+    until = time.monotonic() + 60
+    while in_use(run):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def waiting(training: Training, *arguments: str, **extra: str) -> dict[str, Any]:
@@ -84,7 +93,8 @@ def test_a_run_that_ends_too_soon_has_no_plan(training: Training, iterations: st
 def test_a_run_that_ends_behind_its_trace_leaves_a_plan_for_the_next_start(training: Training) -> None:
     done = training.run("Auto", "--iterations", "6")
     assert reached(training) == ["tracing", "planning", "ended"]
-    assert "ended before its plan was there; the next start is served from it" in done["stderr"]
+    assert "ended before its plan was there; it is made for the next start" in done["stderr"]
+    await_planner(training.info)
     assert "saved" not in run_python("-m", "stalloc", "summary", str(training.info)).out, "no plan served it"
     assert same(training.run("Auto", *MARKED), training.run(None, *MARKED))
     assert reached(training) == ["planned"]
@@ -196,80 +206,6 @@ def test_a_run_that_becomes_another_is_traced_anew_and_takes_another_plan_up(tra
     assert since["held_peak_bytes"] <= since["peak_live_bytes"] + (4 << 20)
 
 
-class RefusingLibrary:
-    """As while somebody captures a graph: plans are taken up from the `willing`-th try on."""
-
-    def __init__(self, willing: int) -> None:
-        self.willing = willing
-        self.tries = 0
-
-    def stats(self) -> dict[str, Any]:
-        return {"peak_live_bytes": 1, "held_peak_bytes": 1}
-
-    def stop_trace(self) -> None:
-        pass
-
-    def take_plan(self, path: Path) -> None:
-        self.tries += 1
-        if self.tries < self.willing:
-            raise RuntimeError("a graph is being captured")
-
-
-class EndedPlanner:
-    began = 0.0
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def poll(self) -> int:
-        return 0
-
-
-@pytest.mark.parametrize(("willing", "stage"), [(3, _auto.PLANNED), (100, _auto.UNPLANNED)])
-def test_a_plan_that_is_refused_is_tried_again(
-    willing: int, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_auto, "Planner", EndedPlanner)
-    paths = _auto.Paths(tmp_path, 0, 0)
-    paths.report.parent.mkdir(parents=True)
-    paths.report.write_text(json.dumps({"devices": [{"plan": {"arena_bytes": 1, "predicted": {"efficiency": 1.0}}}]}))
-    library = RefusingLibrary(willing)
-    auto = _auto.Auto(cast(Library, library), paths, steps=1)
-    for iteration in range(20):
-        auto.iteration_finished(iteration)
-    assert auto.stage == stage
-    assert library.tries == min(willing, 5)
-
-
-class DepartingLibrary(RefusingLibrary):
-    """The plan that it began with is given up at an iteration."""
-
-    def __init__(self) -> None:
-        super().__init__(willing=0)
-        self.given_up = False
-
-    def stats(self) -> dict[str, Any]:
-        return {"departed": self.given_up, "gave_up": self.given_up}
-
-    def trace_again(self, path: Path) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("departs_at", "kept"), [(3, False), (20, True)])
-def test_a_plan_that_fitted_at_first_serves_the_next_start_too(departs_at: int, kept: bool, tmp_path: Path) -> None:
-    paths = _auto.Paths(tmp_path, 0, 0)
-    paths.plan.parent.mkdir(parents=True)
-    paths.plan.write_bytes(b"of an earlier start")
-    library = DepartingLibrary()
-    auto = _auto.Auto(cast(Library, library), paths, steps=6)
-    for iteration in range(departs_at + 5):
-        library.given_up = iteration >= departs_at
-        auto.iteration_finished(iteration)
-    assert auto.stage == _auto.TRACING, "another plan is to come"
-    auto.finish()
-    assert paths.plan.exists() == kept
-
-
 AUTO_IN_CODE = """
 import sys
 import stalloc
@@ -305,15 +241,17 @@ def test_status_of_what_is_no_run_is_an_error(tmp_path: Path) -> None:
     assert str(broken) in run_python("-m", "stalloc", "status", str(tmp_path)).err
 
 
-def test_a_second_job_in_the_same_directory_goes_on_without_a_plan(training: Training) -> None:
+def test_a_trace_that_another_process_writes_in_the_directory_stays(training: Training) -> None:
     trace = training.info / "trace" / "rank00000.trace"
     trace.parent.mkdir(parents=True)
     with trace.open("wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # as the first job has it
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a run in mode Trace has it
         done = waiting(training, *MARKED)
+        assert os.path.samestat(os.fstat(held.fileno()), trace.stat())
+    assert trace.read_bytes() == b""
     assert same(done, training.run(None, *MARKED))
-    assert reached(training) == ["unplanned"]
-    assert done["stderr"].count("is writing a trace there") == 1
+    assert reached(training)[-1] == "planned"
+    assert (training.info / "output" / "plan" / "rank00000.plan").is_file()
 
 
 @pytest.mark.slow
@@ -416,15 +354,3 @@ def test_other_arguments_are_another_run(tmp_path: Path) -> None:
         _run_cache.key_of_run(environ, ["-m", "--rows", "4"], "2.11.0", module) for module in ("a.train", "b.train")
     ]
     assert len({key, *others}) == 7
-
-
-def test_the_oldest_runs_leave_a_full_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run_cache, "_MOST_BYTES", 3000)
-    runs = tmp_path / "stalloc" / "runs"
-    for age, name in enumerate(("new", "middle", "old")):
-        (runs / name).mkdir(parents=True)
-        (runs / name / "plan").write_bytes(bytes(1000))
-        os.utime(runs / name, (1_000_000 - age, 1_000_000 - age))
-    (runs / "new" / "more").write_bytes(bytes(1500))
-    found = _run_cache.directory_of_run({"XDG_CACHE_HOME": str(tmp_path)}, ["x.py"], "2.11.0")
-    assert {entry.name for entry in runs.iterdir()} == {"new", found.name}

@@ -2,13 +2,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "allocator/base/log.h"
 #include "tests/record/child_process.h"
 #include "tests/record/recorder_fixture.h"
+
+namespace {
+std::atomic<bool> no_flock{false};  // as some network file systems
+}
+
+// Instead of the C library's, in this program.
+extern "C" int flock(int fd, int operation) {  // NOLINT
+  if (!no_flock) return static_cast<int>(syscall(SYS_flock, fd, operation));
+  errno = ENOLCK;
+  return -1;
+}
 
 namespace stalloc {
 namespace {
@@ -43,6 +59,40 @@ TEST_F(RecorderProcessTest, SecondProcessOnAPathIsRefusedAndTheFirstIsNamed) {
   first.Kill();
   const auto third = Recorder::Open(Options());  // a dead process holds nothing
   EXPECT_TRUE(third.ok()) << third.error();
+}
+
+TEST_F(RecorderProcessTest, WithoutFlockTheSecondProcessIsRefusedAllTheSame) {
+  no_flock = true;
+  const ChildProcess first([&](const ChildProcess& self) -> int {
+    const auto recorder = Recorder::Open(Options());
+    if (!recorder.ok()) return 1;
+    recorder.value()->Flush();
+    self.WaitToBeKilled();
+  });
+  first.AwaitAnnouncement();
+  const auto second = Recorder::Open(Options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.error(), HasSubstr("process " + std::to_string(first.pid()) + " is writing a trace there"));
+  first.Kill();
+  EXPECT_TRUE(Recorder::Open(Options()).ok());
+  no_flock = false;
+}
+
+TEST_F(RecorderProcessTest, WhoReadsAnOlderTraceHasItToItsEnd) {
+  Open();
+  recorder_->Allocated(0, At(512), 1, 0, 0);
+  recorder_.reset();
+  std::ifstream reader(path_, std::ios::binary);
+  std::string read(16, '\0');
+  reader.read(read.data(), 16);
+  const auto size = std::filesystem::file_size(path_);
+  Open();
+  recorder_->Allocated(0, At(512), 2, 0, 0);
+  recorder_->Flush();
+  read.append(std::istreambuf_iterator<char>(reader), {});
+  EXPECT_EQ(read.size(), size);
+  EXPECT_EQ(CloseAndRead().events.at(0).bytes, 2u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.File("trace")), {}), 1) << "nothing is left";
 }
 
 TEST_F(RecorderProcessTest, KilledProcessLeavesAValidPrefixWithAllThatWasFlushed) {

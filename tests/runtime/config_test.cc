@@ -157,6 +157,7 @@ TEST(ConfigTest, PathsCarryTheRank) {
   config.model_info_path = "/data/run1/";
   config.rank = 12;
   EXPECT_EQ(config.TracePath(), "/data/run1/trace/rank00012.trace");
+  EXPECT_EQ(config.FirstTracePath(), config.TracePath());
   EXPECT_EQ(config.PlanPath(), "/data/run1/output/plan/rank00012.plan");
   EXPECT_EQ(config.SummaryPath(), "/data/run1/log_output/rank00012.summary.json");
 }

@@ -1,6 +1,7 @@
 // Session: every way in which opening can fail, lenient and strict; what a trace and a summary say.
 #include "allocator/runtime/session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -361,6 +362,41 @@ TEST_F(SessionTest, AutoWithAPlanIsServedFromTheBeginning) {
   for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
   EXPECT_EQ(device->Stats().planned_hits, 2u);
   EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).TracePath()));
+}
+
+std::ptrdiff_t Allocations(const std::string& trace) {
+  const absl::StatusOr<Trace> read = ReadTrace(trace);
+  if (!read.ok()) return -1;
+  const auto is_one = [](const TraceEvent& event) { return event.kind == EventKind::kAlloc; };
+  return std::count_if(read->events.begin(), read->events.end(), is_one);
+}
+
+TEST_F(SessionTest, AutoTracesAnewWhereThePlanIsOfAnotherDevice) {
+  Plan plan = SmallPlan();
+  plan.fingerprint.device_name = "another";
+  Write(plan);
+  const Config config = ConfigFor(Mode::kAuto);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  EXPECT_THAT(session->StatsJson(), HasSubstr("\"begun\": false"));
+  DeviceRuntime* const device = AddCpu(*session);
+  EXPECT_EQ(session->degraded(), "");
+  EXPECT_THAT(session->StatsJson(), HasSubstr("\"begun\": true"));
+  EXPECT_THAT(log_.text(), AllOf(HasSubstr("made for another device"), HasSubstr("made anew")));
+  Iterate(*session, *device, 0);
+  session->StopTrace();
+  EXPECT_EQ(Allocations(config.TracePath()), 2);
+  Write(SmallPlan());
+  EXPECT_TRUE(session->TakePlan(config.PlanPath()).ok()) << "it awaits one";
+}
+
+TEST_F(SessionTest, AStartsOwnFolderHasItsTrace) {
+  Config config = ConfigFor(Mode::kAuto);
+  config.start_path = directory_.path() + "/starts/1";
+  const std::unique_ptr<Session> session = MustOpen(config);
+  Iterate(*session, *AddCpu(*session), 0);
+  session->Finish();
+  EXPECT_FALSE(std::filesystem::exists(config.TracePath()));
+  EXPECT_EQ(Allocations(directory_.path() + "/starts/1/trace/rank00000.trace"), 2);
 }
 
 TEST_F(SessionTest, AutoMakesAPlanThatCannotBeReadAnew) {

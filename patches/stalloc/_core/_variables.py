@@ -50,7 +50,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "directory of traces and plans",
             details="Trace and Alloc need it; Auto's default is one below `~/.cache/stalloc`. In it: "
             "`trace/rank00000.trace`, `output/plan/rank00000.plan`, `output/observed/rank00000.observed`, "
-            "`log_output/rank00000.summary.json`",
+            "`log_output/rank00000.summary.json`; under Auto `starts/`, what belongs to starts that run",
             reader="both",
         ),
         Variable(
@@ -74,7 +74,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             _OFF,
             "mode Auto waits for its plan",
             SWITCH,
-            "So the same iteration takes it up in every start",
+            "So the same iteration takes it up in every start. At its end the process waits for the next start's, too",
             "Python",
         ),
         Variable(
@@ -260,6 +260,7 @@ VARIABLES: dict[str, Variable] = {variable.name: variable for group in GROUPS.va
 # Set by stalloc itself, for the processes that a run starts.
 INTERNAL = {
     "STALLOC_OWNER": "the process that has the allocator, so that its children do not trace or plan as well",
+    "STALLOC_START_PATH": "the folder that this start has for itself under Auto, in the run's directory",
     "STALLOC_TOLD": "misspelt variables that this process's parent has told of",
 }
 
