@@ -45,6 +45,7 @@ __all__ = [
     "mode",
     "optimizer",
     "outside",
+    "recompute",
     "region",
     "release_host_memory",
     "reserve_host_memory",
@@ -90,6 +91,25 @@ def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[
     from stalloc.fitting import applied
 
     return applied.apply(choice, model, optimizer)
+
+
+def recompute(module: Any) -> None:
+    """Has a module's forward pass run again in the backward pass, in place of keeping what it makes.
+
+        for layer in model.layers:
+            stalloc.recompute(layer)         # before it is compiled or sharded
+
+    It is torch's checkpoint without re-entrance, with the random state of every GPU that the process uses, however the
+    module is called. Names, state dictionaries, copies and pickles of the model stay as they were. Twice is as once.
+
+    Args:
+        module: a torch.nn.Module.
+    Raises:
+        TypeError: the module has no forward, or is torch.jit's.
+    """
+    from stalloc.fitting import changed
+
+    changed.change([(module, changed.RECOMPUTE)])
 
 
 def iteration(index: Optional[int] = None) -> NoMark:

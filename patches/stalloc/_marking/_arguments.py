@@ -8,11 +8,15 @@ object without a dictionary), there may be more than were found.
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
+import inspect
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AnySet
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
+USE_CACHE = "use_cache"  # of a call, and of a configuration
 _DEEPEST = 8
 _MOST = 10000  # values in all
 _BARE = (tuple, list, dict)  # what most are: without attributes
@@ -48,11 +52,33 @@ def tensors_in(values: Any) -> Arguments:
     return Arguments(tensors, complete and not level)
 
 
-def caches(model: Any) -> Iterator[Any]:
-    """The configurations in a model by which its layers store keys and values for later calls (transformers'). Where
-    layers are recomputed `stalloc.apply` switches it off: they would store them once more when they run again."""
-    configs = (getattr(module, "config", None) for module in model.modules())
-    return (config for config in configs if getattr(config, "use_cache", False))
+def caching(model: Any) -> Iterator[tuple[Any, int]]:
+    """The modules by whose configuration layers store keys and values for later calls (transformers'), where the call
+    does not say it by an argument, `use_cache`; and the argument's place. Where layers are recomputed `stalloc.apply`
+    has it say no: they would store them once more when they run again."""
+    for module in model.modules():
+        if hasattr(getattr(module, "config", None), USE_CACHE):
+            place = _place(type(module).forward)
+            if place is not None:
+                yield module, place
+
+
+def stores_caches(model: Any) -> bool:
+    """Whether such a module's configuration says so."""
+    return any(getattr(module.config, USE_CACHE) for module, _ in caching(model))
+
+
+@functools.lru_cache(maxsize=256)
+def _place(forward: Any) -> Optional[int]:
+    """Of the argument among the positional ones, counted without self; None: there is none of that name."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return None
+    for place, parameter in enumerate(parameters):
+        if parameter.name == USE_CACHE:
+            return sys.maxsize if parameter.kind is inspect.Parameter.KEYWORD_ONLY else place
+    return None
 
 
 class _Kind(enum.Enum):

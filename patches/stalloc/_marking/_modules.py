@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from stalloc._marking._arguments import caches, tensors_in
+from stalloc._marking._arguments import stores_caches, tensors_in
 from stalloc._marking._kept import kept_bytes
 from stalloc._marking._marks import CACHES_TOLD, INPUTS_TOLD
 from stalloc._marking._paths import ModulePaths
@@ -123,7 +123,7 @@ class ModuleMarks:
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
         if not stack:
-            self._stacks.inputs = CACHES_TOLD if any(caches(module)) else INPUTS_TOLD
+            self._stacks.inputs = CACHES_TOLD if stores_caches(module) else INPUTS_TOLD
         stack.append(path)
         self._sink(path, "F", True, None, 0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from stalloc.fitting.applied import plain_path
+from stalloc.fitting import paths
 from stalloc.report import how_to
 
 KINDS = ("torch", "megatron", "trainer", "lightning")
@@ -17,7 +17,7 @@ KINDS = ("torch", "megatron", "trainer", "lightning")
 
 def module_path(layer: str) -> str:
     """As named_modules() of the model has it, from the trace's name: "GPT.blocks.3" -> "blocks.3"."""
-    return plain_path(layer.partition(".")[2])
+    return paths.in_model(layer)
 
 
 def settings(kind: str, chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:

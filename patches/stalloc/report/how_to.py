@@ -1,6 +1,6 @@
 """The option or the line to set for each change that `stalloc advise` names.
 
-Lines are Python as they stand, for a `model` of one's own (imports: functools, re, torch, torch.utils.checkpoint).
+Lines are Python as they stand, for a `model` of one's own (imports: re, stalloc, torch, torch.utils.checkpoint).
 Options are those of transformers' Trainer, DeepSpeed and, for a run of Megatron-LM, of Megatron-LM alone.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Collection
 
 from stalloc.report.estimate import Configuration
 
-_CHECKPOINT = "functools.partial(torch.utils.checkpoint.checkpoint, m.forward, use_reentrant=False)"
 _STORED = "switch off what they store for later calls (transformers: model.config.use_cache = False)"
 MEGATRON_MODULES = {  # of --recompute-modules, by the end of the path
     "core_attention": "core_attn",
@@ -78,7 +77,7 @@ def recompute(layers: str, known: Collection[str], megatron: bool, leaves: bool 
     option = _megatron_option(path) if megatron else ""
     if option:
         return option
-    line = _for_each(path, f"m.forward = {_CHECKPOINT}")
+    line = _for_each(path, "stalloc.recompute(m)")
     if leaves:
         line = f"{_STORED}; then {line}"
     return f"transformers: gradient_checkpointing=True; else: {line}" if _repeats(path) and not megatron else line

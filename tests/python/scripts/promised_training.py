@@ -10,7 +10,6 @@ promised_training.py --changes FILE                a JSON list of what is traine
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import re
@@ -24,7 +23,7 @@ import torch
 import torch.utils.checkpoint
 
 MARKED = 2  # iterations of each change
-NAMES = {"functools": functools, "re": re, "torch": torch, "F": torch.nn.functional}
+NAMES = {"re": re, "torch": torch, "F": torch.nn.functional}
 
 
 def loss_by(code: str, head: Any) -> Callable[[Any, Any], Any]:
@@ -42,7 +41,9 @@ def train(entry: dict[str, Any], iterations: int, begins: Callable[[], object]) 
         return
     model, batch = promised_models.make(entry["family"], entry["batch"])
     if "change" in entry:
-        exec(entry["change"], {**NAMES, "model": model})
+        import stalloc
+
+        exec(entry["change"], {**NAMES, "model": model, "stalloc": stalloc})
     if "loss" in entry:
         model.loss = loss_by(entry["loss"], model.head)
     if "offloaded" in entry:

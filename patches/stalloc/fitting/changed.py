@@ -1,0 +1,148 @@
+"""Classes of changed modules: a module that is recomputed or offloaded gets a class of the same name, derived from its
+own, that runs the same forward in that way.
+
+There is one such class for each class and set of ways, so that torch.compile takes alike modules for alike. It is
+pickled as what it is made of: modules are copied, saved and sent to other processes as before, and are changed there.
+A forward that the module itself has, as accelerate gives it one, is kept in the module under another name.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+
+from stalloc.fitting.offload import offloaded
+from stalloc.fitting.recompute import recomputed
+
+RECOMPUTE, OFFLOAD = "recompute", "offload"
+
+_OWN = "_stalloc_own_forward"  # in a module's __dict__
+_MADE = "_stalloc_made_of"  # in a class's: the class that it was made of, and the ways
+
+_lock = threading.Lock()  # of making classes
+
+
+class ChangeError(TypeError):
+    """A module cannot be changed. The text says what it is."""
+
+    def __init__(self, module: Any, text: str) -> None:
+        super().__init__(text)
+        self.module = module
+
+
+class Changed(type):
+    """The class of classes that were made here. There is one more for each other metaclass that modules have."""
+
+
+def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
+    """Changes modules, all or none, and returns what changes them back. A module that runs in a way already stays.
+
+    Args:
+        changes: modules, each with RECOMPUTE or OFFLOAD. With both, what recomputing needs of its inputs is offloaded.
+    Raises:
+        ChangeError: one of them cannot be changed; none was.
+    """
+    done: list[tuple[Any, type, Any]] = []
+
+    def undo() -> None:
+        for module, kind, own in reversed(done):
+            _become(module, kind)
+            if own is not None:
+                module.__dict__["forward"] = module.__dict__.pop(_OWN)
+
+    for module, way in changes:
+        kind, own = type(module), vars(module).get("forward")
+        try:
+            _check(module)
+            _become(module, changed_class(kind, {way}))
+        except Exception as error:
+            undo()
+            raise error if isinstance(error, ChangeError) else ChangeError(module, str(error)) from error
+        if own is not None:
+            module.__dict__[_OWN] = module.__dict__.pop("forward")
+        done.append((module, kind, own))
+    return undo
+
+
+def _become(module: Any, kind: type) -> None:
+    object.__setattr__(module, "__class__", kind)
+
+
+def changed_class(kind: type, ways: Iterable[str]) -> type:
+    """The class that runs the forward of `kind` in these ways, and in those that it has. Thread-safe."""
+    missing = frozenset(ways) - _ways(kind)
+    if not missing:
+        return kind
+    origin, before = vars(kind).get(_MADE, (kind, frozenset()))
+    with _lock:
+        return _derived(origin, missing | before)
+
+
+def _check(module: Any) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ChangeError(module, f"{type(module).__name__} is compiled by torch.jit")
+    if "forward" not in vars(module) and type(module).forward is torch.nn.Module.forward:
+        raise ChangeError(module, f"{type(module).__name__} is never called: it has no forward")
+
+
+def _ways(kind: type) -> frozenset[str]:
+    """Also of a class that another library has derived, as fully_shard does."""
+    made = (vars(base)[_MADE][1] for base in kind.__mro__ if _MADE in vars(base))
+    return frozenset().union(*made)
+
+
+def _derived(kind: type, ways: frozenset[str]) -> type:
+    """The one there is, or a new one. Python knows a class's derived ones, and holds them weakly."""
+    classes: list[type] = type.__subclasses__(kind)
+    for derived in classes:
+        if vars(derived).get(_MADE) == (kind, ways):
+            return derived
+    return _made(kind, ways)
+
+
+def _made(kind: type, ways: frozenset[str]) -> type:
+    inherited: Any = kind
+
+    @functools.wraps(inherited.forward, updated=())
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__.get(_OWN)
+        inner = super(made, self).forward if own is None else own
+        if RECOMPUTE in ways:
+            inner = functools.partial(recomputed, inner)
+        return offloaded(self, inner, args, kwargs) if OFFLOAD in ways else inner(*args, **kwargs)
+
+    names: dict[str, Any] = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    names |= {"forward": forward, _MADE: (kind, ways)}
+    become = getattr(kind, "cls_to_become", None)  # a lazy module's class after its first call
+    if become is not None:
+        names["cls_to_become"] = _derived(become, ways)
+    made: Any = _metaclass(type(kind))(kind.__name__, (kind,), names)
+    return cast(type, made)
+
+
+def _metaclass(of: type) -> type:
+    if of is type:
+        return Changed
+    if issubclass(of, Changed):
+        return of
+    metaclasses: list[type] = type.__subclasses__(of)
+    for derived in metaclasses:
+        if issubclass(derived, Changed):
+            return derived
+    made = type("Changed", (Changed, of), {})
+    copyreg.pickle(made, _reduced)
+    return cast(type, made)
+
+
+def _reduced(kind: type) -> Any:
+    """For pickle: a class is made anew of what it was made of, where it is not there. One that another library has
+    derived is found by its name, as any class."""
+    return (changed_class, vars(kind)[_MADE]) if _MADE in vars(kind) else kind.__qualname__
+
+
+copyreg.pickle(Changed, _reduced)
