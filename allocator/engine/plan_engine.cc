@@ -41,7 +41,7 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       freed_(occupancy_, clocks_, MaxBlocks(plan)),
       freed_at_(arena_granules_),
       space_(plan, options, occupancy_, freed_, withdrawn_, live_),
-      bindings_(streams_.size()),
+      bindings_(std::max<std::size_t>(streams_.size(), 1)),
       kept_(plan.kept, plan.slots, FlagsOfSlots(plan, streams_), streams_),
       turns_(plan),
       rules_(options.rules),
