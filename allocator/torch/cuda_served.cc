@@ -2,7 +2,8 @@
 
 #include <c10/core/impl/GPUTrace.h>
 
-#include <exception>
+#include <optional>
+#include <vector>
 
 #include "allocator/base/log.h"
 #include "allocator/runtime/planned_space.h"

@@ -8,7 +8,6 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/torch/cuda_history.h"
