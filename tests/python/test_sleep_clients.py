@@ -16,6 +16,7 @@ import pytest
 from processes import FakeProcess
 from sleepers import IDLE, LAST, LOOP, Sleeper, children, eventually
 from stalloc import cli
+from stalloc._sleep import client
 
 Start = Callable[..., Sleeper]
 
@@ -36,10 +37,10 @@ def start(fake: FakeProcess, tmp_path: Path) -> Iterator[Start]:
 
 def test_an_order_in_the_last_iteration_is_refused_and_the_program_ends(start: Start) -> None:
     program = start(LAST)
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         program.has_orders(1)
         ended = program.end()
-        told = client.wait()
+        told = sender.wait()
     assert (ended.code, program.calls()) == (0, []), ended.err
     assert told.code == 1
     assert f"process {program.pid}: the program is ending" in told.err
@@ -52,20 +53,20 @@ def test_the_same_where_the_program_serves_before_it_is_active(start: Start) -> 
         "os.environ['STALLOC_MODE'] = 'Alloc'\nfrom stalloc import _install\n_install.activate()\nstalloc.iteration(0)",
     )
     program = start(late, STALLOC_MODE="")
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         program.has_orders(1)
         assert program.end().code == 0
-        assert client.wait().code == 1
+        assert sender.wait().code == 1
     assert program.calls() == []
 
 
 def test_an_order_after_the_last_iteration_is_refused_as_well(start: Start) -> None:
     saving = LAST.replace("stalloc.iteration(0)", "with stalloc.iteration(0):\n    pass")
     program = start(saving)
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         program.has_orders(1)
         assert program.end().code == 0
-        told = client.wait()
+        told = sender.wait()
     assert (told.code, program.calls()) == (1, [])
     assert "the program is ending" in told.err
 
@@ -73,11 +74,11 @@ def test_an_order_after_the_last_iteration_is_refused_as_well(start: Start) -> N
 def test_a_sleep_at_once_that_runs_when_the_program_ends_is_answered(start: Start) -> None:
     program = start(IDLE)
     program.slow.touch()
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         assert eventually(program.calls)
         threading.Timer(1, program.slow.unlink).start()
         assert program.end().code == 0
-        assert client.wait().code == 0
+        assert sender.wait().code == 0
 
 
 def test_a_program_that_sleeps_is_woken_although_it_is_its_last_iteration(start: Start) -> None:
@@ -111,9 +112,9 @@ def test_a_program_that_is_interrupted_in_its_sleep_is_awake_where_it_catches_th
 def test_what_was_broken_off_is_never_carried_out(start: Start, verb: str, number: int) -> None:
     program = start(LOOP)
     program.hold()
-    with program.start_order(verb, program.pid) as client:
+    with program.start_order(verb, program.pid) as sender:
         program.has_orders(1)
-        told = client.interrupt(number)
+        told = sender.interrupt(number)
     if number == signal.SIGINT:
         assert told.code == 130
         assert f"stalloc {verb}: interrupted: the orders are withdrawn" in told.err
@@ -152,23 +153,39 @@ def test_what_timed_out_is_never_carried_out(start: Start) -> None:
 def test_a_sleep_whose_client_dies_on_its_way_is_undone(start: Start, program_text: str) -> None:
     program = start(program_text)
     program.slow.touch()
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         assert eventually(program.calls)
-        client.interrupt(signal.SIGKILL)
+        sender.interrupt(signal.SIGKILL)
     program.slow.unlink()
     assert eventually(lambda: program.calls() == ["sleep", "wake"]), program.calls()
     assert program_text == IDLE or program.goes_on(60)
     assert program.end().code == 0
 
 
+def test_a_program_that_does_not_answer_at_all_has_its_order_withdrawn(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = start(LOOP)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(program.runtime))
+    monkeypatch.setattr(client, "_SLACK_SECONDS", 0.5)
+    program.process.send_signal(signal.SIGSTOP)
+    one = client.Ordered(int(program.pid))
+    client.order([one], {"do": "sleep", "timeout": 0.5})
+    assert one.result() == {"ok": False, "error": "no answer within 1 s: the order is withdrawn"}
+    program.process.send_signal(signal.SIGCONT)
+    assert program.goes_on(60)
+    assert program.goes_on(60)
+    assert program.calls() == []
+
+
 def test_it_is_not_undone_where_another_has_ordered_the_same_meanwhile(start: Start) -> None:
     program = start(LOOP)
     program.slow.touch()
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         assert eventually(program.calls)
         with program.start_order("sleep", program.pid) as other:
             program.has_orders(2)
-            client.interrupt(signal.SIGKILL)
+            sender.interrupt(signal.SIGKILL)
             program.slow.unlink()
             assert other.wait().code == 0
     assert not program.goes_on(0.5)
@@ -182,9 +199,9 @@ def test_what_cannot_be_undone_alone_is_told_with_what_to_type(start: Start) -> 
     program = start(own)
     assert program.goes_on(60)
     program.slow.touch()
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         assert eventually(lambda: program.calls() == ["sleep", "sleep"])
-        client.interrupt(signal.SIGKILL)
+        sender.interrupt(signal.SIGKILL)
     program.slow.unlink()
     program.has_orders(0)
     assert program.order("wake", program.pid).code == 0
@@ -248,10 +265,10 @@ def test_many_clients_at_once_are_all_answered(start: Start) -> None:
     program = start(LOOP)
     program.hold()
     with ExitStack() as stack:
-        clients = [stack.enter_context(program.start_order("sleep", program.pid, "--tags", "a")) for _ in range(4)]
+        senders = [stack.enter_context(program.start_order("sleep", program.pid, "--tags", "a")) for _ in range(4)]
         program.has_orders(4)
         program.release()
-        assert [client.wait().code for client in clients] == [0] * 4
+        assert [sender.wait().code for sender in senders] == [0] * 4
     assert not program.goes_on(0.5)
     assert program.order("wake", program.pid).code == 0
     assert program.goes_on(60)
@@ -264,13 +281,13 @@ def test_a_client_is_not_kept_waiting_by_a_child_of_a_program_that_has_died(star
         "    time.sleep(0.01)\ntime.sleep(0.2)\nif os.fork() == 0:\n    time.sleep(60)\nsys.stdin",
     )
     program = start(forking)
-    with program.start_order("sleep", program.pid) as client:
+    with program.start_order("sleep", program.pid) as sender:
         program.has_orders(1)
         assert eventually(lambda: children(program.process.pid))
         child = int(children(program.process.pid)[0])
         program.process.send_signal(signal.SIGKILL)
         try:
-            told = client.wait(20)
+            told = sender.wait(20)
         finally:
             os.kill(child, signal.SIGKILL)
     assert told.code == 1

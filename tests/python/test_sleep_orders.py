@@ -13,7 +13,7 @@ from typing import Any, Optional, cast
 import pytest
 
 from sleepers import eventually
-from stalloc._sleep import api, boundary, orders, server
+from stalloc._sleep import api, boundary, orders, server, sockets
 from stalloc._sleep.figures import DeviceFigures, SleepResult
 
 NOTHING = SleepResult((), True)
@@ -208,6 +208,35 @@ def test_a_loop_stays_where_it_cannot_be_told_what_sleeps(arena: Arena, monkeypa
         assert loop.stays()
     boundary.give(waking(arena))
     assert loop.goes_on()
+
+
+def test_a_loop_stays_although_an_error_of_ours_comes_meanwhile(
+    arena: Arena, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> bool:
+        raise ValueError("of ours")
+
+    boundary.give(sleeping(arena))
+    boundary.give(orders.Order(arena.wake, wakes=True, is_wanted=broken))
+    loop = Loop()
+    assert eventually(lambda: arena.asleep)
+    assert loop.stays()
+    boundary.give(waking(arena))
+    assert loop.goes_on()
+    assert "an order to sleep failed: ValueError('of ours')" in capsys.readouterr().err
+
+
+def test_an_order_that_was_answered_and_closed_is_none_any_more(arena: Arena) -> None:
+    ours, theirs = socket.socketpair()
+    order = orders.Order(arena.sleep, wakes=False, is_wanted=lambda: sockets.is_open(ours))
+    boundary.give(order)
+    with theirs:
+        assert sockets.is_open(ours)
+        assert not order.answer(0.01)["ok"]
+        ours.close()
+        assert not sockets.is_open(ours)
+        boundary.reached(0)
+    assert arena.done == []
 
 
 def test_what_a_signal_raises_finds_everything_awake(arena: Arena) -> None:

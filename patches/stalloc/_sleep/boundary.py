@@ -77,8 +77,6 @@ def _stay() -> None:
         before = orders.asleep_bytes() or 0  # what the program has put to sleep itself
         try:
             _obey(before)
-        except Exception as error:  # none of ours may end a training run
-            _log.error(f"orders to sleep failed: {error!r}")
         except BaseException:
             _wake_again(before)
             raise
@@ -88,12 +86,13 @@ def _obey(before: int) -> None:
     """A wake of some leaves the loop where it is."""
     stays = False
     while stays or not _given.empty():
+        result = None
         try:
-            order = _given.get(timeout=_LOOK_SECONDS)
+            result = orders.carry_out(_given.get(timeout=_LOOK_SECONDS))
         except queue.Empty:
-            result = None
-        else:
-            result = orders.carry_out(order)
+            pass
+        except Exception as error:  # none of ours may end a training run, nor let it go on in its sleep
+            _log.error(f"an order to sleep failed: {error!r}")
         now = orders.asleep_bytes()
         if now is not None:
             stays = now > before

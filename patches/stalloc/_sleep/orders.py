@@ -21,6 +21,7 @@ from stalloc._core import _log
 from stalloc._sleep import api, sockets
 from stalloc._sleep.figures import SleepResult
 
+HELD = "another order to sleep was carried out meanwhile"
 _LOOK_SECONDS = 0.25  # how soon it is seen that a client has gone
 
 
@@ -84,7 +85,7 @@ class Order:
                 self._answers.put(sockets.failed(why))
 
     def _begin(self) -> bool:
-        if not self._is_wanted():
+        if not self._given_up and not self._is_wanted():
             self.refuse("nobody waits for the answer")
         with self._lock:
             self._begun = not self._given_up
@@ -159,7 +160,7 @@ def undo(order: Order) -> SleepResult:
         return SleepResult((), asleep=False)
     _held.remove(order)
     if _held:
-        raise RuntimeError("another order to sleep was carried out meanwhile")
+        raise RuntimeError(HELD)
     return wake_again(_slept_before)
 
 

@@ -120,7 +120,7 @@ class Server:
                 undone = self._undo(order)
                 if wanted == "undo":
                     sockets.send(connection, undone)
-                elif not undone["ok"] and undone["error"] != boundary.ENDING:
+                elif not undone["ok"] and undone["error"] not in (boundary.ENDING, orders.HELD):
                     orders.warn_of_sleep("was put to sleep by a process that has gone", undone["error"])
 
     def _obey(self, order: Order, timeout: float) -> dict[str, Any]:

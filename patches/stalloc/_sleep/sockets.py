@@ -82,7 +82,9 @@ class Lines:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end has not closed it, nor died."""
+    """Whether the other end has not closed it, nor died; False where this one has."""
+    if connection.fileno() < 0:
+        return False
     poll = select.poll()
     poll.register(connection, 0)  # POLLHUP and POLLERR are reported in any case
     return not poll.poll(0)
