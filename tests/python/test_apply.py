@@ -196,31 +196,3 @@ def test_offloaded_state_needs_an_optimizer(model: Model, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"fit.json: expected an optimizer of torch.optim, found Model"):
         stalloc.apply(choice, model, model)
     assert type(model.layers[0]) is Layer
-
-
-# -- Settings of frameworks
-
-
-def test_megatron_s_arguments() -> None:
-    layers = [f"decoder.layers.{i}" for i in range(8)] + [f"decoder.layers.{i}.mlp" for i in range(8)]
-    chosen: dict[str, Any] = {"micro_batch": 2, "accumulation": 4, "offload": [], "offload_state": False}
-    some = {**chosen, "recompute": [f"decoder.layers.{i}" for i in range(3)]}
-    words = " ".join(settings.settings("megatron", some, layers)["arguments"])
-    assert (
-        words == "--micro-batch-size 2 --recompute-granularity full --recompute-method block --recompute-num-layers 3"
-    )
-    parts = {**chosen, "recompute": [f"decoder.layers.{i}.mlp" for i in range(8)], "offload_state": True}
-    words = " ".join(settings.settings("megatron", parts, layers)["arguments"])
-    assert "--recompute-granularity selective --recompute-modules mlp" in words
-    assert words.endswith("--optimizer-cpu-offload")
-
-
-def test_a_trainer_recomputes_all_layers_or_has_them_wrapped() -> None:
-    layers = [f"model.layers.{i}" for i in range(4)]
-    chosen: dict[str, Any] = {"micro_batch": 2, "accumulation": 4, "offload": [], "tokens_of_a_step": 1.0}
-    every = settings.settings("trainer", {**chosen, "recompute": layers}, layers)
-    assert every["arguments"]["gradient_checkpointing"] is True
-    assert every["python"] == ""
-    some = settings.settings("trainer", {**chosen, "recompute": layers[:2]}, layers)
-    assert some["arguments"]["gradient_checkpointing"] is False
-    assert "stalloc.apply" in some["python"]

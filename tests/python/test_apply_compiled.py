@@ -15,6 +15,7 @@ import stalloc
 torch = pytest.importorskip("torch")
 
 from applied_models import Counting, Layer, Model, Quiet, gradients, same, write  # noqa: E402
+from stalloc.fitting import recompute  # noqa: E402
 
 # Where a graph has ended torch looks at the gradients of what it hands on.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
@@ -57,7 +58,13 @@ def test_alike_blocks_are_one_graph(tmp_path: Path, chosen: Any, kind: Any, whol
     assert (backend.graphs, backend.calls) == ((1, 1) if one else (1, BLOCKS))
 
 
-def test_recomputed_blocks_can_be_one_graph_without_breaks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", [(), ("cpu", "cpu")])
+def test_recomputed_blocks_can_be_one_graph_without_breaks(
+    tmp_path: Path, devices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the random state of devices is kept: torch's checkpoint knows the host's by itself."""
+    known = torch.compiler.assume_constant_result(lambda: tuple(map(torch.device, devices)))
+    monkeypatch.setattr(recompute, "devices_in_use", known)
     model = Model(Quiet, BLOCKS)
     stalloc.apply(write(tmp_path / "fit.json", recompute=NAMES), model)
     backend = Counting()

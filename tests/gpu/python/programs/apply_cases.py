@@ -281,10 +281,8 @@ def steps(model: Any, optimizer: Any, count: int, closure: bool) -> None:
 def optimizer_state() -> dict[str, bool]:
     found = {}
     for name, make in OPTIMIZERS.items():
-        if name == "lbfgs":  # its state is of all parameters, on one device
-            model = Model().to(DEVICE)
-        else:
-            model = spread(Model(layers=3))
+        # The state of this one is of all parameters, on one device.
+        model = Model().to(DEVICE) if name == "lbfgs" else spread(Model())
         plain = copy.deepcopy(model)
         optimizer, other = make(model.parameters()), make(plain.parameters())
         apply(model, optimizer, offload_state=True)
