@@ -78,6 +78,8 @@ def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[
         model = Model()
         stalloc.apply("fit.json", model)     # before it is compiled or sharded
 
+    What has been done before is not done again. docs/fit.md tells what changes.
+
     Args:
         choice: the file.
         model: a torch.nn.Module with the modules of the traced one.
@@ -85,7 +87,8 @@ def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[
     Returns:
         The paths of the modules that were changed.
     Raises:
-        ValueError: the file is no choice, or the model has no such module; nothing was changed then.
+        ValueError: the file is no choice, the model has no such module or one that cannot be changed, or there is no
+            optimizer of torch.optim; nothing was changed then.
         OSError: the file cannot be read.
     """
     from stalloc.fitting import applied

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stalloc
-from processes import SCRIPTS, run_python
+from processes import SCRIPTS, run_with_torch
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +19,7 @@ from applied_models import Layer, Model, gradients, same  # noqa: E402
 
 def test_the_generator_of_a_device_is_where_it_was() -> None:
     """A stand-in for one that no argument is on. torch's checkpoint by itself draws another mask."""
-    done = run_python(str(SCRIPTS / "stand_in_generator.py"))
+    done = run_with_torch(str(SCRIPTS / "stand_in_generator.py"))
     assert done.code == 0, done.err
     masks: dict[str, list[list[int]]] = json.loads(done.out)
     first, again = masks.pop("plain")
@@ -141,5 +141,5 @@ def test_gradients_of_gradients() -> None:
 def test_what_cannot_be_recomputed_is_an_error() -> None:
     with pytest.raises(TypeError, match="ModuleList is never called: it has no forward"):
         stalloc.recompute(torch.nn.ModuleList())
-    with pytest.raises(TypeError, match="is compiled by torch.jit"):
+    with pytest.raises(TypeError, match=r"is compiled by torch\.jit"):
         stalloc.recompute(torch.jit.script(torch.nn.Linear(2, 2)))

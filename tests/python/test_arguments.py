@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stalloc._marking._arguments import caches, tensors_in
+from stalloc._marking._arguments import caching, stores_caches, tensors_in
 from stalloc._marking._modules import ModuleMarks
 
 torch = pytest.importorskip("torch")
@@ -74,6 +74,16 @@ class Outer(torch.nn.Module):  # type: ignore[misc, name-defined]
         return self.one(x) + x * scale
 
 
+class Caching(Outer):
+    def forward(self, x: Any, scale: Any = None, use_cache: Any = None) -> Any:
+        return super().forward(x, scale)
+
+
+class ByKeyword(Outer):
+    def forward(self, x: Any, *scale: Any, use_cache: Any = None) -> Any:
+        return super().forward(x, *scale)
+
+
 def told(
     model: Any, *arguments: Any, takes: bool = True, **keywords: Any
 ) -> tuple[dict[str, set[int]], dict[str, int]]:
@@ -115,14 +125,25 @@ def test_what_is_not_all_or_not_taken_is_not_told() -> None:
     assert told(Outer(), x, scale, takes=False)[1] == {"Outer": 0, "Outer.one": 0}
 
 
-def test_a_model_that_can_leave_its_caches_out_says_so() -> None:
+@pytest.mark.parametrize("kind", [Caching, ByKeyword])
+def test_a_model_that_can_leave_its_caches_out_says_so(kind: Any) -> None:
+    x, scale = torch.zeros(2, 4), torch.ones(4)
+    model = kind(use_cache=True)
+    assert told(model, x, scale)[1] == {kind.__name__: 2, f"{kind.__name__}.one": 2}
+    assert stores_caches(model)
+    model.config.use_cache = False
+    assert told(model, x, scale)[1] == {kind.__name__: 1, f"{kind.__name__}.one": 1}
+    assert not stores_caches(model)
+    ((owner, place),) = caching(model)
+    assert owner is model
+    assert place == 2 if kind is Caching else place > 1000, "an argument by position is never one by keyword"
+
+
+def test_a_model_that_takes_no_such_argument_cannot_leave_them_out() -> None:
     x, scale = torch.zeros(2, 4), torch.ones(4)
     model = Outer(use_cache=True)
-    assert told(model, x, scale)[1] == {"Outer": 2, "Outer.one": 2}
-    assert list(caches(model)) == [model.config]
-    model.config.use_cache = False
     assert told(model, x, scale)[1] == {"Outer": 1, "Outer.one": 1}
-    assert list(caches(model)) == []
+    assert not stores_caches(model)
 
 
 def test_an_exception_ends_a_call_without_keywords() -> None:

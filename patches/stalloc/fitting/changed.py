@@ -1,9 +1,9 @@
-"""Classes of changed modules: a module that is recomputed or offloaded gets a class of the same name, derived from its
-own, that runs the same forward in that way.
+"""Changed modules: one that is recomputed or offloaded gets a class of the same name, derived from its own, that runs
+the same forward in that way.
 
 There is one such class for each class and set of ways, so that torch.compile takes alike modules for alike. It is
 pickled as what it is made of: modules are copied, saved and sent to other processes as before, and are changed there.
-A forward that the module itself has, as accelerate gives it one, is kept in the module under another name.
+A module with a forward of its own, as accelerate gives it one, keeps its class, and gets another forward of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, cast
 
 import torch
@@ -21,7 +21,7 @@ from stalloc.fitting.recompute import recomputed
 
 RECOMPUTE, OFFLOAD = "recompute", "offload"
 
-_OWN = "_stalloc_own_forward"  # in a module's __dict__
+_OWN = "forward"  # in a module's __dict__
 _MADE = "_stalloc_made_of"  # in a class's: the class that it was made of, and the ways
 
 _lock = threading.Lock()  # of making classes
@@ -47,30 +47,41 @@ def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
     Raises:
         ChangeError: one of them cannot be changed; none was.
     """
-    done: list[tuple[Any, type, Any]] = []
+    undone: list[Callable[[], object]] = []
 
     def undo() -> None:
-        for module, kind, own in reversed(done):
-            _become(module, kind)
-            if own is not None:
-                module.__dict__["forward"] = module.__dict__.pop(_OWN)
+        for each in reversed(undone):
+            each()
 
     for module, way in changes:
-        kind, own = type(module), vars(module).get("forward")
         try:
-            _check(module)
-            _become(module, changed_class(kind, {way}))
+            undone.append(_change(module, way))
         except Exception as error:
             undo()
             raise error if isinstance(error, ChangeError) else ChangeError(module, str(error)) from error
-        if own is not None:
-            module.__dict__[_OWN] = module.__dict__.pop("forward")
-        done.append((module, kind, own))
     return undo
 
 
-def _become(module: Any, kind: type) -> None:
-    object.__setattr__(module, "__class__", kind)
+def run(ways: Collection[str], module: Any, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A forward of `module` in these ways."""
+    if RECOMPUTE in ways:
+        forward = functools.partial(recomputed, forward)
+    return offloaded(module, forward, args, kwargs) if OFFLOAD in ways else forward(*args, **kwargs)
+
+
+def _change(module: Any, way: str) -> Callable[[], object]:
+    kind, own = type(module), vars(module).get(_OWN)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ChangeError(module, f"{kind.__name__} is compiled by torch.jit")
+    if own is None and kind.forward is torch.nn.Module.forward:
+        raise ChangeError(module, f"{kind.__name__} is never called: it has no forward")
+    if own is None or way in _ways(kind):
+        made = changed_class(kind, {way})
+        object.__setattr__(module, "__class__", made)
+        return lambda: object.__setattr__(module, "__class__", kind)
+    before, inner = (own.args[0], own.args[2]) if getattr(own, "func", None) is run else (frozenset(), own)
+    module.__dict__[_OWN] = functools.partial(run, before | {way}, module, inner)
+    return lambda: module.__dict__.update({_OWN: own})
 
 
 def changed_class(kind: type, ways: Iterable[str]) -> type:
@@ -81,13 +92,6 @@ def changed_class(kind: type, ways: Iterable[str]) -> type:
     origin, before = vars(kind).get(_MADE, (kind, frozenset()))
     with _lock:
         return _derived(origin, missing | before)
-
-
-def _check(module: Any) -> None:
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ChangeError(module, f"{type(module).__name__} is compiled by torch.jit")
-    if "forward" not in vars(module) and type(module).forward is torch.nn.Module.forward:
-        raise ChangeError(module, f"{type(module).__name__} is never called: it has no forward")
 
 
 def _ways(kind: type) -> frozenset[str]:
@@ -110,11 +114,9 @@ def _made(kind: type, ways: frozenset[str]) -> type:
 
     @functools.wraps(inherited.forward, updated=())
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        own = self.__dict__.get(_OWN)
-        inner = super(made, self).forward if own is None else own
-        if RECOMPUTE in ways:
-            inner = functools.partial(recomputed, inner)
-        return offloaded(self, inner, args, kwargs) if OFFLOAD in ways else inner(*args, **kwargs)
+        if not isinstance(self, made):  # a lazy module has become what it is within its first call
+            return self.forward(*args, **kwargs)
+        return run(ways, self, super(made, self).forward, *args, **kwargs)
 
     names: dict[str, Any] = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     names |= {"forward": forward, _MADE: (kind, ways)}
@@ -136,7 +138,7 @@ def _metaclass(of: type) -> type:
             return derived
     made = type("Changed", (Changed, of), {})
     copyreg.pickle(made, _reduced)
-    return cast(type, made)
+    return made
 
 
 def _reduced(kind: type) -> Any:

@@ -66,7 +66,7 @@ def _to_host(tensor: torch.Tensor) -> _OnHost:
 
 def _unpack(packed: Any) -> torch.Tensor:
     if isinstance(packed, _OnHost):
-        return packed.tensor.to(packed.device, non_blocking=packed.tensor.is_pinned()).expand(packed.size)
+        return packed.tensor.to(packed.device, non_blocking=True).expand(packed.size)
     tensor: torch.Tensor = packed.tensor
     if tensor._version != packed.version:  # as torch itself does where there are no hooks
         raise RuntimeError(

@@ -52,13 +52,18 @@ def _chain(paths: list[str], layers: list[str]) -> tuple[int, int]:
     return len(set(chains) & set(paths)), len(chains)
 
 
-def _torch(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+def _call(chosen: dict[str, Any], model: str = "model") -> str:
+    """Of `stalloc.apply`; "": it has nothing to do."""
+    optimizer = ", optimizer" if chosen["offload_state"] else ""
     changes = chosen["recompute"] or chosen["offload"] or chosen["offload_state"]
-    what = 'stalloc.apply("fit.json", model' + (", optimizer)" if chosen["offload_state"] else ")")
+    return f'stalloc.apply("fit.json", {model}{optimizer})' if changes else ""
+
+
+def _torch(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
     return {
         "micro_batch": chosen["micro_batch"],
         "accumulation": chosen["accumulation"],
-        "python": what if changes else "",
+        "python": _call(chosen),
     }
 
 
@@ -68,8 +73,10 @@ def _accumulated(chosen: dict[str, Any]) -> str:
 
 def _trainer(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
     whole, chain = _chain(chosen["recompute"], layers)
-    some = bool(chosen["recompute"] or chosen["offload"])
-    everything = some and whole == chain > 0
+    others = chosen["offload"] or chosen["offload_state"] or len(chosen["recompute"]) > whole
+    everything = whole == chain > 0 and not others
+    optimizer = ", optimizers=(optimizer, None)" if chosen["offload_state"] else ""
+    call = "" if everything else _call(chosen)
     return {
         "arguments": {
             "per_device_train_batch_size": chosen["micro_batch"],
@@ -77,20 +84,18 @@ def _trainer(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
             "gradient_checkpointing": everything,
             **({"gradient_checkpointing_kwargs": {"use_reentrant": False}} if everything else {}),
         },
-        "python": ""
-        if everything or not some
-        else 'stalloc.apply("fit.json", model)  # before Trainer(model=model, ...)',
+        "python": call and f"{call}  # before Trainer(model=model{optimizer}, ...)",
         "note": _accumulated(chosen),
     }
 
 
 def _lightning(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
+    call = _call(chosen, "self.model")
+    where = "configure_optimizers" if chosen["offload_state"] else "configure_model"
     return {
         "arguments": {"accumulate_grad_batches": chosen["accumulation"]},
         "dataloader": {"batch_size": chosen["micro_batch"]},
-        "python": 'stalloc.apply("fit.json", self.model)  # in configure_model()'
-        if chosen["recompute"] or chosen["offload"]
-        else "",
+        "python": call and f"{call}  # in {where}()",
         "note": _accumulated(chosen),
     }
 
@@ -114,8 +119,13 @@ def _megatron(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
         if modules and not whole:
             words += ["--recompute-granularity", "selective", "--recompute-modules", *modules]
             notes.append("selective recomputation is of every layer; the choice may have fewer")
-        if not whole and not modules:
-            notes.append(f"no option of Megatron-LM recomputes these alone: {', '.join(sorted(parts))}")
+        left = {part for part in parts if whole or _inside(part) not in how_to.MEGATRON_MODULES}
+        if left:
+            how = "together with whole layers" if whole else "alone"
+            notes.append(f"no option of Megatron-LM recomputes these {how}: {', '.join(sorted(left))}")
+    if chosen["offload"]:
+        offloaded = ", ".join(sorted(set(map(_pattern, chosen["offload"]))))
+        notes.append(f"to offload {offloaded}: {how_to.offload('', [], megatron=True)}")
     if chosen["offload_state"]:
         words.append("--optimizer-cpu-offload")
     return {"arguments": words, "note": "; ".join(notes)}

@@ -61,7 +61,7 @@ class _State:
         """To where each came from. What has been replaced meanwhile, as load_state_dict() does, is there already."""
         away = [(tensor, device) for made, device in self._away if (tensor := made()) is not None]
         away = [(tensor, device) for tensor, device in away if tensor.device.type == "cpu"]
-        back = [tensor.to(device, non_blocking=tensor.is_pinned()) for tensor, device in away]
+        back = [tensor.to(device, non_blocking=True) for tensor, device in away]
         _swap([tensor for tensor, _ in away], back)
         self._away = []
 

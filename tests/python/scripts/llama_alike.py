@@ -1,6 +1,6 @@
 """A small decoder with the names and the habits of transformers' Llama, for machines without it: paths as
 model.layers.3.self_attn.q_proj, normalization in float32, and keys and values that every layer stores in a cache which
-the caller gets with the loss, unless config.use_cache is switched off."""
+the caller gets with the loss, where the argument use_cache says so, else config.use_cache."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ class LlamaModel(nn.Module):
         self.layers = nn.ModuleList(LlamaDecoderLayer(64, 160, 4, 2) for _ in range(4))
         self.norm = LlamaRMSNorm(64)
 
-    def forward(self, ids: Tensor) -> tuple[Tensor, Optional[Cache]]:
-        cache: Optional[Cache] = [] if self.config.use_cache else None
+    def forward(self, ids: Tensor, use_cache: Optional[bool] = None) -> tuple[Tensor, Optional[Cache]]:
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        cache: Optional[Cache] = [] if use_cache else None
         x = self.embed_tokens(ids)
         for layer in self.layers:
             x = layer(x, cache)
@@ -94,8 +95,8 @@ class LlamaForCausalLM(nn.Module):
         self.model = LlamaModel(self.config)
         self.lm_head = nn.Linear(64, 500, bias=False)
 
-    def forward(self, ids: Tensor) -> tuple[Tensor, Optional[Cache]]:
+    def forward(self, ids: Tensor, use_cache: Optional[bool] = None) -> tuple[Tensor, Optional[Cache]]:
         """The loss of the next tokens, and the cache."""
-        hidden, cache = self.model(ids)
+        hidden, cache = self.model(ids, use_cache=use_cache)
         logits = self.lm_head(hidden).float()
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()), cache

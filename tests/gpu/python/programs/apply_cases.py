@@ -1,0 +1,335 @@
+"""Cases of test_apply_cuda.py: apply_cases.py CASE [DEVICE...], by default cuda:0. Plain torch, deterministic; prints
+what was found, by name, as JSON: each must be true.
+
+Gradients and weights of a changed model are compared, bit for bit, with those of the same model as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import stalloc
+from stalloc.fitting import state
+
+DEVICES = [torch.device(name) for name in sys.argv[2:] or ["cuda:0"]]
+DEVICE = DEVICES[0]
+ON_GPU = DEVICE.type == "cuda"
+MIB = 1 << 20
+
+
+@dataclasses.dataclass
+class Held:
+    tensor: Any
+
+
+class Layer(nn.Module):
+    """Takes its input in whatever holds it. Draws a mask, and random numbers of its own."""
+
+    def __init__(self, take: Callable[..., Tensor] = lambda x: x, width: int = 64) -> None:
+        super().__init__()
+        self.take = take
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        x = self.take(*args, **kwargs)
+        return x + self.drop(self.down(self.up(x).relu())) * torch.rand(x.shape[-1], device=x.device)
+
+
+class Model(nn.Module):
+    """`call`: how its layers are called."""
+
+    def __init__(self, make: Callable[[], Any] = Layer, call: Any = lambda layer, x: layer(x), layers: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make() for _ in range(layers))
+        self.call = call
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.call(layer, x)
+        return x.float().pow(2).mean()
+
+
+def batch(rows: int = 32, width: int = 64) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(5)).to(DEVICE).requires_grad_()
+
+
+def trained(model: Any, around: Any = None, x: Any = None) -> list[Tensor]:
+    """The loss and all gradients. Random numbers that come between the passes are drawn, too."""
+    torch.manual_seed(7)
+    x = batch() if x is None else x
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=around == "autocast"):
+        loss = model(x)
+    for device in DEVICES:
+        torch.rand(1000, device=device)
+    loss.backward()
+    found = [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+    model.zero_grad()
+    return [each.cpu() for each in found]
+
+
+def same(mine: list[Tensor], theirs: list[Tensor]) -> bool:
+    return len(mine) == len(theirs) and all(torch.equal(one, other) for one, other in zip(mine, theirs))
+
+
+def apply(model: Any, optimizer: Any = None, **chosen: Any) -> Any:
+    every = {"recompute": [], "offload": [], "offload_state": False, **chosen}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.json"
+        path.write_text(json.dumps({"version": 1, "chosen": every}))
+        stalloc.apply(path, model, optimizer)
+    return model
+
+
+def layers_of(model: Model) -> list[str]:
+    return [f"layers.{i}" for i in range(len(model.layers))]
+
+
+CALLS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "positional": (Layer, lambda layer, x: layer(x)),
+    "keywords": (Layer, lambda layer, x: layer(x=x)),
+    "nested": (lambda: Layer(lambda held: held["x"][0][0]), lambda layer, x: layer(held={"x": [(x,)]})),
+    "object": (lambda: Layer(lambda held: held.tensor), lambda layer, x: layer(held=Held(x))),
+    "closure": (lambda: Layer(lambda get: get()), lambda layer, x: layer(get=lambda: x)),
+}
+
+
+def recompute() -> dict[str, bool]:
+    found = {}
+    for name, (make, call) in CALLS.items():
+        for around in ("", "autocast"):
+            model = Model(make, call).to(DEVICE)
+            expected = trained(copy.deepcopy(model), around)
+            apply(model, recompute=["layers.0", "layers.2"])
+            found[f"{name} {around}"] = same(trained(model, around), expected)
+    return found
+
+
+def several_devices() -> dict[str, bool]:
+    """Of one module that draws on both: on that of its weights, and on one that none of its tensors is on."""
+
+    class Spread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Layer().to(DEVICES[0]), Layer().to(DEVICES[-1])
+
+        def forward(self, *, x: Tensor) -> Tensor:
+            noise = torch.rand(64, device=DEVICES[-1]).to(DEVICES[0])
+            return self.second((self.first(x) * noise).to(DEVICES[-1])).to(DEVICES[0])
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Linear(64, 64, device=DEVICES[0])
+
+        def forward(self, *, x: Tensor) -> Tensor:
+            return self.scale(x * torch.rand(64, device=DEVICES[-1]).to(DEVICES[0]))
+
+    found = {}
+    for kind in (Spread, Noisy):
+        model = Model(kind, lambda layer, x: layer(x=x))
+        expected = trained(copy.deepcopy(model))
+        found[kind.__name__] = same(trained(apply(model, recompute=layers_of(model))), expected)
+    return found
+
+
+def compiled() -> dict[str, bool]:
+    """Blocks one by one, and the model as a whole; by a backend that computes as torch does."""
+    found = {}
+    for chosen in ("recompute", "offload"):
+        for whole in (False, True):
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+            model = Model(layers=14).to(DEVICE)
+            expected = trained(copy.deepcopy(model))
+            apply(model, **{chosen: layers_of(model)})
+            for module in [model] if whole else model.layers:
+                module.compile(backend="aot_eager")
+            found[f"{chosen} {whole}"] = same(trained(model), expected)
+            graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+            found[f"{chosen} {whole}: {graphs} graphs"] = graphs <= 2
+    return found
+
+
+class Masked(nn.Module):
+    """Saves what is expanded, transposed, a part of something, and conjugated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = (x[:1] > 0).expand(len(x), 64).float()
+        y = (x * mask).t() * x.t()
+        z = torch.complex(y, y).conj() * torch.complex(y, y)[:, :2].sum()
+        return torch.softmax(z.abs().t() @ self.weight, -1) + x[:0].pow(2).sum()
+
+
+def offload() -> dict[str, bool]:
+    found = {}
+    for name, make in {"layers": Layer, "masked": Masked}.items():
+        for ways in (["offload"], ["offload", "recompute"]):
+            model = Model(make).to(DEVICE)
+            expected = trained(copy.deepcopy(model))
+            apply(model, **{way: layers_of(model) for way in ways})
+            found[f"{name} {' '.join(ways)}"] = same(trained(model), expected)
+    return found | _offloaded_bytes() | _on_another_stream()
+
+
+def _offloaded_bytes() -> dict[str, bool]:
+    """Between the passes the device has none of what the layers saved."""
+    model = Model(lambda: Layer(width=512), layers=4).to(DEVICE)
+    held = []
+    for module in (model, apply(copy.deepcopy(model), offload=layers_of(model))):
+        before = torch.cuda.memory_allocated() if ON_GPU else 0
+        loss = module(batch(2048, 512))
+        held.append((torch.cuda.memory_allocated() if ON_GPU else 1 - len(held)) - before)
+        loss.backward()
+    return {f"of {held[0] // MIB} MiB {held[1] // MIB} stay": held[1] < held[0] // 4}
+
+
+def _on_another_stream() -> dict[str, bool]:
+    """What was allocated on one stream is used and offloaded on another, and is allocated anew at once."""
+    if not ON_GPU:
+        return {}
+    model = Model(lambda: Layer(width=512)).to(DEVICE)
+    x = batch(4096, 512)
+
+    def run(module: Any) -> list[Tensor]:
+        torch.manual_seed(7)
+        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        middle = x * 2
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(50_000_000)
+            loss = module(middle)
+        del middle
+        for _ in range(8):
+            torch.full((4096, 512), float("nan"), device=DEVICE)
+        main.wait_stream(side)
+        return [each.cpu() for each in torch.autograd.grad(loss, list(module.parameters()))]
+
+    expected = run(copy.deepcopy(model))
+    torch.cuda.synchronize()
+    return {"another stream": all(same(run(apply(model, offload=layers_of(model))), expected) for _ in range(5))}
+
+
+class Shampoo(torch.optim.Optimizer):
+    """State as others than torch's have it: nested, with numbers and words, and tensors that share their bytes."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            mine = self.state[parameter]
+            if not mine:
+                flat = torch.zeros(2, *parameter.shape, device=parameter.device)
+                factors = [{"left": torch.eye(len(parameter), device=parameter.device), "rank": 3}, ("two", None)]
+                mine.update(name="shampoo", factors=factors, first=flat[0], second=flat[1], itself=parameter)
+            mine["factors"][0]["left"].mul_(0.5)
+            mine["second"].add_(parameter.grad)
+            parameter.sub_(mine["second"] * mine["factors"][0]["left"].sum(), alpha=0.01)
+
+
+OPTIMIZERS = {
+    "shampoo": Shampoo,
+    "adamw": lambda p: torch.optim.AdamW(p, fused=ON_GPU),
+    "capturable": lambda p: torch.optim.AdamW(p, capturable=ON_GPU, foreach=True),
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, max_iter=2),
+}
+
+
+def spread(model: Model) -> Model:
+    """Layers by turns on the devices, and the last one on the host."""
+    for i, layer in enumerate(model.layers[:-1]):
+        layer.to(DEVICES[i % len(DEVICES)])
+    model.call = lambda layer, x: layer(x.to(layer.up.weight.device)).to(DEVICE)
+    return model
+
+
+def steps(model: Any, optimizer: Any, count: int, closure: bool) -> None:
+    for i in range(count):
+        torch.manual_seed(i)
+
+        def loss_of() -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = model(batch())
+            loss.backward()
+            return loss
+
+        if closure:
+            optimizer.step(loss_of)
+        else:
+            loss_of()
+            optimizer.step()
+
+
+def optimizer_state() -> dict[str, bool]:
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        # The state of this one is of all parameters, on one device.
+        model = Model().to(DEVICE) if name == "lbfgs" else spread(Model())
+        plain = copy.deepcopy(model)
+        optimizer, other = make(model.parameters()), make(plain.parameters())
+        apply(model, optimizer, offload_state=True)
+        for each, its in ((model, optimizer), (plain, other)):
+            steps(each, its, 2, name == "lbfgs")
+            saved = copy.deepcopy(its.state_dict())
+            steps(each, its, 2, name == "lbfgs")
+            its.load_state_dict(saved)
+            steps(each, its, 2, name == "lbfgs")
+        found[name] = same(*([p.detach().cpu() for p in each.parameters()] for each in (model, plain)))
+        found[f"{name} is away"] = state._movable(optimizer) == []
+        found[f"{name} was there"] = not ON_GPU or bool(state._movable(other))
+    return found | _fails()
+
+
+def _fails() -> dict[str, bool]:
+    """There is memory for a part of the state alone: it stays on the host, and can be taken later."""
+    if not ON_GPU:
+        return {}
+    model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    apply(nn.Module(), optimizer, offload_state=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(DEVICE).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 100 * MIB) / total)
+    before = torch.cuda.memory_allocated()
+    failed = False
+    try:
+        optimizer.step()
+    except torch.OutOfMemoryError:
+        failed = True
+    found = {
+        "no memory: it fails": failed,
+        "no memory: nothing has moved": torch.cuda.memory_allocated() == before,
+        "no memory: all is away": state._movable(optimizer) == [],
+    }
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    optimizer.step()
+    counts = {float(each["step"]) for each in optimizer.state.values()}
+    return found | {"no memory: later it goes on": counts == {2.0}}
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(1)
+    print(json.dumps(globals()[sys.argv[1]]()))
