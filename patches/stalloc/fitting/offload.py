@@ -29,7 +29,7 @@ class _Stays:
 @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call, untyped-decorator]
 def offloaded(forward: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `forward` returns of the module and its arguments. The module's weights and buffers stay on the device,
-    where they are anyway, and so do tensors without a storage of their own: sparse ones, and subclasses. Thread-safe."""
+    where they are anyway, and so do tensors without a storage of their own: sparse ones, subclasses. Thread-safe."""
     if not torch.is_grad_enabled():
         return forward(module, *args, **kwargs)
     stay = {None, *map(_storage, itertools.chain(module.parameters(), module.buffers()))}
