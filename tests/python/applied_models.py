@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +56,6 @@ class Counting:
         self.graphs += 1
         compiled = aot_eager(graph, inputs)
 
-        @functools.wraps(compiled)
         def called(*args: Any) -> Any:
             self.calls += 1
             return compiled(*args)

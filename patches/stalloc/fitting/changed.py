@@ -62,11 +62,16 @@ def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
     return undo
 
 
-def run(ways: Collection[str], module: Any, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """A forward of `module` in these ways."""
-    if RECOMPUTE in ways:
-        forward = functools.partial(recomputed, forward)
-    return offloaded(module, forward, args, kwargs) if OFFLOAD in ways else forward(*args, **kwargs)
+def run(ways: Collection[str], forward: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`forward`, a function of the module and its arguments, in these ways. It is not bound: torch.compile would take
+    each module's for another function."""
+    inner = functools.partial(recomputed, forward) if RECOMPUTE in ways else forward
+    return offloaded(inner, module, args, kwargs) if OFFLOAD in ways else inner(module, *args, **kwargs)
+
+
+def of_its_own(own: Callable[..., Any], _: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A module's own forward as a function of the module."""
+    return own(*args, **kwargs)
 
 
 def _change(module: Any, way: str) -> Callable[[], object]:
@@ -79,8 +84,10 @@ def _change(module: Any, way: str) -> Callable[[], object]:
         made = changed_class(kind, {way})
         object.__setattr__(module, "__class__", made)
         return lambda: object.__setattr__(module, "__class__", kind)
-    before, inner = (own.args[0], own.args[2]) if getattr(own, "func", None) is run else (frozenset(), own)
-    module.__dict__[_OWN] = functools.partial(run, before | {way}, module, inner)
+    before, forward = frozenset[str](), functools.partial(of_its_own, own)
+    if getattr(own, "func", None) is run:
+        before, forward, _ = own.args
+    module.__dict__[_OWN] = functools.partial(run, before | {way}, forward, module)
     return lambda: module.__dict__.update({_OWN: own})
 
 
@@ -112,11 +119,14 @@ def _derived(kind: type, ways: frozenset[str]) -> type:
 def _made(kind: type, ways: frozenset[str]) -> type:
     inherited: Any = kind
 
+    def inner(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return super(made, self).forward(*args, **kwargs)
+
     @functools.wraps(inherited.forward, updated=())
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self, made):  # a lazy module has become what it is within its first call
             return self.forward(*args, **kwargs)
-        return run(ways, self, super(made, self).forward, *args, **kwargs)
+        return run(ways, inner, self, *args, **kwargs)
 
     names: dict[str, Any] = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     names |= {"forward": forward, _MADE: (kind, ways)}

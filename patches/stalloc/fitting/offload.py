@@ -27,11 +27,11 @@ class _Stays:
 
 # Hooks cannot be in a compiled graph: torch.compile leaves it before them, and compiles what runs inside.
 @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call, untyped-decorator]
-def offloaded(module: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `forward` returns. On the device stay the module's weights and buffers, which are there anyway, and tensors
-    without a storage of their own: sparse ones, and subclasses. Thread-safe."""
+def offloaded(forward: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `forward` returns of the module and its arguments. The module's weights and buffers stay on the device,
+    where they are anyway, and so do tensors without a storage of their own: sparse ones, subclasses. Thread-safe."""
     if not torch.is_grad_enabled():
-        return forward(*args, **kwargs)
+        return forward(module, *args, **kwargs)
     stay = {None, *map(_storage, itertools.chain(module.parameters(), module.buffers()))}
 
     def pack(tensor: torch.Tensor) -> Any:
@@ -39,7 +39,7 @@ def offloaded(module: Any, forward: Callable[..., Any], args: tuple[Any, ...], k
         return _to_host(tensor) if leaves else _Stays(tensor, tensor._version)
 
     with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
-        return forward(*args, **kwargs)
+        return forward(module, *args, **kwargs)
 
 
 def _can_leave(tensor: torch.Tensor) -> bool:

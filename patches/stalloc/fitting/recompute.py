@@ -14,15 +14,16 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 
-def recomputed(forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What `forward` returns. What it has saved for the backward pass is made anew there. Thread-safe."""
+def recomputed(forward: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What `forward` returns of the module and its arguments. What it has saved for the backward pass is made anew
+    there. Thread-safe."""
     if not torch.is_grad_enabled():
-        return forward(*args, **kwargs)
+        return forward(module, *args, **kwargs)
     states_of = tuple(torch.empty(0, device=device) for device in devices_in_use())
 
     # Keywords are not handed to checkpoint, which has some of its own (debug, early_stop).
     def call(_: tuple[torch.Tensor, ...], *args: Any) -> Any:
-        return forward(*args, **kwargs)
+        return forward(module, *args, **kwargs)
 
     return checkpoint(call, states_of, *args, use_reentrant=False, preserve_rng_state=True)
 
