@@ -253,9 +253,9 @@ OPTIMIZERS = {
 }
 
 
-def spread(model: Model) -> Model:
-    """Layers by turns on the devices, and the last one on the host."""
-    for i, layer in enumerate(model.layers[:-1]):
+def spread(model: Model, on_host: bool) -> Model:
+    """Layers by turns on the devices; the last one on the host, if so."""
+    for i, layer in enumerate(model.layers[:-1] if on_host else model.layers):
         layer.to(DEVICES[i % len(DEVICES)])
     model.call = lambda layer, x: layer(x.to(layer.up.weight.device)).to(DEVICE)
     return model
@@ -282,7 +282,7 @@ def optimizer_state() -> dict[str, bool]:
     found = {}
     for name, make in OPTIMIZERS.items():
         # The state of this one is of all parameters, on one device.
-        model = Model().to(DEVICE) if name == "lbfgs" else spread(Model())
+        model = Model().to(DEVICE) if name == "lbfgs" else spread(Model(), on_host=name != "capturable")
         plain = copy.deepcopy(model)
         optimizer, other = make(model.parameters()), make(plain.parameters())
         apply(model, optimizer, offload_state=True)

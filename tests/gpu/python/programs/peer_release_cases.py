@@ -67,6 +67,7 @@ def iterate(end: Any) -> None:
         end(first, reader)
         del first
         after(value)
+        torch.empty(MIB, dtype=torch.uint8, device="cuda:1")  # nothing is planned for a device that requests nothing
         reader.check(value)
         adapter.end_iteration(value - 1)
 
