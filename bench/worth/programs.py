@@ -129,7 +129,8 @@ class FsdpPacked(Program):
         model = self.built(self.shape, torch.float32)
         if not self.toy:
             for block in model.blocks:
-                # Not block.compile(): what stalloc.apply recomputes is the compiled function as a whole.
+                # Not block.compile(): what stalloc.apply recomputes is the compiled function as a whole. So all blocks,
+                # recomputed or not, have one graph.
                 block.forward = torch.compile(block.forward, dynamic=True)
         return model
 

@@ -195,6 +195,29 @@ def test_twice_is_as_once_and_an_optimizer_is_not_kept(tmp_path: Path, moves: li
     assert gone() is None
 
 
+def test_an_error_leaves_the_optimizer_as_it_was(tmp_path: Path, moves: list[str]) -> None:
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with pytest.raises(ValueError, match="layers cannot be changed"):
+        stalloc.apply(write(tmp_path / "fit.json", offload_state=True, recompute=["layers"]), model, optimizer)
+    steps(model, optimizer, 1)
+    assert moves == []
+    stalloc.apply(choice(tmp_path), model, optimizer)
+    steps(model, optimizer, 1)
+    assert moves == ["to_devices", "to_host"]
+
+
+def test_state_that_is_of_no_parameter_and_no_dictionary(tmp_path: Path, moves: list[str]) -> None:
+    model = Model(layers=1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.state["all"] = [torch.ones(3), {"count": 3}]
+    stalloc.apply(choice(tmp_path), model, optimizer)
+    before = optimizer.state["all"][0].untyped_storage()._cdata
+    steps(model, optimizer, 2)
+    assert optimizer.state["all"][0].untyped_storage()._cdata != before
+    assert torch.equal(optimizer.state["all"][0], torch.ones(3))
+
+
 def test_on_a_cpu_nothing_moves(tmp_path: Path) -> None:
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -144,6 +144,24 @@ def several_devices() -> dict[str, bool]:
     return found
 
 
+class Still(Layer):
+    """Draws nothing: torch.compile draws other numbers on a GPU where it recomputes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.up(x).relu())
+
+
+class Probe(nn.Module):
+    """What it gives on tells which mask it drew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.drop = nn.Parameter(torch.rand(64) + 1), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.weight * x).exp()
+
+
 def compiled() -> dict[str, bool]:
     """Blocks one by one, and the model as a whole; by a backend that computes as torch does."""
     found = {}
@@ -151,7 +169,7 @@ def compiled() -> dict[str, bool]:
         for whole in (False, True):
             torch._dynamo.reset()
             torch._dynamo.utils.counters.clear()
-            model = Model(layers=14).to(DEVICE)
+            model = Model(Still, layers=14).to(DEVICE)
             expected = trained(copy.deepcopy(model))
             apply(model, **{chosen: layers_of(model)})
             for module in [model] if whole else model.layers:
@@ -159,7 +177,26 @@ def compiled() -> dict[str, bool]:
             found[f"{chosen} {whole}"] = same(trained(model), expected)
             graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
             found[f"{chosen} {whole}: {graphs} graphs"] = graphs <= 2
+            found[f"{chosen} {whole}: mask"] = _mask_is_the_same(chosen, whole)
     return found
+
+
+def _mask_is_the_same(chosen: str, whole: bool) -> bool:
+    """In the forward pass, and where the gradient is computed."""
+    torch._dynamo.reset()
+    model = apply(nn.Sequential(Probe(), nn.Identity()).to(DEVICE), **{chosen: ["0"]})
+    (model if whole else model[0]).compile(backend="aot_eager")
+    right = True
+    for _ in range(3):
+        x = torch.rand(512, 64, device=DEVICE) + 0.1
+        out = model(x)
+        torch.rand(1000, device=DEVICE)
+        out.sum().backward()
+        expected = torch.where(out > 1, 2 * x * out, 0).sum(0)
+        right = right and 0.4 < float((out > 1).float().mean()) < 0.6
+        right = right and torch.allclose(model[0].weight.grad, expected, rtol=1e-4)
+        model.zero_grad()
+    return right
 
 
 class Masked(nn.Module):
