@@ -55,8 +55,10 @@ def _storage(tensor: torch.Tensor) -> Optional[int]:
 
 
 def _to_host(tensor: torch.Tensor) -> _OnHost:
-    """What a tensor has once for a whole dimension, as an expanded mask does, is copied once."""
+    """What a tensor has once for a whole dimension, as an expanded mask does, is copied once. What is conjugated or
+    negated lazily is so before the copy: torch would do it on the host, while the copy is still under way."""
     once = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
+    once = once.resolve_conj().resolve_neg()
     host = torch.empty_like(once, device="cpu", pin_memory=tensor.is_cuda)
     host.copy_(once, non_blocking=tensor.is_cuda)
     if tensor.is_cuda:  # it may be freed before the copy has ended, and may be another stream's
