@@ -18,7 +18,7 @@ std::uint32_t DeviceRuntime::Impl::FlagsOf(Origin origin, std::uint32_t pool) co
     case Origin::kParallel:
       return kAllocParallel;
   }
-  return parts.recomputes != nullptr && parts.recomputes() ? kAllocRecomputed : 0;
+  return PassOfThisThread() == RunningPass::kForwardAgain ? kAllocRecomputed : 0;
 }
 
 // Set-up --------------------------------------------------------------------------------------------------------------
@@ -185,6 +185,7 @@ void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, S
 
 void* DeviceRuntime::Impl::ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream,
                                         Origin origin) noexcept {
+  if (set_up.open() && PassOfThisThread() != RunningPass::kOther) set_up.SeeBackwardPass();
   // What a region names is to sleep, so it is in the arena at any time.
   if ((!set_up.open() && SleepTags::Present() == 0) || origin != Origin::kProgram) return nullptr;
   void* const pointer = space.engine().AllocateUnexpected(requested, stream, MissReason::kUnplanned).pointer;

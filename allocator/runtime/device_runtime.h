@@ -126,8 +126,10 @@ struct ExportedBlock {
 class OomReports;
 class PlannedSpace;
 
-// Whether the calling thread runs a forward pass again, inside a backward pass. From any thread, at every request.
-using RecomputesHere = bool (*)() noexcept;
+// Which pass the calling thread runs, as far as that is known: a backward pass, a forward pass again inside one, or
+// any other. From any thread, at every request.
+enum class RunningPass : std::uint8_t { kOther, kBackward, kForwardAgain };
+using PassHere = RunningPass (*)() noexcept;
 
 class DeviceRuntime {
  public:
@@ -144,10 +146,10 @@ class DeviceRuntime {
     Rules rules = {};                  // Alloc: of the engine
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
-    OomReports* reports = nullptr;        // not owned; null: none is written, and no recent events are kept
-    WatchMemory* watch = nullptr;         // not owned; null: blocks are not watched
-    DeviceCopies* copies = nullptr;       // not owned; null: nothing can sleep
-    RecomputesHere recomputes = nullptr;  // null: not known, and no request is said to be recomputed
+    OomReports* reports = nullptr;   // not owned; null: none is written, and no recent events are kept
+    WatchMemory* watch = nullptr;    // not owned; null: blocks are not watched
+    DeviceCopies* copies = nullptr;  // not owned; null: nothing can sleep
+    PassHere pass_here = nullptr;    // null: not known, and no request is said to be recomputed
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

@@ -84,6 +84,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   void SetUpHeap();
   void* ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
                       MissReason* reason) noexcept;
+  [[nodiscard]] RunningPass PassOfThisThread() const noexcept {
+    return parts.pass_here != nullptr ? parts.pass_here() : RunningPass::kOther;
+  }
   void* ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);

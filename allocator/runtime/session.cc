@@ -94,7 +94,7 @@ struct Session::Impl {
   void Degrade(const std::string& why, bool logged);
   void WriteObserved();
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                       WatchMemory* watch, RecomputesHere recomputes, DeviceCopies* copies);
+                       WatchMemory* watch, PassHere pass_here, DeviceCopies* copies);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
     for (std::atomic<DeviceRuntime*>& slot : by_index) {
@@ -234,7 +234,7 @@ const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
 
 // REQUIRES: mutex is held.
 DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                    WatchMemory* watch, RecomputesHere recomputes, DeviceCopies* copies) {
+                                    WatchMemory* watch, PassHere pass_here, DeviceCopies* copies) {
   if (config.watch && watch == nullptr) {
     Log(LogSeverity::kWarning, "device %d: its blocks cannot be watched (STALLOC_WATCH=1)", device);
   }
@@ -251,7 +251,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .reports = reports.get(),
                              .watch = config.watch ? watch : nullptr,
                              .copies = copies,
-                             .recomputes = recomputes};
+                             .pass_here = pass_here};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);
@@ -264,14 +264,14 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
 }
 
 DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                  const Fingerprint& device_fingerprint, WatchMemory* watch, RecomputesHere recomputes,
+                                  const Fingerprint& device_fingerprint, WatchMemory* watch, PassHere pass_here,
                                   DeviceCopies* copies) {
   Impl& self = *impl_;
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
   if (!self.recorders.empty()) self.recorders.back()->UpdateFingerprint(self.fingerprint);
-  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, recomputes, copies);
+  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, pass_here, copies);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
   const std::lock_guard marks_lock(self.marks_mutex);

@@ -3,11 +3,13 @@
 //
 //   open --the loop begins--> closed --a layer mark of no pass begins--> open --it ends--> closed
 //
-// The loop begins with an iteration, a pass, or the end of init. Inside a fence the window is closed. Thread-safe.
+// The loop begins with an iteration, a pass, or the end of init; a backward pass that nothing announced is in the loop.
+// Inside a fence the window is closed. Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "proto/model/trace.h"
 
@@ -17,7 +19,7 @@ class SetUpWindow {
  public:
   [[nodiscard]] bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
 
-  // True when it has just closed.
+  // True when it has closed since the last call.
   bool See(const Mark& mark) noexcept {
     const std::lock_guard lock(mutex_);
     const bool begins = mark.edge == MarkEdge::kBegin;
@@ -39,11 +41,23 @@ class SetUpWindow {
       case MarkKind::kOptimizer:
         break;
     }
-    const bool open = (in_set_up_ || making_state_ > 0) && fences_ == 0;
-    return open_.exchange(open, std::memory_order_relaxed) && !open;
+    const bool was_open = Update();
+    const bool closed_before = std::exchange(closed_by_pass_, false);
+    return (was_open || closed_before) && !open();
+  }
+
+  void SeeBackwardPass() noexcept {
+    const std::lock_guard lock(mutex_);
+    in_set_up_ = false;
+    if (Update() && !open()) closed_by_pass_ = true;
   }
 
  private:
+  // Whether it was open.
+  bool Update() noexcept {
+    return open_.exchange((in_set_up_ || making_state_ > 0) && fences_ == 0, std::memory_order_relaxed);
+  }
+
   static void Count(bool begins, int* depth) noexcept {
     if (begins) ++*depth;
     if (!begins && *depth > 0) --*depth;  // else an end without a begin
@@ -52,6 +66,7 @@ class SetUpWindow {
   std::atomic<bool> open_{true};
   std::mutex mutex_;  // guards the rest
   bool in_set_up_ = true;
+  bool closed_by_pass_ = false;  // since the last mark
   int making_state_ = 0;
   int fences_ = 0;
 };

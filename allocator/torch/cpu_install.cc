@@ -39,7 +39,7 @@ Result<StallocCpuAllocator*> MakeAllocator(Session& session, const char* running
   auto* upstream = new CpuUpstream(previous, driver, limit);
   WatchMemory* watch = session.config().watch ? new HostWatchMemory : nullptr;
   DeviceRuntime* runtime = session.AddDevice(kCpuDevice, upstream, driver, nullptr, CpuFingerprint(running_torch),
-                                             watch, &RunsForwardAgain, new HostCopies);
+                                             watch, &PassOfThread, new HostCopies);
   if (runtime == nullptr) return Error{session.failure()};
   return new StallocCpuAllocator(runtime);
 }

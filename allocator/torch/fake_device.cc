@@ -49,7 +49,7 @@ Status InstallFake(const char* running_torch, DeviceIndex device) {
   if (device != kCpuDevice) {
     if (Status faked = FakeCuda(); !faked.ok()) return faked;
   }
-  g_device = session.AddDevice(device, new AddressesAlone, nullptr, nullptr, known, nullptr, &RunsForwardAgain);
+  g_device = session.AddDevice(device, new AddressesAlone, nullptr, nullptr, known, nullptr, &PassOfThread);
   return g_device != nullptr ? Status{Ok{}} : Status{Error{session.failure()}};
 }
 

@@ -44,10 +44,12 @@ bool HasMoreHooksThanItsPass(const Autograd& autograd, int pass) noexcept {
 
 }  // namespace
 
-bool RunsForwardAgain() noexcept {
+RunningPass PassOfThread() noexcept {
   static const Autograd autograd = FindAutograd();
   const int pass = autograd.backward_pass != nullptr ? autograd.backward_pass() : -1;
-  return pass != -1 && (HasMoreHooksThanItsPass(autograd, pass) || c10::GradMode::is_enabled());
+  if (pass == -1) return RunningPass::kOther;
+  const bool again = HasMoreHooksThanItsPass(autograd, pass) || c10::GradMode::is_enabled();
+  return again ? RunningPass::kForwardAgain : RunningPass::kBackward;
 }
 
 }  // namespace stalloc

@@ -1,6 +1,7 @@
 // A run that will take a plan up: what stays is served from an arena of its own until then.
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,11 @@
 namespace stalloc {
 namespace {
 
+// What the test says that this thread runs.
+thread_local RunningPass t_pass = RunningPass::kOther;
+
+RunningPass PassHereInTest() noexcept { return t_pass; }
+
 class SetUpTest : public AllocTest {
  protected:
   void SetUp() override { StartWaiting(); }
@@ -19,8 +25,12 @@ class SetUpTest : public AllocTest {
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
     ASSERT_NE(driver_, nullptr);
     device_ = std::make_unique<CapturingDriver>(*driver_);
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
-        .device = kCpuDevice, .upstream = &upstream_, .driver = device_.get(), .awaits_plan = true, .dynamic = true});
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = device_.get(),
+                                                                    .awaits_plan = true,
+                                                                    .dynamic = true,
+                                                                    .pass_here = &PassHereInTest});
   }
   void MakeState(MarkEdge edge) {
     runtime_->OnMark({.kind = MarkKind::kLayer, .edge = edge, .pass = Pass::kOther, .name = "optimizer_state"});
@@ -65,6 +75,38 @@ TEST_F(SetUpTest, TheEndOfInitAndAPassBeginTheLoop) {
   void* const second = Allocate(kMiB);
   EXPECT_FALSE(runtime_->Owns(second));
   runtime_->Free(second);
+}
+
+TEST_F(SetUpTest, ABackwardPassThatNothingAnnouncedIsInTheLoop) {
+  void* const weights = Allocate(kMiB);
+  void* const activation = Allocate(3 * Chunk());
+  std::thread engine([&] {  // autograd runs it on a thread of its own
+    t_pass = RunningPass::kBackward;
+    void* const gradient = Allocate(kMiB);
+    EXPECT_FALSE(runtime_->Owns(gradient));
+    runtime_->Free(gradient);
+  });
+  engine.join();
+  runtime_->Free(activation);
+  runtime_->OnMark({.kind = MarkKind::kOptimizer, .name = {}});
+  EXPECT_EQ(Mapped(), RoundUp(kMiB, Chunk())) << "what set-up does not leave goes back";
+  MakeState(MarkEdge::kBegin);
+  void* const state = Allocate(kMiB);
+  MakeState(MarkEdge::kEnd);
+  EXPECT_TRUE(runtime_->Owns(state));
+  runtime_->Free(state);
+  runtime_->Free(weights);
+}
+
+TEST_F(SetUpTest, AForwardPassAgainIsInTheLoopToo) {
+  t_pass = RunningPass::kForwardAgain;
+  void* const activation = Allocate(kMiB);
+  t_pass = RunningPass::kOther;
+  void* const temporary = Allocate(kMiB);
+  EXPECT_FALSE(runtime_->Owns(activation));
+  EXPECT_FALSE(runtime_->Owns(temporary));
+  runtime_->Free(activation);
+  runtime_->Free(temporary);
 }
 
 TEST_F(SetUpTest, WhatIsEvaluatedFirstIsNotThere) {

@@ -18,8 +18,9 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
+from stalloc._marking._compilations import Compilations, leave_uncompiled
 from stalloc._marking._paths import ModulePaths
 
 _DEEPEST = 4  # of an argument's containers
@@ -41,8 +42,12 @@ class ModelInputs:
         self._given_out: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by storage
         self._discoveries = 0
         self._handles: list[Any] = []
+        self._removed = False
+        self._compilations: Optional[Compilations] = None
 
     def install(self) -> None:
+        self._compilations = Compilations()
+        leave_uncompiled(ModelInputs._enter, ModelInputs._leave)
         # The extra time of which torch warns does not count: the wrapper's call is the outermost one.
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
         modules = importlib.import_module("torch.nn.modules.module")
@@ -52,6 +57,12 @@ class ModelInputs:
         ]
 
     def remove(self) -> None:
+        """No call is seen from now on. Hooks that torch.compile has seen stay (_compilations.py)."""
+        self._removed = True
+        if self._compilations is not None:
+            self._compilations.stop()
+            if self._compilations.seen:
+                return
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -68,11 +79,11 @@ class ModelInputs:
                 self._see(tensor, name)
 
     def _enter(self, module: Any, arguments: Any) -> None:
-        if not self._torch.compiler.is_compiling():
+        if not self._torch.compiler.is_compiling() and not self._removed:
             self._calls.depth = getattr(self._calls, "depth", 0) + 1
 
     def _leave(self, module: Any, arguments: Any, keywords: Any, output: Any) -> None:
-        if self._torch.compiler.is_compiling():
+        if self._torch.compiler.is_compiling() or self._removed:
             return
         self._calls.depth = max(0, getattr(self._calls, "depth", 0) - 1)
         if self._calls.depth > 0 or not self._wanted() or self._torch._C._current_graph_task_id() != -1:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 from stalloc._marking._arguments import stores_caches, tensors_in
+from stalloc._marking._compilations import Compilations, leave_uncompiled
 from stalloc._marking._kept import kept_bytes
 from stalloc._marking._marks import CACHES_TOLD, INPUTS_TOLD
 from stalloc._marking._paths import ModulePaths
@@ -61,9 +62,12 @@ class ModuleMarks:
         self._unsee_compiled: Callable[[], object] = lambda: None
         self._torch: Any = None
         self._removed = False
+        self._compilations: Optional[Compilations] = None
 
     def install(self, torch: Any) -> None:
         self._torch = torch
+        self._compilations = Compilations()
+        leave_uncompiled(ModuleMarks._enter, ModuleMarks._leave_call, ModuleMarks._arrive)
         module = torch.nn.modules.module
         # The graph has no hooks: they do nothing while it is made.
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
@@ -74,11 +78,16 @@ class ModuleMarks:
         self._see_compiled(torch.nn.Module)
 
     def remove(self) -> None:
+        """No mark from now on. Hooks that torch.compile has seen stay (_compilations.py)."""
+        self._removed = True
+        self._unsee_compiled()
+        if self._compilations is not None:
+            self._compilations.stop()
+            if self._compilations.seen:
+                return
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._removed = True
-        self._unsee_compiled()
 
     def _see_compiled(self, kind: Any) -> None:
         """Module.compile() takes a module's hooks into its graph: it is marked around what it compiles then."""
@@ -97,7 +106,7 @@ class ModuleMarks:
 
     def _marked(self, module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if self._removed or self._is_compiling():  # a part of a larger graph
+            if self._is_compiling() or self._removed:  # a part of a larger graph
                 return call(*args, **kwargs)
             self._enter(module, args)
             output = None
@@ -118,7 +127,7 @@ class ModuleMarks:
         return stack
 
     def _enter(self, module: Any, inputs: Any) -> None:
-        if self._is_compiling():
+        if self._is_compiling() or self._removed:
             return
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
@@ -133,7 +142,7 @@ class ModuleMarks:
         self._leave(module, (args, keywords), output)
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
-        if self._is_compiling():
+        if self._is_compiling() or self._removed:
             return
         stack = self._forward_stack()
         path = self._paths[module]

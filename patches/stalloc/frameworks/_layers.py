@@ -1,6 +1,7 @@
 """Marks of MoE layers in any model, found by their names and hooked as modules.
 
 Hooks look and return nothing, so outputs stay what they are; the backward pass is seen by a hook on the output tensor.
+In what torch.compile compiles they do nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import stalloc
+from stalloc._marking._compilations import leave_uncompiled, traced
 
 # MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, DeepseekV3MoE, MoELayer, MoE (DeepSpeed); not MoERouter or MoEConfig.
 _MOE_CLASS = re.compile(r"(?i:moe)(Block|Layer|MLP|Mlp|FFN|FeedForward)?$")
@@ -41,15 +43,20 @@ def _hook(module: Any, name: str) -> None:
     open_marks: list[Any] = []
 
     def begins(*_: Any) -> None:
+        if traced():
+            return
         mark = stalloc.layer(name, "F")
         mark.__enter__()
         open_marks.append(mark)
 
     def ends(_: Any, __: Any, output: Any) -> None:
+        if traced():
+            return
         if open_marks:
             open_marks.pop().__exit__(None, None, None)
         _mark_backward(output, lambda _: stalloc.layer(name, "B"))
 
+    leave_uncompiled(begins, ends)
     module.register_forward_pre_hook(begins)
     module.register_forward_hook(ends)
 
@@ -60,5 +67,6 @@ def _mark_backward(output: Any, begins: Callable[[Any], object]) -> None:
     def hook(gradient: Any) -> None:
         begins(gradient)
 
+    leave_uncompiled(hook)
     if getattr(tensor, "requires_grad", False):
         tensor.register_hook(hook)

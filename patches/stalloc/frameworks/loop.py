@@ -1,6 +1,6 @@
 """Marks for a training loop of one's own, with or without DDP or FSDP around the model.
 
-    stalloc.frameworks.loop.mark_model(model)        # the outermost module, once it is wrapped
+    stalloc.frameworks.loop.mark_model(model)        # the outermost module, once it is wrapped (and compiled in place)
 
 Its forward passes are F. A backward pass begins when the gradient of a forward pass's output is there, so the loss's
 own belongs to F. In evaluation (`model.eval()`, or under `torch.no_grad()`) a call is fenced. Iterations end with the
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
 import stalloc
+from stalloc._marking._compilations import leave_uncompiled, traced
 
 _HOOKED = "_stalloc_marked"
 
@@ -33,10 +34,27 @@ class _Hooks:
         self._marks: list[Any] = []
 
     def install(self, model: Any) -> None:
+        leave_uncompiled(_Hooks._begins, _Hooks._ends)
         model.register_forward_pre_hook(self._begins, prepend=True)
         model.register_forward_hook(self._ends, always_call=True)
+        if model._compiled_call_impl is not None:  # its hooks are in the graph, where they do nothing
+            model._compiled_call_impl = self._around(model, model._compiled_call_impl)
+
+    def _around(self, model: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            self._begins(model, args)
+            output = None
+            try:
+                output = call(*args, **kwargs)
+            finally:
+                self._ends(model, args, output)
+            return output
+
+        return compiled
 
     def _begins(self, module: Any, _: Any) -> None:
+        if traced():
+            return
         mark = None
         if not self._marks:
             trains = module.training and sys.modules["torch"].is_grad_enabled()
@@ -45,6 +63,8 @@ class _Hooks:
         self._marks.append(mark)
 
     def _ends(self, module: Any, _: Any, output: Any) -> None:
+        if traced():
+            return
         mark = self._marks.pop() if self._marks else None
         if mark is None:
             return
@@ -63,6 +83,7 @@ def _mark_backward(output: Any) -> None:
             begun = True
             stalloc.microbatch("B")
 
+    leave_uncompiled(begins)
     for tensor in _tensors(output):
         if tensor.requires_grad:
             tensor.register_hook(begins)

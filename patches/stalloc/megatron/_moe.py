@@ -11,6 +11,7 @@ from typing import Any, Optional
 import stalloc
 from stalloc import _session
 from stalloc._core._patching import Function
+from stalloc._marking._compilations import traced
 from stalloc.megatron._loop import Loop
 
 
@@ -18,7 +19,7 @@ def layer(original: Function, loop: Loop) -> Function:
     """MoELayer.forward."""
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not loop.marks:
+        if traced() or not loop.marks:
             return original(self, *args, **kwargs)
         name = _name(self)
         with stalloc.layer(name, "F"):
@@ -33,7 +34,7 @@ def step(original: Function, loop: Loop, what: str) -> Function:
     """A method of MoELayer: what schedules that overlap communication call by themselves, too."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not loop.marks:
+        if traced() or not loop.marks:
             return original(self, *args, **kwargs)
         with stalloc.layer(f"{_name(self)}.{what}", "F"):
             return original(self, *args, **kwargs)
@@ -46,7 +47,8 @@ def experts(original: Function, loop: Loop) -> Function:
     marked = step(original, loop, "experts")
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tracing = None if _session.current is None else _session.current.tracing
+        session = _session.marked()
+        tracing = None if session is None else session.tracing
         dispatcher: Any = getattr(self, "token_dispatcher", None)
         if tracing is None or not loop.marks or not hasattr(dispatcher, "dispatch_postprocess"):
             return marked(self, *args, **kwargs)
