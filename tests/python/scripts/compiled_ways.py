@@ -9,9 +9,10 @@ import json
 import sys
 from typing import Any
 
-import stalloc
 import torch
 from torch._dynamo.utils import counters
+
+import stalloc
 
 STEPS = 12
 WIDTH = 256
