@@ -11,7 +11,8 @@ and marks cost nothing.
             evaluate(model)
 
 Marks may be plain calls (a beginning) or context managers (beginning and end). A script without any is cut at the steps
-of its optimizer. Marks belong on the thread that runs the training loop.
+of its optimizer. Marks belong on the thread that runs the training loop. In what torch.compile compiles there are none:
+a mark there does nothing, and the graph stays whole.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def recompute(module: Any) -> None:
 
 def iteration(index: Optional[int] = None) -> NoMark:
     """Begins an iteration; `index` as the loop counts it, or one more than the last. Turns automatic iterations off."""
-    session = _session.current
+    session = _session.marked()
     return NO_MARK if session is None else session.marker.iteration(index)
 
 
@@ -129,27 +130,27 @@ def microbatch(kind: str, index: Optional[int] = None, chunk: int = 0) -> NoMark
         index: which micro-batch of the iteration; by default counted per kind and chunk.
         chunk: the model chunk (virtual pipeline stage).
     """
-    session = _session.current
+    session = _session.marked()
     check_pass(kind)
     return NO_MARK if session is None else session.marker.microbatch(kind, index, chunk)
 
 
 def layer(name: str, kind: str = "F") -> NoMark:
     """Begins a layer, or a step in one, whose sizes depend on the data."""
-    session = _session.current
+    session = _session.marked()
     check_pass(kind)
     return NO_MARK if session is None else session.marker.layer(name, kind)
 
 
 def optimizer() -> NoMark:
     """Begins the optimizer's part of an iteration."""
-    session = _session.current
+    session = _session.marked()
     return NO_MARK if session is None else session.marker.optimizer()
 
 
 def fence(kind: str) -> NoMark:
     """Begins something that is not part of the steady loop: "eval", "save", … Use it as a context manager."""
-    session = _session.current
+    session = _session.marked()
     return NO_MARK if session is None else session.marker.fence(kind)
 
 
@@ -159,7 +160,7 @@ def tokens(count: SupportsIndex) -> None:
     A traced run needs it, once for each micro-batch, so that `stalloc plan --max-tokens N` can plan for longer ones.
     Elsewhere it does nothing. Give it a plain number: one on the GPU would have to be waited for.
     """
-    session = _session.current
+    session = _session.marked()
     if session is not None and session.tracing is not None:
         session.tracing.tokens(count)
 

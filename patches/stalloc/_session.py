@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional
 
 from stalloc._auto import Auto
 from stalloc._core import _config, _log
+from stalloc._core._imports import when_imported
 from stalloc._core._library import Library
 from stalloc._core._outcome import outcome_of
 from stalloc._marking._marks import Marker
@@ -34,6 +35,11 @@ class Session:
         self.tracing = tracing  # None in other modes than Trace
         self.auto = auto  # None in other modes than Auto
         self.fake = fake  # FakeRun, where tensors are fake (STALLOC_TRACE_FAKE)
+        self.is_traced: Callable[[], bool] = _not_traced
+        when_imported("torch", self._see_torch)
+
+    def _see_torch(self, torch: Any) -> None:
+        self.is_traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", _not_traced)
 
     def flush(self) -> None:
         if self.fake is not None:
@@ -53,7 +59,20 @@ class Session:
         return self.library.stats()
 
 
+def _not_traced() -> bool:
+    """Without torch nothing is compiled."""
+    return False
+
+
 current: Optional[Session] = None
+
+
+def marked() -> Optional[Session]:
+    """The session that a mark is for. None where torch.compile traces the program: a mark would break its graph."""
+    session = current
+    return None if session is None or session.is_traced() else session
+
+
 _before_the_end: list[Callable[[], object]] = []
 
 

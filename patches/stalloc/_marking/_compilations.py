@@ -10,7 +10,6 @@ Dynamo calls back around its outermost compilation. Callbacks that are registere
 from __future__ import annotations
 
 import sys
-from types import FunctionType
 from typing import Any, Callable
 
 from stalloc._core._imports import forget, when_imported
@@ -28,10 +27,10 @@ def traced() -> bool:
     return torch is not None and bool(torch.compiler.is_dynamo_compiling())
 
 
-def leave_uncompiled(*functions: FunctionType) -> None:
+def leave_uncompiled(*functions: Any) -> None:
     """What python calls while it runs code that torch.compile leaves alone is compiled; these, and what they call, are
     not. In a graph that calls them they are traced all the same."""
-    frames = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
+    frames: Any = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
     skip = getattr(frames, "_FrameAction", None)
     if skip is None:  # a torch that has another way: such a call may lose its mark
         return

@@ -3,7 +3,8 @@
 Until then weights and buffers are made, which stay; from then on mostly what does not. Seen is the first call of a
 module in training mode with gradients on, by a hook of all modules, which is gone after its first call. torch.compile
 must not see the hook (_compilations.py): it goes before anything is compiled. From then on the first compilation in
-which autograd makes nodes is the forward pass. Where neither is seen, the library ends init with the first backward pass.
+which autograd makes nodes is the forward pass. Where neither is seen, the library ends init with the first backward
+pass.
 """
 
 from __future__ import annotations
