@@ -194,7 +194,7 @@ def test_what_a_killed_start_has_left_goes_with_the_next(training: Training, loo
 
 def test_a_directory_that_goes_during_the_run_costs_the_plan_alone(training: Training, loop: Path) -> None:
     loop.write_text(before_the_loop("import shutil; shutil.rmtree(os.environ['STALLOC_MODEL_INFO_PATH'])"))
-    done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40")
+    done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40", STALLOC_AUTO_WAIT="1")
     assert done.code == 0, done.err
     assert told(done)["loss"]
     assert "this run has no plan, and stays on PyTorch's allocator" in done.err

@@ -23,8 +23,8 @@ def _nothing() -> None:
 
 def traced() -> bool:
     """True, as a constant, in what torch.compile traces; a hook that does nothing then leaves the graph whole."""
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_dynamo_compiling())
+    compiler: Any = sys.modules.get("torch.compiler")
+    return compiler is not None and bool(compiler.is_dynamo_compiling())
 
 
 def leave_uncompiled(*functions: Any) -> None:
