@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "planner/analysis/anchors.h"
 #include "planner/analysis/similar_requests.h"
@@ -72,6 +74,32 @@ Matches FillBetween(const Matches& matches, Keys left, Keys right) {
   return collector.Take();
 }
 
+// Requests that both have, as keys with their numbers: no script matches more.
+std::size_t CountCommon(Keys left, Keys right) {
+  absl::flat_hash_map<RequestKey, std::size_t> counts;
+  for (const RequestKey key : left) ++counts[key];
+  std::size_t common = 0;
+  for (const RequestKey key : right) {
+    const auto found = counts.find(key);
+    if (found == counts.end() || found->second == 0) continue;
+    --found->second;
+    ++common;
+  }
+  return common;
+}
+
+// A script that explains most of it is better than anchors, which need every occurrence of a size to agree. None where
+// it would not, which is mostly seen without a search.
+std::optional<Matches> ScriptOfMost(Keys left, Keys right) {
+  const std::size_t least = (3 * std::min(left.size(), right.size()) + 3) / 4;
+  const std::size_t common = CountCommon(left, right);
+  if (common < least) return std::nullopt;
+  const std::size_t all = left.size() + right.size();
+  const std::size_t most_edits = std::min<std::size_t>(kMaxEdits, all - 2 * least);
+  if (all - 2 * common > most_edits) return std::nullopt;
+  return LongestCommonSubsequence(left, right, static_cast<std::uint32_t>(most_edits));
+}
+
 bool AllEqual(Keys left, Keys right) { return std::equal(left.begin(), left.end(), right.begin(), right.end()); }
 
 Matches AlignCore(Keys left, Keys right) {
@@ -81,9 +109,7 @@ Matches AlignCore(Keys left, Keys right) {
   if (AllEqual(left, right)) {
     return PairByPosition(left, right);
   }
-  // A script that explains most of it is better than anchors, which need every occurrence of a size to agree.
-  const std::optional<Matches> script = LongestCommonSubsequence(left, right, kMaxEdits);
-  if (script.has_value() && 4 * script->size() >= 3 * std::min(left.size(), right.size())) {
+  if (const std::optional<Matches> script = ScriptOfMost(left, right); script.has_value()) {
     return FillBetween(*script, left, right);
   }
   if (IsShortEnough(left.size(), right.size())) {

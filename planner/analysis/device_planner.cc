@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/cycle.h"
@@ -11,6 +12,7 @@
 #include "planner/analysis/refine.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
+#include "planner/analysis/sweep.h"
 #include "planner/analysis/turns.h"
 #include "planner/packing/finish/hand_overs.h"
 #include "planner/packing/finish/scatter.h"
@@ -29,10 +31,25 @@ void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport
   report->scatter = ScatterMeter(timeline.problem, timeline.cycle()).Measure(packing.offsets, packing.height).share();
 }
 
-SimulatedReport Simulate(const DeviceTrace& device) {
-  NativeSimulation native;
+Bytes ExpandableBytes(const DeviceTrace& device) {
   ExpandableSimulation expandable;
-  return {SimulateRun(device, native), SimulateRun(device, expandable)};
+  return SimulateRun(device, expandable);
+}
+
+// Of what comes before this segment and what is outside of scripts, at most so much is live from then on.
+Bytes PeakBeside(const DeviceTrace& device, std::uint32_t segment) {
+  Bytes live = 0;
+  Bytes peak = 0;
+  Sweep sweep(device);
+  for (SweepStep step; sweep.Next(&step);) {
+    const Allocation& allocation = device.allocations[step.allocation];
+    if (allocation.segment < segment || allocation.outside) {
+      live = step.is_free ? live - allocation.bytes : live + allocation.bytes;
+    } else {
+      peak = std::max(peak, live);
+    }
+  }
+  return peak;
 }
 
 Stability StabilityOf(const Cycle& cycle, const DeviceTrace& device, std::uint32_t segment) {
@@ -83,32 +100,19 @@ const char* StabilityName(Stability stability) {
 }
 
 absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed, bool running) {
-  report_.device = device_.device;
-  report_.held_peak_bytes = device_.held_peak_bytes;
-  report_.segments = SummarizeSegments(device_, traced_.segmentation);
-  report_.streams = SummarizeStreams(device_);
-  const PhaseMap phases(traced_.segmentation, traced_.head.marks);
-  report_.phases = SummarizePhases(device_, phases);
-  report_.notes = ClassNotes(phases);
-  report_.simulated = Simulate(device_);
   const absl::StatusOr<Cycle> cycle = FindCycle(device_, traced_.segmentation, traced_.head.complete);
   if (!cycle.ok()) {
-    report_.peak = FindPeak(device_, nullptr, phases);
     return cycle.status();
   }
   model_ = CompareIterations(device_, *cycle, all_streams);
-  model_.running = running;
+  model_->running = running;
   report_.warnings = cycle->warnings;
-  report_.peak = FindPeak(device_, &model_, phases);
-  for (std::uint32_t i = 0; i < report_.segments.size(); ++i) {
-    report_.segments[i].stability = StabilityOf(*cycle, device_, i);
-  }
   if (observed != nullptr) {
     Widened widened;
-    if (absl::Status status = Widen(device_, *observed, &model_, &widened); !status.ok()) {
+    if (absl::Status status = Widen(device_, *observed, &*model_, &widened); !status.ok()) {
       return status;
     }
-    model_.observed = observed;
+    model_->observed = observed;
     report_.notes.push_back(absl::StrCat("refined by what later runs saw: ", widened.sizes,
                                          " requests of other sizes than traced, ", widened.lives, " of longer lives"));
   }
@@ -116,31 +120,51 @@ absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* obse
 }
 
 absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing) {
-  if (judge != nullptr && HasVarying(model_)) {
-    absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, model_, packing);
+  if (judge != nullptr && HasVarying(*model_)) {
+    absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, *model_, packing);
     if (!trial.ok()) {
       return trial.status();
     }
-    choice = trial->candidates[trial->taken].choice;
-    trial_ = *std::move(trial);
+    spent_ = trial->work;
+    if (trial->too_large) {
+      choice = ChoiceByLoad(choice);
+      report_.notes.emplace_back(
+          "which slots suit what varies was not tried: an iteration has so many requests that it would take more than "
+          "the time limit");
+    } else if (!trial->candidates.empty()) {
+      choice = trial->candidates[trial->taken].choice;
+      trial_ = *std::move(trial);
+    }
   }
   choice_ = choice;
-  timeline_ = BuildTimeline(device_, model_, choice);
+  timeline_ = BuildTimeline(device_, *model_, choice);
   return absl::OkStatus();
 }
 
-SolvedPacking DevicePlanner::Solve(const PackingOptions& options, Solver& solver) const {
-  const auto build = [&](std::uint32_t turns) { return BuildTimeline(device_, model_, choice_, turns); };
-  return SolveTimeline(timeline_, MostCopies(model_), build, options, solver);
+// Slots for all where they take hardly more than is live: they are quicker than a search for room. Else for nothing that
+// varies, which then finds room in turns.
+SlotChoice DevicePlanner::ChoiceByLoad(SlotChoice choice) const {
+  constexpr Bytes kHardlyMore = 128;
+  const Bytes live = PeakLiveBytes(device_);
+  SteadyModel whole = *model_;
+  whole.running = false;
+  const SlotChoice largest{SlotPolicy::kLargest};
+  return LoadBound(BuildTimeline(device_, whole, largest).problem) <= live + live / kHardlyMore ? largest : choice;
+}
+
+SolvedPacking DevicePlanner::Solve(PackingOptions options, Solver& solver) const {
+  options.work -= std::min(options.work, spent_);
+  const auto build = [&](std::uint32_t turns) { return BuildTimeline(device_, *model_, choice_, turns); };
+  return SolveTimeline(timeline_, MostCopies(*model_), build, options, solver);
 }
 
 void DevicePlanner::Forecast(const SlotChoice& choice) {
-  const Bytes arena_bytes = LoadBound(BuildTimeline(device_, model_, choice).problem);
-  report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), report_.peak.live_bytes)};
+  const Bytes arena_bytes = LoadBound(BuildTimeline(device_, *model_, choice).problem);
+  report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), PeakLiveBytes(device_))};
 }
 
 absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge* judge) {
-  if (solved.turns > 1) timeline_ = BuildTimeline(device_, model_, choice_, solved.turns);
+  if (solved.turns > 1) timeline_ = BuildTimeline(device_, *model_, choice_, solved.turns);
   if (absl::Status status = CheckPacking(timeline_.problem, solved.packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the solver's packing is wrong: ", status.message()));
   }
@@ -151,57 +175,85 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
     return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
   }
   plan_ = BuildDevicePlan(device_, timeline_, packing);
-  const absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_);
+  absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_, WholeAlignments(device_, *model_));
   if (!replay.ok()) {
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
   }
-  if (absl::Status status = Predict(*replay, solved.lower_bound, judge); !status.ok()) {
-    return status;
+  const absl::StatusOr<TrialOutcome> outcome = model_->running ? PredictRunning(*replay) : Predict(*replay, judge);
+  if (!outcome.ok()) {
+    return outcome.status();
   }
-  ReportPacking(solved, *replay);
-  ReportSpace(timeline_, packing, &*report_.packing);
+  report_.simulated.expandable_bytes = ExpandableBytes(device_);
+  plan_.predicted.peak_live_bytes = replay->peak_live_bytes;
+  plan_.predicted.planned_peak_bytes = replay->planned_peak_bytes;
+  plan_.predicted.lower_bound_bytes = solved.lower_bound;
+  plan_.predicted.upstream_peak_bytes = outcome->upstream_bytes;
+  plan_.predicted.efficiency = outcome->efficiency();
+  plan_.predicted.expandable_bytes = report_.simulated.expandable_bytes;
+  finished_ = Finished{solved, std::move(packing), *std::move(replay), outcome->held_bytes()};
   return absl::OkStatus();
 }
 
 // The replay serves from slots alone. What it leaves to upstream (what varies, evaluations, checkpoints) mostly finds
 // room in the arena: then the traced run is served once more, as the run to come will be.
-absl::Status DevicePlanner::Predict(const Replay& replay, Bytes lower_bound, const SlotJudge* judge) {
+absl::StatusOr<TrialOutcome> DevicePlanner::Predict(const Replay& replay, const SlotJudge* judge) const {
   TrialOutcome outcome;
   outcome.arena_bytes = RoundUp(plan_.arena_bytes, kMappingUnit);
   outcome.upstream_bytes = HeldByUpstream(replay.upstream_peak_bytes);
   outcome.peak_live_bytes = replay.peak_live_bytes;
-  if (judge != nullptr && outcome.upstream_bytes > 0) {
-    const absl::StatusOr<TrialOutcome> served = judge->Serve(traced_, device_, plan_);
-    if (!served.ok()) {
-      return served.status();
-    }
-    outcome = *served;
-  }
-  held_bytes_ = outcome.held_bytes();
-  plan_.predicted.peak_live_bytes = replay.peak_live_bytes;
-  plan_.predicted.planned_peak_bytes = replay.planned_peak_bytes;
-  plan_.predicted.lower_bound_bytes = lower_bound;
-  plan_.predicted.upstream_peak_bytes = outcome.upstream_bytes;
-  plan_.predicted.efficiency = outcome.efficiency();
-  plan_.predicted.expandable_bytes = report_.simulated.expandable_bytes;
-  return absl::OkStatus();
+  if (judge != nullptr && outcome.upstream_bytes > 0) return judge->Serve(traced_, device_, plan_);
+  return outcome;
 }
 
-void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& replay) {
+// Without serving anything: as the trial said, or what the plan has and what stays beside it. What varies finds its
+// room in the arena, or else is what the peak has above the plan.
+TrialOutcome DevicePlanner::PredictRunning(const Replay& replay) const {
+  if (trial_.has_value() && trial_->candidates[trial_->taken].served) return trial_->candidates[trial_->taken];
+  TrialOutcome outcome;
+  outcome.peak_live_bytes = replay.peak_live_bytes;
+  outcome.upstream_bytes = HeldByUpstream(PeakBeside(device_, model_->cycle.warmup + 1));
+  const Bytes beside = std::min(outcome.upstream_bytes, outcome.peak_live_bytes);
+  outcome.arena_bytes = RoundUp(std::max(plan_.arena_bytes, outcome.peak_live_bytes - beside), kMappingUnit);
+  return outcome;
+}
+
+void DevicePlanner::Describe() {
+  const SteadyModel* const model = model_.has_value() ? &*model_ : nullptr;
+  report_.device = device_.device;
+  report_.held_peak_bytes = device_.held_peak_bytes;
+  report_.segments = SummarizeSegments(device_, traced_.segmentation);
+  report_.streams = SummarizeStreams(device_);
+  const PhaseMap phases(traced_.segmentation, traced_.head.marks);
+  report_.phases = SummarizePhases(device_, phases);
+  const std::vector<std::string> notes = ClassNotes(phases);
+  report_.notes.insert(report_.notes.begin(), notes.begin(), notes.end());
+  NativeSimulation native;
+  report_.simulated.native_bytes = SimulateRun(device_, native);
+  if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes(device_);
+  report_.peak = FindPeak(device_, model, phases);
+  for (std::uint32_t i = 0; model != nullptr && i < report_.segments.size(); ++i) {
+    report_.segments[i].stability = StabilityOf(model->cycle, device_, i);
+  }
+  if (finished_.has_value()) DescribePacking(*finished_);
+}
+
+void DevicePlanner::DescribePacking(const Finished& finished) {
+  const SolvedPacking& solved = finished.solved;
   PackingReport& packing = report_.packing.emplace();
   packing.solver = solved.solver;
   packing.blocks = timeline_.problem.blocks.size();
   packing.arena_bytes = plan_.arena_bytes;
   packing.lower_bound_bytes = solved.lower_bound;
   packing.seconds = solved.seconds;
-  packing.period = model_.cycle.period;
+  packing.period = model_->cycle.period;
   packing.copies = timeline_.copies;
   packing.turns = solved.turns;
   packing.several_places = CountOfSeveralPlaces(timeline_);
   packing.one_place_bytes = solved.one_place;
-  packing.warmup = model_.cycle.warmup;
+  packing.warmup = model_->cycle.warmup;
   packing.predicted = plan_.predicted;
-  packing.held_bytes = held_bytes_;
+  packing.held_bytes = finished.held_bytes;
+  packing.varies = HasVarying(*model_);
   packing.trial = std::move(trial_);
   for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {
     for (const TimelineEntry& entry : timeline_.scripts[s].entries) {
@@ -211,8 +263,9 @@ void DevicePlanner::ReportPacking(const SolvedPacking& solved, const Replay& rep
     }
   }
   for (std::size_t i = 0; i < report_.segments.size(); ++i) {
-    report_.segments[i].replay = replay.segments[i];
+    report_.segments[i].replay = finished.replay.segments[i];
   }
+  ReportSpace(timeline_, finished.packing, &packing);
 }
 
 }  // namespace stalloc::planner

@@ -1,5 +1,5 @@
-// The planner of one device: analysis first, then, with a packing of its problem, the plan. Between the two anybody may
-// solve the problem. Not thread-safe.
+// The planner of one device: analysis first, then, with a packing of its problem, the plan, and what the report says of
+// both at last. Between the first two anybody may solve the problem. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -19,9 +19,8 @@ class DevicePlanner {
   // `device` is one of `traced`, which must outlive this.
   DevicePlanner(const DeviceTrace& device, const TracedRank& traced) : device_(device), traced_(traced) {}
 
-  // Fills report(). FailedPrecondition if the trace cannot be planned; the report is there all the same.
-  // `all_streams`: see CompareIterations. `observed` (may be null; outlives this) widens what was traced. `running`:
-  // see RankPlannerOptions.
+  // FailedPrecondition if the trace cannot be planned. `all_streams`: see CompareIterations. `observed` (may be null;
+  // outlives this) widens what was traced. `running`: see RankPlannerOptions.
   [[nodiscard]] absl::Status Analyse(bool all_streams, const ObservedDevice* observed, bool running = false);
 
   // REQUIRES for what follows: Analyse() was fine.
@@ -29,30 +28,47 @@ class DevicePlanner {
   // the last word on `choice`. Errors as SlotJudge::Judge.
   [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing);
   [[nodiscard]] const Timeline& timeline() const { return timeline_; }
-  [[nodiscard]] SolvedPacking Solve(const PackingOptions& options, Solver& solver) const;
+  // Of options.work, what LayOut() has left of it.
+  [[nodiscard]] SolvedPacking Solve(PackingOptions options, Solver& solver) const;
+  [[nodiscard]] Work spent() const { return spent_; }
   // Instead of LayOut() and Finish(): only the report's forecast.
   void Forecast(const SlotChoice& choice);
-  // Checks the packing, and the plan against the trace; fills plan(), completes report(). Internal if they do not hold.
-  // `judge` (may be null) is asked what upstream will hold, where the replay leaves something to it.
+  // Checks the packing, and the plan against the trace; fills plan(). Internal if they do not hold. `judge` (may be
+  // null) is asked what upstream will hold, where the replay leaves something to it; not for a run that goes on, whose
+  // plan is waited for.
   [[nodiscard]] absl::Status Finish(const SolvedPacking& solved, const SlotJudge* judge);
+
+  // Whatever came before, also where it failed: completes report().
+  void Describe();
 
   [[nodiscard]] DeviceIndex device() const { return device_.device; }
   [[nodiscard]] DeviceReport& report() { return report_; }
   [[nodiscard]] DevicePlan& plan() { return plan_; }
 
  private:
-  [[nodiscard]] absl::Status Predict(const Replay& replay, Bytes lower_bound, const SlotJudge* judge);
-  void ReportPacking(const SolvedPacking& solved, const Replay& replay);
+  // What the report has of a plan that was made.
+  struct Finished {
+    SolvedPacking solved;
+    Packing packing;  // of timeline_
+    Replay replay;
+    Bytes held_bytes = 0;  // predicted, of the device
+  };
+
+  [[nodiscard]] SlotChoice ChoiceByLoad(SlotChoice choice) const;
+  [[nodiscard]] absl::StatusOr<TrialOutcome> Predict(const Replay& replay, const SlotJudge* judge) const;
+  [[nodiscard]] TrialOutcome PredictRunning(const Replay& replay) const;
+  void DescribePacking(const Finished& finished);
 
   const DeviceTrace& device_;
   const TracedRank& traced_;
-  SteadyModel model_;
+  std::optional<SteadyModel> model_;  // once it was analysed
   std::optional<TrialReport> trial_;
+  Work spent_ = 0;  // on the trial
   SlotChoice choice_;
   Timeline timeline_;
   DeviceReport report_;
   DevicePlan plan_;
-  Bytes held_bytes_ = 0;  // predicted, of the device
+  std::optional<Finished> finished_;
 };
 
 }  // namespace stalloc::planner

@@ -14,6 +14,7 @@ void LifetimeBuilder::Expect(std::uint64_t events) {
   homes_.reserve(expected_allocations_);
   for (auto& [ordinal, device] : devices_) {
     device.trace.allocations.reserve(expected_allocations_);
+    device.trace.frees.reserve(expected_allocations_);
   }
 }
 
@@ -147,14 +148,16 @@ absl::Status LifetimeBuilder::TakeUse(const TraceEvent& event) {
     return BadEvent("concerns an allocation that is not alive", event.allocation);
   }
   if (event.kind == EventKind::kFree) {
-    TakeFree(allocation, device);
+    TakeFree(home.index, device);
   } else {
     allocation.foreign_stream = allocation.foreign_stream || event.stream != allocation.stream;
   }
   return absl::OkStatus();
 }
 
-void LifetimeBuilder::TakeFree(Allocation& allocation, Device& device) {
+void LifetimeBuilder::TakeFree(std::uint32_t index, Device& device) {
+  Allocation& allocation = device.trace.allocations[index];
+  device.trace.frees.push_back(index);
   allocation.free_event = static_cast<std::uint32_t>(events_);
   allocation.free_segment = static_cast<std::uint32_t>(segment());
   allocation.free_ordinal = static_cast<std::uint32_t>(device.trace.segments.back().allocations.size());
@@ -189,6 +192,7 @@ LifetimeBuilder::Device& LifetimeBuilder::OpenDevice(DeviceIndex device, const s
   if (is_new) {
     trace.device = device;
     trace.allocations.reserve(expected_allocations_);
+    trace.frees.reserve(expected_allocations_);
     for (const Segment& segment : cutter_.so_far().segments) {
       SegmentRequests& requests = trace.segments.emplace_back();
       for (const SegmentMark& mark : segment.marks) {

@@ -1,6 +1,7 @@
 #include "planner/analysis/rank_planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <iterator>
@@ -49,7 +50,7 @@ void StartReport(const TracedRank& traced, RankReport* report) {
 bool VariesWithoutPasses(const RankReport& report) {
   return report.census.microbatches == 0 &&
          std::any_of(report.devices.begin(), report.devices.end(), [](const DeviceReport& device) {
-           return device.packing.has_value() && device.packing->trial.has_value();
+           return device.packing.has_value() && device.packing->varies;
          });
 }
 
@@ -123,7 +124,9 @@ ProblemKey RankPlanner::Key() const {
     const Timeline& timeline = device.planner.timeline();
     // The cycle decides among packings of equal height, and with its copies what there is in turns.
     const auto begin = static_cast<std::uint64_t>(timeline.cycle_begin) * (kMaxPeriod + 1) + timeline.copies;
-    key = KeyOfProblem(timeline.problem, {key[0] ^ begin, key[1] ^ timeline.end});
+    // So does the work that is left.
+    const std::uint64_t end = timeline.end ^ std::rotl(device.planner.spent(), 32);
+    key = KeyOfProblem(timeline.problem, {key[0] ^ begin, key[1] ^ end});
   }
   return key;
 }
@@ -136,13 +139,16 @@ RankPacking RankPlanner::Solve(Solver& solver) const {
   return packing;
 }
 
-absl::StatusOr<RankResult> RankPlanner::Finish(const RankPacking& packing) {
+absl::Status RankPlanner::MakePlan(const RankPacking& packing) {
   const Clock::time_point start = Clock::now();
-  if (options_.plan) {
-    if (absl::Status status = FinishPlan(packing); !status.ok()) {
-      return status;
-    }
-  }
+  const absl::Status status = options_.plan ? FinishPlan(packing) : absl::OkStatus();
+  seconds_ += SecondsSince(start);
+  return status;
+}
+
+RankResult RankPlanner::Finish(const RankPacking& packing) {
+  const Clock::time_point start = Clock::now();
+  for (Device& device : devices_) device.planner.Describe();
   for (Device& device : devices_) {
     result_.report.devices.push_back(std::move(device.planner.report()));
   }
@@ -185,7 +191,11 @@ absl::StatusOr<RankResult> PlanRank(TracedRank traced, const RankPlannerOptions&
   if (absl::Status status = planner.Analyse(); !status.ok()) {
     return status;
   }
-  return planner.Finish(planner.Solve(solver));
+  const RankPacking packing = planner.Solve(solver);
+  if (absl::Status status = planner.MakePlan(packing); !status.ok()) {
+    return status;
+  }
+  return planner.Finish(packing);
 }
 
 absl::StatusOr<RankResult> PlanRank(const Trace& trace, const RankPlannerOptions& options, Solver& solver) {

@@ -55,9 +55,13 @@ class RankPlanner {
   [[nodiscard]] ProblemKey Key() const;
   [[nodiscard]] RankPacking Solve(Solver& solver) const;
 
-  // `packing`: of this rank, or of one with the same key. Every plan that this returns has passed CheckPacking,
+  // `packing`: of this rank, or of one with the same key. Every plan that this makes has passed CheckPacking,
   // CheckPlanShape and ReplayTrace.
-  [[nodiscard]] absl::StatusOr<RankResult> Finish(const RankPacking& packing);
+  [[nodiscard]] absl::Status MakePlan(const RankPacking& packing);
+  // Absent if it was not asked for, or is impossible: the result's plan_status tells why.
+  [[nodiscard]] const std::optional<Plan>& plan() const { return result_.plan; }
+  // With the report, which takes longer than whoever waits for the plan should; once. `packing` as MakePlan had it.
+  [[nodiscard]] RankResult Finish(const RankPacking& packing);
 
  private:
   struct Device {

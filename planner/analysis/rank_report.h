@@ -131,7 +131,8 @@ struct PackingReport {
   std::vector<StreamPair> hand_overs;  // between streams, each a wait; empty if one stream is planned
   double scatter = 0;                  // of the idle space, see packing/scatter.h
   Bytes held_bytes = 0;                // predicted, of the device: arena and upstream, in units of mapping
-  std::optional<TrialReport> trial;    // where sizes or numbers of requests vary
+  bool varies = false;                 // sizes or numbers of requests do
+  std::optional<TrialReport> trial;    // then, if the work allowed was enough
 
   // Proved: no packing is lower.
   [[nodiscard]] bool optimal() const { return arena_bytes == lower_bound_bytes; }

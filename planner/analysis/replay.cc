@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -40,13 +41,18 @@ class ArenaModel {
 
 class Player {
  public:
-  Player(const DeviceTrace& device, const DevicePlan& plan) : device_(device), plan_(plan) {}
+  Player(const DeviceTrace& device, const DevicePlan& plan, std::span<const Alignment* const> known)
+      : device_(device), plan_(plan), alignments_(known.begin(), known.end()) {}
 
   absl::StatusOr<Replay> Play() {
     replay_.segments.resize(device_.segments.size());
     places_.resize(device_.allocations.size(), kNoSlot);
+    alignments_.resize(device_.segments.size());
     for (std::uint32_t segment = 0; segment < device_.segments.size(); ++segment) {
-      alignments_.push_back(Align(MakeSequence(ScriptOfSegment(plan_, segment)), MakeSequence(device_, segment)));
+      if (alignments_[segment] == nullptr && !IsExact(segment)) {
+        found_.push_back(Align(MakeSequence(ScriptOfSegment(plan_, segment)), MakeSequence(device_, segment)));
+        alignments_[segment] = &found_.back();
+      }
       if (absl::Status status = CheckIdentity(segment); !status.ok()) {
         return status;
       }
@@ -129,7 +135,7 @@ class Player {
     counts.requests_over_block += over_block;
     const Script& script = ScriptOfSegment(plan_, allocation.segment);
     const std::uint32_t position =
-        IsExact(allocation.segment) ? allocation.ordinal : alignments_[allocation.segment].ToLeft(allocation.ordinal);
+        IsExact(allocation.segment) ? allocation.ordinal : alignments_[allocation.segment]->ToLeft(allocation.ordinal);
     if (position == kNone) {
       ++counts.unmatched;
       return absl::OkStatus();
@@ -179,7 +185,8 @@ class Player {
 
   const DeviceTrace& device_;
   const DevicePlan& plan_;
-  std::vector<Alignment> alignments_;
+  std::vector<const Alignment*> alignments_;  // by segment; null where requests are the script's entries
+  std::deque<Alignment> found_;
   std::vector<std::uint32_t> places_;  // slot of each allocation; kNoSlot: upstream
   ArenaModel arena_;
   Replay replay_;
@@ -206,7 +213,8 @@ const Script& ScriptOfSegment(const DevicePlan& plan, std::size_t segment) {
                                         : plan.cycle[(segment - plan.prologue.size()) % plan.cycle.size()];
 }
 
-absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan) {
+absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan,
+                                   std::span<const Alignment* const> known) {
   if (plan.cycle.empty() || device.segments.size() <= plan.prologue.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the trace has too few iterations for the plan: segments ",
                                                    device.segments.size(), ", prologue ", plan.prologue.size(),
@@ -215,7 +223,7 @@ absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& 
   if (absl::Status status = CheckInsideArena(plan); !status.ok()) {
     return status;
   }
-  return Player(device, plan).Play();
+  return Player(device, plan, known).Play();
 }
 
 }  // namespace stalloc::planner

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "planner/analysis/alignment.h"
 #include "planner/analysis/lifetimes.h"
 #include "proto/model/plan.h"
 
@@ -33,8 +35,10 @@ struct Replay {
   Bytes upstream_peak_bytes = 0;        // live elsewhere
 };
 
-// InvalidArgument naming script, entry and values where the plan does not hold.
-[[nodiscard]] absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan);
+// InvalidArgument naming script, entry and values where the plan does not hold. `known`: by segment, the alignment of
+// its script with all of it; what is null, or missing, is aligned here.
+[[nodiscard]] absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan,
+                                                 std::span<const Alignment* const> known = {});
 
 // The script that traced segment `segment` runs by.
 [[nodiscard]] const Script& ScriptOfSegment(const DevicePlan& plan, std::size_t segment);

@@ -9,6 +9,7 @@
 #include "planner/analysis/slot_choice.h"
 #include "planner/analysis/steady.h"
 #include "planner/analysis/traced_rank.h"
+#include "planner/packing/problem/work.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {
@@ -36,15 +37,17 @@ struct TrialOutcome {
 };
 
 struct TrialReport {
-  std::vector<TrialOutcome> candidates;  // never empty
+  std::vector<TrialOutcome> candidates;  // empty: all come to the same plan, or
+  bool too_large = false;                // the work allowed is too little to try anything
   std::size_t taken = 0;                 // of them
   std::vector<std::uint32_t> held_out;   // iterations that the tried plans did not know; empty: too few were traced
+  Work work = 0;                         // that was spent
 };
 
 class SlotJudge {
  public:
   virtual ~SlotJudge() = default;
-  // `device` is one of `traced`; `model` is what all its iterations say. Internal if a candidate's plan does not hold.
+  // `device` is one of `traced`; `model` is what all its iterations say. At most half of packing.work is spent. Internal if a candidate's plan does not hold.
   // Thread-safe.
   [[nodiscard]] virtual absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
                                                           const SteadyModel& model,

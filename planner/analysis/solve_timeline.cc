@@ -49,7 +49,8 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   solve.work = options.work;
   const Bytes small = SmallBlockBytes(solved.lower_bound);
   if (SomethingVaries(timeline)) {
-    solved.packing = PackApart(timeline.problem, small, [&](const Problem& large) {
+    solved.packing = PackApart(timeline.problem, small, [&](const Problem& large, Work spent) {
+      solve.work -= std::min(solve.work, spent);
       const Bytes bound = LoadBound(large);
       solve.lower_bound = bound + bound / kGoodEnough;
       return solver.Solve(large, solve);
@@ -57,10 +58,13 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   } else {
     solved.packing = solver.Solve(timeline.problem, solve);
     const Bytes proved = solved.packing.proved_bound;
+    const Work work = solved.packing.work;
     const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound + solved.lower_bound / kApart);
     if (apart > 0) solved.packing = LiftApart(timeline.problem, apart, solved.packing);
     solved.packing.proved_bound = proved;
+    solved.packing.work = work;
   }
+  solved.work = solved.packing.work;
   SinkResidents(timeline.problem, &solved.packing);
   solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);
   return solved;
@@ -68,6 +72,10 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
 
 // Of the greatest load, which is what turns may come to; more may be proved of one place for all.
 bool IsNear(Bytes height, Bytes load) { return height <= load + load / kTurns; }
+
+bool IsEnough(Work work, const Timeline& timeline) {
+  return work >= WorkOfFirstPacking(timeline.problem.blocks.size());
+}
 
 // Of the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
 // search, and keeps the plan small.
@@ -78,9 +86,10 @@ SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Sol
   const Bytes load = LoadBound(unrolled.problem);
   const std::vector<std::uint32_t> numbers = JoinLoose(&joined, load);
   SolvedPacking solved = Solve(joined, options, solver);
-  if (!IsNear(solved.packing.height, load)) {
+  if (!IsNear(solved.packing.height, load) && IsEnough(work / 4, unrolled)) {
     options.work = work / 4;
     SolvedPacking free = Solve(unrolled, options, solver);
+    solved.work = free.work += solved.work;
     if (free.packing.height + load / kTurns < solved.packing.height) return free;
   }
   std::vector<Offset> offsets(numbers.size());
@@ -105,17 +114,18 @@ class TurnSolver {
 
   SolvedPacking Run() {
     const bool crosses = least_ <= most_ && CrossesIterations(timeline_);
+    const Work last = options_.work / kLastShare;
     if (crosses && timeline_.copies > 1) {
       one_place_ = BoundOfOnePlace(build_(least_));
       if (!IsNear(one_place_, load_)) {
         TryAllTurns();
-        if (!IsSolved()) TryOnePlace(options_.work / kLastShare);
+        if (!IsSolved() && IsEnough(last, timeline_)) TryOnePlace(last);
         return Best();
       }
     }
     TryOnePlace(options_.work);
     const bool may_gain = crosses && (timeline_.copies > 1 || !SomethingVaries(timeline_));
-    if (may_gain && !IsSolved()) Try(least_, options_.work / kLastShare);
+    if (may_gain && !IsSolved() && IsEnough(last / least_, timeline_)) Try(least_, last);
     return Best();
   }
 
@@ -149,11 +159,13 @@ class TurnSolver {
   }
 
   void Keep(SolvedPacking solved) {
+    work_ += solved.work;
     if (!best_ || solved.packing.height + load_ / kTurns < best_->packing.height) best_ = std::move(solved);
   }
 
   SolvedPacking Best() {
     best_->one_place = one_place_;
+    best_->work = work_;
     return *std::move(best_);
   }
 
@@ -165,6 +177,7 @@ class TurnSolver {
   Solver& solver_;
   const Bytes load_;
   Bytes one_place_ = 0;
+  Work work_ = 0;
   std::optional<SolvedPacking> best_;
 };
 

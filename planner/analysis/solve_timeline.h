@@ -25,6 +25,7 @@ struct SolvedPacking {
   std::string solver;
   double seconds = 0;
   std::uint32_t turns = 1;  // as BuildTimeline takes it: the packing is of that timeline's blocks
+  Work work = 0;            // of all that was tried
   Bytes one_place = 0;      // what one place for all turns takes: proved, or the height of the packing that was tried
 };
 
@@ -34,7 +35,8 @@ using TurnsBuilder = std::function<Timeline(std::uint32_t turns)>;
 // `timeline` has no turns, and `build` asks for at most `most_copies` of them. The lowest packing is taken, of equals
 // the one of fewest turns. One place for all turns is searched first, and turns if that is more than a thousandth above
 // the load; but where a block outlives its iteration and the load of what crosses proves that one place is too much,
-// turns alone. A fifth more than options.work at most, but for what first packings need.
+// turns alone. What is tried last is left out where there is not work enough for a first packing of it. A fifth more than
+// options.work at most, but for what one first packing needs.
 [[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
                                           const TurnsBuilder& build, const PackingOptions& options, Solver& solver);
 

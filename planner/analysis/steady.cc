@@ -24,11 +24,20 @@ class Comparer {
     model_.cycle = cycle;
     model_.all_streams = all_streams;
     model_.main_stream = MainStream(device);
+    OpenScripts();
+    AlignSegments();
+  }
+
+  // Another choice of typical iterations changes no alignment.
+  Comparer(const DeviceTrace& device, const SteadyModel& other, const Cycle& cycle) : device_(device) {
+    model_.cycle = cycle;
+    model_.all_streams = other.all_streams;
+    model_.main_stream = other.main_stream;
+    model_.alignments = other.alignments;
+    OpenScripts();
   }
 
   SteadyModel Compare() {
-    OpenScripts();
-    AlignSegments();
     const Cycle& cycle = model_.cycle;
     for (std::uint32_t iteration = cycle.warmup; iteration < cycle.traced; ++iteration) {
       TakeIteration(iteration);
@@ -261,6 +270,23 @@ SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, boo
   SteadyModel model = Comparer(device, cycle, all_streams).Compare();
   model.small_bytes = SmallBlockBytes(PeakLiveBytes(device));
   return model;
+}
+
+SteadyModel WithoutIteration(const DeviceTrace& device, const SteadyModel& model, std::uint32_t iteration) {
+  Cycle cycle = model.cycle;
+  cycle.typical[iteration] = false;
+  SteadyModel without = Comparer(device, model, cycle).Compare();
+  without.small_bytes = model.small_bytes;
+  return without;
+}
+
+std::vector<const Alignment*> WholeAlignments(const DeviceTrace& device, const SteadyModel& model) {
+  std::vector<const Alignment*> whole(device.segments.size());
+  for (std::size_t segment = 1; segment < whole.size(); ++segment) {
+    const bool is_whole = model.cycle.compared[segment - 1] >= device.segments[segment].allocations.size();
+    if (is_whole && model.alignments[segment].has_value()) whole[segment] = &*model.alignments[segment];
+  }
+  return whole;
 }
 
 }  // namespace stalloc::planner

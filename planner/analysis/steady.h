@@ -74,6 +74,14 @@ struct SteadyModel {
 // hand-overs between streams. Else only blocks that the main stream alone uses: a plan that never makes a stream wait.
 [[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = true);
 
+// What all iterations but this one say. REQUIRES: it is typical, and not of the template. `model` is of `device`; what
+// widened it (refine.h) is left out.
+[[nodiscard]] SteadyModel WithoutIteration(const DeviceTrace& device, const SteadyModel& model,
+                                           std::uint32_t iteration);
+
+// By segment: the alignment that compares all its requests; else null. Point into `model`.
+[[nodiscard]] std::vector<const Alignment*> WholeAlignments(const DeviceTrace& device, const SteadyModel& model);
+
 // Some request of the cycle varies in size, or is not in every iteration.
 [[nodiscard]] bool HasVarying(const SteadyModel& model);
 

@@ -1,7 +1,6 @@
-// The allocations and frees of one device in the order in which they happened. Memory: four bytes a free.
+// The allocations and frees of one device in the order in which they happened.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,14 +18,7 @@ struct SweepStep {
 // The device must outlive it.
 class Sweep {
  public:
-  explicit Sweep(const DeviceTrace& device) : allocations_(device.allocations) {
-    for (std::uint32_t i = 0; i < allocations_.size(); ++i) {
-      if (allocations_[i].freed()) frees_.push_back(i);
-    }
-    std::sort(frees_.begin(), frees_.end(), [&](std::uint32_t left, std::uint32_t right) {
-      return allocations_[left].free_event < allocations_[right].free_event;
-    });
-  }
+  explicit Sweep(const DeviceTrace& device) : allocations_(device.allocations), frees_(device.frees) {}
 
   // False after the last step.
   [[nodiscard]] bool Next(SweepStep* step) {
@@ -39,7 +31,7 @@ class Sweep {
 
  private:
   const std::vector<Allocation>& allocations_;
-  std::vector<std::uint32_t> frees_;  // allocations in the order of their frees
+  const std::vector<std::uint32_t>& frees_;
   std::uint32_t next_ = 0;
   std::size_t next_free_ = 0;
 };

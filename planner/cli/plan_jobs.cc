@@ -84,6 +84,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
   void Run() {
     start_ = Clock::now();
+    if (shop_.options.running) ForgetRunningPlan();
     const absl::Status status = Guarded([this] { return Analyse(); });
     if (!status.ok() || !planner_->HasProblem()) {
       return End(status.ok() ? Guarded([this] { return Finish({}); }) : status);
@@ -107,7 +108,8 @@ class Job : public std::enable_shared_from_this<Job> {
     End(Guarded([&] {
       RankResult result = ResultOfEqual(planned.result, planned.identity, *identity_);
       result.report.same_as_rank = result.report.equal_to_rank = planned.rank;
-      return Write(std::move(result));
+      const absl::Status written = WritePlan(result.plan);
+      return Report(std::move(result), written);
     }));
   }
 
@@ -119,6 +121,12 @@ class Job : public std::enable_shared_from_this<Job> {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // Where one lies, it is that of this trace: a run may take it up before the planner has ended.
+  void ForgetRunningPlan() const {
+    std::error_code ignored;
+    std::filesystem::remove(PlanPath(), ignored);
+  }
 
   absl::StatusOr<TracedRank> Read(const char* why) const {
     return ReadTracedRank(shop_.directory.TracePath(rank_), [this, why](std::uint64_t read, std::uint64_t all) {
@@ -157,16 +165,17 @@ class Job : public std::enable_shared_from_this<Job> {
     End(packing.ok() ? Guarded([&] { return Finish(*packing); }) : packing.status());
   }
 
+  // The plan is written before the report is made: it may be waited for.
   absl::Status Finish(const RankPacking& packing) {
-    absl::StatusOr<RankResult> result = planner_->Finish(packing);
-    if (!result.ok()) {
-      return absl::Status(result.status().code(),
-                          absl::StrCat(shop_.directory.TracePath(rank_), ": ", result.status().message()));
+    if (absl::Status status = planner_->MakePlan(packing); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(shop_.directory.TracePath(rank_), ": ", status.message()));
     }
-    if (!equals_.empty() && result->plan_status.ok()) {
-      planned_ = std::make_shared<const Planned>(Planned{rank_, *identity_, *result, key_});
+    const absl::Status written = WritePlan(planner_->plan());
+    RankResult result = planner_->Finish(packing);
+    if (!equals_.empty() && result.plan_status.ok()) {
+      planned_ = std::make_shared<const Planned>(Planned{rank_, *identity_, result, key_});
     }
-    return Write(*std::move(result));
+    return Report(std::move(result), written);
   }
 
   RankPlannerOptions PlannerOptions() {
@@ -185,15 +194,18 @@ class Job : public std::enable_shared_from_this<Job> {
     return options;
   }
 
-  // The report is worth having even where nothing can be planned. The plan comes last: where it is, all is.
-  absl::Status Write(RankResult result) {
+  absl::Status WritePlan(const std::optional<Plan>& plan) {
+    if (!plan.has_value()) return absl::OkStatus();
+    const absl::Status status = WritePlanFile(PlanPath(), *plan);
+    if (status.ok()) outcome_.plan_path = PlanPath();
+    return status;
+  }
+
+  // Worth having even where nothing could be planned, or written.
+  absl::Status Report(RankResult result, absl::Status status) {
     outcome_.report = std::move(result.report);
-    absl::Status status = WriteReports();
     status.Update(result.plan_status);
-    if (status.ok() && result.plan.has_value()) {
-      status = WritePlanFile(PlanPath(), *result.plan);
-      outcome_.plan_path = status.ok() ? PlanPath() : "";
-    }
+    status.Update(WriteReports());
     return status;
   }
 
@@ -248,7 +260,8 @@ class Job : public std::enable_shared_from_this<Job> {
 
   [[nodiscard]] std::string StalePlanNote() const {
     std::error_code ignored;
-    const bool exists = !shop_.options.trace_only && std::filesystem::exists(PlanPath(), ignored);
+    const bool is_old = !shop_.options.trace_only && outcome_.plan_path.empty();
+    const bool exists = is_old && std::filesystem::exists(PlanPath(), ignored);
     return exists ? absl::StrCat(" (the plan of an earlier run stays: ", PlanPath(), ")") : "";
   }
 

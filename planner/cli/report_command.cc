@@ -44,11 +44,7 @@ absl::StatusOr<RankReport> Analyse(const std::string& path, const TracedRank& tr
   if (absl::Status status = planner.Analyse(); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
-  absl::StatusOr<RankResult> result = planner.Finish({});
-  if (!result.ok()) {
-    return result.status();
-  }
-  return std::move(result->report);
+  return planner.Finish({}).report;
 }
 
 absl::StatusOr<std::string> Render(const std::vector<std::string>& positional) {

@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/held_bytes.h"
 #include "planner/analysis/plan_builder.h"
+#include "planner/analysis/problem_key.h"
 #include "planner/analysis/refine.h"
+#include "planner/analysis/sweep.h"
 #include "planner/analysis/turns.h"
 #include "planner/trial/trial_run.h"
 #include "proto/model/plan_shape.h"
@@ -23,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostHeldOut = 2;
 // Of one trial: which candidate is better shows long before the last ten-thousandth of its height is found.
 constexpr Work kMostPackingWork = kWorkPerSecond;
+// At most this part of the work is spent on trials.
+constexpr Work kTrialShare = 2;
 
 // What one trial knows, and what it serves.
 struct Fold {
@@ -42,9 +46,7 @@ std::vector<bool> ServedSegments(const DeviceTrace& device, const Cycle& cycle, 
 }
 
 absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model, std::uint32_t iteration) {
-  Cycle cycle = model.cycle;
-  cycle.typical[iteration] = false;
-  Fold fold{CompareIterations(device, cycle, model.all_streams), ServedSegments(device, cycle, iteration)};
+  Fold fold{WithoutIteration(device, model, iteration), ServedSegments(device, model.cycle, iteration)};
   if (model.observed != nullptr) {
     Widened ignored;
     if (absl::Status status = Widen(device, *model.observed, &fold.model, &ignored); !status.ok()) return status;
@@ -52,11 +54,53 @@ absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model
   return fold;
 }
 
+// What serving takes but for packings, roughly, in nanoseconds of a core of 2025: the engine's tables of a plan, in which
+// each entry meets all that is live beside it, and then each request.
+class Costs {
+ public:
+  explicit Costs(const DeviceTrace& device) : device_(device) {
+    std::size_t live = 0;
+    Sweep sweep(device);
+    for (SweepStep step; sweep.Next(&step);) {
+      live = step.is_free ? live - 1 : live + 1;
+      most_live_ = std::max(most_live_, live);
+    }
+  }
+
+  // By a plan of this cycle; `served`: by segment.
+  [[nodiscard]] Work OfServing(const Cycle& cycle, const std::vector<bool>& served) const {
+    std::size_t requests = 0;
+    for (std::uint32_t i = 0; i < served.size(); ++i) requests += served[i] ? Requests(i, i + 1) : 0;
+    return Entries(cycle) * (kOfEntry + kOfLive * most_live_) + requests * kOfRequest;
+  }
+  // With no more than a first packing of the plan.
+  [[nodiscard]] Work OfTry(const Cycle& cycle, const std::vector<bool>& served) const {
+    return OfServing(cycle, served) + WorkOfFirstPacking(Entries(cycle));
+  }
+
+ private:
+  static constexpr Work kOfEntry = 1'000;
+  static constexpr Work kOfLive = 1;
+  static constexpr Work kOfRequest = 2'000;
+
+  [[nodiscard]] std::size_t Requests(std::uint32_t first, std::uint32_t last) const {
+    std::size_t requests = 0;
+    for (std::uint32_t i = first; i < last; ++i) requests += device_.segments[i].allocations.size();
+    return requests;
+  }
+  // Of a plan of this cycle, its prologue included.
+  [[nodiscard]] std::size_t Entries(const Cycle& cycle) const { return Requests(0, cycle.warmup + 1 + cycle.period); }
+
+  const DeviceTrace& device_;
+  std::size_t most_live_ = 0;
+};
+
 // What is the same for all candidates.
 struct Bench {
   const TracedRank& traced;
   const DeviceTrace& device;
   const std::vector<Fold>& folds;
+  const Costs& costs;
   const PackingOptions& packing;
   Solver& solver;
 };
@@ -82,9 +126,10 @@ absl::StatusOr<TrialOutcome> ServeSegments(const TracedRank& traced, const Devic
 }
 
 absl::StatusOr<TrialOutcome> ServeFold(const Bench& bench, const Fold& fold, const SlotChoice& choice,
-                                       Timeline timeline) {
+                                       Timeline timeline, Work* spent) {
   const auto build = [&](std::uint32_t turns) { return BuildTimeline(bench.device, fold.model, choice, turns); };
   SolvedPacking solved = SolveTimeline(timeline, MostCopies(fold.model), build, bench.packing, bench.solver);
+  *spent += solved.work + bench.costs.OfServing(fold.model.cycle, fold.served);
   if (solved.turns > 1) {
     timeline = build(solved.turns);
     JoinTurns(&timeline, &solved.packing);
@@ -94,7 +139,7 @@ absl::StatusOr<TrialOutcome> ServeFold(const Bench& bench, const Fold& fold, con
 }
 
 // Gives up as soon as the candidate is known to hold more than `least_held`.
-absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, Bytes least_held) {
+absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, Bytes least_held, Work* spent) {
   const Clock::time_point start = Clock::now();
   std::optional<TrialOutcome> worst;
   for (const Fold& fold : bench.folds) {
@@ -104,13 +149,23 @@ absl::StatusOr<TrialOutcome> Try(const Bench& bench, const SlotChoice& choice, B
       worst = TrialOutcome{.choice = choice, .plan_bytes = bound, .arena_bytes = RoundUp(bound, kMappingUnit)};
       break;
     }
-    absl::StatusOr<TrialOutcome> outcome = ServeFold(bench, fold, choice, std::move(timeline));
+    absl::StatusOr<TrialOutcome> outcome = ServeFold(bench, fold, choice, std::move(timeline), spent);
     if (!outcome.ok()) return outcome.status();
     outcome->choice = choice;
     if (!worst.has_value() || outcome->held_bytes() > worst->held_bytes()) worst = *outcome;
   }
   worst->seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return *worst;
+}
+
+// Some request of the cycle has a slot under one choice and not under another.
+bool VariesInLarge(const SteadyModel& model) {
+  return std::ranges::any_of(model.scripts, [&](const std::vector<CycleEntry>& script) {
+    return std::ranges::any_of(script, [&](const CycleEntry& entry) {
+      const bool varies = entry.unplanned == Unplanned::kDynamic || entry.unplanned == Unplanned::kOptional;
+      return varies && entry.max_bytes >= model.small_bytes;
+    });
+  });
 }
 
 // More than this share of what is live above it: iterations come in orders that no plan of one of them fits.
@@ -129,6 +184,119 @@ bool IsBetter(const TrialOutcome& left, const TrialOutcome& right) {
   if (left.times_moved != right.times_moved) return left.times_moved < right.times_moved;  // they cost time
   return left.slot_hits > right.slot_hits;
 }
+
+// The trial of one device.
+class Trial {
+ public:
+  Trial(const TracedRank& traced, const DeviceTrace& device, const SteadyModel& model, const PackingOptions& packing,
+        const std::vector<SlotChoice>& choices)
+      : traced_(traced),
+        device_(device),
+        model_(model),
+        packing_(packing),
+        choices_(choices),
+        costs_(device),
+        share_(choices.size() > 1 ? packing.work / kTrialShare : kUnlimitedWork) {}
+
+  absl::StatusOr<TrialReport> Run() {
+    if (IsDecided()) return TrialReport{};
+    if (absl::Status status = MakeFolds(); !status.ok()) return status;
+    const auto tries = static_cast<std::size_t>(std::min<Work>(share_ / once_, choices_.size()));
+    if (tries < std::min(choices_.size(), kFewestTries)) {
+      report_.too_large = true;
+      return std::move(report_);
+    }
+    const Work search = std::min(packing_.work, share_ - tries * once_);
+    PackingOptions options = packing_;
+    options.work = std::min(search / (folds_.size() * tries), kMostPackingWork);
+    options.on_progress = nullptr;
+    const std::unique_ptr<Solver> solver = MakePortfolio();
+    const Bench bench{traced_, device_, folds_, costs_, options, *solver};
+    absl::Status status = tries == choices_.size() ? TryAll(bench) : TryWhatPays(bench);
+    return status.ok() ? absl::StatusOr<TrialReport>(std::move(report_)) : status;
+  }
+
+ private:
+  static constexpr std::size_t kFewestTries = 2;  // of one candidate alone nothing is learnt
+
+  // All that varies is small, or nearly so: each choice comes to the same plan.
+  [[nodiscard]] bool IsDecided() const {
+    if (choices_.size() == 1 || VariesInLarge(model_)) return false;
+    const auto key_of = [&](const SlotChoice& choice) {
+      return KeyOfProblem(BuildTimeline(device_, model_, choice).problem, {});
+    };
+    const ProblemKey first = key_of(choices_.front());
+    return std::all_of(choices_.begin() + 1, choices_.end(),
+                       [&](const SlotChoice& choice) { return key_of(choice) == first; });
+  }
+
+  // Chooses what is held out: as many iterations as there is work for.
+  absl::Status MakeFolds() {
+    report_.held_out = IterationsToHoldOut(model_.cycle);
+    for (std::size_t i = 0; i < report_.held_out.size(); ++i) {
+      const Work more = costs_.OfTry(model_.cycle, ServedSegments(device_, model_.cycle, report_.held_out[i]));
+      if (i > 0 && choices_.size() * (once_ + more) > share_) report_.held_out.resize(i);
+      if (i < report_.held_out.size()) once_ += more;
+    }
+    if (once_ > share_) return absl::OkStatus();
+    for (const std::uint32_t iteration : report_.held_out) {
+      absl::StatusOr<Fold> fold = HoldOut(device_, model_, iteration);
+      if (!fold.ok()) return fold.status();
+      folds_.push_back(*std::move(fold));
+    }
+    if (std::ranges::none_of(folds_, [](const Fold& fold) { return HasVarying(fold.model); })) {
+      report_.held_out.clear();
+      folds_.assign(1, {model_, ServedSegments(device_, model_.cycle, std::nullopt)});
+      once_ = costs_.OfTry(model_.cycle, folds_.front().served);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TryAll(const Bench& bench) {
+    for (const SlotChoice& choice : choices_) {
+      if (absl::Status status = TryOne(bench, choice); !status.ok()) return status;
+    }
+    const bool goes_on = choices_.size() > 1 && HasWork() && IsFarAboveLive(report_.candidates[report_.taken]);
+    return goes_on ? TryOne(bench, {SlotPolicy::kWhatStays}) : absl::OkStatus();
+  }
+
+  // Without work for all: first without slots for what varies, then whatever may be better than that.
+  absl::Status TryWhatPays(const Bench& bench) {
+    if (absl::Status status = TryOne(bench, choices_.front()); !status.ok()) return status;
+    std::vector<SlotChoice> others(choices_.rbegin(), choices_.rend() - 1);
+    if (IsFarAboveLive(report_.candidates.front())) others.insert(others.begin(), {SlotPolicy::kWhatStays});
+    for (const SlotChoice& choice : others) {
+      if (!HasWork()) break;
+      if (absl::Status status = TryOne(bench, choice); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  [[nodiscard]] bool HasWork() const { return report_.work + once_ <= share_; }
+
+  absl::Status TryOne(const Bench& bench, const SlotChoice& choice) {
+    const bool is_first = report_.candidates.empty();
+    const Bytes least =
+        is_first ? std::numeric_limits<Bytes>::max() : report_.candidates[report_.taken].held_bytes();
+    absl::StatusOr<TrialOutcome> outcome = Try(bench, choice, least, &report_.work);
+    if (!outcome.ok()) return outcome.status();
+    report_.candidates.push_back(*outcome);
+    const std::size_t last = report_.candidates.size() - 1;
+    if (IsBetter(report_.candidates[last], report_.candidates[report_.taken])) report_.taken = last;
+    return absl::OkStatus();
+  }
+
+  const TracedRank& traced_;
+  const DeviceTrace& device_;
+  const SteadyModel& model_;
+  const PackingOptions& packing_;
+  const std::vector<SlotChoice>& choices_;
+  const Costs costs_;
+  const Work share_;  // of the work that trials may take
+  Work once_ = 0;     // of one candidate, but for the search for better packings
+  std::vector<Fold> folds_;
+  TrialReport report_;
+};
 
 }  // namespace
 
@@ -154,40 +322,7 @@ SlotTrial::SlotTrial(std::optional<double> headroom) {
 
 absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const DeviceTrace& device,
                                              const SteadyModel& model, const PackingOptions& packing) const {
-  TrialReport report;
-  report.held_out = IterationsToHoldOut(model.cycle);
-  std::vector<Fold> folds;
-  for (const std::uint32_t iteration : report.held_out) {
-    absl::StatusOr<Fold> fold = HoldOut(device, model, iteration);
-    if (!fold.ok()) return fold.status();
-    folds.push_back(*std::move(fold));
-  }
-  if (std::ranges::none_of(folds, [](const Fold& fold) { return HasVarying(fold.model); })) {
-    report.held_out.clear();
-    folds.assign(1, {model, ServedSegments(device, model.cycle, std::nullopt)});
-  }
-  PackingOptions options = packing;
-  options.work = std::min(packing.work / (folds.size() * choices_.size()), kMostPackingWork);
-  options.on_progress = nullptr;
-  const std::unique_ptr<Solver> solver = MakePortfolio();
-  const Bench bench{traced, device, folds, options, *solver};
-  const auto try_one = [&](const SlotChoice& choice) {
-    const Bytes least =
-        report.candidates.empty() ? std::numeric_limits<Bytes>::max() : report.candidates[report.taken].held_bytes();
-    absl::StatusOr<TrialOutcome> outcome = Try(bench, choice, least);
-    if (!outcome.ok()) return outcome.status();
-    report.candidates.push_back(*outcome);
-    const std::size_t last = report.candidates.size() - 1;
-    if (IsBetter(report.candidates[last], report.candidates[report.taken])) report.taken = last;
-    return absl::OkStatus();
-  };
-  for (const SlotChoice& choice : choices_) {
-    if (absl::Status status = try_one(choice); !status.ok()) return status;
-  }
-  if (choices_.size() > 1 && IsFarAboveLive(report.candidates[report.taken])) {
-    if (absl::Status status = try_one({SlotPolicy::kWhatStays}); !status.ok()) return status;
-  }
-  return report;
+  return Trial(traced, device, model, packing, choices_).Run();
 }
 
 absl::StatusOr<TrialOutcome> SlotTrial::Serve(const TracedRank& traced, const DeviceTrace& device,

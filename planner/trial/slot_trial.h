@@ -12,6 +12,9 @@
 // The candidate that holds least is taken; of equal ones that which serves more from slots, which is quicker than a
 // search. One whose slots need more than another candidate holds is neither packed nor served. Where all hold much more
 // than is live, a plan of nothing but what stays is tried as well.
+//
+// Half of the work for packing is spent at most. Where that is too little for all of this one iteration is held out, and
+// then candidates are left out; with too little for two of them nothing is tried. So it is where all come to one plan.
 #pragma once
 
 #include <optional>

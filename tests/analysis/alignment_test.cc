@@ -147,6 +147,27 @@ TEST(AlignRequestsTest, ExpertsWithoutTokensCostOnlyTheirOwnRequests) {
   }
 }
 
+// A run of layers that the left side has first and the right side last: what both have strays far from the diagonal.
+TEST(AlignRequestsTest, FollowsWhatBothHaveHoweverFarFromTheDiagonal) {
+  constexpr std::size_t kExtra = 240;
+  std::mt19937 random(1);
+  const auto varying = [&] { return Bytes{100} + random() % 400; };
+  std::vector<Bytes> left(kExtra);
+  std::vector<Bytes> right;
+  for (Bytes& kib : left) kib = 1'000'000 + varying();
+  for (Bytes layer = 0; layer < 300; ++layer) {
+    for (std::vector<Bytes>* side : {&left, &right}) {
+      side->push_back(10'000 + 100 * layer);
+      for (int i = 0; i < 4; ++i) side->push_back(varying());
+    }
+  }
+  for (std::size_t i = 0; i < kExtra; ++i) right.push_back(1'000'000 + varying());
+  const Alignment aligned = Align(MakeSequenceOf(left), MakeSequenceOf(right));
+  for (std::uint32_t layer = 0; layer < 300; ++layer) {
+    EXPECT_EQ(aligned.ToRight(kExtra + 5 * layer), 5 * layer) << layer;
+  }
+}
+
 TEST(AlignRequestsTest, DoesNotPairAcrossStreams) {
   const std::vector<RequestKey> left{MakeKey(1024, 0), MakeKey(2048, 0), MakeKey(4096, 0)};
   const std::vector<RequestKey> right{MakeKey(1024, 0), MakeKey(3072, 1), MakeKey(4096, 0)};

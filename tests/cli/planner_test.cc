@@ -366,6 +366,25 @@ TEST(PlannerTest, APlanForTheRunThatGoesOnLiesBesideTheOther) {
   EXPECT_EQ(device.arena_bytes, 3072u);
 }
 
+TEST(PlannerTest, ThePlanOfARunThatGoesOnDoesNotWaitForItsReport) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  folder.WriteFile("output/trace_analysis", "in the way of reports");
+  const ProcessResult result = folder.Run({"plan", folder.path(), "--running"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("trace_analysis"), Not(HasSubstr("of an earlier run"))));
+  EXPECT_TRUE(ReadPlan(folder.Path("output/plan/rank00000.running.plan")).ok());
+}
+
+TEST(PlannerTest, ARunThatGoesOnNeverFindsThePlanOfAnotherTrace) {
+  const RunFolder folder;
+  folder.WriteTrace(0, MakeTrace());
+  ASSERT_EQ(folder.Run({"plan", folder.path(), "--running"}).exit_code, 0);
+  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));  // cannot be planned
+  EXPECT_EQ(folder.Run({"plan", folder.path(), "--running"}).exit_code, 1);
+  EXPECT_FALSE(folder.Exists("output/plan/rank00000.running.plan"));
+}
+
 TEST(PlannerTest, PlanningTwiceGivesTheSamePlan) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());

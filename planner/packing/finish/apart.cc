@@ -45,7 +45,7 @@ Bytes WorthApart(const Problem& problem, Bytes most, Bytes height) {
   return 0;
 }
 
-Packing PackApart(const Problem& problem, Bytes least, const std::function<Packing(const Problem&)>& solve) {
+Packing PackApart(const Problem& problem, Bytes least, const std::function<Packing(const Problem&, Work)>& solve) {
   Part small;
   Part large;
   Bytes alignment = 1;
@@ -58,12 +58,16 @@ Packing PackApart(const Problem& problem, Bytes least, const std::function<Packi
   packing.offsets.resize(problem.blocks.size());
   const Packing below = small.blocks.empty() ? Packing{} : MakeSizeFirstFit()->Solve(small.problem, {});
   small.Place(below, 0, &packing);
-  if (!large.blocks.empty()) large.Place(solve(large.problem), RoundUp(below.height, alignment), &packing);
+  packing.work = below.work;
+  if (large.blocks.empty()) return packing;
+  const Packing above = solve(large.problem, below.work);
+  large.Place(above, RoundUp(below.height, alignment), &packing);
+  packing.work += above.work;
   return packing;
 }
 
 Packing LiftApart(const Problem& problem, Bytes least, const Packing& packing) {
-  return PackApart(problem, least, [&](const Problem& /*large*/) {
+  return PackApart(problem, least, [&](const Problem& /*large*/, Work /*spent*/) {
     Packing kept;
     for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
       const Bytes bytes = problem.blocks[i].bytes;

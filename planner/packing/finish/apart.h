@@ -9,13 +9,14 @@
 #include <functional>
 
 #include "planner/packing/problem/problem.h"
+#include "planner/packing/problem/work.h"
 
 namespace stalloc::planner {
 
-// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`. The rest's bound is no bound of the whole:
-// none is given. Pure but for `solve`.
+// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`, which is told what work the others took. The
+// rest's bound is no bound of the whole: none is given. Pure but for `solve`.
 [[nodiscard]] Packing PackApart(const Problem& problem, Bytes least,
-                                const std::function<Packing(const Problem&)>& solve);
+                                const std::function<Packing(const Problem&, Work)>& solve);
 
 // Packs those blocks anew, by size, and lifts the others of a valid packing above them.
 [[nodiscard]] Packing LiftApart(const Problem& problem, Bytes least, const Packing& packing);

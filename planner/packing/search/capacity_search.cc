@@ -7,10 +7,12 @@ namespace stalloc::planner {
 namespace {
 
 constexpr std::uint64_t kNodesBetweenLooks = 1024;  // at the stop flag
-// Measured: a search, of each block and position; a node; a change; a block that is ranked.
+// Measured: a search, of each block and position; a node; a change; a floor, and each word of blocks that it may look at;
+// a block that is ranked.
 constexpr Work kWorkOfReset = 1500;
 constexpr Work kWorkOfNode = 100;
-constexpr Work kWorkOfChange = 35;
+constexpr Work kWorkOfChange = 25;
+constexpr Work kWorkOfFloor = 10;
 constexpr Work kWorkOfRank = 60;
 constexpr Offset kNothingLeft = std::numeric_limits<Offset>::max();
 
@@ -144,6 +146,7 @@ bool CapacitySearch::RaiseConflicts(std::uint32_t block) {
 void CapacitySearch::Touch(std::uint32_t position) {
   if (touched_[position] == touch_) return;
   touched_[position] = touch_;
+  work_ += kWorkOfFloor + blocks_.alive().words() / 2;
   RaiseFloor(position);
 }
 
@@ -171,8 +174,10 @@ bool CapacitySearch::HasRoom(const Span& span, Offset floor) const {
 bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {
   Place(block);
   const std::size_t first = trail_.size();
-  if (!RaiseConflicts(block)) return false;
+  const bool fits = RaiseConflicts(block);
   const std::size_t last = trail_.size();
+  work_ += kWorkOfNode + kWorkOfChange * (last - first) + span.length() / 2;
+  if (!fits) return false;
   ++touch_;
   blocks_.ForEachPosition(block, [&](std::uint32_t position) { Touch(position); });
   for (std::size_t i = first; i < last; ++i) {
@@ -181,7 +186,6 @@ bool CapacitySearch::PlaceAndInfer(std::uint32_t block, const Span& span) {
       if (floor_[position] == change.before) Touch(position);
     });
   }
-  work_ += kWorkOfNode + kWorkOfChange * (trail_.size() - first) + span.length() / 2;
   return HasRoom(span, offsets_[block]);
 }
 
