@@ -58,12 +58,21 @@ auto IdleChunks::ChangeArena(Change&& change) noexcept {
   return result;
 }
 
-Bytes IdleChunks::GiveBack() noexcept {
+Bytes IdleChunks::GiveBack(std::uint64_t since) noexcept {
   const std::lock_guard lock(mutex_);
+  return GiveBackIdle(since);
+}
+
+Bytes IdleChunks::TryGiveBack() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() ? GiveBackIdle(kNow) : 0;
+}
+
+Bytes IdleChunks::GiveBackIdle(std::uint64_t since) noexcept {
   std::vector<Arena::Range> chunks = arena_.Chunks();
   if (chunks.empty()) return 0;
   engine_.AwaitOtherDevices();
-  std::erase_if(chunks, [this](const Arena::Range& chunk) { return !engine_.Withdraw(chunk.offset, chunk.bytes); });
+  std::erase_if(chunks, [&](const Arena::Range& chunk) { return !WithdrawChunk(chunk, since); });
   if (chunks.empty()) return 0;
   const Bytes released = driver_.Synchronize().ok() ? Release(chunks) : 0;
   RestoreBacked(chunks);

@@ -56,6 +56,8 @@ class MovePace {
 
 class IdleChunks final : public ArenaBacking {
  public:
+  static constexpr std::uint64_t kNow = ~std::uint64_t{0};
+
   struct Counts {
     Bytes lent_bytes = 0;                // given back to the device and not mapped again, now
     std::uint64_t times_given_back = 0;  // calls of GiveBack that freed something
@@ -77,8 +79,11 @@ class IdleChunks final : public ArenaBacking {
   IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
              const Rules& rules = {});
 
-  // Returns every chunk in which no block lives to the device; bytes. Nothing while it cannot be waited for.
-  Bytes GiveBack() noexcept;
+  // Returns every chunk to the device in which no block lives, nor was freed at the stamp `since` or later; bytes.
+  // Nothing while it cannot be waited for.
+  Bytes GiveBack(std::uint64_t since = kNow) noexcept;
+  // The same, where nobody maps, moves or gives back here meanwhile: from another arena's backing.
+  Bytes TryGiveBack() noexcept;
   bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept override;
   [[nodiscard]] Bytes Spare() const noexcept override {
     const Bytes most = most_.load(std::memory_order_relaxed);
@@ -121,6 +126,7 @@ class IdleChunks final : public ArenaBacking {
   };
 
   // All of them REQUIRE: mutex_ is held.
+  Bytes GiveBackIdle(std::uint64_t since) noexcept;
   template <typename Change>
   auto ChangeArena(Change&& change) noexcept;  // the listener hears of it
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;

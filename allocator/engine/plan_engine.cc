@@ -90,7 +90,7 @@ inline MissReason PlanEngine::TakePlace(const Place& place, const Request& reque
 // Where the plan wants the request. The matcher sees every request of the loop, served or not, or it would lose the
 // track.
 MissReason PlanEngine::FindPlace(Request& request, Place& place) noexcept {
-  if (!active()) return MissReason::kInactive;
+  if (!active() || plan_ != Plan::kServed) return MissReason::kInactive;
   if (cursor_.fenced()) return MissReason::kFenced;
   const Matcher::Match match = matcher_.Next(request.granules);
   request.entry = match.entry;
@@ -317,7 +317,7 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   const auto [begin, end] = cursor_.Expected();
   matcher_.Expect(begin, end);
   // Layers come by the thousand; the coarser marks are often enough.
-  if (mark.kind != MarkKind::kLayer && active()) freed_.Sweep(lock);
+  if (mark.kind != MarkKind::kLayer && state_ == State::kServes) freed_.Sweep(lock);
 }
 
 }  // namespace stalloc

@@ -178,9 +178,21 @@ class PlanEngine {
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
-  // Stops serving for good (the run does not resemble the plan); live blocks stay valid and can be freed. Nothing is
-  // placed afterwards, not even for requests that are under way, and only these and AwaitOtherDevices still call the
-  // StreamFence.
+  // The plan is given up: its slots serve nobody any more. Nothing is placed, not even for requests that are under way,
+  // while what is idle goes back; blocks are freed as ever.
+  void DropPlan() noexcept {
+    const Lock lock(mutex_);
+    if (plan_ == Plan::kServed) plan_ = Plan::kDropped;
+  }
+  // What the blocks leave over that have stayed serves whoever it is large enough for; no memory is mapped or moved for
+  // that. Nothing where the plan serves, or what has no slot is not served here.
+  void ServeLeftOver() noexcept {
+    const Lock lock(mutex_);
+    if (plan_ == Plan::kDropped) plan_ = Plan::kLeftOver;
+  }
+  // Stops serving for good (another arena serves); live blocks stay valid and can be freed. Nothing is placed
+  // afterwards, not even for requests that are under way, and only these and
+  // AwaitOtherDevices still call the StreamFence.
   void Deactivate() noexcept {
     const Lock lock(mutex_);
     state_ = State::kStopped;
@@ -233,7 +245,8 @@ class PlanEngine {
   static constexpr Granules kNone = DynamicSpace::kNone;
 
   enum class State : std::uint8_t { kServes, kPaused, kStopped };
-  [[nodiscard]] bool active() const noexcept { return state_ == State::kServes; }
+  enum class Plan : std::uint8_t { kServed, kDropped, kLeftOver };
+  [[nodiscard]] bool active() const noexcept { return state_ == State::kServes && plan_ != Plan::kDropped; }
   void Turn(State from, State to) noexcept {
     const Lock lock(mutex_);
     if (state_ == from) state_ = to;
@@ -322,6 +335,7 @@ class PlanEngine {
   EngineStats stats_;
   mutable std::uint64_t checks_ = 0;
   State state_;
+  Plan plan_ = Plan::kServed;
 };
 
 }  // namespace stalloc

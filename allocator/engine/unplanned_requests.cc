@@ -5,7 +5,7 @@
 //   what iterations use late     nothing: it is soon free again (a fence's requests alone)
 //   room that no slot needs      nothing; else a wait for another stream
 //   in the way of slots          their owners come here in turn: one of the size, else whoever it may be
-//   more memory                  what went back comes again, or moves, or the arena grows
+//   more memory                  what went back comes again, or moves, or the arena grows; not for a plan given up
 //   in their way for good        better than out of memory
 #include <algorithm>
 
@@ -30,8 +30,10 @@ std::int32_t PlanEngine::StillThere(std::int32_t entry) const noexcept {
   return cursor_.script() != nullptr && entry >= cursor_.script()->index().size() ? -1 : entry;
 }
 
-// Before a plan's loop nothing is known of the time to come.
+// Before a plan's loop nothing is known of the time to come. What a plan leaves over that was given up is for small
+// ones, too.
 bool PlanEngine::MayHaveRoom(const Request& request, MissReason reason) const noexcept {
+  if (plan_ == Plan::kLeftOver) return request.granules != 0 && active() && space_.TakesSmall();
   return request.granules != 0 && space_.Takes(request.granules) && reason != MissReason::kInactive &&
          (cursor_.script() != nullptr || !has_plan_);
 }
@@ -64,6 +66,7 @@ PlanEngine::Place PlanEngine::FindKeptPlace(const Request& request) const noexce
 // When the block will go, as far as the plan tells: nothing of requests outside the loop.
 IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
   if (!has_plan_) return space_.gaps().Above();
+  if (plan_ != Plan::kServed) return {};
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
   const IdleGaps& gaps = space_.gaps();
   const std::uint32_t script = cursor_.script_number();
@@ -123,7 +126,7 @@ Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lo
     const bool fits = granule != kNone;
     if (fits && (!room.may_map || !withdrawn_.Touches(granule, granule + room.granules))) return granule;
     if (!fits) granule = space_.FindUnmapped(room);
-    if (granule == kNone || backing_ == nullptr) return kNone;
+    if (granule == kNone || backing_ == nullptr || plan_ != Plan::kServed) return kNone;
     const bool backed = AskBacking(granule, room.granules, fits ? MayTake::kNoMore : MayTake::kMore, lock);
     if (!fits && !backed) return kNone;
     refills = refills && backed;

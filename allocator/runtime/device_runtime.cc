@@ -79,6 +79,9 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
   } else if (parts.awaits_plan) {
     impl_->SetUpWithoutPlan();
   }
+  if (parts.plan != nullptr || parts.awaits_plan) {
+    impl_->native.feed().Open([] { return std::vector<NativeFeed::LiveBlock>(); });
+  }
   impl_->Sample();
 }
 
@@ -121,10 +124,10 @@ std::string DeviceRuntime::TakePlan(std::unique_ptr<PlannedSpace>& prepared, std
   self.AfterArenaChange();
   const Upstream::Held held = self.Sample();
   const Bytes own = self.OwnBytes();
-  self.ledger.BeginPlan();
   self.counts.BeginSteady();
   const std::lock_guard lock(self.cold);
-  self.meter.BeginPlan(own, held.current);
+  self.ledger.Begin(Span::kPlan);
+  self.meter.Begin(Span::kPlan, own, held);
   self.taken_up_at = start.iterations;
   return {};
 }
@@ -136,6 +139,7 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   if (requested == 0 || self.inert.load(std::memory_order_relaxed))
     return self.parts.upstream->Allocate(requested, stream);
   const unsigned tag = SleepTags::Present();
+  const bool apart = origin == Origin::kCaptured;
   if (tag == SleepTags::kOutside && origin == Origin::kProgram) origin = Origin::kCaptured;
   if (self.sleep != nullptr && !self.sleep->awake()) [[unlikely]] {
     self.sleep->AwaitAwake(requested, origin == Origin::kCaptured);
@@ -151,7 +155,8 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   }
   const bool of_upstream = pointer == nullptr;
   if (tag != 0 && !of_upstream) self.Tag(pointer, tag);
-  if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin);
+  if (of_upstream) pointer = self.ServeFromUpstream(requested, stream, origin, apart);
+  if (!apart) self.native.feed().Allocated(pointer, requested, stream);
   // Known to the trace only once it is known to the ledger, and before the caller can free it.
   if (Recorder* const recorder = self.recorder(); recorder != nullptr) {
     self.RecordGrowth(*recorder, of_upstream);
@@ -213,7 +218,7 @@ void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) n
   return pointer;
 }
 
-void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin) {
+void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart) {
   constexpr int kMostTries = 5;  // others may take what was given back for this one
   void* pointer = nullptr;
   for (int tries = 1;; ++tries) {
@@ -230,7 +235,7 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
     }
   }
   counts.UpstreamServed();
-  if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested), stream);
+  if (pointer != nullptr) ledger.AddUpstream(pointer, BlockBytes(requested), stream, apart);
   return pointer;
 }
 
@@ -261,7 +266,9 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
     return;
   }
   if (self.watch != nullptr) self.TellWatchOfFree(pointer, current);
-  if (self.known_blocks != nullptr) self.known_blocks->Remove(pointer);  // before the address can be given out again
+  // The two below: before the address can be given out again.
+  if (self.known_blocks != nullptr) self.known_blocks->Remove(pointer);
+  self.native.feed().Freed(pointer);
   if (owned) {
     // The trace has to have the free before the address can be given out again.
     if (Recorder* const recorder = self.recorder(); recorder != nullptr) recorder->Freed(pointer);
@@ -285,7 +292,7 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
 void DeviceRuntime::Adopt(void* pointer, Bytes requested, StreamHandle stream, std::uint32_t pool) noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
-  self.ledger.AddUpstream(pointer, BlockBytes(requested), stream);
+  self.ledger.AddUpstream(pointer, BlockBytes(requested), stream, /*apart=*/true);
   if (Recorder* const recorder = self.recorder(); recorder != nullptr) {
     self.RecordGrowth(*recorder, true);
     recorder->Allocated(self.parts.device, pointer, requested, stream, self.FlagsOf(Origin::kCaptured, pool));
@@ -343,6 +350,7 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (space != nullptr && !space->has_plan() && self.set_up.See(mark)) space->GiveBackEnded();
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     if (space != nullptr) space->OnMark();
+    self.GiveBackSoonEnded();
     const Upstream::Held held = self.Sample();
     if (Recorder* const recorder = self.recorder(); recorder != nullptr) self.RecordHeld(*recorder, held.current);
   }
@@ -355,12 +363,28 @@ void DeviceRuntime::Impl::OnIteration() {
   PlannedSpace* const space = spaces.Serving();
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
+  const IterationPeaks peaks = EndIteration();
+  if (space != nullptr && counts.iterations() == settled_at.load(std::memory_order_relaxed)) space->Settle();
+  Judge(space, peaks);
+  GiveBackEnded();
+  if (space != nullptr) {
+    if (const auto now = UpstreamNow(); upstream_cache.HasLess(now)) ReleaseUpstream(now);
+  }
+  BeginIteration();
+}
+
+// Of arenas whose plans serve no more.
+void DeviceRuntime::Impl::GiveBackEnded() noexcept {
+  PlannedSpace* const space = spaces.Serving();
+  if (space != nullptr && space->gave_up()) (void)space->GiveBackEnded();
+  (void)spaces.GiveBackRetired();
+}
+
+// In the first iterations without their plan, what ends in them goes back at each mark.
+void DeviceRuntime::Impl::GiveBackSoonEnded() noexcept {
+  PlannedSpace* const space = spaces.Serving();
   if (space == nullptr) return;
-  if (counts.iterations() == settled_at.load(std::memory_order_relaxed)) space->Settle();
-  space->Judge(counts.Expected(), FillsWhatIsHeld());
-  if (space->gave_up()) space->GiveBackIdle();
-  spaces.GiveBackRetired();
-  if (const auto now = UpstreamNow(); upstream_cache.HasLess(now)) ReleaseUpstream(now);
+  if (space->drains() || counts.iterations() < settled_at.load(std::memory_order_relaxed)) GiveBackEnded();
 }
 
 void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
@@ -375,13 +399,15 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   change.unlock();
 }
 
-// A limit counts what the native allocator has as well. Before a plan has its memory what that one caches goes first.
+// A limit counts what the native allocator has as well. Before a plan has its memory what that one caches goes first,
+// and what ends in arenas before it.
 bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
   const bool settles =
       !spaces.Serving()->has_plan() || counts.iterations() < settled_at.load(std::memory_order_relaxed);
   if (settles) {
     const UpstreamCache::Figures now = UpstreamNow();
     if (upstream_cache.HasMore(now) || upstream_cache.HasLess(now)) ReleaseUpstream(now);
+    (void)spaces.GiveBackRetiredForServing();
   }
   const Bytes limit = held_limit.load(std::memory_order_relaxed);
   return limit == 0 || spaces.MappedBytes() + more + parts.upstream->HeldBytes().current <= limit;
@@ -440,6 +466,7 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
 Bytes DeviceRuntime::EmptyCache() noexcept {
   if (impl_->inert.load(std::memory_order_relaxed)) return 0;
   for (PlannedSpace* const space : impl_->spaces.All()) space->TryAgain();
+  impl_->native.EmptiedCache();
   return impl_->Reclaim(Origin::kProgram);
 }
 

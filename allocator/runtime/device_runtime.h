@@ -32,6 +32,8 @@
 #include "allocator/runtime/block_watch.h"
 #include "allocator/runtime/config.h"
 #include "allocator/runtime/device_sleep.h"
+#include "allocator/runtime/held_meter.h"
+#include "allocator/runtime/iteration_peaks.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -46,10 +48,7 @@ class Upstream {
   virtual void* AllocateAgain(Bytes requested, StreamHandle stream) { return Allocate(requested, stream); }
   virtual void Free(void* pointer) noexcept = 0;
   virtual void RecordStream(void* pointer, StreamHandle stream) = 0;
-  struct Held {
-    Bytes current = 0;
-    Bytes peak = 0;  // since its own peak was last reset
-  };
+  using Held = HeldMeter::Upstream;
   // What Allocate threw (the current exception) says that the device is full, so that memory given back may help.
   [[nodiscard]] virtual bool IsOutOfMemory(const std::exception_ptr& /*thrown*/) const { return true; }
   // A block's bytes up to the next multiple of kBlockAlignment are its own.
@@ -58,6 +57,13 @@ class Upstream {
   virtual void ReleaseCached() noexcept {}
   // Bytes that it holds on the device, used or cached. Called at marks, in Stats() and at exit.
   [[nodiscard]] virtual Held HeldBytes() const = 0;
+  // Keeps what is freed, as PyTorch's allocator does; else it holds what lives in it.
+  [[nodiscard]] virtual bool Caches() const noexcept { return true; }
+  // Of what it holds, in pools that are kept apart (captured graphs). `live`: bytes of blocks there.
+  [[nodiscard]] virtual Bytes HeldApart(Bytes live) const { return live; }
+  // An iteration of the run begins: the next iteration_peak starts at what is held now. Nothing for one that caches what
+  // is freed, and so never holds less than before.
+  virtual void BeginIteration() noexcept {}
 };
 
 // Peaks over the whole run, whatever the program resets meanwhile. What the summary reports.
@@ -95,7 +101,8 @@ struct RuntimeStats {
   SteadyCounts steady;
   EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kParallel)
   bool gave_up = false;       // the run did not resemble its plan
-  bool departed = false;      // nor did it where the plan was kept all the same
+  bool departed = false;      // it does not, or needs less than the plan holds, whether it was given up for that or not
+  bool unlike = false;        // it does not resemble it
   Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
   Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
   Bytes arena_bytes = 0;      // mapped now
@@ -114,6 +121,13 @@ struct RuntimeStats {
     double efficiency = 0;
   };
   std::optional<SincePlan> since_plan;  // a plan was taken up in the middle of the run
+  IterationPeaks last_iteration;        // that has ended
+  struct Native {
+    Bytes held_bytes = 0;       // most, while requests were watched; 0: they never were
+    Bytes peak_live_bytes = 0;  // meanwhile
+    bool overflowed = false;    // they were too many
+  };
+  Native native;  // what PyTorch's native allocator would hold (native_held.h), and what is held apart
   WatchCounts watch;
 };
 
@@ -141,6 +155,7 @@ class DeviceRuntime {
     Recorder* recorder = nullptr;      // Trace; not owned; outlives the runtime
     const DevicePlan* plan = nullptr;  // Alloc; copied
     bool awaits_plan = false;          // there is none, and one will be taken up: what stays is served from an arena
+    bool replaceable = false;          // a plan that does not fit makes place for another one (Auto)
     bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
     bool moves_at_marks = false;       // Alloc, for tests: memory that may move does so at every mark
     Rules rules = {};                  // Alloc: of the engine

@@ -14,9 +14,28 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
   const Upstream::Held held = parts.upstream->HeldBytes();
   const Bytes own = OwnBytes();
   const std::lock_guard lock(cold);
-  meter.Sample(own, held.current, held.peak);
+  meter.Sample(own, held);
   run_arena_bytes = std::max(run_arena_bytes, spaces.MappedBytes());
   return held;
+}
+
+IterationPeaks DeviceRuntime::Impl::EndIteration() noexcept {
+  Sample();
+  const std::lock_guard lock(cold);
+  last_iteration.live = ledger.PeakBytes(Span::kIteration);
+  last_iteration.held = std::max(meter.PeakBytes(Span::kIteration), last_iteration.live);
+  return last_iteration;
+}
+
+// Behind what goes back between two of them.
+void DeviceRuntime::Impl::BeginIteration() noexcept {
+  Sample();
+  parts.upstream->BeginIteration();
+  const Upstream::Held held = parts.upstream->HeldBytes();
+  const Bytes own = OwnBytes();
+  const std::lock_guard lock(cold);
+  ledger.Begin(Span::kIteration);
+  meter.Begin(Span::kIteration, own, held);
 }
 
 // What lives is held: a heap's small blocks share pages, and count rounded up. A fake device holds nothing.
@@ -40,14 +59,6 @@ void DeviceRuntime::Impl::RecordGrowth(Recorder& recorder, bool of_upstream) {
   if (HeldWith(upstream) > known) RecordHeld(recorder, upstream);
 }
 
-// What was held before a plan was taken up says nothing of the plan.
-bool DeviceRuntime::Impl::FillsWhatIsHeld() const noexcept {
-  const std::lock_guard lock(cold);
-  const Bytes live = taken_up_at.has_value() ? ledger.plan_peak_bytes() : ledger.run_peak_bytes();
-  const Bytes held = taken_up_at.has_value() ? meter.plan_peak() : meter.run_peak();
-  return live >= held / 16 * 15;
-}
-
 RuntimeStats DeviceRuntime::Stats() const {
   const Impl& self = *impl_;
   RuntimeStats stats;
@@ -66,27 +77,30 @@ RuntimeStats DeviceRuntime::Stats() const {
   }
   stats.unknown_frees = self.unknown_frees.count();
   stats.gave_up = serving != nullptr && serving->gave_up();
+  stats.unlike = serving != nullptr && serving->unlike();
   stats.departed = serving != nullptr && serving->departed();
   stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;
   if (self.watch != nullptr) stats.watch = self.watch->Counts();
   stats.live_bytes = self.ledger.live_bytes();
-  stats.peak_live_bytes = self.ledger.peak_bytes();
+  stats.peak_live_bytes = self.ledger.PeakBytes(Span::kReset);
   const Upstream::Held held = self.Sample();
   stats.upstream_reserved_bytes = held.current;
   stats.upstream_reserved_peak_bytes = held.peak;
-  stats.run.live_bytes = self.ledger.run_peak_bytes();
+  stats.run.live_bytes = self.ledger.PeakBytes(Span::kRun);
   {
     const std::lock_guard lock(self.cold);
     // What lives is held: where the arena grew after upstream had its peak, the meter may have seen less.
-    stats.held_peak_bytes = std::max(self.meter.peak(), stats.peak_live_bytes);
-    stats.run.held_bytes = std::max({self.meter.run_peak(), heap.peak_physical_bytes, stats.run.live_bytes});
+    stats.held_peak_bytes = std::max(self.meter.PeakBytes(Span::kReset), stats.peak_live_bytes);
+    stats.run.held_bytes = std::max({self.meter.PeakBytes(Span::kRun), heap.peak_physical_bytes, stats.run.live_bytes});
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
+    stats.last_iteration = self.last_iteration;
+    stats.native = {self.native_known.held, self.native_known.live, self.native_known.overflowed};
     if (self.taken_up_at.has_value()) {
-      const Bytes live = self.ledger.plan_peak_bytes();
-      stats.since_plan = {*self.taken_up_at, live, std::max(self.meter.plan_peak(), live), 0};
+      const Bytes live = self.ledger.PeakBytes(Span::kPlan);
+      stats.since_plan = {*self.taken_up_at, live, std::max(self.meter.PeakBytes(Span::kPlan), live), 0};
     }
   }
   const auto ratio = [](Bytes live, Bytes all) {
@@ -102,11 +116,11 @@ void DeviceRuntime::ResetPeaks() noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
   const Upstream::Held held = self.Sample();
-  self.ledger.ResetPeak();
   for (PlannedSpace* const space : self.spaces.All()) space->engine().ResetPeak();
   const Bytes own = self.OwnBytes();
   const std::lock_guard lock(self.cold);
-  self.meter.ResetPeak(own, held.current);
+  self.ledger.Begin(Span::kReset);
+  self.meter.Begin(Span::kReset, own, held);
 }
 
 }  // namespace stalloc

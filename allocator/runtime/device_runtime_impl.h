@@ -1,5 +1,6 @@
 // What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_oom.cc (what is said
-// of a lack of memory), device_runtime_figures.cc (what is held and was served).
+// of a lack of memory), device_runtime_figures.cc (what is held and was served), device_runtime_fit.cc (whether a plan is worth
+// that).
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/ledger.h"
 #include "allocator/runtime/live_blocks.h"
+#include "allocator/runtime/native_held.h"
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/plan_entries.h"
 #include "allocator/runtime/recent_events.h"
@@ -57,6 +59,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::atomic<Bytes> held_limit{0};
   std::atomic<std::uint64_t> reclaims{0};    // that gave something back
   std::atomic<std::uint64_t> settled_at{0};  // iterations begun when a plan that was taken up has its memory
+  NativeHeld native;                         // what PyTorch's allocator would hold
+  Bytes apart_at = 0;                        // what upstream held when the next was asked for; of the thread of marks
+  Bytes apart_held = 0;                      // of that in pools that are kept apart
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   std::atomic<Recorder*> recording;          // null: nothing is recorded
@@ -70,10 +75,12 @@ struct DeviceRuntime::Impl : ArenaListener {
   LogThrottle unknown_frees{1};
   LogThrottle heap_full{1};
 
-  mutable std::mutex cold;  // guards the three below
+  mutable std::mutex cold;  // guards what follows
   mutable HeldMeter meter;
   mutable Bytes run_arena_bytes = 0;
   std::optional<std::uint64_t> taken_up_at;  // iterations that had begun when a plan was taken up
+  IterationPeaks last_iteration;
+  NativeHeld::Known native_known;
 
   // device_runtime.cc
   void SetUpPlan();
@@ -89,12 +96,14 @@ struct DeviceRuntime::Impl : ArenaListener {
   }
   void* ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
-  void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin);
+  void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart);
   Bytes Reclaim(Origin origin) noexcept;
   [[nodiscard]] std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void OnIteration();
+  void GiveBackEnded() noexcept;
+  void GiveBackSoonEnded() noexcept;
   void Tag(const void* pointer, unsigned tag) noexcept;
   [[nodiscard]] Bytes LiveUpstream() const noexcept;  // bytes of its blocks
   [[nodiscard]] UpstreamCache::Figures UpstreamNow() const noexcept;
@@ -125,8 +134,15 @@ struct DeviceRuntime::Impl : ArenaListener {
   void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
   void RecordGrowth(Recorder& recorder, bool of_upstream);
   [[nodiscard]] Bytes OwnBytes() const noexcept;
-  // At the peaks of the run so far, or since its plan was taken up.
-  [[nodiscard]] bool FillsWhatIsHeld() const noexcept;
+  // The iteration that ran has ended, another begins.
+  IterationPeaks EndIteration() noexcept;
+  void BeginIteration() noexcept;
+
+  // device_runtime_fit.cc
+  void Judge(PlannedSpace* space, const IterationPeaks& all);
+  [[nodiscard]] std::vector<NativeFeed::LiveBlock> LiveForNative() const;
+  [[nodiscard]] Bytes HeldApart(Bytes upstream);
+  [[nodiscard]] Bytes IdleInRetired() const noexcept;
 };
 
 }  // namespace stalloc

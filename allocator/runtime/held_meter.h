@@ -1,4 +1,4 @@
-// HeldMeter: the peak of bytes held on the device by own memory (arena, heap) and upstream together.
+// HeldMeter: the peaks of bytes held on the device by own memory (arena, heap) and upstream together.
 //
 // Own memory changes rarely and at known moments; upstream changes at any time, but keeps a peak of its own. So:
 //
@@ -18,51 +18,60 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
+#include "allocator/runtime/span.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
 
 class HeldMeter {
  public:
-  // `own`: arena + heap bytes held now. `upstream`, `upstream_peak`: its current bytes and the peak since its last
-  // reset.
-  void Sample(Bytes own, Bytes upstream, Bytes upstream_peak) noexcept {
+  // What upstream holds, and its own peaks: since its last reset, and in the iteration that runs (0: not known).
+  struct Upstream {
+    Bytes current = 0;
+    Bytes peak = 0;
+    Bytes iteration_peak = 0;
+  };
+
+  // `own`: arena + heap bytes held now.
+  void Sample(Bytes own, const Upstream& upstream) noexcept {
     if (!started_) {
       // What upstream held before own memory existed is no part of the sum.
       started_ = true;
       last_own_ = own;
-      last_upstream_peak_ = upstream_peak;
+      last_ = upstream;
     }
-    Bytes sum = own + upstream;
-    if (upstream_peak != last_upstream_peak_) sum = std::max(sum, std::min(own, last_own_) + upstream_peak);
-    peak_ = std::max(peak_, sum);
-    run_peak_ = std::max(run_peak_, sum);
-    plan_peak_ = std::max(plan_peak_, sum);
-    run_upstream_peak_ = std::max(run_upstream_peak_, upstream_peak);
+    const Bytes now = own + upstream.current;
+    const auto sum = [&](Bytes peak, Bytes last_peak) {
+      return peak != last_peak ? std::max(now, std::min(own, last_own_) + peak) : now;
+    };
+    const Bytes most = sum(upstream.peak, last_.peak);
+    for (Bytes& peak : peaks_) peak = std::max(peak, most);
+    Bytes& of_iteration = Of(Span::kIteration);
+    of_iteration = std::max(of_iteration, sum(upstream.iteration_peak, last_.iteration_peak));
+    run_upstream_peak_ = std::max(run_upstream_peak_, upstream.peak);
     last_own_ = own;
-    last_upstream_peak_ = upstream_peak;
+    last_ = upstream;
   }
 
-  // Starts a new peak at what is held now. Sample first.
-  void ResetPeak(Bytes own, Bytes upstream) noexcept { peak_ = own + upstream; }
+  // The next peak of this span starts at what is held now. Sample first. Of kIteration: upstream's own begins anew.
+  void Begin(Span span, Bytes own, const Upstream& upstream) noexcept {
+    Of(span) = own + upstream.current;
+    if (span == Span::kIteration) last_.iteration_peak = upstream.iteration_peak;
+  }
 
-  // A plan is taken up now: plan_peak() counts from here on. Sample first.
-  void BeginPlan(Bytes own, Bytes upstream) noexcept { plan_peak_ = own + upstream; }
-
-  [[nodiscard]] Bytes peak() const noexcept { return peak_; }
-  [[nodiscard]] Bytes plan_peak() const noexcept { return plan_peak_; }
-  // Over all resets.
-  [[nodiscard]] Bytes run_peak() const noexcept { return run_peak_; }
+  [[nodiscard]] Bytes PeakBytes(Span span) const noexcept { return peaks_[static_cast<std::size_t>(span)]; }
   [[nodiscard]] Bytes run_upstream_peak() const noexcept { return run_upstream_peak_; }
 
  private:
+  [[nodiscard]] Bytes& Of(Span span) noexcept { return peaks_[static_cast<std::size_t>(span)]; }
+
   bool started_ = false;
   Bytes last_own_ = 0;
-  Bytes last_upstream_peak_ = 0;
-  Bytes peak_ = 0;
-  Bytes run_peak_ = 0;
-  Bytes plan_peak_ = 0;
+  Upstream last_;
+  std::array<Bytes, static_cast<std::size_t>(Span::kCount)> peaks_{};
   Bytes run_upstream_peak_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Ledger: bytes live on one device, wherever they came from, and the peak of their sum.
+// Ledger: bytes live on one device, wherever they came from, and the peaks of their sum: of the run, and of parts of it.
 //
 // Blocks of arena and heap are only summed (their owners know them by address); blocks of upstream are kept by address,
 // since nobody else tells their size at the free. Every block counts BlockBytes(requested), as PyTorch rounds it.
@@ -15,6 +15,7 @@
 
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/runtime/span.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
@@ -30,37 +31,41 @@ class Ledger {
   }
   void Remove(Bytes bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // A block of upstream. REQUIRES: `pointer` is not in the ledger.
-  void AddUpstream(const void* pointer, Bytes bytes, StreamHandle stream = 0) noexcept {
+  // A block of upstream. `apart`: of a graph's pool, or another that is kept apart. REQUIRES: `pointer` is not in the
+  // ledger.
+  void AddUpstream(const void* pointer, Bytes bytes, StreamHandle stream = 0, bool apart = false) noexcept {
     Shard& shard = ShardOf(pointer);
     {
       const std::lock_guard lock(shard.mutex);
-      shard.blocks.Insert(KeyOf(pointer), {bytes, stream});
+      shard.blocks.Insert(KeyOf(pointer), {bytes | Bytes{apart}, stream});
     }
+    if (apart) AddApart(bytes);
     Add(bytes);
   }
   // Its rounded bytes; 0 when it is not in the ledger.
   Bytes RemoveUpstream(const void* pointer) noexcept {
     Shard& shard = ShardOf(pointer);
-    Bytes bytes = 0;
+    Value removed;
     {
       const std::lock_guard lock(shard.mutex);
-      bytes = shard.blocks.Erase(KeyOf(pointer)).value_or(Value{}).bytes;
+      removed = shard.blocks.Erase(KeyOf(pointer)).value_or(Value{});
     }
-    Remove(bytes);
-    return bytes;
+    if (removed.apart()) apart_.fetch_sub(removed.bytes(), std::memory_order_relaxed);
+    Remove(removed.bytes());
+    return removed.bytes();
   }
   [[nodiscard]] Bytes FindUpstream(const void* pointer) const noexcept {
     const Shard& shard = ShardOf(pointer);
     const std::lock_guard lock(shard.mutex);
     const Value* value = shard.blocks.Find(KeyOf(pointer));
-    return value == nullptr ? 0 : value->bytes;
+    return value == nullptr ? 0 : value->bytes();
   }
 
   struct UpstreamBlock {
     std::uint64_t address = 0;
     Bytes bytes = 0;  // rounded
     StreamHandle stream = 0;
+    bool apart = false;
   };
   // Copies what fits of upstream's live blocks into `blocks`, in no particular order; returns how many there are. Takes
   // no heap memory; what begins or ends meanwhile may be missing.
@@ -69,7 +74,7 @@ class Ledger {
     for (const Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
       shard.blocks.ForEach([&](std::uint64_t key, const Value& value) {
-        if (count < blocks.size()) blocks[count] = {key, value.bytes, value.stream};
+        if (count < blocks.size()) blocks[count] = {key, value.bytes(), value.stream, value.apart()};
         ++count;
       });
     }
@@ -77,31 +82,20 @@ class Ledger {
   }
 
   [[nodiscard]] Bytes live_bytes() const noexcept { return live_.load(std::memory_order_relaxed); }
-  [[nodiscard]] Bytes peak_bytes() const noexcept {
-    return std::max(peak_.load(std::memory_order_relaxed), before_plan_.load(std::memory_order_relaxed));
+  // Of that, kept apart.
+  [[nodiscard]] Bytes apart_bytes() const noexcept { return apart_.load(std::memory_order_relaxed); }
+  // Some of it was, at any time.
+  [[nodiscard]] bool has_apart() const noexcept { return has_apart_.load(std::memory_order_relaxed); }
+  // Since Begin(span) was last called; of kRun since the ledger began.
+  [[nodiscard]] Bytes PeakBytes(Span span) const noexcept {
+    return std::max(peak_.load(std::memory_order_relaxed), Before(span).load(std::memory_order_relaxed));
   }
-  // The peak since the ledger began, over all resets.
-  [[nodiscard]] Bytes run_peak_bytes() const noexcept {
-    const Bytes now = peak_bytes();
-    const Bytes before = earlier_peak_.load(std::memory_order_relaxed);
-    return now > before ? now : before;
-  }
-  // The next peak starts at what is live now. An allocation that runs at the same moment may be missed by its own
-  // bytes.
-  void ResetPeak() noexcept {
-    earlier_peak_.store(run_peak_bytes(), std::memory_order_relaxed);
-    earlier_plan_peak_.store(plan_peak_bytes(), std::memory_order_relaxed);
-    before_plan_.store(0, std::memory_order_relaxed);
-    peak_.store(live_bytes(), std::memory_order_relaxed);
-  }
-  // A plan is taken up now: from here on plan_peak_bytes() counts, over all resets. The other peaks go on.
-  void BeginPlan() noexcept {
-    before_plan_.store(peak_bytes(), std::memory_order_relaxed);
-    peak_.store(live_bytes(), std::memory_order_relaxed);
-    earlier_plan_peak_.store(0, std::memory_order_relaxed);
-  }
-  [[nodiscard]] Bytes plan_peak_bytes() const noexcept {
-    return std::max(peak_.load(std::memory_order_relaxed), earlier_plan_peak_.load(std::memory_order_relaxed));
+  // The next peak of this span starts at what is live now; the others go on. An allocation that runs at the same moment
+  // may be missed by its own bytes. Calls of one thread at a time.
+  void Begin(Span span) noexcept {
+    AddToAll(peak_.load(std::memory_order_relaxed));
+    AddToAll(peak_.exchange(live_bytes(), std::memory_order_relaxed));
+    Before(span).store(0, std::memory_order_relaxed);
   }
 
  private:
@@ -109,8 +103,10 @@ class Ledger {
   static constexpr std::size_t kStartCapacity = 1024;  // blocks of one shard before its table doubles
 
   struct Value {
-    Bytes bytes = 0;
+    Bytes word = 0;  // bytes, which are even, and whether it is kept apart
     StreamHandle stream = 0;
+    [[nodiscard]] Bytes bytes() const noexcept { return word & ~Bytes{1}; }
+    [[nodiscard]] bool apart() const noexcept { return (word & 1) != 0; }
   };
   struct alignas(64) Shard {
     mutable SpinMutex mutex;
@@ -124,11 +120,26 @@ class Ledger {
   [[nodiscard]] Shard& ShardOf(const void* pointer) noexcept { return shards_[IndexOf(pointer)]; }
   [[nodiscard]] const Shard& ShardOf(const void* pointer) const noexcept { return shards_[IndexOf(pointer)]; }
 
+  void AddApart(Bytes bytes) noexcept {
+    apart_.fetch_add(bytes, std::memory_order_relaxed);
+    has_apart_.store(true, std::memory_order_relaxed);
+  }
+  // Of a span, before the last call of Begin.
+  [[nodiscard]] std::atomic<Bytes>& Before(Span span) noexcept { return before_[static_cast<std::size_t>(span)]; }
+  [[nodiscard]] const std::atomic<Bytes>& Before(Span span) const noexcept {
+    return before_[static_cast<std::size_t>(span)];
+  }
+  void AddToAll(Bytes peak) noexcept {
+    for (std::atomic<Bytes>& before : before_) {
+      if (peak > before.load(std::memory_order_relaxed)) before.store(peak, std::memory_order_relaxed);
+    }
+  }
+
   alignas(64) std::atomic<Bytes> live_{0};
-  std::atomic<Bytes> peak_{0};
-  std::atomic<Bytes> earlier_peak_{0};
-  std::atomic<Bytes> before_plan_{0};  // peak since the last reset, where a plan was taken up after it
-  std::atomic<Bytes> earlier_plan_peak_{0};
+  std::atomic<Bytes> peak_{0};  // since the last call of Begin, of any span
+  std::array<std::atomic<Bytes>, static_cast<std::size_t>(Span::kCount)> before_{};
+  std::atomic<Bytes> apart_{0};
+  std::atomic<bool> has_apart_{false};
   std::array<Shard, kShards> shards_;
 };
 

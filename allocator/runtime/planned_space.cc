@@ -1,6 +1,8 @@
 #include "allocator/runtime/planned_space.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +42,26 @@ DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, c
 Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, bool dynamic) {
   return dynamic ? arena_bytes + device_bytes : arena_bytes;
 }
+
+// Of what is mapped such a part is worth a wait for the device.
+constexpr Bytes kMuchParts = 16;
+
+// What PyTorch's allocator takes for a small block.
+constexpr Bytes kLeastSegment = Bytes{2} << 20;
+
+// What a warning says of what is held.
+class HeldText {
+ public:
+  HeldText(const IterationPeaks& peaks, Bytes native) noexcept {
+    const HumanBytes would(native);
+    std::snprintf(text_.data(), text_.size(), "held %s for %s live (PyTorch's allocator would hold %s)",
+                  HumanBytes(peaks.held).text, HumanBytes(peaks.live).text, native != 0 ? would.text : "an unknown sum");
+  }
+  [[nodiscard]] const char* text() const noexcept { return text_.data(); }
+
+ private:
+  std::array<char, 160> text_{};
+};
 
 // Requests over 512 B that have a slot, in the iteration that has fewest.
 std::uint64_t LeastPlanned(const DevicePlan& plan) {
@@ -90,6 +112,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules);
   if (chosen.maps_late) chunks_->MapLate();
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
+  fit_.emplace(arena_->chunk_bytes() + kLeastSegment);
 }
 
 Bytes PlannedSpace::GiveBackEnded() noexcept {
@@ -97,30 +120,108 @@ Bytes PlannedSpace::GiveBackEnded() noexcept {
   return live_blocks_.exchange(live, std::memory_order_relaxed) == live ? 0 : GiveBackIdle();
 }
 
-bool PlannedSpace::Judge(const Resemblance::Totals& totals, bool fills) noexcept {
-  if (gave_up()) return false;
+Bytes PlannedSpace::IdleBytes() const noexcept {
+  const Bytes mapped = arena_->mapped_bytes();
+  return mapped - std::min(mapped, engine_->Stats().live_bytes);
+}
+
+Bytes PlannedSpace::GiveBackForAnother() noexcept {
+  const Bytes much = std::max(arena_->mapped_bytes() / kMuchParts, arena_->chunk_bytes());
+  if (IdleBytes() < left_idle_.load(std::memory_order_relaxed) + much) return 0;
+  const Bytes released = chunks_->TryGiveBack();
+  left_idle_.store(IdleBytes(), std::memory_order_relaxed);
+  return released;
+}
+
+bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
+  if (gave_up()) return LeaveOver();
   chunks_->TryAgain();
   if (!has_plan_) return false;
   const std::lock_guard lock(mutex_);
-  const Resemblance::Verdict verdict = resemblance_.OnIteration(totals, fills);
-  if (verdict == Resemblance::Verdict::kResembles) return false;
-  const bool first = !departed_.exchange(true, std::memory_order_relaxed);
-  if (verdict == Resemblance::Verdict::kServedAnyway && first) {
-    Log(LogSeverity::kWarning,
-        "this run asks for other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
-        "others are in the arena beside them. A plan from a trace of this run needs less and takes less time",
-        static_cast<unsigned long long>(resemblance_.last().hits),
-        static_cast<unsigned long long>(resemblance_.last().expected));
+  const Finding finding = Look(iteration);
+  if (finding == Finding::kUnlike || finding == Finding::kServedAnyway) unlike_.store(true, std::memory_order_relaxed);
+  const bool gives_up = finding == Finding::kUnlike || finding == Finding::kHoldsMore;
+  const bool is_news = !departed_.load(std::memory_order_relaxed) || gives_up;
+  if (finding != Finding::kFits && is_news) {
+    departed_.store(true, std::memory_order_relaxed);
+    Tell(finding, iteration);
   }
-  if (verdict != Resemblance::Verdict::kGiveUp) return false;
-  engine_->Deactivate();
+  if (!gives_up) {
+    GiveBackLongIdle();
+    return false;
+  }
+  engine_->DropPlan();
+  live_blocks_.store(kUnknown, std::memory_order_relaxed);
   gave_up_.store(true, std::memory_order_relaxed);
-  Log(LogSeverity::kWarning,
-      "this run does not resemble its plan: %llu of %llu requests served in the last iteration; was the plan made for "
-      "another model? The run goes on without it; its arena of %s goes back as it becomes idle",
-      static_cast<unsigned long long>(resemblance_.last().hits),
-      static_cast<unsigned long long>(resemblance_.last().expected), HumanBytes(arena_->mapped_bytes()).text);
   return true;
+}
+
+PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
+  const IterationPeaks& peaks = iteration.peaks;
+  const bool fills = peaks.live >= peaks.held / 16 * 15 || peaks.held <= iteration.other;
+  const Resemblance::Verdict likeness = resemblance_.OnIteration(iteration.totals, fills);
+  PlanFit::Course course = resemblance_.full() ? PlanFit::Course::kAsPlanned : PlanFit::Course::kPartly;
+  if (resemblance_.poor()) course = PlanFit::Course::kNot;
+  // Where the run goes on as planned, the arena has grown for a larger iteration.
+  const Bytes mapped = arena_->mapped_bytes();
+  const Bytes grown = course == PlanFit::Course::kNot ? 0 : mapped - std::min(mapped, plan_.arena_bytes);
+  fit_->OnIteration({.peaks = peaks, .course = course, .grown = grown, .other = iteration.other});
+  fits_.store(fit_->fits(), std::memory_order_relaxed);
+  if (likeness == Resemblance::Verdict::kGiveUp) return Finding::kUnlike;
+  // Of sizes that vary it is not known whether another plan would hold less, as long as they go on as planned.
+  const bool needs_less = fit_->HoldsTooMuch() && (fit_->IsSteady() || resemblance_.poor());
+  if (fit_->HoldsMoreThanOther() && (needs_less || !iteration.replaceable)) return Finding::kHoldsMore;
+  if (likeness == Resemblance::Verdict::kServedAnyway) return Finding::kServedAnyway;
+  return needs_less ? Finding::kNeedsLess : Finding::kFits;
+}
+
+void PlannedSpace::Tell(Finding finding, const Iteration& iteration) const noexcept {
+  const auto hits = static_cast<unsigned long long>(resemblance_.last().hits);
+  const auto expected = static_cast<unsigned long long>(resemblance_.last().expected);
+  const HeldText held(iteration.peaks, iteration.native);
+  const HumanBytes arena(arena_->mapped_bytes());
+  switch (finding) {
+    case Finding::kFits:
+      break;
+    case Finding::kUnlike:
+      Log(LogSeverity::kWarning,
+          "this run does not resemble its plan: %llu of %llu requests served in the last iteration, which %s; was the "
+          "plan made for another model? The run goes on without it; its arena of %s goes back as it becomes idle",
+          hits, expected, held.text(), arena.text);
+      break;
+    case Finding::kHoldsMore:
+      Log(LogSeverity::kWarning,
+          "this run's plan does not fit it: %d iterations in a row held more than they would without it, the last one "
+          "%s. The run goes on without it; its arena of %s goes back as it becomes idle",
+          PlanFit::kVerdict, held.text(), arena.text);
+      break;
+    case Finding::kServedAnyway:
+      Log(LogSeverity::kWarning,
+          "this run asks for other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
+          "others are in the arena beside them. A plan from a trace of this run needs less and takes less time",
+          hits, expected);
+      break;
+    case Finding::kNeedsLess:
+      Log(LogSeverity::kWarning,
+          "this run needs less than its plan holds: %d iterations in a row held more than lived in them, the last one "
+          "%s. A plan from a trace of this run holds less",
+          PlanFit::kVerdict, held.text());
+      break;
+  }
+}
+
+// What was not used in any of the iterations that held too much.
+void PlannedSpace::GiveBackLongIdle() noexcept {
+  if (fit_->begins()) idle_since_ = engine_->NewStamp();
+  if (!fit_->Trims()) return;
+  (void)chunks_->GiveBack(idle_since_);
+  idle_since_ = engine_->NewStamp();
+}
+
+// Once what lived for an iteration or two only has gone: by then a chunk that is still there is there to stay.
+bool PlannedSpace::LeaveOver() noexcept {
+  if (++given_up_for_ == kLeavesOverAfter) engine_->ServeLeftOver();
+  return false;
 }
 
 }  // namespace stalloc

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
+#include "allocator/runtime/plan_fit.h"
 #include "allocator/runtime/resemblance.h"
 #include "allocator/runtime/varying_sizes.h"
 
@@ -34,6 +36,8 @@ class PlannedSpace {
   [[nodiscard]] PlanEngine& engine() noexcept { return *engine_; }
   [[nodiscard]] const PlanEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
+  // Iterations after a plan was given up: what lived for one or two only is over then.
+  static constexpr int kLeavesOverAfter = 2;
   // In the arena or, of a size too small for a place beside the slots, by design elsewhere.
   [[nodiscard]] bool IsPlaced(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
     return allocation.pointer != nullptr || requested < least_dynamic_;
@@ -48,20 +52,43 @@ class PlannedSpace {
   [[nodiscard]] Result<Arena::Exported> Export(Offset offset, Bytes bytes) { return arena_->Export(offset, bytes); }
   void DropDescriptors() noexcept { arena_->DropDescriptors(); }
 
-  // At each iteration's begin: gives the plan up when the run does not resemble it and fares no better with it (one
-  // warning; one, too, where it keeps it). `fills`: the run needs about what it holds. True when it gave up now.
-  bool Judge(const Resemblance::Totals& totals, bool fills) noexcept;
+  // One iteration, as it is judged.
+  struct Iteration {
+    Resemblance::Totals totals;
+    IterationPeaks peaks;      // without what no plan could change
+    Bytes native = 0;          // what PyTorch's allocator would hold for the same; 0: not known
+    Bytes other = 0;           // what would be held without the plan: that, or what lives; 0: not known
+    bool replaceable = false;  // another plan can take its place
+  };
+  // At each iteration's begin. Gives the plan up when the run does not resemble it and fares no better with it, or has
+  // long held more than without it; gives back what has long been idle where more is held than lives. One warning for
+  // what is given up, or another where the plan is kept, or waits for another one. True when it gave up now.
+  bool Judge(const Iteration& iteration) noexcept;
   [[nodiscard]] bool gave_up() const noexcept { return gave_up_.load(std::memory_order_relaxed); }
-  // The run asks for other sizes than the plan has, whether it was given up for that or not.
+  // It did so in one of the last iterations.
+  [[nodiscard]] bool drains() const noexcept {
+    return gave_up() && given_up_for_.load(std::memory_order_relaxed) < kLeavesOverAfter;
+  }
+  // The run asks for other sizes than the plan has, or has long needed less than it holds, whether it was given up for
+  // that or not.
   [[nodiscard]] bool departed() const noexcept { return departed_.load(std::memory_order_relaxed); }
+  // The run does not resemble the plan.
+  [[nodiscard]] bool unlike() const noexcept { return unlike_.load(std::memory_order_relaxed); }
+  // The last iteration held about what lived.
+  [[nodiscard]] bool fits() const noexcept { return fits_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_plan() const noexcept { return has_plan_; }
   // Another space serves from now on. What lives here stays where it is.
   void Retire() noexcept { engine_->Deactivate(); }
 
+  // Mapped, and no live block's.
+  [[nodiscard]] Bytes IdleBytes() const noexcept;
   // Returns idle chunks, also while the plan is served (idle_chunks.h); bytes.
   Bytes GiveBackIdle() noexcept { return chunks_->GiveBack(); }
   // The same; nothing where as many blocks live as the last time.
   Bytes GiveBackEnded() noexcept;
+  // The same for a space that serves no more, before another one maps: nothing where hardly more is idle than the last
+  // time, so that there are few waits for the device.
+  Bytes GiveBackForAnother() noexcept;
   void TryAgain() noexcept { chunks_->TryAgain(); }
   void OnMark() noexcept { chunks_->OnMark(); }
   // The first iteration of a plan that was mapped late is over.
@@ -76,6 +103,18 @@ class PlannedSpace {
 
   bool MapArena(VmmDriver& driver, const Options& chosen, std::string* why);
   void Serve(VmmDriver& driver, StreamFence* fence, const Options& chosen);
+  enum class Finding : std::uint8_t {
+    kFits,
+    kServedAnyway,  // it does not resemble the plan, whose arena serves it
+    kNeedsLess,     // than the plan holds
+    kUnlike,        // these two: the plan is given up
+    kHoldsMore,     // than without the plan
+  };
+  bool LeaveOver() noexcept;
+  // REQUIRE: mutex_ is held.
+  [[nodiscard]] Finding Look(const Iteration& iteration) noexcept;
+  void Tell(Finding finding, const Iteration& iteration) const noexcept;
+  void GiveBackLongIdle() noexcept;
 
   const DevicePlan plan_;
   const bool has_plan_;
@@ -85,10 +124,17 @@ class PlannedSpace {
   std::unique_ptr<IdleChunks> chunks_;
   Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
+  std::atomic<int> given_up_for_{0};  // iterations
   std::atomic<bool> departed_{false};
-  std::atomic<std::uint64_t> live_blocks_{0};  // when what is idle was last given back
+  std::atomic<bool> unlike_{false};
+  std::atomic<bool> fits_{true};
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+  std::atomic<std::uint64_t> live_blocks_{kUnknown};  // when what is idle was last given back
+  std::atomic<Bytes> left_idle_{0};                   // by the last GiveBackForAnother
   std::mutex mutex_;
-  Resemblance resemblance_;  // guarded by mutex_
+  Resemblance resemblance_;      // guarded by mutex_
+  std::optional<PlanFit> fit_;   // the same; none before the arena is there
+  std::uint64_t idle_since_ = 0; // a stamp of the engine's; the same
 };
 
 }  // namespace stalloc

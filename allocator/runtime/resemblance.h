@@ -7,8 +7,8 @@
 // counted against the plan itself, too: less than an eighth of its slots in an iteration that asked for half as much.
 //
 // Unless the arena does the run's work all the same: another batch or length of the same model, for good, finds room
-// between its slots. Where that is so for seven of eight requests, and the run fills what it holds, nobody gains by
-// giving up. Not thread-safe.
+// between its slots. Where that is so for seven of eight requests, and no more is held than the run needs or would hold
+// without the plan, nobody gains by giving up. What a plan holds is judged by plan_fit.h as well. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Resemblance {
   explicit Resemblance(std::uint64_t planned = 0) : planned_(planned) {}
 
   // At each iteration's begin. `last()` has the figures where the run does not resemble its plan. `fills`: it needs
-  // about what it holds.
+  // about what it holds, or would hold as much without the plan.
   [[nodiscard]] Verdict OnIteration(const Totals& totals, bool fills) noexcept {
     const Totals before = totals_;
     totals_ = totals;
@@ -50,6 +50,10 @@ class Resemblance {
   }
 
   [[nodiscard]] const Totals& last() const noexcept { return last_; }
+  // The last iteration that said something was not as planned.
+  [[nodiscard]] bool poor() const noexcept { return poor_ > 0; }
+  // It was, nearly all of it.
+  [[nodiscard]] bool full() const noexcept { return planned_ > 0 && last_.hits * 8 >= planned_ * 7; }
 
  private:
   static constexpr std::uint64_t kFewRequests = 16;

@@ -255,6 +255,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);
+  parts.replaceable = config.mode == Mode::kAuto;
   parts.awaits_plan = config.mode == Mode::kAuto && parts.recorder != nullptr;
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);

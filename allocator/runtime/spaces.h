@@ -56,6 +56,10 @@ class Spaces {
   Bytes GiveBackRetired() noexcept {
     return Sum([this](PlannedSpace& space) { return &space != Serving() ? space.GiveBackEnded() : 0; });
   }
+  // The same before the serving one maps, where that is much.
+  Bytes GiveBackRetiredForServing() noexcept {
+    return Sum([this](PlannedSpace& space) { return &space != Serving() ? space.GiveBackForAnother() : 0; });
+  }
   Bytes GiveBackIdle() noexcept {
     return Sum([](PlannedSpace& space) { return space.GiveBackIdle(); });
   }

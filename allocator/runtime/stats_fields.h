@@ -38,6 +38,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->EndObject();
   json->Field("gave_up", stats.gave_up);
   json->Field("departed", stats.departed);
+  json->Field("unlike", stats.unlike);
   json->Field("live_bytes", stats.live_bytes);
   json->Field("peak_live_bytes", stats.run.live_bytes);
   json->Field("arena_bytes", stats.run.arena_bytes);
@@ -65,6 +66,15 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
     json->Field("efficiency", stats.since_plan->efficiency);
     json->EndObject();
   }
+  json->BeginObject("last_iteration");
+  json->Field("peak_live_bytes", stats.last_iteration.live);
+  json->Field("held_peak_bytes", stats.last_iteration.held);
+  json->EndObject();
+  json->BeginObject("native");
+  json->Field("held_bytes", stats.native.held_bytes);
+  json->Field("peak_live_bytes", stats.native.peak_live_bytes);
+  json->Field("overflowed", stats.native.overflowed);
+  json->EndObject();
   if (stats.watch.on) {
     json->BeginObject("watch");
     json->Field("tails", stats.watch.tails);

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -66,7 +67,15 @@ void CpuUpstream::Free(void* pointer) noexcept {
 }
 
 Upstream::Held CpuUpstream::HeldBytes() const {
-  return {held_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed)};
+  const Bytes peak = peak_.load(std::memory_order_relaxed);
+  return {held_.load(std::memory_order_relaxed), std::max(peak, earlier_peak_.load(std::memory_order_relaxed)), peak};
+}
+
+void CpuUpstream::BeginIteration() noexcept {
+  const Bytes peak = std::max(peak_.load(std::memory_order_relaxed), earlier_peak_.load(std::memory_order_relaxed));
+  earlier_peak_.store(peak, std::memory_order_relaxed);
+  const Bytes last = peak_.exchange(held_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  earlier_peak_.store(std::max(peak, last), std::memory_order_relaxed);
 }
 
 void CpuUpstream::LockForFork() noexcept {

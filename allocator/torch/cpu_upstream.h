@@ -29,6 +29,8 @@ class CpuUpstream final : public Upstream {
   void Free(void* pointer) noexcept override;
   void RecordStream(void*, StreamHandle) override {}
   [[nodiscard]] Held HeldBytes() const override;
+  void BeginIteration() noexcept override;
+  [[nodiscard]] bool Caches() const noexcept override { return false; }
 
   void LockForFork() noexcept;
   void UnlockAfterFork() noexcept;
@@ -47,7 +49,8 @@ class CpuUpstream final : public Upstream {
   VmmDriver* const driver_;
   const Bytes limit_bytes_;
   std::atomic<Bytes> held_{0};
-  std::atomic<Bytes> peak_{0};
+  std::atomic<Bytes> peak_{0};         // of the iteration that runs
+  std::atomic<Bytes> earlier_peak_{0};  // of those before it
   std::array<Shard, kShards> shards_;
 };
 

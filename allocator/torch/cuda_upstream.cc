@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/torch/version/native_calls.h"
 
 namespace stalloc {
 
@@ -72,6 +73,20 @@ Upstream::Held CudaUpstream::HeldBytes() const {
   constexpr auto kOfAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const c10::CachingAllocator::Stat reserved = native_->getDeviceStats(device_).reserved_bytes[kOfAllPools];
   return {static_cast<Bytes>(reserved.current), static_cast<Bytes>(reserved.peak)};
+}
+
+Bytes CudaUpstream::HeldApart(Bytes live) const {
+  constexpr c10::MempoolId_t kAllPools{0, 0};
+  try {
+    Bytes held = 0;
+    for (const auto& segment : version::Snapshot(*native_, kAllPools, /*include_traces=*/false).segments) {
+      if (segment.device == device_ && segment.owner_private_pool_id != kAllPools) held += segment.total_size;
+    }
+    return held;
+  } catch (const std::exception& error) {
+    Log(LogSeverity::kInfo, "device %d: what pools hold is not known: %s", int{device_}, error.what());
+    return live;
+  }
 }
 
 void CudaUpstream::ThrowFreeError() {

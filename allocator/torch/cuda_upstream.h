@@ -41,6 +41,9 @@ class CudaUpstream final : public Upstream {
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 
+  // Of pools that have an id: of graphs, and of MemPools that the native allocator serves.
+  [[nodiscard]] Bytes HeldApart(Bytes live) const override;
+
   // Before the first request; null (at first): nothing is ever captured.
   void SetCaptureGate(CaptureGate* gate) noexcept { captures_ = gate; }
   // Called before each request while the device's memory is limited: the native allocator's share depends on what we

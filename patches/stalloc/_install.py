@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
 from stalloc import _auto, _run_cache, _session
-from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _variables
+from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _strict, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc._marking import _device_times, _nvtx
 from stalloc._marking._graphs import GraphMarks
 from stalloc._marking._hooks import OptimizerHooks
-from stalloc._marking._marks import Marker, MarkSink
+from stalloc._marking._marks import BEGIN, ITERATION, Marker, MarkSink
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
 from stalloc._oom import reports, torch_mode
@@ -86,7 +86,7 @@ def activate(to_the_end: bool = True) -> None:
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
             finished = finished if tracing is None else _both(finished, tracing.iteration_finished)
             finished = finished if auto is None else _both(finished, auto.iteration_finished)
-            mark = library.mark
+            mark = _mark_of(config, library)
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
                 finished = _both(finished, fake.leaver(tracing)) if to_the_end else finished
@@ -210,6 +210,18 @@ def _find_plan(rank: str) -> None:
     if chosen is not None:
         os.environ[_coordinates.PLAN_RANK] = str(chosen)
         _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
+
+
+def _mark_of(config: _config.Config, library: Library) -> MarkSink:
+    mark: MarkSink = library.mark
+    if config.mode != _config.ALLOC or not config.strict:
+        return mark
+    return _strict.checked(mark, (ITERATION, BEGIN), library.stats, _plan_of(config.rank))
+
+
+def _plan_of(rank: str) -> str:
+    rank = os.environ.get(_coordinates.PLAN_RANK) or rank or "0"
+    return f"{os.environ['STALLOC_MODEL_INFO_PATH']}/output/plan/rank{int(rank):05d}.plan"
 
 
 def _begin_start(torch: Any) -> Start:

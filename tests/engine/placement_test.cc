@@ -64,5 +64,51 @@ TEST_F(PlacementTest, ASlotIsServedOnlyWhereAllOfItIsBackWhenTheLockIsHeldAgain)
   EXPECT_GT(other.asked(), 0);
 }
 
+// What was withdrawn is not mapped again for it, and nothing is placed until what ends has gone.
+TEST_F(PlacementTest, APlanThatWasGivenUpServesWhatItLeavesOverOnceItMay) {
+  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}, {.bytes = 6 * kMiB, .offset = 2 * kMiB}}));
+  engine_->ServeLeftOver();
+  ASSERT_EQ(Place(2 * kMiB), 0) << "while the plan serves it goes on";
+  engine_->DropPlan();
+  EXPECT_EQ(Place(6 * kMiB), -1);
+  EXPECT_EQ(engine_->AllocateUnexpected(kMiB, 0, MissReason::kParallel).pointer, nullptr);
+  ASSERT_TRUE(engine_->Withdraw(4 * kMiB, 4 * kMiB));
+  engine_->ServeLeftOver();
+  Interruption other(*engine_, [] {});
+  EXPECT_EQ(Place(6 * kMiB), -1);
+  EXPECT_EQ(Place(512), 2) << "the smallest, too";
+  EXPECT_EQ(Place(kMiB), 2) << "behind it";
+  EXPECT_EQ(Place(kMiB), -1);
+  EXPECT_EQ(other.asked(), 0);
+  Free(0);
+  EXPECT_EQ(Place(2 * kMiB), 0);
+  EXPECT_EQ(engine_->Stats().planned_hits, 1u);
+  EXPECT_TRUE(engine_->Stats().active);
+}
+
+TEST_F(PlacementTest, ARequestThatIsUnderWayWhenThePlanIsGivenUpIsNotPlaced) {
+  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}, {.bytes = 2 * kMiB, .offset = 2 * kMiB}}));
+  ASSERT_EQ(Place(2 * kMiB), 0);
+  Interruption other(*engine_, [this] {
+    Free(0);
+    engine_->DropPlan();
+  });
+  EXPECT_EQ(Place(3 * kMiB), -1);
+  EXPECT_EQ(other.asked(), 1);
+}
+
+// Streams wait for each other there as anywhere else.
+TEST_F(PlacementTest, WhatIsLeftOverPassesBetweenStreamsInOrder) {
+  FakeFence fence;
+  Start(PlanOf({{.bytes = 2 * kMiB, .offset = 0}}), &fence, /*most=*/2 * kMiB);
+  engine_->DropPlan();
+  engine_->ServeLeftOver();
+  ASSERT_EQ(Place(2 * kMiB, 7), 0);
+  Free(0);
+  const std::uint64_t waits = engine_->Stats().stream_waits;
+  EXPECT_EQ(Place(2 * kMiB, 5), 0);
+  EXPECT_EQ(engine_->Stats().stream_waits, waits + 1);
+}
+
 }  // namespace placement_test
 }  // namespace stalloc

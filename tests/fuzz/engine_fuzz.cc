@@ -1,6 +1,6 @@
 // The engine over operations that a byte string spells: a small plan, then allocations of expected, known and unknown
 // sizes, from parallel regions, too, frees of live and of dead addresses, marks of every kind, streams recorded, chunks
-// withdrawn and mapped again, the plan given up; with slots alone or with room beside them, with a fence or without.
+// withdrawn and mapped again, the plan given up, what it leaves over served; with slots alone or with room beside them, with a fence or without.
 // The engine's own invariants hold, and those of a model that knows where each block lies: no two share a byte, none
 // leaves what is mapped, frees return what was allocated.
 #include <algorithm>
@@ -200,6 +200,14 @@ class Checked {
     engine_.Deactivate();
     given_up_ = true;
   }
+  void DropPlan() {
+    engine_.DropPlan();
+    if (serves_ == Serves::kPlan) serves_ = Serves::kNothing;
+  }
+  void ServeLeftOver() {
+    engine_.ServeLeftOver();
+    if (serves_ == Serves::kNothing) serves_ = Serves::kLeftOver;
+  }
 
   // Without a fence the model knows all that can be in the way.
   void Withdraw(std::uint32_t chunk) {
@@ -241,7 +249,8 @@ class Checked {
     Require(next == occupied_.end() || offset + bytes <= next->first, "no block runs into the next one");
     Require(next == occupied_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
             "no block begins in another one");
-    Require(!given_up_, "a plan that was given up serves nothing");
+    Require(!given_up_ && serves_ != Serves::kNothing, "a plan that was given up serves nothing");
+    Require(serves_ == Serves::kPlan || allocation.reason != MissReason::kNone, "nor do its slots, ever");
     occupied_[offset] = {bytes, stream, true, false};
   }
 
@@ -258,7 +267,24 @@ class Checked {
   Blocks occupied_;
   std::uint64_t unknown_frees_ = 0;
   bool given_up_ = false;
+  enum class Serves : std::uint8_t { kPlan, kNothing, kLeftOver } serves_ = Serves::kPlan;
 };
+
+void MaybeGiveUp(std::uint8_t choice, Checked& engine) {
+  switch (choice) {
+    case 255:
+      return engine.GiveUp();
+    case 254:
+    case 253:
+      return engine.DropPlan();
+    case 252:
+    case 251:
+    case 250:
+      return engine.ServeLeftOver();
+    default:
+      return engine.Check();
+  }
+}
 
 // The sizes of the plan in turn, so that some requests are the expected ones.
 class Expected {
@@ -298,7 +324,7 @@ void Operate(Bytestream& input, Checked& engine, Expected& expected) {
     case 7:
       return engine.Mark(ReadMark(input));
     case 8:
-      return input.Next() == 255 ? engine.GiveUp() : engine.Check();
+      return MaybeGiveUp(input.Next(), engine);
     case 9:
     case 10:
     case 11:

@@ -41,7 +41,42 @@ def test_a_run_that_is_another_than_the_traced_one_saves_nothing_that_is_known(t
     outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB, live=50 * MIB), 0)
     assert outcome is not None
     assert (outcome.native_bytes, outcome.saved_bytes) == (None, None)
-    assert outcome.told().endswith("from the plan")
+    assert outcome.told().endswith(
+        "from the plan; what PyTorch's allocator would hold is not known: no iteration's requests were followed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("native", "told"),
+    [
+        ({"held_bytes": 140 * MIB, "peak_live_bytes": 90 * MIB}, "would hold 140.00 MiB: 40.00 MiB saved"),
+        ({"held_bytes": 140 * MIB, "peak_live_bytes": 89 * MIB}, "would hold 140.00 MiB: 40.00 MiB saved"),
+        ({"held_bytes": 90 * MIB, "peak_live_bytes": 90 * MIB}, "would hold 90.00 MiB"),
+        (
+            {"held_bytes": 140 * MIB, "peak_live_bytes": 80 * MIB},
+            "would hold is not known: more lived later than while requests were followed",
+        ),
+        (
+            {"held_bytes": 140 * MIB, "peak_live_bytes": 90 * MIB, "overflowed": True},
+            "would hold is not known: too many blocks lived at a time to follow them",
+        ),
+    ],
+)
+def test_what_pytorchs_allocator_would_hold_is_told_as_it_was_followed_or_why_it_is_not_known(
+    native: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    unplanned = {"planned_hits": 0, "steady": {"requests": 20, "hits": 0}}
+    for mode in ("Alloc", "Auto"):
+        outcome = _outcome.outcome_of({**stats(mode), **unplanned, "native": native}, tmp_path, 0)
+        assert outcome is not None
+        assert outcome.told().endswith(told)
+
+
+def test_the_run_itself_knows_better_than_its_trace(tmp_path: Path) -> None:
+    native = {"held_bytes": 120 * MIB, "peak_live_bytes": 90 * MIB}
+    outcome = _outcome.outcome_of(stats(native=native), analysed(tmp_path, 130 * MIB), 0)
+    assert outcome is not None
+    assert outcome.native_bytes == 120 * MIB
 
 
 def test_more_held_than_by_pytorchs_allocator_is_nothing_saved(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ class AllocTest : public ::testing::Test {
                                                                     .driver = device_.get(),
                                                                     .fence = fence,
                                                                     .plan = plan,
+                                                                    .replaceable = replaceable_,
                                                                     .dynamic = dynamic});
   }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
@@ -70,6 +71,7 @@ class AllocTest : public ::testing::Test {
   std::unique_ptr<CapturingDriver> device_;  // over driver_
   std::unique_ptr<DeviceRuntime> runtime_;
   int iteration_ = 0;
+  bool replaceable_ = false;
 };
 
 // A fence whose events are never done.

@@ -33,6 +33,7 @@ class FakeUpstream final : public Upstream {
     live_.emplace(pointer, bytes);
     held_.current += bytes;
     held_.peak = std::max(held_.peak, held_.current);
+    held_.iteration_peak = std::max(held_.iteration_peak, held_.current);
     ++allocations_;
     return pointer;
   }
@@ -66,9 +67,18 @@ class FakeUpstream final : public Upstream {
   [[nodiscard]] Held HeldBytes() const override {
     ++times_asked_;
     const std::lock_guard lock(mutex_);
-    return {held_.current + cached_, held_.peak + cached_};
+    return {held_.current + cached_, held_.peak + cached_, held_.iteration_peak + cached_};
+  }
+  void BeginIteration() noexcept override {
+    const std::lock_guard lock(mutex_);
+    held_.iteration_peak = held_.current;
   }
 
+  [[nodiscard]] bool Caches() const noexcept override { return caches_; }
+  [[nodiscard]] Bytes HeldApart(Bytes live) const override { return live + apart_; }
+
+  void SetCaches(bool caches) { caches_ = caches; }
+  void HoldApart(Bytes bytes) { apart_ = bytes; }  // of what it caches, in pools of graphs
   void Cache(Bytes bytes) { cached_ = bytes; }  // held for nothing, until it is told to give it back
   void Pin(Bytes bytes) { pinned_ = bytes; }    // of that, what blocks in the same pages keep
   void FailNext(int times) { failures_ = times; }
@@ -87,6 +97,8 @@ class FakeUpstream final : public Upstream {
   std::unordered_map<void*, Bytes> live_;
   std::vector<std::pair<void*, StreamHandle>> recorded_;
   Held held_;
+  bool caches_ = true;
+  Bytes apart_ = 0;
   Bytes cached_ = 0;
   Bytes pinned_ = 0;
   std::atomic<int> failures_ = 0;

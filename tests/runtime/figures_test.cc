@@ -17,40 +17,53 @@ using Verdict = Resemblance::Verdict;
 
 TEST(HeldMeterTest, APeakOfUpstreamBetweenTwoSamplesCounts) {
   HeldMeter meter;
-  meter.Sample(100, 0, 0);
-  meter.Sample(100, 10, 70);  // reached 70 and came back
-  EXPECT_EQ(meter.peak(), 170u);
-  meter.Sample(100, 5, 70);
-  EXPECT_EQ(meter.peak(), 170u);
+  meter.Sample(100, {0, 0});
+  meter.Sample(100, {10, 70});  // reached 70 and came back
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 170u);
+  meter.Sample(100, {5, 70});
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 170u);
 }
 
 TEST(HeldMeterTest, WhatUpstreamHeldBeforeTheArenaIsNoPartOfTheSum) {
   HeldMeter meter;
-  meter.Sample(100, 0, 500);  // its peak was before
-  EXPECT_EQ(meter.peak(), 100u);
+  meter.Sample(100, {0, 500});  // its peak was before
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 100u);
 }
 
 TEST(HeldMeterTest, APeakAfterTheArenaShrankCountsWithTheSmallArena) {
   HeldMeter meter;
-  meter.Sample(100, 0, 0);
-  meter.Sample(100, 20, 20);
-  meter.Sample(10, 20, 20);  // the arena went back
-  meter.Sample(10, 60, 60);
-  EXPECT_EQ(meter.peak(), 120u);
-  meter.Sample(10, 0, 130);
-  EXPECT_EQ(meter.peak(), 140u);
+  meter.Sample(100, {0, 0});
+  meter.Sample(100, {20, 20});
+  meter.Sample(10, {20, 20});  // the arena went back
+  meter.Sample(10, {60, 60});
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 120u);
+  meter.Sample(10, {0, 130});
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 140u);
 }
 
 TEST(HeldMeterTest, ResetStartsANewPeakAndTheRunsGoesOn) {
   HeldMeter meter;
-  meter.Sample(100, 0, 0);
-  meter.Sample(100, 10, 70);
-  meter.ResetPeak(100, 10);
-  EXPECT_EQ(meter.peak(), 110u);
-  meter.Sample(100, 20, 20);  // upstream's own peak was reset, too
-  EXPECT_EQ(meter.peak(), 120u);
-  EXPECT_EQ(meter.run_peak(), 170u);
+  meter.Sample(100, {0, 0});
+  meter.Sample(100, {10, 70});
+  meter.Begin(Span::kReset, 100, {10, 70});
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 110u);
+  meter.Sample(100, {20, 20});  // upstream's own peak was reset, too
+  EXPECT_EQ(meter.PeakBytes(Span::kReset), 120u);
+  EXPECT_EQ(meter.PeakBytes(Span::kRun), 170u);
   EXPECT_EQ(meter.run_upstream_peak(), 70u);
+}
+
+TEST(HeldMeterTest, AnIterationsPeakIsItsOwn) {
+  HeldMeter meter;
+  meter.Sample(100, {0, 0, 0});
+  meter.Sample(100, {10, 70, 70});
+  meter.Begin(Span::kIteration, 100, {10, 70, 10});
+  EXPECT_EQ(meter.PeakBytes(Span::kIteration), 110u);
+  meter.Sample(100, {5, 70, 40});  // reached 40 in this iteration, which is no peak of the run
+  EXPECT_EQ(meter.PeakBytes(Span::kIteration), 140u);
+  EXPECT_EQ(meter.PeakBytes(Span::kRun), 170u);
+  meter.Sample(60, {5, 90, 90});
+  EXPECT_EQ(meter.PeakBytes(Span::kIteration), 150u);
 }
 
 // The claim of the banner: with samples around each change of the arena, which only shrinks, the peak is exact.
@@ -63,21 +76,21 @@ TEST(HeldMeterTest, IsExactOverRandomRuns) {
     Bytes upstream = random() % 50;
     Bytes upstream_peak = upstream;
     Bytes truth = own + upstream;
-    meter.Sample(own, upstream, upstream_peak);
+    meter.Sample(own, {upstream, upstream_peak});
     for (int step = 0; step < 300; ++step) {
       upstream = random() % 400;
       upstream_peak = std::max(upstream_peak, upstream);
       truth = std::max(truth, own + upstream);
       if (random() % 40 == 0) {
-        meter.Sample(own, upstream, upstream_peak);
+        meter.Sample(own, {upstream, upstream_peak});
         own -= std::min<Bytes>(own, random() % 300);
-        meter.Sample(own, upstream, upstream_peak);
+        meter.Sample(own, {upstream, upstream_peak});
       } else if (random() % 5 == 0) {
-        meter.Sample(own, upstream, upstream_peak);
+        meter.Sample(own, {upstream, upstream_peak});
       }
     }
-    meter.Sample(own, upstream, upstream_peak);
-    ASSERT_EQ(meter.peak(), truth);
+    meter.Sample(own, {upstream, upstream_peak});
+    ASSERT_EQ(meter.PeakBytes(Span::kReset), truth);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <thread>
@@ -21,7 +22,7 @@ TEST(LedgerTest, PeakIsOfTheSumOfAllKinds) {
   ledger.Remove(1024);
   ledger.AddUpstream(At(0x2000), 512);
   EXPECT_EQ(ledger.live_bytes(), 2560u);
-  EXPECT_EQ(ledger.peak_bytes(), 3072u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), 3072u);
 }
 
 TEST(LedgerTest, AnUnknownAddressRemovesNothing) {
@@ -37,15 +38,53 @@ TEST(LedgerTest, ResettingThePeakKeepsTheRunsPeak) {
   Ledger ledger;
   ledger.Add(4096);
   ledger.Remove(3072);
-  ledger.ResetPeak();
-  EXPECT_EQ(ledger.peak_bytes(), 1024u);
-  EXPECT_EQ(ledger.run_peak_bytes(), 4096u);
+  ledger.Begin(Span::kReset);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), 1024u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kRun), 4096u);
   ledger.Add(1024);
-  ledger.ResetPeak();
-  EXPECT_EQ(ledger.peak_bytes(), 2048u);
-  EXPECT_EQ(ledger.run_peak_bytes(), 4096u);
+  ledger.Begin(Span::kReset);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), 2048u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kRun), 4096u);
   ledger.Add(8192);
-  EXPECT_EQ(ledger.run_peak_bytes(), 10240u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kRun), 10240u);
+}
+
+TEST(LedgerTest, EachSpanHasAPeakOfItsOwn) {
+  Ledger ledger;
+  ledger.Add(8192);
+  ledger.Remove(8192);
+  ledger.Begin(Span::kPlan);
+  ledger.Add(4096);
+  ledger.Remove(4096);
+  ledger.Begin(Span::kIteration);
+  ledger.Add(1024);
+  ledger.Begin(Span::kReset);
+  ledger.Add(1024);
+  ledger.Remove(512);
+  EXPECT_EQ(ledger.PeakBytes(Span::kRun), 8192u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kPlan), 4096u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kIteration), 2048u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), 2048u);
+  ledger.Begin(Span::kIteration);
+  EXPECT_EQ(ledger.PeakBytes(Span::kIteration), 1536u);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), 2048u);
+}
+
+TEST(LedgerTest, WhatIsKeptApartIsCountedOnItsOwn) {
+  Ledger ledger;
+  EXPECT_FALSE(ledger.has_apart());
+  ledger.AddUpstream(At(0x1000), 2048, 3, /*apart=*/true);
+  ledger.AddUpstream(At(0x2000), 512, 3);
+  EXPECT_EQ(ledger.live_bytes(), 2560u);
+  EXPECT_EQ(ledger.apart_bytes(), 2048u);
+  EXPECT_EQ(ledger.FindUpstream(At(0x1000)), 2048u);
+  std::array<Ledger::UpstreamBlock, 2> blocks;
+  ASSERT_EQ(ledger.CopyUpstreamBlocks(blocks), 2u);
+  for (const Ledger::UpstreamBlock& block : blocks) EXPECT_EQ(block.apart, block.address == 0x1000);
+  EXPECT_EQ(ledger.RemoveUpstream(At(0x1000)), 2048u);
+  EXPECT_EQ(ledger.RemoveUpstream(At(0x2000)), 512u);
+  EXPECT_EQ(ledger.apart_bytes(), 0u);
+  EXPECT_TRUE(ledger.has_apart());
 }
 
 TEST(LedgerTest, AgreesWithANaiveModelOverRandomOperations) {
@@ -74,7 +113,7 @@ TEST(LedgerTest, AgreesWithANaiveModelOverRandomOperations) {
     }
     ASSERT_EQ(ledger.live_bytes(), live);
   }
-  EXPECT_EQ(ledger.peak_bytes(), peak);
+  EXPECT_EQ(ledger.PeakBytes(Span::kReset), peak);
 }
 
 TEST(LedgerTest, ThreadsLoseNothing) {
@@ -92,8 +131,8 @@ TEST(LedgerTest, ThreadsLoseNothing) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(ledger.live_bytes(), kThreads * kBlocks / 2 * kBytes);
-  EXPECT_GE(ledger.peak_bytes(), kBlocks * kBytes);
-  EXPECT_LE(ledger.peak_bytes(), kThreads * kBlocks * kBytes);
+  EXPECT_GE(ledger.PeakBytes(Span::kReset), kBlocks * kBytes);
+  EXPECT_LE(ledger.PeakBytes(Span::kReset), kThreads * kBlocks * kBytes);
 }
 
 }  // namespace

@@ -48,8 +48,10 @@ class DynamicSpace {
                const FreedBlocks& freed, const RangeSet& withdrawn, DeferredRanges& live);
 
   [[nodiscard]] bool Takes(Granules granules) const noexcept {
-    return limit_ > 0 && granules >= least_ && (mapped_ > 0 || begins_empty_) && beside_.CanChange();
+    return granules >= least_ && (mapped_ > 0 || begins_empty_) && TakesSmall();
   }
+  // Where size does not matter.
+  [[nodiscard]] bool TakesSmall() const noexcept { return limit_ > 0 && beside_.CanChange(); }
   // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
   [[nodiscard]] bool IsSmall(Granules granules) const noexcept { return granules < least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }

@@ -21,8 +21,9 @@ EXAMPLES = ("summary run1",)
 _EPILOG = """
 Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
 docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
-with PyTorch's allocator, simulated from the trace; it is not known where the run is another than the traced one. Where
-more than eight lines would differ, ranks are told of together; --rank R has one's own.
+with PyTorch's allocator, as a model of it says that followed the run's first requests, or that the planner fed with the
+trace; it is not known where the run became another later. Where more than eight lines would differ, ranks are told of
+together; --rank R has one's own.
 """
 Found = tuple[int, dict[str, Any], Optional[Outcome]]  # rank, its summary, what it came to
 _NAME = re.compile(r"rank(\d{5,})\.summary\.json")

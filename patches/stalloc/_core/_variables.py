@@ -58,7 +58,8 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             _OFF,
             "a missing or foreign plan is an error",
             SWITCH,
-            "Else a warning and an unplanned run",
+            "Else a warning and an unplanned run. In mode Alloc the loop ends with an error behind the iteration in "
+            "which the run turned out not to resemble its plan, or gave it up",
             "both",
         ),
         Variable(

@@ -1,0 +1,76 @@
+#include "allocator/runtime/native_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stalloc {
+
+// The events stay in order: who takes them out of the queue holds `playing_` until they are played.
+void NativeFeed::Push(const Event& event) noexcept {
+  for (;;) {
+    {
+      const std::lock_guard lock(appending_);
+      if (!open()) return;
+      if (events_.size() < kMostEvents) {
+        events_.push_back(event);
+        return;
+      }
+    }
+    const std::lock_guard lock(playing_);
+    PlayAll();
+  }
+}
+
+void NativeFeed::Begin() {
+  model_ = std::make_unique<NativeModel>();
+  played_.reserve(kMostEvents);
+  std::vector<Event> fresh;
+  fresh.reserve(kMostEvents);
+  const std::lock_guard lock(appending_);
+  events_ = std::move(fresh);
+  open_.store(true, std::memory_order_relaxed);
+}
+
+// The largest first: as closely as they can lie.
+void NativeFeed::Seed(std::vector<LiveBlock> blocks) {
+  std::sort(blocks.begin(), blocks.end(), [](const LiveBlock& a, const LiveBlock& b) { return a.bytes > b.bytes; });
+  for (const LiveBlock& block : blocks) model_->Allocate(block.address, block.bytes, block.stream);
+}
+
+void NativeFeed::Close() noexcept {
+  const std::lock_guard lock(playing_);
+  std::vector<Event> events;
+  {
+    const std::lock_guard appending_lock(appending_);
+    open_.store(false, std::memory_order_relaxed);
+    events.swap(events_);
+  }
+  played_ = {};
+  model_ = nullptr;
+}
+
+NativeFeed::Figures NativeFeed::Play() noexcept {
+  const std::lock_guard lock(playing_);
+  if (model_ == nullptr) return {};
+  PlayAll();
+  return {model_->TakePeak(), !model_->overflowed()};
+}
+
+void NativeFeed::PlayAll() noexcept {
+  {
+    const std::lock_guard lock(appending_);
+    events_.swap(played_);
+  }
+  for (const Event& event : played_) {
+    if (event.bytes > 0) {
+      model_->Allocate(event.address, event.bytes, event.stream);
+    } else if (event.address != 0) {
+      model_->Free(event.address);
+    } else {
+      model_->EmptyCache();
+    }
+  }
+  played_.clear();
+}
+
+}  // namespace stalloc
