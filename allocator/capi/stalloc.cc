@@ -37,6 +37,19 @@ stalloc::Status CheckMark(int kind, int edge, int pass) {
   return status;
 }
 
+// What the session tells, and a NUL, if it fits; the length that it needs without the NUL.
+std::size_t WriteJson(char* buffer, std::size_t capacity, std::string (stalloc::Session::*told)() const) {
+  std::size_t needed = 0;
+  (void)Guarded([&]() -> stalloc::Status {
+    const stalloc::Session* const session = GlobalSession();
+    const std::string json = session == nullptr ? "{}" : (session->*told)();
+    needed = json.size();
+    if (buffer != nullptr && capacity > needed) std::memcpy(buffer, json.c_str(), needed + 1);
+    return stalloc::Ok{};
+  });
+  return needed;
+}
+
 }  // namespace
 
 extern "C" {
@@ -72,15 +85,11 @@ void stalloc_mark(int kind, int edge, int pass, int chunk, int index, const char
 }
 
 size_t stalloc_stats_json(char* buffer, size_t capacity) {
-  std::size_t needed = 0;
-  (void)Guarded([&]() -> stalloc::Status {
-    const stalloc::Session* const session = GlobalSession();
-    const std::string json = session == nullptr ? "{}" : session->StatsJson();
-    needed = json.size();
-    if (buffer != nullptr && capacity > needed) std::memcpy(buffer, json.c_str(), needed + 1);
-    return stalloc::Ok{};
-  });
-  return needed;
+  return WriteJson(buffer, capacity, &stalloc::Session::StatsJson);
+}
+
+size_t stalloc_signature_json(char* buffer, size_t capacity) {
+  return WriteJson(buffer, capacity, &stalloc::Session::SignatureJson);
 }
 
 int stalloc_stop_trace(void) {
@@ -122,6 +131,19 @@ int stalloc_trace_again(const char* path) {
     stalloc::Session* const session = GlobalSession();
     if (session == nullptr || path == nullptr) return stalloc::Error{"stalloc_trace_again: no session, or no path"};
     return session->TraceAgain(path);
+  });
+}
+
+void stalloc_drop_plan(void) {
+  if (stalloc::Session* const session = GlobalSession(); session != nullptr) session->DropPlan();
+}
+
+void stalloc_move_run(const char* directory) {
+  stalloc::Session* const session = GlobalSession();
+  if (session == nullptr || directory == nullptr) return;
+  (void)Guarded([&]() -> stalloc::Status {
+    session->MoveTo(directory);
+    return stalloc::Ok{};
   });
 }
 

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STALLOC_ABI_VERSION 7
+#define STALLOC_ABI_VERSION 8
 
 STALLOC_API int stalloc_abi_version(void);
 STALLOC_API const char* stalloc_version(void);
@@ -78,6 +78,15 @@ STALLOC_API int stalloc_prepare_plan(const char* path);
 /* Since ABI 5. STALLOC_MODE=Auto: traces into the file what is asked for from now on; blocks that are live already are
  * not in it. 0: fine; else nothing is traced. */
 STALLOC_API int stalloc_trace_again(const char* path);
+
+/* Since ABI 8. STALLOC_MODE=Auto, as stalloc_stats_json: which sizes the run has requested in its set-up and its first
+ * iterations (RunSignature::Json), until its trace is stopped. "{}" in other modes. */
+STALLOC_API size_t stalloc_signature_json(char* buffer, size_t capacity);
+/* Since ABI 8. STALLOC_MODE=Auto: the plan that serves is another run's, and serves no more. What lives in its arena
+ * stays where it is, what is idle goes back to the device. Between two iterations, on the thread of the loop. */
+STALLOC_API void stalloc_drop_plan(void);
+/* Since ABI 8. STALLOC_MODE=Auto: the summary of this run goes to this directory, not to STALLOC_MODEL_INFO_PATH. */
+STALLOC_API void stalloc_move_run(const char* directory);
 
 /* Since ABI 3. The number of a text, for stalloc_name_tensor and stalloc_layer_input; equal texts have one. -1 where
  * nothing is traced, or on an error. */

@@ -126,6 +126,17 @@ void ReadDynamic(Reader& reader, Config* config) {
   reader.Fail("STALLOC_DYNAMIC", "0, 1 or auto", value);
 }
 
+void ReadPlanTrust(Reader& reader, Config* config) {
+  const std::string_view value = reader.Value("STALLOC_START_PLAN");
+  if (value == "checked") {
+    config->plan_trust = PlanTrust::kChecked;
+  } else if (value == "guessed") {
+    config->plan_trust = PlanTrust::kGuessed;
+  } else if (!value.empty()) {
+    reader.Fail("STALLOC_START_PLAN", "checked or guessed", value);
+  }
+}
+
 // One launcher's names for the same three numbers.
 struct RankVariables {
   const char* rank;
@@ -245,6 +256,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_TRACE_USES", &config.trace_uses);
   reader.Flag("STALLOC_WATCH", &config.watch);
   reader.Flag("STALLOC_TEST_MOVES", &config.test_moves);
+  ReadPlanTrust(reader, &config);
   if (config.mode == Mode::kAuto) {
     config.trace_fast = true;
     config.trace_waits = false;  // a plan wants a run from its beginning

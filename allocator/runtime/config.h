@@ -16,6 +16,13 @@ namespace stalloc {
 enum class Mode : std::uint8_t { kTorch, kTrace, kAlloc, kAuto };
 [[nodiscard]] const char* ModeName(Mode mode) noexcept;
 
+// Whose plan the one is that a start under Auto finds.
+enum class PlanTrust : std::uint8_t {
+  kOwn,      // this run's
+  kChecked,  // this command's: it is traced as well until the trace is stopped
+  kGuessed,  // another command's: that too, and its memory comes as requests need it
+};
+
 struct Config {
   // STALLOC_MODE = Torch | Trace | Alloc | Auto, case-insensitive; anything else is an error. Trace is Torch in a rank
   // that STALLOC_TRACE_RANKS leaves out. Auto is Alloc where there is a plan, else a fast Trace that takes one up.
@@ -31,11 +38,12 @@ struct Config {
   // STALLOC_TRACE_STACKS: Python stacks of every n-th request of a thread (N), or of those of so many bytes (64K).
   std::uint32_t trace_stacks_every = 0;
   Bytes trace_stacks_least = 0;
-  bool trace_uses = false;  // STALLOC_TRACE_USES=1: which operations use which blocks
-  int log_level = 3;        // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
-  bool strict = false;      // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
-  Bytes memory_limit = 0;   // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
-                            // and the host driver; 0 none
+  bool trace_uses = false;                 // STALLOC_TRACE_USES=1: which operations use which blocks
+  PlanTrust plan_trust = PlanTrust::kOwn;  // STALLOC_START_PLAN = checked | guessed. Set by the package
+  int log_level = 3;                       // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
+  bool strict = false;                     // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
+  Bytes memory_limit = 0;  // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
+                           // and the host driver; 0 none
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
   // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
   std::uint32_t rank = 0;

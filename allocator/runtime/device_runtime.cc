@@ -6,6 +6,7 @@
 
 #include "allocator/runtime/device_runtime_impl.h"
 #include "allocator/runtime/human_bytes.h"
+#include "allocator/runtime/run_signature.h"
 
 namespace stalloc {
 
@@ -24,8 +25,12 @@ std::uint32_t DeviceRuntime::Impl::FlagsOf(Origin origin, std::uint32_t pool) co
 // Set-up --------------------------------------------------------------------------------------------------------------
 
 void DeviceRuntime::Impl::SetUpPlan() {
-  std::unique_ptr<PlannedSpace> made = BuildSpace(*parts.plan, {.dynamic = parts.dynamic}, &degraded);
+  std::unique_ptr<PlannedSpace> made =
+      BuildSpace(*parts.plan, {.dynamic = parts.dynamic, .maps_late = parts.maps_late}, &degraded);
   if (made != nullptr) {
+    if (parts.maps_late) settled_at.store(kSettledAfter, std::memory_order_relaxed);
+    if (parts.doubts) without_plan = BuildWithoutPlan();
+    if (without_plan != nullptr) doubt.Open();
     Announce(*made);
     spaces.Add(std::move(made));
   }
@@ -34,16 +39,40 @@ void DeviceRuntime::Impl::SetUpPlan() {
   }
 }
 
-// Of weights and state, until a plan is taken up. Without it upstream serves them, too.
-void DeviceRuntime::Impl::SetUpWithoutPlan() {
-  if (parts.driver == nullptr || watch != nullptr || !parts.dynamic) return;
+// Without it upstream serves them, too. Nothing is mapped yet.
+std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildWithoutPlan() {
+  if (parts.driver == nullptr || watch != nullptr || !parts.dynamic) return nullptr;
   std::string why;
   VmmDriver& driver = *parts.driver;
   std::unique_ptr<PlannedSpace> made =
       PlannedSpace::Create(driver, parts.fence, {}, {.dynamic = true, .moves_at_marks = parts.moves_at_marks}, &why);
-  if (made == nullptr) return Log(LogSeverity::kInfo, "device %d: %s", parts.device, why.c_str());
-  made->SetListener(this);
-  spaces.Add(std::move(made));
+  if (made == nullptr) {
+    Log(LogSeverity::kInfo, "device %d: %s", parts.device, why.c_str());
+  } else {
+    made->SetListener(this);
+  }
+  return made;
+}
+
+void DeviceRuntime::Impl::LeavePlan() noexcept {
+  const std::lock_guard lock(adding);
+  const auto still = sleep != nullptr ? sleep->HoldStill() : std::unique_lock<std::mutex>();
+  if (sleep != nullptr && sleep->everything_sleeps()) return;
+  PlannedSpace* const before = spaces.Serving();
+  if (without_plan == nullptr || !before->has_plan() || before->gave_up() || spaces.full()) return;
+  before->GiveUp();
+  before->Retire();
+  before->GiveBackIdle();
+  without_plan->engine().StartAt({counts.iterations(), doubt.explicit_kinds()});
+  AddSpace(std::move(without_plan));
+  left.store(true, std::memory_order_relaxed);
+}
+
+// Whoever listens counts what is ours from the first block on. REQUIRES: adding is held.
+void DeviceRuntime::Impl::AddSpace(std::unique_ptr<PlannedSpace> space) noexcept {
+  BeforeArenaChange();
+  spaces.Add(std::move(space));
+  AfterArenaChange();
 }
 
 std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& plan, PlannedSpace::Options options,
@@ -77,7 +106,7 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
   } else if (parts.recorder != nullptr && parts.exact) {
     impl_->SetUpHeap();
   } else if (parts.awaits_plan) {
-    impl_->SetUpWithoutPlan();
+    if (auto made = impl_->BuildWithoutPlan(); made != nullptr) impl_->spaces.Add(std::move(made));
   }
   if (parts.plan != nullptr || parts.awaits_plan) {
     impl_->native.feed().Open([] { return std::vector<NativeFeed::LiveBlock>(); });
@@ -86,6 +115,16 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
 }
 
 DeviceRuntime::~DeviceRuntime() = default;
+
+void DeviceRuntime::DropPlan() noexcept {
+  Impl& self = *impl_;
+  if (self.inert.load(std::memory_order_relaxed)) return;
+  const std::lock_guard adding(self.adding);
+  PlannedSpace* const space = self.spaces.Serving();
+  if (space == nullptr || !space->has_plan() || space->gave_up()) return;
+  space->GiveUp();
+  space->GiveBackIdle();
+}
 
 std::unique_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan, std::string* why) const {
   return impl_->BuildSpace(plan, {.dynamic = impl_->parts.dynamic, .maps_late = true}, why);
@@ -101,6 +140,7 @@ std::string DeviceRuntime::TakePlan(std::unique_ptr<PlannedSpace>& prepared, std
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.heap != nullptr) return "this device is traced exactly";
+  const std::lock_guard adding(self.adding);
   if (self.spaces.full()) return "this device has taken as many plans up as it can";
   const auto still = self.sleep != nullptr ? self.sleep->HoldStill() : std::unique_lock<std::mutex>();
   if (self.sleep != nullptr && self.sleep->everything_sleeps()) return "this device is asleep";
@@ -117,11 +157,8 @@ std::string DeviceRuntime::TakePlan(std::unique_ptr<PlannedSpace>& prepared, std
   self.spaces.GiveBackIdle();
   self.parts.upstream->ReleaseCached();
   self.upstream_cache.BeginPlan(self.UpstreamNow());
-  self.settled_at.store(start.iterations + 2, std::memory_order_relaxed);
-  // Whoever listens counts what is ours from the first block on.
-  self.BeforeArenaChange();
-  self.spaces.Add(std::move(prepared));
-  self.AfterArenaChange();
+  self.settled_at.store(start.iterations + Impl::kSettledAfter, std::memory_order_relaxed);
+  self.AddSpace(std::move(prepared));
   const Upstream::Held held = self.Sample();
   const Bytes own = self.OwnBytes();
   self.counts.BeginSteady();
@@ -162,6 +199,9 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
     self.RecordGrowth(*recorder, of_upstream);
     recorder->Allocated(self.parts.device, pointer, requested, stream, self.FlagsOf(origin, pool));
   }
+  if (RunSignature* const signature = self.parts.signature; signature != nullptr && signature->open()) [[unlikely]] {
+    if (origin == Origin::kProgram) signature->Add(self.parts.device, requested, self.ledger.live_bytes());
+  }
   if (self.events != nullptr) self.NoteAllocated(pointer, requested, stream, reason);
   if (self.watch != nullptr) self.Watch(pointer, requested, stream, origin);
   return pointer;
@@ -182,6 +222,8 @@ void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, S
     allocation = space.engine().Allocate(requested, stream);
     counts.Planned(requested, allocation.reason, space.IsPlaced(requested, allocation),
                    space.IsKnownSize(requested, allocation));
+    if (doubt.open() && doubt.Doubts(counts.Expected())) [[unlikely]]
+      LeavePlan();
   }
   *reason = allocation.reason;
   if (allocation.pointer != nullptr) ledger.Add(BlockBytes(requested));
@@ -347,7 +389,8 @@ void DeviceRuntime::OnMark(const Mark& mark) {
   if (self.watch != nullptr) self.watch->OnMark(mark);
   PlannedSpace* const space = self.spaces.Serving();
   if (space != nullptr) space->engine().OnMark(mark);
-  if (space != nullptr && !space->has_plan() && self.set_up.See(mark)) space->GiveBackEnded();
+  if (self.doubt.open()) self.doubt.See(mark, self.counts.Expected());
+  if (space != nullptr && self.set_up.See(mark) && !space->has_plan()) space->GiveBackEnded();
   if (mark.kind != MarkKind::kLayer) {  // there are thousands of those, and upstream's figures cost a lock
     if (space != nullptr) space->OnMark();
     self.GiveBackSoonEnded();

@@ -101,6 +101,7 @@ struct RuntimeStats {
   SteadyCounts steady;
   EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kParallel)
   bool gave_up = false;       // the run did not resemble its plan
+  bool left = false;          // nor did its first iteration resemble the plan that it began with
   bool departed = false;      // it does not, or needs less than the plan holds, whether it was given up for that or not
   bool unlike = false;        // it does not resemble it
   Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
@@ -139,6 +140,7 @@ struct ExportedBlock {
 
 class OomReports;
 class PlannedSpace;
+class RunSignature;
 
 // Which pass the calling thread runs, as far as that is known: a backward pass, a forward pass again inside one, or
 // any other. From any thread, at every request.
@@ -161,10 +163,13 @@ class DeviceRuntime {
     Rules rules = {};                  // Alloc: of the engine
     bool exact = false;                // Trace
     Bytes limit_bytes = 0;
-    OomReports* reports = nullptr;   // not owned; null: none is written, and no recent events are kept
-    WatchMemory* watch = nullptr;    // not owned; null: blocks are not watched
-    DeviceCopies* copies = nullptr;  // not owned; null: nothing can sleep
-    PassHere pass_here = nullptr;    // null: not known, and no request is said to be recomputed
+    OomReports* reports = nullptr;      // not owned; null: none is written, and no recent events are kept
+    WatchMemory* watch = nullptr;       // not owned; null: blocks are not watched
+    DeviceCopies* copies = nullptr;     // not owned; null: nothing can sleep
+    PassHere pass_here = nullptr;       // null: not known, and no request is said to be recomputed
+    RunSignature* signature = nullptr;  // not owned, outlives the runtime; null: nobody wants it
+    bool doubts = false;                // Alloc: the plan may be another run's: see PlanDoubt
+    bool maps_late = false;             // Alloc: and its memory comes as requests need it
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);
@@ -200,6 +205,9 @@ class DeviceRuntime {
   [[nodiscard]] std::unique_ptr<PlannedSpace> PreparePlan(const DevicePlan& plan, std::string* why) const;
   // Moved from where it is taken up.
   [[nodiscard]] std::string TakePlan(std::unique_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds);
+  // The plan that serves is another run's: upstream serves from now on, what lives stays where it is, and what is idle
+  // goes back, now and at each iteration. Nothing where none serves. On the thread of the loop.
+  void DropPlan() noexcept;
   // Events go to this recorder from now on; null: to none. It and the one before outlive the runtime, since other
   // threads may be calling either.
   void RecordTo(Recorder* recorder) noexcept;

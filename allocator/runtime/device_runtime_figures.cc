@@ -78,6 +78,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.unknown_frees = self.unknown_frees.count();
   stats.gave_up = serving != nullptr && serving->gave_up();
   stats.unlike = serving != nullptr && serving->unlike();
+  stats.left = self.left.load(std::memory_order_relaxed);
   stats.departed = serving != nullptr && serving->departed();
   stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();

@@ -18,6 +18,7 @@
 #include "allocator/runtime/live_blocks.h"
 #include "allocator/runtime/native_held.h"
 #include "allocator/runtime/out_of_memory.h"
+#include "allocator/runtime/plan_doubt.h"
 #include "allocator/runtime/plan_entries.h"
 #include "allocator/runtime/recent_events.h"
 #include "allocator/runtime/request_counts.h"
@@ -46,13 +47,19 @@ struct DeviceRuntime::Impl : ArenaListener {
     }
   }
 
+  static constexpr std::uint64_t kSettledAfter = 2;  // iterations that begin under a plan whose memory comes late
+
   const Parts parts;
   std::string degraded;
-  std::unique_ptr<BlockWatch> watch;     // null: blocks are not watched
-  std::unique_ptr<UnmapNotice> noticed;  // the arena's driver then
-  Spaces spaces;                         // none: there is no plan, and none will be taken up
-  std::unique_ptr<DeviceSleep> sleep;    // null: nothing can sleep
-  SetUpWindow set_up;                    // what the space without a plan serves
+  std::unique_ptr<BlockWatch> watch;           // null: blocks are not watched
+  std::unique_ptr<UnmapNotice> noticed;        // the arena's driver then
+  Spaces spaces;                               // none: there is no plan, and none will be taken up
+  std::unique_ptr<DeviceSleep> sleep;          // null: nothing can sleep
+  SetUpWindow set_up;                          // what the space without a plan serves
+  PlanDoubt doubt;                             // of the plan that the run began with
+  std::mutex adding;                           // of spaces
+  std::unique_ptr<PlannedSpace> without_plan;  // serves when that plan is left; null: none; guarded by adding
+  std::atomic<bool> left{false};
   std::unique_ptr<PageHeap> heap;
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
@@ -84,7 +91,11 @@ struct DeviceRuntime::Impl : ArenaListener {
 
   // device_runtime.cc
   void SetUpPlan();
-  void SetUpWithoutPlan();
+  // An arena of weights and state, until a plan is taken up. Null where there can be none.
+  std::unique_ptr<PlannedSpace> BuildWithoutPlan();
+  // The plan that serves is another run's: in the midst of its first iteration, on any thread.
+  void LeavePlan() noexcept;
+  void AddSpace(std::unique_ptr<PlannedSpace> space) noexcept;
   // Null, and why, if there is none. Not served yet.
   std::unique_ptr<PlannedSpace> BuildSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
   void Announce(PlannedSpace& space);

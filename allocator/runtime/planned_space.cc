@@ -150,9 +150,7 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
     GiveBackLongIdle();
     return false;
   }
-  engine_->DropPlan();
-  live_blocks_.store(kUnknown, std::memory_order_relaxed);
-  gave_up_.store(true, std::memory_order_relaxed);
+  GiveUp();
   return true;
 }
 

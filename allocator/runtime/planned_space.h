@@ -77,6 +77,12 @@ class PlannedSpace {
   // The last iteration held about what lived.
   [[nodiscard]] bool fits() const noexcept { return fits_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_plan() const noexcept { return has_plan_; }
+  // The plan serves nobody from now on, and no other space does instead. What lives here stays where it is.
+  void GiveUp() noexcept {
+    engine_->DropPlan();
+    live_blocks_.store(kUnknown, std::memory_order_relaxed);  // GiveBackEnded tries in any case
+    gave_up_.store(true, std::memory_order_relaxed);
+  }
   // Another space serves from now on. What lives here stays where it is.
   void Retire() noexcept { engine_->Deactivate(); }
 

@@ -17,6 +17,7 @@
 #include "allocator/runtime/open_marks.h"
 #include "allocator/runtime/planned_space.h"
 #include "allocator/runtime/process_hooks.h"
+#include "allocator/runtime/run_signature.h"
 #include "allocator/runtime/stats_json.h"
 #include "proto/codec/observed_text.h"
 #include "proto/codec/plan_reader.h"
@@ -45,8 +46,9 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
 }  // namespace
 
 struct Session::Impl {
-  Config config;
-  std::unique_ptr<OomReports> reports;  // where STALLOC_OOM_REPORT names a directory
+  Config config;                            // what was asked for; Current() has where the run is now
+  std::unique_ptr<RunSignature> signature;  // Auto
+  std::unique_ptr<OomReports> reports;      // where STALLOC_OOM_REPORT names a directory
   std::atomic<bool> inert{false};
   std::atomic<bool> finished{false};
   std::atomic<Recorder*> recorder{nullptr};  // the last one; closed by Finish
@@ -58,6 +60,7 @@ struct Session::Impl {
   Fingerprint fingerprint;
   std::vector<std::unique_ptr<Recorder>> recorders;  // there as long as the devices: other threads may call any of them
   std::optional<DevicePlans> plans;                  // Alloc, Auto
+  std::string moved_to;                              // the run's directory, where it is not the configured one
   std::string degraded;
   std::string failure;
   struct Device {
@@ -78,6 +81,12 @@ struct Session::Impl {
   std::mutex marks_mutex;
   OpenMarks open_marks;
 
+  // REQUIRES: mutex is held.
+  [[nodiscard]] Config Current() const {
+    Config now = config;
+    if (!moved_to.empty()) now.model_info_path = moved_to;
+    return now;
+  }
   Status OpenTrace(const std::string& path);
   // Null: nobody records. A closed one ignores what it is told.
   [[nodiscard]] Recorder* Recording() const noexcept {
@@ -150,14 +159,19 @@ Status Session::Impl::LoadPlanOrTrace() {
   std::error_code unknown;
   if (!std::filesystem::exists(config.PlanPath(), unknown)) return OpenTrace(config.FirstTracePath());
   const Status loaded = LoadPlan();
-  return loaded.ok() ? loaded : TraceInstead(loaded.error());
+  if (!loaded.ok()) return TraceInstead(loaded.error());
+  if (config.plan_trust != PlanTrust::kOwn) {
+    const Status traced = OpenTrace(config.FirstTracePath());  // needed only if the plan turns out to be another run's
+    if (!traced.ok()) Log(LogSeverity::kInfo, "%s; the plan serves all the same", traced.error().c_str());
+  }
+  return loaded;
 }
 
 // Mode::kAuto: the plan that there is serves nobody here. REQUIRES: as OpenTrace.
 Status Session::Impl::TraceInstead(const std::string& why) {
   Log(LogSeverity::kWarning, "%s; it is made anew", why.c_str());
   plans.reset();
-  return OpenTrace(config.FirstTracePath());
+  return recorders.empty() ? OpenTrace(config.FirstTracePath()) : Ok{};
 }
 
 void Session::Impl::OpenReports() {
@@ -180,7 +194,10 @@ Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   Status status = Ok{};
   if (config.mode == Mode::kTrace) status = impl->OpenTrace(config.TracePath());
   if (config.mode == Mode::kAlloc) status = impl->LoadPlan();
-  if (config.mode == Mode::kAuto) status = impl->LoadPlanOrTrace();
+  if (config.mode == Mode::kAuto) {
+    impl->signature = std::make_unique<RunSignature>();
+    status = impl->LoadPlanOrTrace();
+  }
   if (!status.ok()) {
     if (config.strict) return Error{status.error()};
     impl->Degrade(status.error(), /*logged=*/false);
@@ -251,7 +268,10 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .reports = reports.get(),
                              .watch = config.watch ? watch : nullptr,
                              .copies = copies,
-                             .pass_here = pass_here};
+                             .pass_here = pass_here,
+                             .signature = signature.get(),
+                             .doubts = config.plan_trust != PlanTrust::kOwn,
+                             .maps_late = config.plan_trust == PlanTrust::kGuessed};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);
@@ -295,6 +315,7 @@ void Session::Mark(const stalloc::Mark& mark) {
   if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Marked(mark);
   const std::lock_guard lock(impl_->marks_mutex);
   impl_->open_marks.See(mark);
+  if (impl_->signature != nullptr) impl_->signature->See(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
 }
 
@@ -390,11 +411,23 @@ Status Session::TraceAgain(const std::string& path) {
   return Ok{};
 }
 
+std::string Session::SignatureJson() const { return impl_->signature == nullptr ? "{}" : impl_->signature->Json(); }
+
+void Session::DropPlan() noexcept {
+  impl_->ForEachDevice([](DeviceRuntime& device) { device.DropPlan(); });
+}
+
+void Session::MoveTo(const std::string& directory) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->moved_to = directory;
+}
+
 void Session::Flush() {
   if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Flush();
 }
 
 void Session::StopTrace() {
+  if (impl_->signature != nullptr) impl_->signature->Close();
   Recorder* const recorder = impl_->Recording();
   if (recorder == nullptr) return;
   recorder->Close();
@@ -406,22 +439,28 @@ std::string Session::StatsJson() const {
   SessionFigures figures;
   if (!self.inert.load(std::memory_order_relaxed)) {
     const std::lock_guard lock(self.mutex);
+    figures.config = self.Current();
+    figures.plan_loaded = self.plans.has_value();
     figures.degraded = self.degraded;
     figures.fingerprint = self.fingerprint;
     figures.trace_begun = !self.recorders.empty();
     if (figures.trace_begun) figures.recorder = self.recorders.back()->GetCounters();
     for (const Impl::Device& device : self.devices) figures.devices.push_back({device.index, device.runtime->Stats()});
   } else {
+    figures.config = self.config;
     figures.degraded = "forked child: the parent keeps the figures";
   }
-  figures.config = self.config;
   return StatsToJson(figures);
 }
 
 Status Session::WriteSummary() const {
   // A child's figures would overwrite its parent's.
   if (impl_->inert.load(std::memory_order_relaxed) || impl_->config.mode == Mode::kTorch) return Ok{};
-  const std::string path = impl_->config.SummaryPath();
+  std::string path;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    path = impl_->Current().SummaryPath();
+  }
   if (Status made = MakeParentDirectories(path); !made.ok()) return made;
   return WriteFileAtomically(path, StatsJson() + "\n");
 }
@@ -430,8 +469,10 @@ Status Session::WriteSummary() const {
 void Session::Impl::WriteObserved() {
   Observed observed;
   std::size_t entries = 0;
+  std::string path;
   {
     const std::lock_guard lock(mutex);
+    path = Current().ObservedPath();
     for (const Device& device : devices) {
       const PlanEngine* const engine = device.runtime->engine();
       if (engine == nullptr || device.runtime->Stats().gave_up) continue;
@@ -441,7 +482,6 @@ void Session::Impl::WriteObserved() {
     }
   }
   if (entries == 0) return;
-  const std::string path = config.ObservedPath();
   Status written = MakeParentDirectories(path);
   if (written.ok()) written = WriteFileAtomically(path, EncodeObserved(observed));
   if (written.ok()) {

@@ -83,6 +83,13 @@ class Session {
   // it. An error, and nothing is traced, where the file cannot be made.
   Status TraceAgain(const std::string& path);
 
+  // Mode::kAuto: which sizes the run requested until its trace was stopped (RunSignature::Json). "{}" in other modes.
+  [[nodiscard]] std::string SignatureJson() const;
+  // Mode::kAuto: the plan that serves is another run's (DeviceRuntime::DropPlan).
+  void DropPlan() noexcept;
+  // Mode::kAuto: the run is another one than was guessed: its summary and what it saw of its plan go to this directory.
+  void MoveTo(const std::string& directory);
+
   // Trace events so far to the file.
   void Flush();
   // Gives the trace its orderly end; what comes later is not recorded, and the run goes on as before. Later calls do

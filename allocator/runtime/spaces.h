@@ -17,7 +17,8 @@ namespace stalloc {
 
 class Spaces {
  public:
-  static constexpr std::size_t kMost = 5;  // without a plan, and with one plan after the other
+  static constexpr std::size_t kMost =
+      6;  // of a plan that is another run's, without a plan, and of one plan after the other
 
   [[nodiscard]] bool full() const noexcept { return size() == kMost; }
   // REQUIRES: not full.

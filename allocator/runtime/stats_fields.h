@@ -37,6 +37,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("fenced", stats.steady.fenced);
   json->EndObject();
   json->Field("gave_up", stats.gave_up);
+  json->Field("left_plan", stats.left);
   json->Field("departed", stats.departed);
   json->Field("unlike", stats.unlike);
   json->Field("live_bytes", stats.live_bytes);

@@ -46,6 +46,7 @@ void WriteHead(const SessionFigures& figures, JsonWriter* json) {
   json->Field("unpaired", figures.recorder.unpaired);
   json->TextOrNull("write_error", figures.recorder.write_error);
   json->EndObject();
+  if (figures.config.mode == Mode::kAuto) json->Field("plan_loaded", figures.plan_loaded);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct SessionFigures {
   };
   Config config;
   std::string degraded;
+  bool plan_loaded = false;  // as the process began
   Fingerprint fingerprint;
   bool trace_begun = false;  // in this process
   Recorder::Counters recorder;

@@ -6,6 +6,11 @@ PyTorch's own allocator's (allocator/runtime/set_up_window.h).
     tracing --N iterations--> planning --the plan is there--> planned
                                        or else                unplanned: all stays as it is, which is said once
     tracing, planning --the program ends--> ended: a whole trace still becomes the next start's plan
+    planned --its first iterations request other things than the plan's run did--> planned, with another run's plan
+                                       or else, where no known run is that one     tracing
+
+A start that begins with a plan is traced as well until its first iterations have told whether the plan is its own
+(_run_choice.py): where it is not, nothing of the run's beginning is missing.
 
 A run that asks for other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
 nothing.
@@ -25,13 +30,15 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _run_files
+from stalloc import _run_choice, _run_files
 from stalloc._core import _log, _report
 from stalloc._core._library import Library
 from stalloc._core._outcome import outcome_of
 from stalloc._marking._first_forward import FirstForward
 from stalloc._marking._marks import Marker
-from stalloc._planner import Planner
+from stalloc._own_plan import OwnPlan, Told
+from stalloc._planner import Planner, Preparation
+from stalloc._run_choice import Choice
 from stalloc._run_files import Identity, Paths, identity
 from stalloc._run_status import RunStatus
 
@@ -43,6 +50,7 @@ _LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a 
 
 _LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
 
+_SERVED = "is served from the plan of an earlier start of this run"
 _LAST_ITERATION_SECONDS = 0.1
 _FITS_AFTER = 3 * _LOOK_EVERY  # a plan of another program is given up by then
 
@@ -69,6 +77,7 @@ class Auto:
     """One process's way from its trace to its plan. Any thread may tell of iterations.
 
     Args:
+        choice: of the run that this start is one of.
         taken: identity of the rank's plan before the library looked for one.
     """
 
@@ -76,6 +85,8 @@ class Auto:
         self,
         library: Library,
         paths: Paths,
+        choice: Choice,
+        *,
         steps: Optional[int],
         waits: bool = False,
         taken: Optional[Identity] = None,
@@ -85,6 +96,7 @@ class Auto:
         self._paths = paths
         self._waits = waits
         self._taken = taken
+        self._own = OwnPlan(library, paths, choice, self._tell_moved)
         self._guard = threading.RLock()  # guards all below
         self._inside = False  # an iteration's end is being seen to
         self._over = False
@@ -105,14 +117,18 @@ class Auto:
         self._status = RunStatus(paths.status, paths.rank) if paths.start.kept else None
         self.stage = TRACING
         stats = library.stats()
+        loaded = bool(stats.get("plan_loaded"))
+        self._own.plan_is_loaded(loaded)
         if stats.get("degraded"):
             self._enter(UNPLANNED, why=stats["degraded"])  # which the library has said
-        elif _traces(stats):
-            self._enter(TRACING, to_trace=self._traced_iterations)
-        else:
-            self._plans = self._look_at = 1
+        elif loaded:
+            self._plans = 1
             self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
-            _log.line(f"is served from the plan of an earlier start of this run: {paths.first_plan}")
+            guessed = self._own.trust == _run_choice.GUESSED
+            begins = "begins with the plan of an earlier start" if guessed else _SERVED
+            _log.line(f"{begins}: {paths.first_plan}")
+        else:
+            self._enter(TRACING, to_trace=self._traced_iterations)
 
     def watch_set_up(self, torch: Any, marker: Marker) -> None:
         """What is made before the first forward pass is weights and buffers, wherever the loop begins."""
@@ -136,7 +152,11 @@ class Auto:
         if self._first_forward is not None:
             self._first_forward.remove()
             self._first_forward = None
-        if self.stage == TRACING and self._finished >= self._trace_until:
+        if self._own.undecided and self.stage in (TRACING, PLANNED):
+            self._choose()
+        if self._own.kept is not None:
+            self._take_kept(self._own.kept, iteration)
+        elif self.stage == TRACING and self._finished >= self._trace_until:
             self._end_trace()
         elif self.stage == PLANNING:
             self._look_for_plan(iteration)
@@ -145,12 +165,64 @@ class Auto:
         if self._status is not None:
             self._status.finished(self._finished)
 
+    # Whose plan it is -------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        """The first iterations tell whether the plan that serves is this run's, or which known run's plan is."""
+        stats = self._library.stats()
+        if self.stage == PLANNED and not stats.get("plan_loaded"):  # it is of another device, which had to be seen
+            self._own.plan_is_loaded(False)
+            self._plans = 0
+            self._await_trace(0)
+        if self._own.undecided and self._own.look(stats, self._finished) is Told.NOBODYS and self.stage == PLANNED:
+            self._trace_instead()
+
+    def _tell_moved(self) -> None:
+        """The run is another one than it seemed."""
+        self._taken = None  # the plan there is another run's, and stays
+        if self._status is not None:
+            self._status.move_to(self._paths.status, self._finished, f"it goes on in {self._start.run}")
+
+    def _take_kept(self, kept: Preparation, iteration: int) -> None:
+        if not kept.ready(self._waits):
+            return
+        try:
+            if not self._takes_plan(kept.plan):
+                return
+        except RuntimeError:
+            self._own.kept = None
+            self._trace_instead()
+            return
+        self._own.took()
+        self._plans += 1
+        self._refusals = 0
+        self._look_at = self._finished + (_LOOK_EVERY << self._plans)
+        self._enter(PLANNED, plan=str(kept.plan), iteration=iteration + 1)
+        whose = "is served from the plan of an earlier start that requested the same"
+        _log.line(f"{whose}, from iteration {iteration + 1} on: {kept.plan}")
+
+    def _trace_instead(self) -> None:
+        """No known plan is this run's."""
+        self._library.drop_plan()
+        self._taken = None
+        self._plans = 0
+        begun = 0 if self._library.stats().get("trace", {}).get("begun") else self._trace_anew()
+        self._await_trace(begun)
+        _log.line(
+            f"requests other sizes than the plan that it began with: {self._traced_iterations} iterations are traced "
+            "for a plan of its own"
+        )
+
+    # Tracing and planning --------------------------------------------------------------------------------------------
+
     def _end_trace(self) -> None:
-        self._stop_trace()
+        self._own.stop_trace()
         stats = self._library.stats()
         cause = stats.get("trace", {}).get("write_error")
         if cause:
             raise RuntimeError(f"the trace is not whole: {cause}")
+        if self._planned_in is self._paths:
+            self._own.claim(stats, self._finished)
         self._planner = self._plan()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
@@ -158,10 +230,6 @@ class Auto:
             f"has traced {self._traced_iterations} iterations: peak live {_report.size(peak)}, held "
             f"{_report.size(held)}; a plan is made meanwhile"
         )
-
-    def _stop_trace(self) -> None:
-        with contextlib.suppress(RuntimeError):  # of the summary, which is written as well; the trace has ended
-            self._library.stop_trace()
 
     def _plan(self) -> Planner:
         """Of the first trace one for the next start as well, where that can be kept."""
@@ -185,7 +253,7 @@ class Auto:
         seconds = self._planning_seconds = self._planning_seconds or time.monotonic() - self._planner.began
         arena, efficiency = _forecast(self._planned_in.report)
         began = time.monotonic()
-        if not self._takes_plan():
+        if not self._takes_plan(self._planned_in.running_plan):
             return
         pause = time.monotonic() - began
         self._plans += 1
@@ -216,28 +284,28 @@ class Auto:
         if stats.get("degraded"):
             self._enter(UNPLANNED, why=stats["degraded"])  # which the library has said
             return
-        if self._planner is None and _traces(stats):  # its device had to be seen first, and the plan is of another
-            self._plans = 0
-            self._await_trace(self._finished - 1)
-            return
         if not stats.get("departed"):
             self._first_fits = self._first_fits or self._finished >= _FITS_AFTER
             return
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))
+        self._await_trace(self._trace_anew())
+        _log.line(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
+
+    def _trace_anew(self) -> int:
+        """Of the middle of the run. Iterations that are over."""
         self._planned_in = self._paths.again()
         self._library.trace_again(self._planned_in.trace)
-        self._await_trace(self._finished)
-        _log.line(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
+        return self._finished
 
     def _await_trace(self, begun: int) -> None:
         self._trace_until = begun + self._traced_iterations
         self._enter(TRACING, to_trace=self._traced_iterations)
 
-    def _takes_plan(self) -> bool:
+    def _takes_plan(self, plan: Path) -> bool:
         """False: not before this iteration, perhaps before the next one."""
         try:
-            self._library.take_plan(self._planned_in.running_plan)
+            self._library.take_plan(plan)
         except RuntimeError:
             self._refusals += 1
             if self._refusals == _MOST_REFUSALS:
@@ -246,8 +314,8 @@ class Auto:
         return True
 
     def _give_up(self, why: str) -> None:
-        if self.stage == TRACING:
-            self._stop_trace()
+        if self.stage == TRACING or self._own.undecided:
+            self._own.stop_trace()
         self._enter(UNPLANNED, why=why)
         stays = "no better plan, and goes on as before" if self._plans else "no plan, and stays on PyTorch's allocator"
         _log.warning(f"this run has {stays}: {why}")
@@ -332,11 +400,7 @@ class Auto:
         """What the run's directory lacks goes there."""
         self._start.keep(self._paths.planner_log)
         if not self._paths.plan.is_file():
-            self._stop_trace()
+            self._own.stop_trace()
             with contextlib.suppress(OSError), _run_files.gate(self._paths.directory):
                 self._start.keep(self._paths.trace)
         self._start.leave()
-
-
-def _traces(stats: dict[str, Any]) -> bool:
-    return bool(stats.get("trace", {}).get("begun"))

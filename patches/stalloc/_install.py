@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
-from stalloc import _auto, _run_cache, _session
+from stalloc import _auto, _run_choice, _session
 from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _strict, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
@@ -26,7 +26,7 @@ from stalloc._marking._marks import BEGIN, ITERATION, Marker, MarkSink
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._tracing import Tracing
 from stalloc._oom import reports, torch_mode
-from stalloc._run_files import Paths, Start, identity
+from stalloc._run_files import Paths, identity
 from stalloc._sleep import boundary, server
 from stalloc.frameworks import _adapters
 
@@ -35,7 +35,7 @@ TOO_LATE = (
     "`stalloc run`, before anything that initialises CUDA; importing megatron.training does that."
 )
 
-_MODE, _TOLD, _START = "STALLOC_MODE", "STALLOC_TOLD", "STALLOC_START_PATH"
+_MODE, _TOLD, _START, _START_PLAN = "STALLOC_MODE", "STALLOC_TOLD", "STALLOC_START_PATH", "STALLOC_START_PLAN"
 _BAD_VALUE = re.compile(r"[A-Z][A-Z_]+ must be .*; found \"")  # as allocator/runtime/config.cc words it
 
 _activating = False
@@ -224,11 +224,11 @@ def _plan_of(rank: str) -> str:
     return f"{os.environ['STALLOC_MODEL_INFO_PATH']}/output/plan/rank{int(rank):05d}.plan"
 
 
-def _begin_start(torch: Any) -> Start:
+def _begin_start(torch: Any, rank: int) -> _run_choice.Choice:
     module = _process.module_of_command(_process.command_of_process())
-    start = _run_cache.start_of_run(os.environ, sys.argv, str(torch.__version__), module)
-    os.environ["STALLOC_MODEL_INFO_PATH"] = str(start.run)
-    return start
+    choice = _run_choice.begin(os.environ, sys.argv, str(torch.__version__), rank, module)
+    os.environ["STALLOC_MODEL_INFO_PATH"] = str(choice.start.run)
+    return choice
 
 
 def _put_in_place(
@@ -243,18 +243,20 @@ def _put_in_place(
 
 
 def _install_auto(config: _config.Config, torch: Any) -> tuple[Optional[Library], Optional[_auto.Auto]]:
-    start = _begin_start(torch)
+    rank = int(config.rank or 0)
+    choice = _begin_start(torch, rank)
+    start = choice.start
     installed = False
     try:
         _find_plan(config.rank)
-        rank = int(config.rank or 0)
         paths = Paths(start, rank, int(os.environ.get(_coordinates.PLAN_RANK, rank)))
         taken = identity(paths.plan)
-        with _environment(_START, str(start.folder)):  # of this process alone
+        with _environment(_START, str(start.folder)), _environment(_START_PLAN, choice.trust):  # of this process alone
             library = _install_or_go_on(config, torch)
         if library is None:
             return None, None
-        auto = _auto.Auto(library, paths, config.trace_steps.end, config.auto_wait, taken)
+        steps, waits = config.trace_steps.end, config.auto_wait
+        auto = _auto.Auto(library, paths, choice, steps=steps, waits=waits, taken=taken)
         installed = True
         return library, auto
     finally:

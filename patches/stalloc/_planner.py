@@ -148,6 +148,25 @@ class Planner:
         return said[-1].strip()
 
 
+class Preparation:
+    """A plan that is there is made ready to be taken up, beside the run."""
+
+    def __init__(self, plan: Path, prepare: Callable[[Path], None]) -> None:
+        self.plan = plan
+        self._thread = threading.Thread(target=self._run, args=(prepare,), name="stalloc", daemon=True)
+        self._thread.start()
+
+    def _run(self, prepare: Callable[[Path], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # who takes the plan up is told the same
+            prepare(self.plan)
+
+    def ready(self, waits: bool) -> bool:
+        """Or it cannot be made so. `waits`: until it is."""
+        if waits:
+            self._thread.join()
+        return not self._thread.is_alive()
+
+
 def _spawn(command: list[str], log: Path, lock: Optional[int]) -> int:
     """Its number. All descriptors are closed to it but the log and, as number 3, the lock."""
     log.parent.mkdir(parents=True, exist_ok=True)

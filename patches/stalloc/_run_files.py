@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from stalloc.report.files import write_whole
 
@@ -29,6 +29,7 @@ _GATE_SECONDS = 30.0  # all ranks of a large job come through it at once
 _TRIES = 10
 _UNFINISHED_SECONDS = 60.0
 _UNKNOWN_LIVES_SECONDS = 7 * 24 * 3600  # a process of another host, where there are no locks
+_REMOVED = ".removed-"
 _STANDARD_DESCRIPTORS = 10  # those below mean something to who inherits them
 
 
@@ -56,6 +57,27 @@ class Start:
         folder = Path(tempfile.mkdtemp(prefix="stalloc-"))
         return cls(run or folder, folder, None, kept=False)
 
+    def move_to(self, run: Path, admits: Callable[[], bool]) -> bool:
+        """The start turns out to be one of another run: its folder goes there, with what is open in it.
+
+        Args:
+            admits: whether it may, or may stay where that is here; asked while the run's gate is held.
+        Returns:
+            False: it may not, and nothing has changed. OSError: the run cannot be written.
+        """
+        run.mkdir(parents=True, exist_ok=True)
+        with gate(run):
+            if not admits():
+                return False
+            before = self.run
+            if run != before:
+                folder = _free_folder(run)
+                os.rename(self.folder, folder)
+                self.run, self.folder = run, folder
+        if run != before:
+            _remove_if_empty(before)
+        return True
+
     def planned_by(self, process: int) -> None:
         """A planner holds the folder as well: said where there are no locks to tell."""
         with contextlib.suppress(OSError), (self.folder / "lock").open("a", encoding="utf-8") as file:
@@ -74,8 +96,7 @@ class Start:
     def leave(self) -> None:
         """Removes the folder. Not while a planner works in it: that one does so itself."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        with contextlib.suppress(OSError), gate(self.run, seconds=0):
-            (self.run / "starts").rmdir()  # where no other start is
+        _remove_if_empty(self.run)
         self._release()
 
     def _release(self) -> None:
@@ -139,6 +160,11 @@ class Paths:
         return dataclasses.replace(self, part="again")
 
 
+def signature_name(rank: int) -> str:
+    """Of what a rank requests, below a run's directory or a start's folder (planner/cli/run_directory.h)."""
+    return os.path.join("output", "plan", f"rank{rank:05d}.signature.json")
+
+
 Identity = tuple[int, int, int, int]
 
 
@@ -200,7 +226,7 @@ def in_use(run: Path) -> bool:
 
 def remove_run(run: Path) -> bool:
     """Removes the directory of a run that nobody uses; False where somebody does, or it cannot be."""
-    away = run.with_name(f".removed-{run.name}-{os.getpid()}")
+    away = run.with_name(f"{_REMOVED}{run.name}-{os.getpid()}")
     try:
         with gate(run, seconds=0):
             if in_use(run):
@@ -212,6 +238,11 @@ def remove_run(run: Path) -> bool:
     return True
 
 
+def is_leftover(directory: Path) -> bool:
+    """Of a run whose removal was broken off."""
+    return directory.name.startswith(_REMOVED) and _age(directory) > _UNFINISHED_SECONDS
+
+
 def _begin(run: Path) -> Start:
     run.mkdir(parents=True, exist_ok=True)
     with gate(run):
@@ -220,10 +251,7 @@ def _begin(run: Path) -> Start:
 
 def _make(run: Path) -> Start:
     """REQUIRES: the gate is held, so that nobody takes the folder for one that is left."""
-    everywhere = run / "starts"
-    everywhere.mkdir(exist_ok=True)
-    name = f"{socket.gethostname() or 'host'}-{os.getpid()}".replace("/", "_")
-    folder = next(path for path in (everywhere / f"{name}{_suffix(i)}" for i in range(1 << 20)) if not path.exists())
+    folder = _free_folder(run)
     folder.mkdir()
     write_whole(folder / "lock", f"{_name_of(os.getpid())}\n".encode())
     opened = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -235,6 +263,20 @@ def _make(run: Path) -> Start:
         _close(lock)
         return Start(run, folder, None)
     return Start(run, folder, lock)
+
+
+def _free_folder(run: Path) -> Path:
+    """For a start of this process. REQUIRES: the gate is held."""
+    everywhere = run / "starts"
+    everywhere.mkdir(exist_ok=True)
+    name = f"{socket.gethostname() or 'host'}-{os.getpid()}".replace("/", "_")
+    return next(path for path in (everywhere / f"{name}{_suffix(i)}" for i in range(1 << 20)) if not path.exists())
+
+
+def _remove_if_empty(run: Path) -> None:
+    """What a run has of starts, where there is none."""
+    with contextlib.suppress(OSError), gate(run, seconds=0):
+        (run / "starts").rmdir()
 
 
 def _suffix(number: int) -> str:

@@ -43,6 +43,16 @@ class RunStatus:
         if time.monotonic() >= self._next and not self._is_followed():
             self._write(iterations, ended=False)
 
+    def move_to(self, path: Path, iterations: int, why: str) -> None:
+        """The run is another one than it seemed. What was written of it ends there, and goes on in `path`."""
+        if self._written is not None and not self._is_followed():
+            stages = self._stages
+            self._stages = [*stages, {**stages[-1], "stage": "ended", "why": why}]
+            self._write(iterations, ended=True)
+            self._stages = stages
+        self._path, self._written = path, None
+        self._write(iterations, ended=False)
+
     def end(self, iterations: int) -> None:
         """The program ends by itself."""
         if not self._is_followed():

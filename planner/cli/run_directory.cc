@@ -49,6 +49,10 @@ std::string RunDirectory::RunningPlanPath(std::uint32_t rank) const {
   return absl::StrFormat("%s/output/plan/rank%05d.running.plan", written_, rank);
 }
 
+std::string RunDirectory::SignaturePath(std::uint32_t rank) const {
+  return absl::StrFormat("%s/output/plan/rank%05d.signature.json", written_, rank);
+}
+
 std::string RunDirectory::ObservedPath(std::uint32_t rank) const {
   return absl::StrFormat("%s/output/observed/rank%05d.observed", path_, rank);
 }

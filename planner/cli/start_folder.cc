@@ -40,23 +40,32 @@ class FileLock {
   bool is_taken_ = false;
 };
 
-// As rename, between file systems too; readers of `to` see the old file or all of the new one.
+absl::Status StatusOf(const std::error_code& error, const char* what, const fs::path& from, const fs::path& to) {
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot ", what, " ", from.string(), " to ", to.string()));
+}
+
+// Readers of `to` see the old file or all of the new one.
+absl::Status Copy(const fs::path& from, const fs::path& to) {
+  const fs::path made = absl::StrCat(to.string(), ".tmp", getpid());
+  std::error_code error;
+  fs::create_directories(to.parent_path(), error);
+  if (!error) fs::copy_file(from, made, fs::copy_options::overwrite_existing, error);
+  if (!error) fs::rename(made, to, error);
+  std::error_code ignored;
+  if (error) fs::remove(made, ignored);
+  return StatusOf(error, "copy", from, to);
+}
+
+// As rename, between file systems too.
 absl::Status Move(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
   if (!error) fs::rename(from, to, error);
-  if (error == std::errc::cross_device_link) {
-    const fs::path made = absl::StrCat(to.string(), ".tmp", getpid());
-    error.clear();
-    fs::copy_file(from, made, fs::copy_options::overwrite_existing, error);
-    if (!error) fs::rename(made, to, error);
-    std::error_code ignored;
-    fs::remove(error ? made : from, ignored);
-  }
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot move ", from.string(), " to ", to.string()));
-  }
-  return absl::OkStatus();
+  if (error != std::errc::cross_device_link) return StatusOf(error, "move", from, to);
+  absl::Status copied = Copy(from, to);
+  if (copied.ok()) fs::remove(from, error);
+  return copied;
 }
 
 }  // namespace
@@ -95,6 +104,7 @@ absl::StatusOr<StartFolder> StartFolder::At(const std::string& path, pid_t proce
 absl::Status StartFolder::Publish(std::uint32_t rank) const {
   const FileLock gate(run_ + "/.lock", O_RDWR | O_CREAT, LOCK_EX);
   const RunDirectory from = NextStart();
+  const RunDirectory own(path_);
   const RunDirectory to(run_);
   absl::Status status;
   for (const char* extension : {"txt", "json"}) {
@@ -103,7 +113,15 @@ absl::Status StartFolder::Publish(std::uint32_t rank) const {
   if (!FileLock(to.TracePath(rank), O_RDONLY, LOCK_SH | LOCK_NB).is_taken()) {
     status.Update(Move(from.TracePath(rank), to.TracePath(rank)));
   }
+  std::error_code unknown;
+  if (const std::string running = own.RunningPlanPath(rank); fs::exists(running, unknown)) {
+    status.Update(Copy(running, to.RunningPlanPath(rank)));  // the run may not have taken it up yet
+  }
   if (status.ok()) status = Move(from.PlanPath(rank), to.PlanPath(rank));
+  // At last: a plan whose signature is another plan's fits no run, which is the lesser evil.
+  if (const std::string signature = own.SignaturePath(rank); status.ok() && fs::exists(signature, unknown)) {
+    status = Move(signature, to.SignaturePath(rank));
+  }
   return status;
 }
 

@@ -47,8 +47,9 @@ class StartFolder {
   // Reads this folder's traces; what is planned for the next start lies apart until it is published.
   [[nodiscard]] RunDirectory NextStart() const { return RunDirectory(path_, path_ + "/next"); }
 
-  // Moves the rank's reports, its trace and then its plan of NextStart() to RUN, all while it holds RUN/.lock, so that
-  // those of two starts do not mix. A trace that another process writes there stays.
+  // Moves the rank's reports, its trace, its plan of NextStart() and the signature of what it requests to RUN, and
+  // copies the plan of the run that goes on, all while it holds RUN/.lock, so that those of two starts do not mix. A
+  // trace that another process writes there stays.
   [[nodiscard]] absl::Status Publish(std::uint32_t rank) const;
 
   // At the planner's end: where the start's process has ended before, the planner's log goes to RUN and the folder

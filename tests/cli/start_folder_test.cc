@@ -32,6 +32,7 @@ class StartFolderTest : public testing::Test {
     std::filesystem::create_directories(run_.Path("starts/a"));
     std::filesystem::rename(run_.Path("trace"), run_.Path("starts/a/trace"));
     run_.WriteFile("starts/a/log_output/rank00000.planner.log", "it said");
+    run_.WriteFile("starts/a/output/plan/rank00000.signature.json", "it requests");
     run_.WriteFile("starts/b/lock", "another's");
   }
   [[nodiscard]] ProcessResult Plan(const std::string& folder, const std::vector<std::string>& more) const {
@@ -48,9 +49,13 @@ TEST_F(StartFolderTest, WhatIsPlannedForTheNextStartGoesToTheRunAndTheFolderGoes
   const ProcessResult result = Plan("starts/a", {"--rank=0", "--running", "--time-limit=1", "--nice=3"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(run_.Files(), ElementsAre(".lock", "log_output/rank00000.planner.log", "output/plan/rank00000.plan",
+                                        "output/plan/rank00000.running.plan", "output/plan/rank00000.signature.json",
                                         "output/trace_analysis/rank00000.json", "output/trace_analysis/rank00000.txt",
                                         "starts/b/lock", "trace/rank00000.trace"));
-  EXPECT_TRUE(ReadPlan(run_.Path("output/plan/rank00000.plan")).ok());
+  for (const char* plan : {"output/plan/rank00000.plan", "output/plan/rank00000.running.plan"}) {
+    EXPECT_TRUE(ReadPlan(run_.Path(plan)).ok()) << plan;
+  }
+  EXPECT_EQ(run_.ReadFile("output/plan/rank00000.signature.json"), "it requests");
   EXPECT_EQ(run_.ReadFile("log_output/rank00000.planner.log"), "it said");
 }
 

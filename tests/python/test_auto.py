@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training, run_python
-from stalloc import _run_cache
 from stalloc._core import _coordinates
 from stalloc._run_files import in_use
 
@@ -335,22 +334,3 @@ def test_a_cache_that_cannot_be_written_is_a_line(training: Training, tmp_path: 
     done = waiting(training, *MARKED, **extra)
     assert done["stderr"].count("cannot be kept for the next start") == 1
     assert "is served from its plan" in done["stderr"]
-
-
-def test_other_arguments_are_another_run(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text("print(1)")
-    environ: dict[str, str] = {}
-    key = _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0")
-    assert key == _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0")
-    others = [
-        _run_cache.key_of_run(environ, [str(program), "--rows", "5"], "2.11.0"),
-        _run_cache.key_of_run({"WORLD_SIZE": "2"}, [str(program), "--rows", "4"], "2.11.0"),
-        _run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.12.0"),
-    ]
-    program.write_text("print(2)")
-    others.append(_run_cache.key_of_run(environ, [str(program), "--rows", "4"], "2.11.0"))
-    others += [
-        _run_cache.key_of_run(environ, ["-m", "--rows", "4"], "2.11.0", module) for module in ("a.train", "b.train")
-    ]
-    assert len({key, *others}) == 7

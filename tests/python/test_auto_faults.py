@@ -13,6 +13,7 @@ import pytest
 
 from stalloc import _auto
 from stalloc._core._library import Library
+from stalloc._run_choice import Candidate, Choice
 from stalloc._run_files import Paths, Start, identity
 from stalloc.report.files import write_whole
 
@@ -34,6 +35,10 @@ class TracingLibrary:
     def stop_trace(self) -> None:
         self.fault("stop_trace")
         self.stopped += 1
+
+    def signature(self) -> dict[str, Any]:
+        self.fault("signature")
+        return {}
 
     def prepare_plan(self, path: Path) -> None:
         self.fault("prepare_plan")
@@ -73,10 +78,11 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> list[CountedPlanner]:
 
 
 def auto_of(library: TracingLibrary, run: Path, steps: int = 2) -> _auto.Auto:
-    return _auto.Auto(cast(Library, library), Paths(Start.begin(run), 0, 0), steps)
+    start = Start.begin(run)
+    return _auto.Auto(cast(Library, library), Paths(start, 0, 0), Choice(start, None, 0), steps=steps)
 
 
-@pytest.mark.parametrize("where", ["stats", "take_plan"])
+@pytest.mark.parametrize("where", ["stats", "signature", "take_plan"])
 @pytest.mark.parametrize("error", [ValueError("no JSON"), KeyError("trace"), MemoryError(), OSError(28, "full")])
 def test_no_error_reaches_the_loop(
     where: str, error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,15 +181,15 @@ def test_a_plan_that_was_of_another_device_is_traced_anew(tmp_path: Path, planne
     """Which the library knows when the device is used for the first time: within the first iteration."""
 
     class LateLibrary(TracingLibrary):
-        begun = False
+        loaded = True
 
         def stats(self) -> dict[str, Any]:
-            return {**super().stats(), "trace": {"begun": self.begun}}
+            return {**super().stats(), "plan_loaded": self.loaded}
 
     library = LateLibrary()
     auto = auto_of(library, tmp_path, steps=6)
     assert auto.stage == _auto.PLANNED
-    library.begun = True
+    library.loaded = False
     auto.iteration_finished(0)
     assert auto.stage == _auto.TRACING
     for iteration in range(1, 7):
@@ -227,7 +233,7 @@ class DepartingLibrary(RefusingLibrary):
         self.given_up = False
 
     def stats(self) -> dict[str, Any]:
-        return {"departed": self.given_up, "gave_up": self.given_up, "trace": {"begun": False}}
+        return {"departed": self.given_up, "gave_up": self.given_up, "plan_loaded": True}
 
     def trace_again(self, path: Path) -> None:
         pass
@@ -255,9 +261,11 @@ def test_a_start_that_is_served_from_no_plan_leaves_the_one_that_there_is(tmp_pa
 
 def remains(library: DepartingLibrary, directory: Path, departs_at: int, left_meanwhile: bool = False) -> bool:
     """Whether the plan does that a start found, when it has ended."""
-    paths = Paths(Start.begin(directory), 0, 0)
+    start = Start.begin(directory)
+    paths = Paths(start, 0, 0)
     write_whole(paths.plan, b"of an earlier start")
-    auto = _auto.Auto(cast(Library, library), paths, steps=6, taken=identity(paths.plan))
+    choice = Choice(start, None, 0, guess=Candidate(directory, 0))
+    auto = _auto.Auto(cast(Library, library), paths, choice, steps=6, taken=identity(paths.plan))
     for iteration in range(departs_at + 5):
         library.given_up = iteration >= departs_at
         auto.iteration_finished(iteration)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from processes import clean_environment
-from stalloc import _run_cache, _run_files
+from stalloc import _run_cache, _run_choice, _run_files
 from stalloc._run_files import Start
 
 
@@ -194,7 +194,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begin(cache: Path, program: str = "x.py") -> Start:
-    return _run_cache.start_of_run({"XDG_CACHE_HOME": str(cache.parent.parent)}, [program], "2.11.0")
+    return _run_choice.begin({"XDG_CACHE_HOME": str(cache.parent.parent)}, [program], "2.11.0", 0).start
 
 
 def names(cache: Path) -> set[str]:
@@ -272,7 +272,7 @@ def test_a_user_without_a_home_is_told_what_to_set(
     monkeypatch.setattr(Path, "home", nowhere)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    start = _run_cache.start_of_run({}, ["x.py"], "2.11.0")
+    start = _run_choice.begin({}, ["x.py"], "2.11.0", 0).start
     assert "cannot be kept for the next start: the user has no home directory: set" in capsys.readouterr().err
     start.leave()
     assert list(tmp_path.iterdir()) == []

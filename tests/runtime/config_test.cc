@@ -235,6 +235,13 @@ TEST(ConfigTest, BlocksAreWatchedWhereItIsAskedFor) {
   EXPECT_THAT(ErrorOf({{"STALLOC_WATCH", "2"}}), HasSubstr("STALLOC_WATCH"));
 }
 
+TEST(ConfigTest, ThePackageTellsWhosePlanAStartHas) {
+  EXPECT_EQ(Read({}).value().plan_trust, PlanTrust::kOwn);
+  EXPECT_EQ(Read({{"STALLOC_START_PLAN", "checked"}}).value().plan_trust, PlanTrust::kChecked);
+  EXPECT_EQ(Read({{"STALLOC_START_PLAN", "guessed"}}).value().plan_trust, PlanTrust::kGuessed);
+  EXPECT_THAT(ErrorOf({{"STALLOC_START_PLAN", "1"}}), HasSubstr("STALLOC_START_PLAN must be checked or guessed"));
+}
+
 TEST(ConfigTest, TheLimitOfEventsIsRead) {
   const Result<Config> config = Read({{"STALLOC_TRACE_MAX_EVENTS", "1000000"}});
   ASSERT_TRUE(config.ok()) << config.error();

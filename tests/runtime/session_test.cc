@@ -21,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST_F(SessionTest, TorchModeDoesNothing) {
@@ -362,6 +363,75 @@ TEST_F(SessionTest, AutoWithAPlanIsServedFromTheBeginning) {
   for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
   EXPECT_EQ(device->Stats().planned_hits, 2u);
   EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).TracePath()));
+}
+
+TEST_F(SessionTest, APlanThatMayBeAnotherRunsServesAndIsTracedAsWell) {
+  for (const PlanTrust trust : {PlanTrust::kChecked, PlanTrust::kGuessed}) {
+    Write(SmallPlan());
+    Config config = ConfigFor(Mode::kAuto);
+    config.plan_trust = trust;
+    const std::unique_ptr<Session> session = MustOpen(config);
+    DeviceRuntime* const device = AddCpu(*session);
+    EXPECT_EQ(device->Stats().arena_bytes == 0, trust == PlanTrust::kGuessed) << "that comes as requests need it";
+    for (int i = 0; i < 3; ++i) Iterate(*session, *device, i);
+    EXPECT_EQ(device->Stats().planned_hits, 6u);
+    EXPECT_GT(device->Stats().arena_bytes, 0u);
+    EXPECT_THAT(session->StatsJson(), HasSubstr("\"plan_loaded\": true"));
+    session->StopTrace();
+    const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(trace->allocations, 6u);
+    EXPECT_THAT(session->SignatureJson(), HasSubstr("\"requests\": 2, \"bytes\": 307200, \"growth\": 204800"));
+    Iterate(*session, *device, 3);
+    EXPECT_THAT(session->SignatureJson(), Not(HasSubstr("\"requests\": 4"))) << "with the trace it has ended";
+    std::filesystem::remove(config.TracePath());
+  }
+}
+
+TEST_F(SessionTest, APlanThatMayBeAnotherRunsServesWhereNothingCanBeTraced) {
+  Write(SmallPlan());
+  Config config = ConfigFor(Mode::kAuto);
+  config.plan_trust = PlanTrust::kChecked;
+  std::filesystem::create_directories(config.TracePath());  // in the way
+  const std::unique_ptr<Session> session = MustOpen(config);
+  EXPECT_EQ(session->degraded(), "");
+  DeviceRuntime* const device = AddCpu(*session);
+  Iterate(*session, *device, 0);
+  EXPECT_EQ(device->Stats().planned_hits, 2u);
+}
+
+TEST_F(SessionTest, APlanThatIsDroppedServesNoMoreAndItsIdleMemoryGoesBack) {
+  Write(SmallPlan());
+  Config config = ConfigFor(Mode::kAuto);
+  config.plan_trust = PlanTrust::kChecked;
+  const std::unique_ptr<Session> session = MustOpen(config);
+  DeviceRuntime* const device = AddCpu(*session);
+  session->Mark(IterationMark(0));
+  void* const kept = device->Allocate(100 * kKiB, 0, Origin::kProgram);
+  session->DropPlan();
+  session->DropPlan();
+  EXPECT_EQ(device->Stats().arena_bytes, 128 * kKiB) << "where a block lives";
+  void* const other = device->Allocate(200 * kKiB, 0, Origin::kProgram);
+  EXPECT_FALSE(device->Owns(other));
+  device->Free(kept);
+  device->Free(other);
+  session->Mark(IterationMark(1));
+  EXPECT_EQ(device->Stats().arena_bytes, 0u);
+  EXPECT_EQ(device->Stats().unknown_frees, 0u);
+  EXPECT_EQ(log_.text(), "") << "the package tells";
+  ASSERT_TRUE(session->TakePlan(config.PlanPath()).ok());
+  Iterate(*session, *device, 2);
+  EXPECT_EQ(device->Stats().planned_hits, 3u);
+}
+
+TEST_F(SessionTest, ARunThatMovesLeavesItsSummaryThere) {
+  const std::string other = directory_.path() + "/other";
+  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  session->MoveTo(other);
+  EXPECT_TRUE(session->WriteSummary().ok());
+  EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).SummaryPath()));
+  EXPECT_TRUE(std::filesystem::exists(other + "/log_output/rank00000.summary.json"));
+  EXPECT_THAT(session->StatsJson(), HasSubstr(other + "/trace/rank00000.trace"));
 }
 
 std::ptrdiff_t Allocations(const std::string& trace) {

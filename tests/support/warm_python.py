@@ -139,6 +139,7 @@ def _become(request: dict[str, Any], import_path: list[str]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
+    sys.orig_argv = [sys.executable, *request["arguments"]]  # whoever asks which program this is
     more = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [_first_on_path(request["arguments"]), *more, *import_path]
     importlib.invalidate_caches()

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from stalloc._core import _interface
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 LIBRARY_NAME = "libstalloc.so"
 TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
@@ -64,6 +64,9 @@ class Library:
         # A function of a report's path, as bytes; it must outlive what calls it. An empty one: nobody is told.
         self.tell_oom_reports = self._function("stalloc_tell_oom_reports", None, ctypes.c_void_p)
         self._function("stalloc_trace_again", number, text)
+        self._function("stalloc_signature_json", size, text, size)
+        self._function("stalloc_drop_plan", None)
+        self._function("stalloc_move_run", None, text)
         # The number of a text in the trace; -1 where nothing is traced.
         self.text = self._function("stalloc_text", ctypes.c_int64, text)
         # Block, offset in it, bytes (0: not known), TensorRole, text.
@@ -137,6 +140,18 @@ class Library:
     def trace_again(self, path: Path) -> None:
         """Traces what is asked for from now on, in mode Auto. RuntimeError with the library's words, and no trace."""
         self._raise_unless_zero(self._dll.stalloc_trace_again(os.fsencode(path)))
+
+    def signature(self) -> dict[str, Any]:
+        """Which sizes the run has requested in set-up and first iterations (allocator/runtime/run_signature.h)."""
+        return _parsed(self._dll.stalloc_signature_json)
+
+    def drop_plan(self) -> None:
+        """Between two iterations, in mode Auto: the plan that serves is another run's, and serves no more."""
+        self._dll.stalloc_drop_plan()
+
+    def move_run(self, directory: Path) -> None:
+        """In mode Auto: the run's summary goes there."""
+        self._dll.stalloc_move_run(os.fsencode(directory))
 
     def sleep(self, device: int, tags: Optional[list[str]], keep: Optional[list[str]]) -> dict[str, Any]:
         """What it did, of each device (allocator/capi/stalloc.h). RuntimeError with the library's words."""

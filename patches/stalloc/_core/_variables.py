@@ -48,9 +48,11 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "STALLOC_MODEL_INFO_PATH",
             "directory",
             "directory of traces and plans",
-            details="Trace and Alloc need it; Auto's default is one below `~/.cache/stalloc`. In it: "
+            details="Trace and Alloc need it; Auto's default is one below `~/.cache/stalloc/runs`, of the run that "
+            "requests the same (`stalloc runs`). In it: "
             "`trace/rank00000.trace`, `output/plan/rank00000.plan`, `output/observed/rank00000.observed`, "
-            "`log_output/rank00000.summary.json`; under Auto `starts/`, what belongs to starts that run",
+            "`log_output/rank00000.summary.json`; under Auto `output/plan/rank00000.signature.json`, what the plan's "
+            "run requests, and `starts/`, what belongs to starts that run",
             reader="both",
         ),
         Variable(
@@ -262,6 +264,7 @@ VARIABLES: dict[str, Variable] = {variable.name: variable for group in GROUPS.va
 INTERNAL = {
     "STALLOC_OWNER": "the process that has the allocator, so that its children do not trace or plan as well",
     "STALLOC_START_PATH": "the folder that this start has for itself under Auto, in the run's directory",
+    "STALLOC_START_PLAN": "how sure this start is, under Auto, that the plan it found is its own",
     "STALLOC_TOLD": "misspelt variables that this process's parent has told of",
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import pytest
 from gpu_process import PROGRAMS
 
+from known_runs import FOUND, TRACED, Starts
 from processes import Training
 
 pytestmark = pytest.mark.gpu
@@ -33,3 +34,18 @@ def test_a_run_that_takes_its_plan_up_computes_the_same(library: Path, tmp_path:
     assert summary["gave_up"] is False
     assert summary["since_plan"]["efficiency"] > 0.9
     assert train(training, "Auto") == plain, "the next start, from its plan"
+
+
+def test_a_start_finds_the_plan_of_what_it_requests(library: Path, tmp_path: Path) -> None:
+    starts = Starts(Training(library.parent, tmp_path).cold(), device="cuda")
+    config = tmp_path / "config"
+    came_to = []
+    for rows in (4096, 16384, 4096, 16384):
+        config.write_text(str(rows))
+        plain = starts.plain("--config", config)
+        started = starts.start("--config", config)
+        assert all(started.result[key] == plain[key] for key in ("losses", "weights"))
+        assert started.hit_rate >= 0.97
+        came_to.append(started.came_to)
+    assert came_to == [TRACED, TRACED, FOUND, FOUND]
+    assert len(starts.runs()) == 2
