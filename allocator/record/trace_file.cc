@@ -74,6 +74,10 @@ Status TraceFile::Open(const std::string& path) {
 Status TraceFile::Lock(const std::string& path) {
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) return Error{path_ + ": cannot open the trace for writing: " + std::strerror(errno)};
+  return LockOpened();
+}
+
+Status TraceFile::LockOpened() {
   const bool taken = flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   // It names the holder. Where a file system has no flock, it is the lock.
   struct flock name = WholeFile(F_WRLCK);
@@ -81,6 +85,26 @@ Status TraceFile::Lock(const std::string& path) {
   if (!taken && named) return Ok{};
   return Error{path_ + ": " + DescribeHolder(fd_) +
                " is writing a trace there; give each process its own rank or its own STALLOC_MODEL_INFO_PATH"};
+}
+
+void TraceFile::Yield() noexcept {
+  struct flock name = WholeFile(F_UNLCK);
+  static_cast<void>(fcntl(fd_, F_SETLK, &name));
+  static_cast<void>(flock(fd_, LOCK_UN));
+  yielded_ = true;
+}
+
+Status TraceFile::Claim() {
+  if (!std::exchange(yielded_, false)) return Ok{};
+  if (IsAt(fd_, path_) && LockOpened().ok() && IsAt(fd_, path_)) return Ok{};
+  // Another process's file was there meanwhile, and may be still. This one's begins anew, with what it had.
+  std::string had(static_cast<std::size_t>(size_), '\0');
+  const ssize_t read = pread(fd_, had.data(), had.size(), 0);
+  had.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
+  Close();
+  Status opened = Open(std::string(path_));
+  if (opened.ok() && had.size() > kTraceMagic.size()) opened = Append(std::string_view(had).substr(kTraceMagic.size()));
+  return opened;
 }
 
 // An older trace stays as it is for who reads it, a planner perhaps, and a new file takes its name. REQUIRES: the file

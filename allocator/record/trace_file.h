@@ -25,6 +25,12 @@ class TraceFile {
   // the process that writes there.
   [[nodiscard]] Status Open(const std::string& path);
 
+  // Others may have the path from now on, until Claim: a process that has nothing to record yet is in nobody's way.
+  // What is appended meanwhile goes to this process's own file.
+  void Yield() noexcept;
+  // An error, as of Open, where another process has taken the path. Nothing where it was not yielded.
+  [[nodiscard]] Status Claim();
+
   // Appends all of `bytes` or, on an error (disk full), cuts the file back to where it was.
   [[nodiscard]] Status Append(std::string_view bytes);
 
@@ -42,11 +48,13 @@ class TraceFile {
 
  private:
   [[nodiscard]] Status Lock(const std::string& path);
+  [[nodiscard]] Status LockOpened();
   [[nodiscard]] Status Replace();
 
   std::string path_;
   int fd_ = -1;
   std::int64_t size_ = 0;
+  bool yielded_ = false;
 };
 
 }  // namespace stalloc

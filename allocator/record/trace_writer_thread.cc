@@ -49,6 +49,7 @@ Status TraceWriterThread::Start(const std::string& path, const Fingerprint& fing
   UpdateFingerprint(fingerprint);
   WriteChunk(false);
   if (failed_) return Error{write_error()};
+  file_.Yield();
   auto thread = StartWithoutSignals([](void* self) { static_cast<TraceWriterThread*>(self)->Loop(); }, this);
   if (!thread.ok()) return Error{path + ": " + thread.error()};
   thread_ = std::move(thread).value();
@@ -87,6 +88,10 @@ void TraceWriterThread::Take(const RecordedEvent& event) {
   Mark mark;
   if (event.kind == RecordedKind::kMark) mark = marks_.Take(event.subject);
   if (ended_) return;
+  if (event.kind == RecordedKind::kAlloc && !claimed_) {
+    claimed_ = true;
+    if (const Status claimed = file_.Claim(); !claimed.ok()) Fail(claimed.error());
+  }
   const bool is_mark = event.kind == RecordedKind::kMark;
   if (is_mark && options_.max_events != 0) NoteIteration(mark);
   const bool ends_phase = is_mark && EndsPhase(mark);

@@ -3,8 +3,9 @@
 // Writes a chunk when it is full, at the end of a phase (init, iteration, fence), when a flush asks for it, and when
 // rows have waited for a second; the last one when it is stopped. It looks at the ring every few milliseconds by
 // itself, so that callers need not wake it. After a write error it goes on emptying the ring and keeps nothing: callers
-// never wait for a full disk. At a limit of rows the file is cut back to its last whole iteration and ended.
-// Thread-safe but for Start and Stop.
+// never wait for a full disk. The path is this process's from its first allocation on: one that has allocated nothing
+// is in nobody's way. At a limit of rows the file is cut back to its last whole iteration and ended. Thread-safe but
+// for Start and Stop.
 #pragma once
 
 #include <atomic>
@@ -82,7 +83,8 @@ class TraceWriterThread {
   bool seen_iteration_ = false;
   TraceFile::Place whole_;  // behind the last whole iteration; of byte 0: there is none
   std::uint64_t whole_events_ = 0;
-  bool ended_ = false;  // by the limit
+  bool claimed_ = false;  // the path, with the first allocation
+  bool ended_ = false;    // by the limit
   bool failed_ = false;
   bool running_ = false;  // before that, errors are Start's to return
 

@@ -143,11 +143,13 @@ struct RankVariables {
   const char* local_rank;
   const char* world_size;
 };
-constexpr std::array<RankVariables, 4> kLaunchers = {{
+constexpr std::array<RankVariables, 5> kLaunchers = {{
     {"RANK", "LOCAL_RANK", "WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"},
     {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},
+    // Of a process that a script starts itself, by the package.
+    {"STALLOC_STARTED_RANK", "STALLOC_STARTED_RANK", "STALLOC_STARTED_RANKS"},
 }};
 
 void ReadRanks(Reader& reader, Config* config) {

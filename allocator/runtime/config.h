@@ -46,6 +46,7 @@ struct Config {
                            // and the host driver; 0 none
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
   // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
+  // Without any, STALLOC_STARTED_RANK.
   std::uint32_t rank = 0;
   std::uint32_t local_rank = 0;
   std::uint32_t world_size = 1;

@@ -1,5 +1,6 @@
 #include "allocator/runtime/session.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -102,6 +103,7 @@ struct Session::Impl {
   [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
   void Degrade(const std::string& why, bool logged);
   void WriteObserved();
+  [[nodiscard]] bool HasAllocated() const;
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                        WatchMemory* watch, PassHere pass_here, DeviceCopies* copies);
   template <typename Visit>
@@ -453,9 +455,16 @@ std::string Session::StatsJson() const {
   return StatsToJson(figures);
 }
 
+bool Session::Impl::HasAllocated() const {
+  const std::lock_guard lock(mutex);
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const Device& device) { return device.runtime->Stats().requests != 0; });
+}
+
 Status Session::WriteSummary() const {
   // A child's figures would overwrite its parent's.
   if (impl_->inert.load(std::memory_order_relaxed) || impl_->config.mode == Mode::kTorch) return Ok{};
+  if (!impl_->HasAllocated()) return Ok{};  // nor those of a process that this one has started, at its rank
   std::string path;
   {
     const std::lock_guard lock(impl_->mutex);

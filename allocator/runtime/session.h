@@ -97,7 +97,8 @@ class Session {
   void StopTrace();
   // {"mode": ..., "degraded": null or why, ..., "devices": [{...}]}: docs/summary.md has the keys.
   [[nodiscard]] std::string StatsJson() const;
-  // StatsJson to Config::SummaryPath(): temporary name, then rename. Called at exit and by stalloc_flush.
+  // StatsJson to Config::SummaryPath(): temporary name, then rename. Nothing where nothing was allocated. Called at
+  // exit and by stalloc_flush.
   Status WriteSummary() const;
   // Ends the recording (the trace file gets its orderly end) and writes the summary and, in Alloc mode, what was seen
   // of entries that vary to Config::ObservedPath(). Runs at exit; later calls do nothing.

@@ -124,9 +124,6 @@ class Auto:
         elif loaded:
             self._plans = 1
             self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
-            guessed = self._own.trust == _run_choice.GUESSED
-            begins = "begins with the plan of an earlier start" if guessed else _SERVED
-            _log.line(f"{begins}: {paths.first_plan}")
         else:
             self._enter(TRACING, to_trace=self._traced_iterations)
 
@@ -149,6 +146,10 @@ class Auto:
 
     def _see_to(self, iteration: int) -> None:
         self._finished += 1
+        if self._finished == 1 and self.stage == PLANNED:
+            guessed = self._own.trust == _run_choice.GUESSED
+            begins = "began with the plan of an earlier start" if guessed else _SERVED
+            _log.line(f"{begins}: {self._paths.first_plan}")
         if self._first_forward is not None:
             self._first_forward.remove()
             self._first_forward = None
@@ -342,11 +343,12 @@ class Auto:
         stats = self._library.stats()
         goes_on = self._end_planners()
         self._drop_unfit(stats)
-        if self.stage in (TRACING, PLANNING):
+        has_run = bool(self._finished or stats.get("requests"))  # else all is that of the ranks that it has started
+        if has_run and self.stage in (TRACING, PLANNING):
             self._ended_early(stats.get("peak_live_bytes", 0), goes_on)
         self._tell_outcome(stats)
         if not goes_on:
-            self._leave()
+            self._leave(has_run)
 
     def _end_planners(self) -> bool:
         """True: one goes on, and sees to the start's folder."""
@@ -396,10 +398,10 @@ class Auto:
             more = f" (stalloc summary {self._paths.directory})" if self._start.kept else ""
             _log.line(f"under its plan: {outcome.told()}{more}")
 
-    def _leave(self) -> None:
+    def _leave(self, has_run: bool) -> None:
         """What the run's directory lacks goes there."""
         self._start.keep(self._paths.planner_log)
-        if not self._paths.plan.is_file():
+        if has_run and not self._paths.plan.is_file():
             self._own.stop_trace()
             with contextlib.suppress(OSError), _run_files.gate(self._paths.directory):
                 self._start.keep(self._paths.trace)

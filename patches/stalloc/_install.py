@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
-from stalloc import _auto, _run_choice, _session
+from stalloc import _auto, _run_cache, _run_choice, _session, _started
 from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _strict, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
@@ -41,13 +41,15 @@ _BAD_VALUE = re.compile(r"[A-Z][A-Z_]+ must be .*; found \"")  # as allocator/ru
 _activating = False
 _unfit = False  # no adapter is for this torch, which was said
 _watches_memory_errors = False  # without a mode
+_asks_again = False  # whether this process trains
 
 
-def activate(to_the_end: bool = True) -> None:
+def activate(to_the_end: bool = True, trains: bool = False) -> None:
     """Does what STALLOC_MODE asks of this process; nothing where it is unset, or a second time.
 
     Args:
         to_the_end: a trace of fake tensors ends the program where it ends; else whoever calls ends FakeRun.
+        trains: it is about to, so that it takes a place that the process which started it does not need.
 
     Raises:
         ValueError: a variable's value is not allowed.
@@ -59,17 +61,18 @@ def activate(to_the_end: bool = True) -> None:
         _watch_memory_errors()
     if config.mode is None or _activating or _unfit or _session.current is not None:
         return
-    if _process.owned_by_other(os.environ, config.rank, os.getpid()):
+    if _is_anothers(config, trains):
         return
     if config.mode == _config.TRACE and not config.traced:
         _log.line(f"is not traced: STALLOC_TRACE_RANKS={os.environ['STALLOC_TRACE_RANKS']}")
         return
-    _process.claim(config.rank)
+    _process.claim(config.rank, idle=True)
     _activating = True  # importing torch below comes back here through the autoload entry point
     try:
         if config.mode == _config.TORCH:
             torch_scalars = _scalars_of(config, _torch_figures)
-            marker = Marker(_ignore, _both(_lines_of(config, _report.torch_report(), 1), torch_scalars))
+            lines = _lines_of(config, _report.torch_report(), 1)
+            marker = Marker(_ignore, _both(_both(lines, torch_scalars), _claimed_with(config.rank, None)))
             _session.start(_session.Session(config.mode, None, marker))
             when_imported("torch", OptimizerHooks(marker).install)
             torch_mode.watch(config.rank)
@@ -86,6 +89,7 @@ def activate(to_the_end: bool = True) -> None:
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
             finished = finished if tracing is None else _both(finished, tracing.iteration_finished)
             finished = finished if auto is None else _both(finished, auto.iteration_finished)
+            finished = _both(finished, _claimed_with(config.rank, library))
             mark = _mark_of(config, library)
             if fake is not None and tracing is not None:
                 mark = fake.in_order(mark)
@@ -93,7 +97,8 @@ def activate(to_the_end: bool = True) -> None:
             marker = Marker(
                 _seen_by(config, mark, torch, tracing if fake is None else None), _both(finished, boundary.reached)
             )
-            _session.start(_session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto))
+            session = _session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto)
+            _session.start(session, _device_of(config.device, torch))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, marker, tracing, auto)
             if fake is not None:
@@ -102,6 +107,37 @@ def activate(to_the_end: bool = True) -> None:
         _adapters.watch()
     finally:
         _activating = False
+
+
+def _is_anothers(config: _config.Config, trains: bool) -> bool:
+    """The process that started this one has its rank. Whether that needs it is asked again when this one trains."""
+    global _asks_again
+    owner = _process.other_owner(os.environ, config.rank, os.getpid())
+    if owner is None or (trains and owner.idle):
+        return False
+    idle = owner.idle
+
+    def ask_again() -> None:
+        if idle:
+            _started.take_rank()
+        activate(trains=True)
+
+    if trains:
+        _started.tell_of_steps(owner)
+    elif not (_asks_again or config.trace_fake):
+        _asks_again = True
+        when_imported("torch", lambda torch: _started.before_use(_device_of(config.device, torch), ask_again))
+    return True
+
+
+def _claimed_with(rank: str, library: Optional[Library]) -> Callable[[int], None]:
+    """The rank is this process's from its first iteration on; before, for whom it starts when it has allocated."""
+
+    def has_allocated() -> bool:
+        devices = [] if library is None else library.stats().get("devices", [])
+        return any(device.get("requests") for device in devices)
+
+    return _started.claims(lambda: _process.claim(rank), has_allocated)
 
 
 def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, tracing: Optional[Tracing]) -> MarkSink:
@@ -135,7 +171,7 @@ def _watch_memory_errors() -> None:
     """STALLOC_OOM_REPORT alone: nothing else is asked of this process."""
     global _watches_memory_errors
     rank = _config.rank_text(os.environ)
-    if not _watches_memory_errors and not _process.owned_by_other(os.environ, rank, os.getpid()):
+    if not _watches_memory_errors and _process.other_owner(os.environ, rank, os.getpid()) is None:
         _watches_memory_errors = True
         torch_mode.watch(rank, "none")
 
@@ -226,8 +262,11 @@ def _plan_of(rank: str) -> str:
 
 def _begin_start(torch: Any, rank: int) -> _run_choice.Choice:
     module = _process.module_of_command(_process.command_of_process())
+    chosen = _run_cache.chosen_directory(os.environ)
     choice = _run_choice.begin(os.environ, sys.argv, str(torch.__version__), rank, module)
     os.environ["STALLOC_MODEL_INFO_PATH"] = str(choice.start.run)
+    if chosen is None:
+        os.environ[_run_cache.FOUND] = str(choice.start.run)
     return choice
 
 
@@ -278,7 +317,7 @@ def _install_or_go_on(config: _config.Config, torch: Any) -> Optional[Library]:
 
 
 def _install_allocator(config: _config.Config, torch: Any) -> Library:
-    device = config.device if config.device != "auto" else _device_of_machine(torch)
+    device = _device_of(config.device, torch)
     if device == "cuda" and torch.cuda.is_initialized():
         raise RuntimeError(TOO_LATE)
     running = str(torch.__version__)
@@ -300,8 +339,10 @@ def _with_context(call: Callable[[], None]) -> None:
         raise RuntimeError(f"stalloc could not be installed under torch: {error}") from error
 
 
-def _device_of_machine(torch: Any) -> str:
+def _device_of(chosen: str, torch: Any) -> str:
     """CUDA where torch sees a GPU; asked through NVML, since the program may yet set CUDA_VISIBLE_DEVICES or fork."""
+    if chosen != "auto":
+        return chosen
     with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
         return "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -21,6 +21,8 @@ from typing import Any, Optional
 from stalloc import _run_files
 from stalloc.report.files import write_whole
 
+FOUND = "STALLOC_FOUND_PATH"  # what STALLOC_MODEL_INFO_PATH was set to, where the user had not
+
 _MOST_BYTES = 2 << 30  # of all runs together; those that were not used for longest go
 _MOST_RUNS = 16  # of one program
 _MOST_ARGUMENTS = 16  # lists of them, of one run
@@ -30,6 +32,14 @@ _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "MPI_LOCALNRANKS
 _SECRET = re.compile(r"(?i)(key|token|secret|password|credential)")
 
 Arguments = tuple[str, ...]
+
+
+def chosen_directory(environ: Mapping[str, str]) -> Optional[Path]:
+    """The one that the user has named. None: one in the cache; programs that this one starts have others."""
+    path = environ.get("STALLOC_MODEL_INFO_PATH")
+    if not path or path == environ.get(FOUND):
+        return None
+    return Path(os.path.abspath(path))  # the program may change its own
 
 
 @dataclasses.dataclass(frozen=True)

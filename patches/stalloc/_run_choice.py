@@ -197,9 +197,9 @@ def begin(
 
     Where nothing can be kept there, a temporary one, which is said.
     """
-    chosen = environ.get("STALLOC_MODEL_INFO_PATH")
-    if chosen:
-        return _begin_in(Path(os.path.abspath(chosen)), environ, argv, rank)  # the program may change its own
+    chosen = _run_cache.chosen_directory(environ)
+    if chosen is not None:
+        return _begin_in(chosen, environ, argv, rank)
     try:
         return _begin_in_cache(environ, argv, Program.of(environ, argv, torch_version, module), rank)
     except OSError as error:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from stalloc import _started
 from stalloc._auto import Auto
 from stalloc._core import _config, _log
 from stalloc._core._imports import when_imported
@@ -76,12 +77,13 @@ def marked() -> Optional[Session]:
 _before_the_end: list[Callable[[], object]] = []
 
 
-def start(session: Session) -> None:
+def start(session: Session, device: str = "cpu") -> None:
     """Makes it the process's session, to be closed at exit and absent from forked children."""
     global current
     current = session
+    process = os.getpid()
     atexit.register(_close)
-    os.register_at_fork(after_in_child=_leave)
+    os.register_at_fork(after_in_child=lambda: _leave(process, device == "cuda"))
 
 
 def before_the_end(call: Callable[[], object]) -> None:
@@ -89,11 +91,12 @@ def before_the_end(call: Callable[[], object]) -> None:
     _before_the_end.append(call)
 
 
-def _leave() -> None:
+def _leave(parent: int, on_cuda: bool) -> None:
     """A forked child neither marks nor writes: trace, plan and summary are its parent's."""
     global current
-    if current is not None:
-        current.marker.silence()  # the optimizer hooks still know it
+    if current is not None:  # the optimizer hooks still know its marker
+        told = current.library is not None
+        current.marker.silence(*([_started.tell_of_forked_steps(parent, on_cuda)] if told else []))
     current = None
 
 
@@ -121,7 +124,8 @@ def _close() -> None:
 def _is_traced(stats: dict[str, Any]) -> bool:
     """Another process's trace may lie in the directory, and a full disk ends one early: the library tells of both."""
     trace = stats.get("trace", {})
-    return not stats.get("degraded") and not trace.get("write_error") and Path(trace.get("path", "")).is_file()
+    whole = not stats.get("degraded") and not trace.get("write_error") and bool(stats.get("requests"))
+    return whole and Path(trace.get("path", "")).is_file()
 
 
 def _tell_what_next(session: Session) -> None:

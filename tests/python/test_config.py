@@ -120,11 +120,15 @@ def test_launchers_and_our_own_commands_do_not_train(command: str, program: str,
         ("77:0", "1", False),
         ("42:0", "0", False),
         ("garbage", "", False),
+        ("77:0:idle", "0", True),
+        ("42::idle", "", False),
     ],
 )
 def test_a_process_of_another_pid_and_the_same_rank_owns_this_one(owner: str | None, rank: str, owned: bool) -> None:
     environment = {} if owner is None else {_process.OWNER_VARIABLE: owner}
-    assert _process.owned_by_other(environment, rank, pid=42) is owned
+    found = _process.other_owner(environment, rank, pid=42)
+    assert (found is not None) is owned
+    assert found is None or found == _process.Owner("77", rank, str(owner).endswith("idle"))
 
 
 def test_the_version_is_that_of_cmakelists(tmp_path: object) -> None:

@@ -66,6 +66,7 @@ TEST_F(RecorderProcessTest, WithoutFlockTheSecondProcessIsRefusedAllTheSame) {
   const ChildProcess first([&](const ChildProcess& self) -> int {
     const auto recorder = Recorder::Open(Options());
     if (!recorder.ok()) return 1;
+    recorder.value()->Allocated(0, At(512), 1, 0, 0);
     recorder.value()->Flush();
     self.WaitToBeKilled();
   });
@@ -76,6 +77,51 @@ TEST_F(RecorderProcessTest, WithoutFlockTheSecondProcessIsRefusedAllTheSame) {
   first.Kill();
   EXPECT_TRUE(Recorder::Open(Options()).ok());
   no_flock = false;
+}
+
+TEST_F(RecorderProcessTest, WhoHasRecordedNothingIsInNobodysWay) {
+  Open();
+  recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kBegin));
+  recorder_->Flush();
+  const ChildProcess other([&](const ChildProcess& self) -> int {
+    const auto recorder = Recorder::Open(Options());
+    if (!recorder.ok()) return 1;
+    recorder.value()->Allocated(0, At(512), 7, 0, 0);
+    recorder.value()->Flush();
+    self.WaitToBeKilled();
+  });
+  other.AwaitAnnouncement();
+  recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kEnd));
+  recorder_->Flush();
+  EXPECT_EQ(ReadBack().events.at(0).bytes, 7u) << "the other's";
+  recorder_->Allocated(0, At(512), 1, 0, 0);
+  recorder_->Flush();
+  EXPECT_THAT(recorder_->GetCounters().write_error,
+              HasSubstr("process " + std::to_string(other.pid()) + " is writing a trace there"));
+  recorder_.reset();
+  EXPECT_EQ(ReadBack().events.at(0).bytes, 7u) << "still";
+}
+
+TEST_F(RecorderProcessTest, APlaceThatIsFreeAgainIsTakenWithAllThatWasRecorded) {
+  for (const bool removed : {false, true}) {
+    Open();
+    recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kBegin));
+    recorder_->Flush();
+    if (removed) {
+      std::filesystem::remove(path_);
+    } else {
+      const auto other = Recorder::Open(Options());
+      ASSERT_TRUE(other.ok()) << other.error();
+      other.value()->Allocated(0, At(512), 7, 0, 0);
+    }
+    recorder_->Allocated(0, At(512), 1, 0, 0);
+    const Trace trace = CloseAndRead();
+    EXPECT_TRUE(trace.complete) << trace.truncation;
+    EXPECT_EQ(trace.fingerprint.rank, 3u);
+    EXPECT_EQ(trace.marks.size(), 1u);
+    ASSERT_EQ(trace.events.size(), 2u) << "the mark and the allocation";
+    EXPECT_EQ(trace.events[1].bytes, 1u);
+  }
 }
 
 TEST_F(RecorderProcessTest, WhoReadsAnOlderTraceHasItToItsEnd) {

@@ -211,6 +211,7 @@ TEST_F(RecorderTest, OldTraceAtThePathIsReplaced) {
 TEST_F(RecorderTest, SecondRecorderOfThisProcessOnThePathIsRefusedAndHarmsNothing) {
   Open();
   recorder_->Allocated(0, At(0x1000), 100, 0, 0);
+  recorder_->Flush();
   const auto second = Recorder::Open(Options());
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error(), StartsWith(path_ + ": "));

@@ -75,10 +75,23 @@ TEST_F(SessionTest, ATraceThatAnotherProcessWritesIsRefusedAndStaysWhole) {
   EXPECT_TRUE(MustOpen(config)->degraded().empty());  // the other one is gone
 }
 
+TEST_F(SessionTest, WhoHasAllocatedNothingLeavesAnothersSummary) {
+  Write(SmallPlan());
+  const Config config = ConfigFor(Mode::kAlloc);
+  const std::unique_ptr<Session> session = MustOpen(config);
+  AddCpu(*session);
+  std::filesystem::create_directory(directory_.path() + "/log_output");
+  std::ofstream(config.SummaryPath()) << "of a process that it has started";
+  EXPECT_TRUE(session->WriteSummary().ok());
+  session->Finish();
+  EXPECT_EQ(ReadFile(config.SummaryPath()), "of a process that it has started");
+}
+
 TEST_F(SessionTest, AnUnwritableSummaryIsAWarningAndNoMore) {
   Write(SmallPlan());
   std::ofstream(directory_.path() + "/log_output") << "x";
   const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAlloc));
+  Iterate(*session, *AddCpu(*session), 0);
   EXPECT_FALSE(session->WriteSummary().ok());
   session->Finish();
   EXPECT_THAT(log_.text(), AllOf(HasSubstr("no summary"), HasSubstr("log_output")));
@@ -92,7 +105,7 @@ TEST_F(SessionTest, ProcessesThatWriteOneSummaryNeverTearIt) {
     children.push_back(fork());
     if (children.back() != 0) continue;
     const std::unique_ptr<Session> session = MustOpen(config);
-    AddCpu(*session);
+    Iterate(*session, *AddCpu(*session), 0);
     bool ok = true;
     for (int k = 0; k < 300; ++k) ok = session->WriteSummary().ok() && ok;
     _exit(ok ? 0 : 1);

@@ -12,8 +12,8 @@ TORCH, TRACE, ALLOC, AUTO = "Torch", "Trace", "Alloc", "Auto"
 MODES = (TORCH, TRACE, ALLOC, AUTO)
 DEVICES = ("auto", "cuda", "cpu")
 
-# First that is set names this process's rank; the C++ side looks in the same order.
-_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+# First that is set names this process's rank; the C++ side looks in the same order. The last: see _started.py.
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "STALLOC_STARTED_RANK")
 
 
 class ConfigError(ValueError):

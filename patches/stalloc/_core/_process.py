@@ -2,10 +2,12 @@
 
 A process that installs leaves `STALLOC_OWNER=<pid>:<rank>` in the environment. Its children inherit that; those with
 the same rank (data loader workers, compilers, any subprocess) stay inactive; workers of a launcher have other ranks.
+Before it has allocated anything it leaves `<pid>:<rank>:idle`: its place is then anyone's who trains (_started.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -86,12 +88,24 @@ def trains(command: Optional[Sequence[str]] = None, program: Optional[str] = Non
     return os.path.basename(program) not in _OUR_PROGRAMS and module not in _OUR_MODULES
 
 
-def owned_by_other(environ: Mapping[str, str], rank: str, pid: int) -> bool:
-    """True where the process that installed is another one of this same rank."""
-    owner, separator, owner_rank = environ.get(OWNER_VARIABLE, "").partition(":")
-    return bool(separator) and owner != str(pid) and owner_rank == rank
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """A process that installed, as it stood when it started this one, or one above."""
+
+    pid: str
+    rank: str
+    idle: bool  # it had allocated nothing
 
 
-def claim(rank: str) -> None:
+def other_owner(environ: Mapping[str, str], rank: str, pid: int) -> Optional[Owner]:
+    """The process that installed, where that is another one of this same rank."""
+    words = environ.get(OWNER_VARIABLE, "").split(":")
+    if len(words) < 2:
+        return None
+    owner = Owner(words[0], words[1], words[2:] == ["idle"])
+    return owner if owner.pid != str(pid) and owner.rank == rank else None
+
+
+def claim(rank: str, idle: bool = False) -> None:
     """Tells the processes that this one starts that it is the one which installed."""
-    os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}"
+    os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}" + (":idle" if idle else "")

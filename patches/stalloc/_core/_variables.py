@@ -263,6 +263,9 @@ VARIABLES: dict[str, Variable] = {variable.name: variable for group in GROUPS.va
 # Set by stalloc itself, for the processes that a run starts.
 INTERNAL = {
     "STALLOC_OWNER": "the process that has the allocator, so that its children do not trace or plan as well",
+    "STALLOC_FOUND_PATH": "the run's directory in the cache, where STALLOC_MODEL_INFO_PATH was not set",
+    "STALLOC_STARTED_RANK": "the number of a process that a script starts itself to train, where no launcher gives one",
+    "STALLOC_STARTED_RANKS": "how many of them there are, where that is known",
     "STALLOC_START_PATH": "the folder that this start has for itself under Auto, in the run's directory",
     "STALLOC_START_PLAN": "how sure this start is, under Auto, that the plan it found is its own",
     "STALLOC_TOLD": "misspelt variables that this process's parent has told of",

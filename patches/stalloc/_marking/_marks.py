@@ -133,9 +133,9 @@ class Marker:
             running, self._running = self._running, None
             self._finished(running)
 
-    def silence(self) -> None:
-        """From now on nothing is forwarded, nor told."""
-        self._sink = self._finished = _nothing
+    def silence(self, finished: Callable[[int], object] = _nothing) -> None:
+        """From now on nothing is forwarded; `finished` is told of iterations, if anybody is."""
+        self._sink, self._finished = _nothing, finished
 
     def automatic_boundary(self) -> None:
         """An optimizer has stepped: what ran until now was one iteration, the next begins."""
