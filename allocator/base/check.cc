@@ -9,7 +9,7 @@
 namespace stalloc {
 
 void CheckFailed(const char* condition, const char* file, int line) noexcept {
-  Log(LogSeverity::kError, "%s:%d: check failed: %s", file, line, condition);
+  LogFatal("%s:%d: check failed: %s", file, line, condition);
   std::abort();
 }
 
@@ -19,7 +19,7 @@ void CheckFailed(const char* condition, const char* file, int line, const char* 
   va_start(arguments, format);
   std::vsnprintf(detail, sizeof(detail), format, arguments);
   va_end(arguments);
-  Log(LogSeverity::kError, "%s:%d: check failed: %s: %s", file, line, condition, detail);
+  LogFatal("%s:%d: check failed: %s: %s", file, line, condition, detail);
   std::abort();
 }
 

@@ -8,18 +8,21 @@
 #include <cstdio>
 #include <cstring>
 
+#include "allocator/base/alike.h"
+
 namespace stalloc {
 namespace {
 
 constexpr std::int64_t kUnknownRank = -1;
 
-std::atomic<int> log_level{kDefaultLogLevel};
+std::atomic<LogSeverity> log_level{kDefaultLogLevel};
 std::atomic<std::int64_t> log_rank{kUnknownRank};
+std::atomic<std::uint64_t> log_launch{0};
 std::atomic<LogSink> log_sink{nullptr};
 
 char SeverityLetter(LogSeverity severity) {
-  constexpr char kLetters[] = {'D', 'I', 'I', 'W', 'E'};
-  return kLetters[std::clamp(static_cast<int>(severity), 0, 4)];
+  constexpr char kLetters[] = {'D', 'I', 'W', 'E'};
+  return kLetters[std::min(static_cast<int>(severity), 3)];
 }
 
 // Length of the prefix written to `line`.
@@ -42,28 +45,13 @@ void WriteToStderr(const char* line, std::size_t length) {
   }
 }
 
-}  // namespace
-
-void SetLogLevel(int level) noexcept { log_level.store(std::clamp(level, 0, 3), std::memory_order_relaxed); }
-
-void SetLogRank(std::uint32_t rank) noexcept { log_rank.store(rank, std::memory_order_relaxed); }
-
-void SetLogSink(LogSink sink) noexcept { log_sink.store(sink, std::memory_order_relaxed); }
-
-bool LogEnabled(LogSeverity severity) noexcept {
-  return static_cast<int>(severity) >= log_level.load(std::memory_order_relaxed);
-}
-
-void Log(LogSeverity severity, const char* format, ...) noexcept {
-  if (!LogEnabled(severity)) return;
+// `always`: though another rank has printed a line of its kind.
+void Print(LogSeverity severity, bool always, const char* format, std::va_list arguments) noexcept {
   const int saved_errno = errno;
   char line[kMaxLogLine];
-  std::size_t length = FormatPrefix(line, sizeof(line), severity);
-
-  std::va_list arguments;
-  va_start(arguments, format);
+  const std::size_t prefix = FormatPrefix(line, sizeof(line), severity);
+  std::size_t length = prefix;
   const int body = std::vsnprintf(line + length, sizeof(line) - length, format, arguments);
-  va_end(arguments);
   if (body > 0) length += static_cast<std::size_t>(body);
 
   constexpr char kCut[] = "...";
@@ -72,11 +60,42 @@ void Log(LogSeverity severity, const char* format, ...) noexcept {
     length = kRoom;
     std::memcpy(line + length - (sizeof(kCut) - 1), kCut, sizeof(kCut) - 1);
   }
-  line[length++] = '\n';
-
-  const LogSink sink = log_sink.load(std::memory_order_relaxed);
-  (sink != nullptr ? sink : &WriteToStderr)(line, length);
+  const std::uint64_t launch = log_launch.load(std::memory_order_relaxed);
+  if (always || launch == 0 || SaysFirst(launch, KindOfLine(line + prefix, length - prefix))) {
+    line[length++] = '\n';
+    const LogSink sink = log_sink.load(std::memory_order_relaxed);
+    (sink != nullptr ? sink : &WriteToStderr)(line, length);
+  }
   errno = saved_errno;
+}
+
+}  // namespace
+
+void SetLogLevel(LogSeverity level) noexcept { log_level.store(level, std::memory_order_relaxed); }
+
+void SetLogRank(std::uint32_t rank) noexcept { log_rank.store(rank, std::memory_order_relaxed); }
+
+void SetLogLaunch(std::uint64_t launch) noexcept { log_launch.store(launch, std::memory_order_relaxed); }
+
+void SetLogSink(LogSink sink) noexcept { log_sink.store(sink, std::memory_order_relaxed); }
+
+bool LogEnabled(LogSeverity severity) noexcept {
+  return severity < LogSeverity::kOff && severity >= log_level.load(std::memory_order_relaxed);
+}
+
+void Log(LogSeverity severity, const char* format, ...) noexcept {
+  if (!LogEnabled(severity)) return;
+  std::va_list arguments;
+  va_start(arguments, format);
+  Print(severity, severity < LogSeverity::kWarning, format, arguments);
+  va_end(arguments);
+}
+
+void LogFatal(const char* format, ...) noexcept {
+  std::va_list arguments;
+  va_start(arguments, format);
+  Print(LogSeverity::kError, /*always=*/true, format, arguments);
+  va_end(arguments);
 }
 
 }  // namespace stalloc

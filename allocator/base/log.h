@@ -4,7 +4,8 @@
 //   stalloc[rank 3] W plan miss: expected 4096 bytes, found 8192
 //
 // A line is formatted on the stack (at most kMaxLogLine bytes; what is longer ends in "...") and written in one call,
-// so lines of several threads and ranks do not mix. Level and rank are set once, by whoever reads the configuration.
+// so lines of several threads and ranks do not mix. Level, rank and launch are set once, by whoever reads the
+// configuration. Of a warning or an error that several ranks of a launch have on one machine, the first is printed.
 // The hot path never logs; where something may repeat, ask a LogThrottle first.
 #pragma once
 
@@ -14,21 +15,24 @@
 
 namespace stalloc {
 
-// Numbered as the published tool numbers STALLOC_LOG_LEVEL: the smaller the level, the more is printed. Errors always
-// are.
-enum class LogSeverity : int { kDebug = 0, kDetail = 1, kInfo = 2, kWarning = 3, kError = 4 };
+// Of a line; as a level, the least that is printed. kOff is a level alone: nothing is printed but LogFatal's line.
+enum class LogSeverity : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
 inline constexpr std::size_t kMaxLogLine = 1024;
-inline constexpr int kDefaultLogLevel = 3;
+inline constexpr LogSeverity kDefaultLogLevel = LogSeverity::kInfo;
 
-// Lines of a severity below `level` are not printed. `level` outside 0..3 is clamped.
-void SetLogLevel(int level) noexcept;
+void SetLogLevel(LogSeverity level) noexcept;
 // The N in "stalloc[rank N]"; before the first call it is "?".
 void SetLogRank(std::uint32_t rank) noexcept;
+// A number that the ranks of this launch share, and no other launch has; 0 (the start value): every rank prints
+// everything.
+void SetLogLaunch(std::uint64_t launch) noexcept;
 [[nodiscard]] bool LogEnabled(LogSeverity severity) noexcept;
 
 // printf-style. Keep to %s, %d, %u, %zu, %llu and the like: glibc formats those without malloc. Preserves errno.
 [[gnu::format(printf, 2, 3)]] void Log(LogSeverity severity, const char* format, ...) noexcept;
+// Why the process ends: at any level, and of every rank.
+[[gnu::format(printf, 1, 2)]] void LogFatal(const char* format, ...) noexcept;
 
 // Where lines go: null (the start value) is stderr. For tests; the function must be async-signal-safe in spirit.
 using LogSink = void (*)(const char* line, std::size_t length);

@@ -92,6 +92,8 @@ size_t stalloc_signature_json(char* buffer, size_t capacity) {
   return WriteJson(buffer, capacity, &stalloc::Session::SignatureJson);
 }
 
+void stalloc_silence(void) { stalloc::SetLogLevel(stalloc::LogSeverity::kOff); }
+
 int stalloc_stop_trace(void) {
   stalloc::Session* const session = GlobalSession();
   if (session == nullptr) return 0;

@@ -104,6 +104,9 @@ STALLOC_API void stalloc_layer_input(const void* block, int64_t text);
  * written, on the thread whose request failed; it may add to the file. Null: nobody is told. */
 STALLOC_API void stalloc_tell_oom_reports(void (*told)(const char* path));
 
+/* Since ABI 8. Nothing is printed from now on: the program's last word has been said. */
+STALLOC_API void stalloc_silence(void);
+
 /* Since ABI 6: sleep and wake (docs/sleep.md).
  *
  * What lives in the arena of a device goes to the host, or nowhere, and its memory back to the device; addresses stay.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -114,6 +115,30 @@ void ReadMode(Reader& reader, Config* config) {
   reader.Fail("STALLOC_MODE", kModes, value);
 }
 
+void ReadLogLevel(Reader& reader, Config* config) {
+  struct Level {
+    std::string_view name;
+    LogSeverity severity;
+  };
+  constexpr std::array<Level, 9> kLevels = {{{"debug", LogSeverity::kDebug},
+                                             {"info", LogSeverity::kInfo},
+                                             {"warning", LogSeverity::kWarning},
+                                             {"error", LogSeverity::kError},
+                                             {"off", LogSeverity::kOff},
+                                             {"0", LogSeverity::kDebug},
+                                             {"1", LogSeverity::kDebug},
+                                             {"2", LogSeverity::kDebug},
+                                             {"3", LogSeverity::kInfo}}};
+  const std::string_view value = reader.Value("STALLOC_LOG_LEVEL");
+  if (value.empty()) return;
+  for (const Level& level : kLevels) {
+    if (!EqualsIgnoringCase(value, level.name)) continue;
+    config->log_level = level.severity;
+    return;
+  }
+  reader.Fail("STALLOC_LOG_LEVEL", "debug, info, warning, error, off or a number from 0 to 3", value);
+}
+
 void ReadDynamic(Reader& reader, Config* config) {
   const std::string_view value = reader.Value("STALLOC_DYNAMIC");
   if (value.empty()) return;
@@ -161,6 +186,17 @@ void ReadRanks(Reader& reader, Config* config) {
     reader.Integer<std::uint32_t>(launcher.world_size, 1, kMost, "a number from 1 on", &config->world_size);
     return;
   }
+}
+
+// What launchers set for all ranks alike, and otherwise for another launch at the same time.
+std::uint64_t LaunchOf(const Reader& reader) {
+  std::string all;
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                           "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+    all.append(reader.Value(name)).push_back('\n');
+  }
+  const std::size_t hash = std::hash<std::string>()(all);
+  return hash != 0 ? hash : 1;
 }
 
 void ReadPlanRank(Reader& reader, Config* config) {
@@ -244,7 +280,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Text("STALLOC_MODEL_INFO_PATH", &config.model_info_path);
   if (config.mode == Mode::kAuto) reader.Text("STALLOC_START_PATH", &config.start_path);
   reader.Flag("STALLOC_TRACE_FAST_MODE", &config.trace_fast);
-  reader.Integer("STALLOC_LOG_LEVEL", 0, 3, "a number from 0 (all) to 3 (warnings and errors)", &config.log_level);
+  ReadLogLevel(reader, &config);
   reader.Flag("STALLOC_STRICT", &config.strict);
   reader.Size("STALLOC_MEMORY_LIMIT", &config.memory_limit);
   reader.Text("STALLOC_OOM_REPORT", &config.oom_report);
@@ -252,6 +288,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_STATIC_FALLBACK", &config.static_fallback);
   reader.Text("STALLOC_LIB_PATH", &config.lib_path);
   ReadRanks(reader, &config);
+  if (config.world_size > 1) config.launch = LaunchOf(reader);
   ReadPlanRank(reader, &config);
   ReadTraceWindow(reader, &config);
   ReadTraceStacks(reader, &config);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "allocator/base/log.h"
 #include "proto/model/result.h"
 #include "proto/model/units.h"
 
@@ -40,8 +41,9 @@ struct Config {
   Bytes trace_stacks_least = 0;
   bool trace_uses = false;                 // STALLOC_TRACE_USES=1: which operations use which blocks
   PlanTrust plan_trust = PlanTrust::kOwn;  // STALLOC_START_PLAN = checked | guessed. Set by the package
-  int log_level = 3;                       // STALLOC_LOG_LEVEL 0 (all) .. 3 (warnings and errors)
-  bool strict = false;                     // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
+  // STALLOC_LOG_LEVEL = debug | info | warning | error | off, or the published tool's numbers: 0 to 2 (debug), 3 (info)
+  LogSeverity log_level = kDefaultLogLevel;
+  bool strict = false;     // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
   Bytes memory_limit = 0;  // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
                            // and the host driver; 0 none
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
@@ -50,6 +52,7 @@ struct Config {
   std::uint32_t rank = 0;
   std::uint32_t local_rank = 0;
   std::uint32_t world_size = 1;
+  std::uint64_t launch = 0;                // by what the launcher sets: equal in its ranks; 0: there are no others
   std::optional<std::uint32_t> plan_rank;  // STALLOC_PLAN_RANK: whose plan this rank is served from; none: its own
   std::string oom_report;                  // STALLOC_OOM_REPORT
   bool watch = false;                      // STALLOC_WATCH=1: see block_watch.h

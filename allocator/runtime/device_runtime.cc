@@ -47,7 +47,7 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildWithoutPlan() {
   std::unique_ptr<PlannedSpace> made =
       PlannedSpace::Create(driver, parts.fence, {}, {.dynamic = true, .moves_at_marks = parts.moves_at_marks}, &why);
   if (made == nullptr) {
-    Log(LogSeverity::kInfo, "device %d: %s", parts.device, why.c_str());
+    Log(LogSeverity::kDebug, "device %d: %s", parts.device, why.c_str());
   } else {
     made->SetListener(this);
   }

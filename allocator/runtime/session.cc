@@ -192,6 +192,7 @@ Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   const Config& config = impl->config;
   SetLogLevel(config.log_level);
   SetLogRank(config.rank);
+  SetLogLaunch(config.log_level == LogSeverity::kDebug ? 0 : config.launch);
   Complete(config, &impl->fingerprint);
   Status status = Ok{};
   if (config.mode == Mode::kTrace) status = impl->OpenTrace(config.TracePath());
@@ -494,7 +495,7 @@ void Session::Impl::WriteObserved() {
   Status written = MakeParentDirectories(path);
   if (written.ok()) written = WriteFileAtomically(path, EncodeObserved(observed));
   if (written.ok()) {
-    Log(LogSeverity::kInfo, "%zu entries of the plan were seen to differ from it: %s, for `stalloc plan --refine`",
+    Log(LogSeverity::kDebug, "%zu entries of the plan were seen to differ from it: %s, for `stalloc plan --refine`",
         entries, path.c_str());
   } else {
     Log(LogSeverity::kWarning, "what was seen of the plan is not kept: %s", written.error().c_str());

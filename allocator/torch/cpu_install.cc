@@ -55,7 +55,7 @@ Status InstallCpu(const char* running_torch) {
   if (!made.ok()) return Error{made.error()};
   g_installed_cpu = made.value();
   c10::SetCPUAllocator(g_installed_cpu, 1);
-  Log(LogSeverity::kInfo, "installed for the CPU, mode %s, torch %s", ModeName(session.value()->config().mode),
+  Log(LogSeverity::kDebug, "installed for the CPU, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);
   return Ok{};
 }

@@ -68,7 +68,7 @@ void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {
   DriverStatus status;
   driver_ = CudaDriver::Create(index_, &status);
   if (driver_ == nullptr) {
-    Log(LogSeverity::kInfo, "device %d: no virtual memory management: %s gave %d", index_, status.call, status.native);
+    Log(LogSeverity::kDebug, "device %d: no virtual memory management: %s gave %d", index_, status.call, status.native);
     return;
   }
   driver_->SetCaptureGate(&environment_.pools->captures());

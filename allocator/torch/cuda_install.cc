@@ -34,7 +34,7 @@ Status InstallCuda(const char* running_torch) {
   allocator.store(g_installed_cuda);
   // torch.accelerator.* and getDeviceAllocator ask the other registry.
   c10::SetAllocator(c10::kCUDA, g_installed_cuda, 1);
-  Log(LogSeverity::kInfo, "installed for CUDA, mode %s, torch %s", ModeName(session.value()->config().mode),
+  Log(LogSeverity::kDebug, "installed for CUDA, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);
   return Ok{};
 }

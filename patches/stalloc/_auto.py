@@ -30,10 +30,10 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc import _run_choice, _run_files
+from stalloc import _run_files
 from stalloc._core import _log, _report
 from stalloc._core._library import Library
-from stalloc._core._outcome import outcome_of
+from stalloc._core._outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc._marking._first_forward import FirstForward
 from stalloc._marking._marks import Marker
 from stalloc._own_plan import OwnPlan, Told
@@ -48,9 +48,6 @@ _SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an early one
 _MOST_PLANS = 4  # in one run: the library has room for no more
 _LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a further plan is given twice as many
 
-_LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
-
-_SERVED = "is served from the plan of an earlier start of this run"
 _LAST_ITERATION_SECONDS = 0.1
 _FITS_AFTER = 3 * _LOOK_EVERY  # a plan of another program is given up by then
 
@@ -113,6 +110,7 @@ class Auto:
         self._planning_seconds: Optional[float] = None  # once the plan is there
         self._refusals = 0
         self._first_forward: Optional[FirstForward] = None
+        self._told_of_plan = True  # that it begins with an earlier start's, and which
         # None: there is nowhere to keep it, which was said.
         self._status = RunStatus(paths.status, paths.rank) if paths.start.kept else None
         self.stage = TRACING
@@ -124,6 +122,8 @@ class Auto:
         elif loaded:
             self._plans = 1
             self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
+            self._told_of_plan = False
+            _log.debug(f"begins with the plan of an earlier start: {shown(paths.first_plan)}")
         else:
             self._enter(TRACING, to_trace=self._traced_iterations)
 
@@ -146,15 +146,14 @@ class Auto:
 
     def _see_to(self, iteration: int) -> None:
         self._finished += 1
-        if self._finished == 1 and self.stage == PLANNED:
-            guessed = self._own.trust == _run_choice.GUESSED
-            begins = "began with the plan of an earlier start" if guessed else _SERVED
-            _log.line(f"{begins}: {self._paths.first_plan}")
         if self._first_forward is not None:
             self._first_forward.remove()
             self._first_forward = None
         if self._own.undecided and self.stage in (TRACING, PLANNED):
             self._choose()
+        if self.stage == PLANNED and not (self._told_of_plan or self._own.undecided):
+            self._told_of_plan = True
+            _log.info(f"is served from the plan of an earlier start of this run: {shown(self._paths.first_plan)}")
         if self._own.kept is not None:
             self._take_kept(self._own.kept, iteration)
         elif self.stage == TRACING and self._finished >= self._trace_until:
@@ -199,17 +198,19 @@ class Auto:
         self._refusals = 0
         self._look_at = self._finished + (_LOOK_EVERY << self._plans)
         self._enter(PLANNED, plan=str(kept.plan), iteration=iteration + 1)
+        self._told_of_plan = True
         whose = "is served from the plan of an earlier start that requested the same"
-        _log.line(f"{whose}, from iteration {iteration + 1} on: {kept.plan}")
+        _log.info(f"{whose}, from iteration {iteration + 1} on: {shown(kept.plan)}")
 
     def _trace_instead(self) -> None:
         """No known plan is this run's."""
         self._library.drop_plan()
         self._taken = None
+        self._told_of_plan = True
         self._plans = 0
         begun = 0 if self._library.stats().get("trace", {}).get("begun") else self._trace_anew()
         self._await_trace(begun)
-        _log.line(
+        _log.debug(
             f"requests other sizes than the plan that it began with: {self._traced_iterations} iterations are traced "
             "for a plan of its own"
         )
@@ -227,7 +228,7 @@ class Auto:
         self._planner = self._plan()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
-        _log.line(
+        _log.debug(
             f"has traced {self._traced_iterations} iterations: peak live {_report.size(peak)}, held "
             f"{_report.size(held)}; a plan is made meanwhile"
         )
@@ -269,11 +270,11 @@ class Auto:
             arena_bytes=arena,
             predicted_efficiency=efficiency,
         )
-        forecast = f"predicted E {100 * efficiency:.1f} %" if self._plans == 1 else "beside what lives already"
-        _log.line(
+        forecast = f", predicted E {100 * efficiency:.1f} %" if self._plans == 1 else ""
+        tell = _log.info if self._plans == 1 else _log.debug
+        tell(
             f"is served from {'its' if self._plans == 1 else 'another'} plan from iteration {iteration + 1} on: arena "
-            f"{_report.size(arena)}, {forecast}, planned in {seconds:.1f} s beside the run, taken up in "
-            f"{pause * 1000:.0f} ms"
+            f"{_report.size(arena)}{forecast}, planned in {seconds:.1f} s, taken up in {pause * 1000:.0f} ms"
         )
 
     def _look_for_departure(self) -> None:
@@ -291,7 +292,7 @@ class Auto:
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))
         self._await_trace(self._trace_anew())
-        _log.line(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
+        _log.debug(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
 
     def _trace_anew(self) -> int:
         """Of the middle of the run. Iterations that are over."""
@@ -377,15 +378,15 @@ class Auto:
     def _ended_early(self, peak: int, goes_on: bool) -> None:
         """Tells why there was no plan, or no further one."""
         if self._finished == 0:
-            why = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
-            if peak >= _LEAST_TOLD_BYTES:
-                _log.line(f"has nothing planned: {why}")
+            why = NO_ITERATION
+            if peak >= LEAST_TOLD_BYTES:
+                _log.info(f"has nothing to plan: {why}")
         elif self.stage == TRACING:
             why = f"before {self._traced_iterations} iterations were traced"
         else:
             why = "before its plan was there"
             if self._plans == 0 and (goes_on or self._paths.plan.is_file()):
-                _log.line(f"ended {why}; it is made for the next start")
+                _log.info(f"ended {why}; it is made for the next start")
         self._enter(ENDED, why=why)
 
     def _tell_outcome(self, stats: dict[str, Any]) -> None:
@@ -395,8 +396,8 @@ class Auto:
         directory = self._planned_in.folder if planned_here else self._paths.directory
         outcome = outcome_of(stats, directory, self._paths.rank)
         if outcome is not None:  # else the run ended where its plan began
-            more = f" (stalloc summary {self._paths.directory})" if self._start.kept else ""
-            _log.line(f"under its plan: {outcome.told()}{more}")
+            more = f" (stalloc summary {shown(self._paths.directory)})" if self._start.kept else ""
+            _log.info(f"{outcome.brief()}{more}")
 
     def _leave(self, has_run: bool) -> None:
         """What the run's directory lacks goes there."""

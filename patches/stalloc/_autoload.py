@@ -40,5 +40,5 @@ def activate_now() -> None:
     try:
         _install.activate()
     except _config.ConfigError as error:
-        _log.error(str(error))
+        _log.fatal(str(error))
         sys.exit(2)

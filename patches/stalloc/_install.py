@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
-from stalloc import _auto, _run_cache, _run_choice, _session, _started
+from stalloc import _auto, _run_cache, _run_choice, _session, _started, _trace_place
 from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _strict, _variables
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
@@ -64,7 +64,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
     if _is_anothers(config, trains):
         return
     if config.mode == _config.TRACE and not config.traced:
-        _log.line(f"is not traced: STALLOC_TRACE_RANKS={os.environ['STALLOC_TRACE_RANKS']}")
+        _log.info(f"is not traced: STALLOC_TRACE_RANKS={os.environ['STALLOC_TRACE_RANKS']}")
         return
     _process.claim(config.rank, idle=True)
     _activating = True  # importing torch below comes back here through the autoload entry point
@@ -78,12 +78,14 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
             torch_mode.watch(config.rank)
         else:
             torch = importlib.import_module("torch")
+            if config.mode == _config.TRACE:
+                _trace_place.require(os.environ.get("STALLOC_MODEL_INFO_PATH", ""), int(config.rank or 0))
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
             library, auto = _put_in_place(config, torch, fake)
             if library is None:
                 return
             reports.watch(library, torch, config.mode)
-            lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level <= 1 else 0)
+            lines = _lines_of(config, _report.stats_report(library.stats), 1 if config.log_level == "debug" else 0)
             finished: Any = _both(lines, _scalars_of(config, lambda: _scalars.of_stats(library.stats())))
             block_of = None if fake is None else fake.address
             tracing = Tracing(config, library, torch, block_of) if config.mode == _config.TRACE else None
@@ -245,7 +247,7 @@ def _find_plan(rank: str) -> None:
         return
     if chosen is not None:
         os.environ[_coordinates.PLAN_RANK] = str(chosen)
-        _log.line(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
+        _log.debug(f"has no plan of its own, and is served from rank {chosen}'s: the same place, other data")
 
 
 def _mark_of(config: _config.Config, library: Library) -> MarkSink:

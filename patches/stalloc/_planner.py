@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from stalloc._core import _library
+from stalloc._core._planner_words import why_it_failed
 from stalloc._run_files import Paths
 
 _NICENESS = 10
@@ -141,11 +142,9 @@ class Planner:
     def words(self) -> str:
         """The last of what it said."""
         try:
-            lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            return why_it_failed(self._log.read_text(encoding="utf-8", errors="replace"))
         except OSError:
-            lines = []
-        said = [line for line in lines if "error" in line] or lines or ["it said nothing"]
-        return said[-1].strip()
+            return why_it_failed("")
 
 
 class Preparation:

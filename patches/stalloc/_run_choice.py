@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Optional

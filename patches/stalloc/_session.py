@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -12,7 +13,7 @@ from stalloc._auto import Auto
 from stalloc._core import _config, _log
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library
-from stalloc._core._outcome import outcome_of
+from stalloc._core._outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc._marking._marks import Marker
 from stalloc._marking._tracing import Tracing
 
@@ -103,6 +104,10 @@ def _leave(parent: int, on_cuda: bool) -> None:
 def _close() -> None:
     if current is None:
         return
+    if getattr(sys, "last_value", None) is not None:  # python has printed why the program ends: its word is the last
+        _log.silence()
+        if current.library is not None:
+            current.library.silence()
     for call in _before_the_end:
         call()
     if current.tracing is not None:
@@ -130,10 +135,14 @@ def _is_traced(stats: dict[str, Any]) -> bool:
 
 def _tell_what_next(session: Session) -> None:
     """The run's last line: where its files are, what it came to, which command is next."""
-    directory = os.environ.get("STALLOC_MODEL_INFO_PATH", "")
-    if session.mode == _config.TRACE and _is_traced(session.stats()):
-        _log.line(f"traced to {directory}; next: stalloc plan {directory}")
+    directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
+    stats = session.stats()
+    if session.mode == _config.TRACE and _is_traced(stats):
+        if stats.get("iterations"):
+            _log.info(f"traced to {shown(directory)}; next: stalloc plan {shown(directory)}")
+        elif stats.get("peak_live_bytes", 0) >= LEAST_TOLD_BYTES:
+            _log.info(f"has nothing to plan: {NO_ITERATION}")
     if session.mode == _config.ALLOC:
-        outcome = outcome_of(session.stats(), Path(directory), 0)
+        outcome = outcome_of(stats, directory, 0)
         if outcome is not None:
-            _log.line(f"{outcome.told()} (stalloc summary {directory})")
+            _log.info(f"{outcome.brief()} (stalloc summary {shown(directory)})")

@@ -15,6 +15,10 @@ namespace stalloc::planner {
 absl::StatusOr<std::vector<std::uint32_t>> RunDirectory::TracedRanks() const {
   const std::string directory = path_ + "/trace";
   std::error_code error;
+  if (std::filesystem::is_regular_file(path_, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " is a file; expected the directory of a run, in which trace/rank00000.trace is"));
+  }
   std::filesystem::directory_iterator entries(directory, error);
   if (error) {
     return absl::NotFoundError(absl::StrCat("cannot read ", directory, " (", error.message(),

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
@@ -21,7 +23,7 @@ class LogTest : public testing::Test {
   LogTest() {
     captured = &lines_;
     SetLogSink([](const char* line, std::size_t length) { captured->emplace_back(line, length); });
-    SetLogLevel(0);
+    SetLogLevel(LogSeverity::kDebug);
   }
   ~LogTest() override {
     SetLogSink(nullptr);
@@ -38,22 +40,51 @@ TEST_F(LogTest, LineNamesRankAndSeverity) {
   EXPECT_EQ(lines_[0], "stalloc[rank 12] W plan miss: expected 4096 bytes, found none\n");
 }
 
-TEST_F(LogTest, SmallerLevelPrintsMore) {
-  for (int level = 0; level <= 3; ++level) {
-    SetLogLevel(level);
+TEST_F(LogTest, ALevelPrintsItselfAndWhatIsWorse) {
+  const std::vector<LogSeverity> levels = {LogSeverity::kDebug, LogSeverity::kInfo, LogSeverity::kWarning,
+                                           LogSeverity::kError, LogSeverity::kOff};
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    SetLogLevel(levels[level]);
     lines_.clear();
-    for (const LogSeverity severity :
-         {LogSeverity::kDebug, LogSeverity::kDetail, LogSeverity::kInfo, LogSeverity::kWarning, LogSeverity::kError}) {
-      Log(severity, "line");
-    }
-    EXPECT_EQ(lines_.size(), static_cast<std::size_t>(5 - level)) << "level " << level;
+    for (const LogSeverity severity : levels) Log(severity, "line");
+    EXPECT_EQ(lines_.size(), 4 - level) << "level " << level;
   }
 }
 
-TEST_F(LogTest, LevelIsClampedSoThatErrorsAlwaysPrint) {
-  SetLogLevel(99);
-  Log(LogSeverity::kError, "still here");
-  EXPECT_EQ(lines_.size(), 1u);
+TEST_F(LogTest, WhyTheProcessEndsIsAlwaysPrinted) {
+  SetLogLevel(LogSeverity::kOff);
+  LogFatal("check %d failed", 7);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_THAT(lines_[0], EndsWith(" E check 7 failed\n"));
+}
+
+TEST_F(LogTest, OfRanksThatAreAlikeTheFirstSpeaks) {
+  SetLogLaunch(static_cast<std::uint64_t>(getpid()) << 20);
+  // Forked before this rank has said anything, and let go behind it.
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    char byte = 0;
+    if (read(gate[0], &byte, 1) != 1) _exit(100);
+    Log(LogSeverity::kWarning, "rank00004.plan: 2 of 11 are missing");
+    Log(LogSeverity::kWarning, "its own: 5");
+    Log(LogSeverity::kWarning, "its own: 6");
+    Log(LogSeverity::kDebug, "rank00004.plan: 2 of 11 are missing");
+    LogFatal("rank00004.plan: 2 of 11 are missing");
+    _exit(static_cast<int>(lines_.size()));
+  }
+  Log(LogSeverity::kWarning, "rank00003.plan: %d of 10 are missing", 3);
+  Log(LogSeverity::kWarning, "rank00003.plan: %d of 10 are missing", 4);
+  EXPECT_EQ(lines_.size(), 2u) << "it may repeat itself";
+  ASSERT_EQ(write(gate[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(other, &status, 0), other);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 4) << "all but the first";
+  close(gate[0]);
+  close(gate[1]);
+  SetLogLaunch(0);
 }
 
 TEST_F(LogTest, LongLineIsCutAndSaysSo) {

@@ -41,17 +41,23 @@ def test_alloc_without_a_plan_runs_unplanned_with_a_warning(training: Training) 
     assert training.summary()["degraded"]
 
 
-def test_a_directory_that_cannot_be_written_is_a_warning_and_an_untraced_run(training: Training) -> None:
+@pytest.mark.parametrize("level", ["info", pytest.param("off", marks=pytest.mark.slow)])
+def test_a_trace_that_cannot_be_written_ends_the_program_before_it_begins(training: Training, level: str) -> None:
     blocking = training.directory / "file"
     blocking.write_text("not a directory")
-    below = {"STALLOC_MODEL_INFO_PATH": str(blocking / "info")}
+    below = {"STALLOC_MODEL_INFO_PATH": str(blocking / "info"), "STALLOC_LOG_LEVEL": level}
     done = training.try_run("Trace", *QUICK, **below)
-    expect_unplanned(done, str(blocking), "untraced")
-    told = [line for line in done.err.splitlines() if "stalloc" in line]
-    assert len(told) == 2, "what was not traced, and at the end that there is no summary"
-    assert "no summary" in told[1]
-    expect_error(training.cold().try_run("Trace", *QUICK, **below, STALLOC_STRICT="1"), str(blocking))
+    expect_error(done, "STALLOC_MODEL_INFO_PATH must be a directory that can be written", str(blocking), code=2)
+    assert len(done.err.splitlines()) == 1
+    imported = training.start_plain("Trace", "-c", "import stalloc; print('trains')", **below)
+    expect_error(imported, "Not a directory", str(blocking), code=2)
+    assert imported.out == ""
     assert blocking.read_text() == "not a directory"
+
+
+def test_a_trace_on_a_full_disk_ends_the_program_before_it_begins(training: Training) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)); import stalloc"
+    expect_error(training.start_plain("Trace", "-c", full), "File too large", str(training.info), code=2)
 
 
 def test_a_plan_of_another_world_size_is_refused(planned: Training) -> None:

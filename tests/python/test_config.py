@@ -32,10 +32,18 @@ def test_every_variable_is_read() -> None:
         "STALLOC_MODE": "Alloc",
         "STALLOC_DEVICE": "CPU",
         "STALLOC_STRICT": "1",
-        "STALLOC_LOG_LEVEL": "1",
+        "STALLOC_LOG_LEVEL": "Warning",
         "RANK": "3",
     }
-    assert _config.read_config(environment) == _config.Config("Alloc", "cpu", True, 1, "3")
+    assert _config.read_config(environment) == _config.Config("Alloc", "cpu", True, "warning", "3")
+
+
+@pytest.mark.parametrize(
+    ("written", "level"),
+    [("", "info"), ("0", "debug"), ("1", "debug"), ("2", "debug"), ("3", "info"), ("OFF", "off"), ("error", "error")],
+)
+def test_levels_have_names_and_the_numbers_of_the_published_tool(written: str, level: str) -> None:
+    assert _config.read_config({"STALLOC_MODE": "Trace", "STALLOC_LOG_LEVEL": written}).log_level == level
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,11 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, WARNING, "stalloc run"),
         ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, FAILURE, "unset it"),
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, FAILURE, "unset backend:"),
-        ({"STALLOC_MODE": "Trace", "STALLOC_LOG_LEVEL": "9"}, FAILURE, "STALLOC_LOG_LEVEL must be 0, 1, 2 or 3"),
+        (
+            {"STALLOC_MODE": "Trace", "STALLOC_LOG_LEVEL": "9"},
+            FAILURE,
+            "STALLOC_LOG_LEVEL must be one of debug, info, warning, error, off, or 0 to 3",
+        ),
     ],
 )
 def test_settings_that_are_in_the_way_are_told(environ: dict[str, str], status: str, told: str) -> None:

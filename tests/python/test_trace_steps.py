@@ -23,9 +23,9 @@ def test_the_trace_ends_behind_so_many_iterations(fake: FakeProcess) -> None:
 
 
 def test_it_begins_behind_the_iterations_before_the_window(fake: FakeProcess) -> None:
-    done = fake.python("-c", SCRIPT, STALLOC_MODE="Trace", STALLOC_TRACE_STEPS="2:4")
+    done = fake.python("-c", SCRIPT, STALLOC_MODE="Trace", STALLOC_TRACE_STEPS="2:4", STALLOC_LOG_LEVEL="debug")
     assert calls_of(fake) == ["mark", "mark", "start_trace", "mark", "mark", "stop_trace", "mark"]
-    assert "iteration 71: the trace begins behind it" in done.err
+    assert "iteration 71: the trace begins after it" in done.err
     assert "iteration 73: the trace is complete after 2 iterations" in done.err
 
 

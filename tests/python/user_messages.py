@@ -9,7 +9,7 @@ from pathlib import Path
 from processes import ROOT
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_LOGGED = re.compile(rf"\bLog\(LogSeverity::k(?:Warning|Error),\s*((?:{_STRING}\s*)+)")
+_LOGGED = re.compile(rf"\bLog(?:Fatal\(|\(LogSeverity::k(?:Warning|Error),)\s*((?:{_STRING}\s*)+)")
 _PLANNED = re.compile(
     rf"(?:warnings\.(?:push_back|emplace_back)\(\s*(?:absl::StrCat\()?|kVariesWithoutPasses =)\s*((?:{_STRING}\s*)+)"
 )
@@ -26,7 +26,7 @@ def _of_package() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "patches" / "stalloc").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_log.warning", "_log.error"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_log.warning", "_log.error", "_log.fatal"):
                 found[_place(path, node.lineno)] = _longest(_parts(node.args[0]))
     return found
 

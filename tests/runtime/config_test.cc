@@ -34,7 +34,7 @@ TEST(ConfigTest, NothingSetIsTorchMode) {
   const Result<Config> config = Read({});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().mode, Mode::kTorch);
-  EXPECT_EQ(config.value().log_level, 3);
+  EXPECT_EQ(config.value().log_level, LogSeverity::kInfo);
   EXPECT_EQ(config.value().world_size, 1u);
   EXPECT_FALSE(config.value().strict);
 }
@@ -108,11 +108,35 @@ TEST(ConfigTest, BadFlagsLevelsAndChoicesAreErrors) {
   }
 }
 
+TEST(ConfigTest, NumbersOfTheLogLevelAreAliases) {
+  const std::map<std::string, LogSeverity> levels = {
+      {"0", LogSeverity::kDebug},         {"1", LogSeverity::kDebug},     {"2", LogSeverity::kDebug},
+      {"3", LogSeverity::kInfo},          {"debug", LogSeverity::kDebug}, {"info", LogSeverity::kInfo},
+      {"warning", LogSeverity::kWarning}, {"ERROR", LogSeverity::kError}, {"off", LogSeverity::kOff}};
+  for (const auto& [text, level] : levels) {
+    const Result<Config> config = Read({{"STALLOC_LOG_LEVEL", text}});
+    ASSERT_TRUE(config.ok()) << config.error();
+    EXPECT_EQ(config.value().log_level, level) << text;
+  }
+}
+
+TEST(ConfigTest, RanksOfOneLaunchHaveItsNumber) {
+  const auto launch = [](const char* rank, const char* port, const char* world) {
+    const Result<Config> config =
+        Read({{"RANK", rank}, {"WORLD_SIZE", world}, {"MASTER_ADDR", "host"}, {"MASTER_PORT", port}});
+    return config.ok() ? config.value().launch : 0;
+  };
+  EXPECT_NE(launch("0", "29500", "4"), 0u);
+  EXPECT_EQ(launch("0", "29500", "4"), launch("3", "29500", "4"));
+  EXPECT_NE(launch("0", "29500", "4"), launch("0", "29501", "4"));
+  EXPECT_EQ(launch("0", "29500", "1"), 0u) << "alone";
+}
+
 TEST(ConfigTest, EveryVariableIsTaken) {
   const Result<Config> config = Read({{"STALLOC_MODE", "Trace"},
                                       {"STALLOC_MODEL_INFO_PATH", "/data/run1"},
                                       {"STALLOC_TRACE_FAST_MODE", "1"},
-                                      {"STALLOC_LOG_LEVEL", "0"},
+                                      {"STALLOC_LOG_LEVEL", "Warning"},
                                       {"STALLOC_STRICT", "1"},
                                       {"STALLOC_OOM_REPORT", "oom.json"},
                                       {"STALLOC_DYNAMIC", "AUTO"},
@@ -121,7 +145,7 @@ TEST(ConfigTest, EveryVariableIsTaken) {
   ASSERT_TRUE(config.ok()) << config.error();
   EXPECT_TRUE(config.value().trace_fast);
   EXPECT_TRUE(config.value().strict);
-  EXPECT_EQ(config.value().log_level, 0);
+  EXPECT_EQ(config.value().log_level, LogSeverity::kWarning);
   EXPECT_EQ(config.value().oom_report, "oom.json");
   EXPECT_EQ(config.value().dynamic, "auto");
   EXPECT_FALSE(config.value().static_fallback);

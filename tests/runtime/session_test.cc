@@ -184,7 +184,7 @@ TEST_F(SessionTest, WithoutDynamicSpaceTheRestIsUpstreams) {
 TEST_F(SessionTest, WhatWasSeenOfEntriesThatVaryIsWrittenForTheNextPlan) {
   Write(PlanFor(PlanBuilder().Each(100 * kKiB).EachUnplanned(200 * kKiB).Each(300 * kKiB).Build()));
   Config config = ConfigFor(Mode::kAlloc);
-  config.log_level = 0;
+  config.log_level = LogSeverity::kDebug;
   const std::unique_ptr<Session> session = MustOpen(config);
   DeviceRuntime* const device = AddCpu(*session);
   for (const Bytes varying : {150 * kKiB, 250 * kKiB}) {

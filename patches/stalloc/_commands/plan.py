@@ -1,14 +1,16 @@
 """`stalloc plan`: plan the memory of every traced rank below a directory. The planner does it, but for --max-tokens.
 
-The published tool's other flags are taken, too: --draw draws the report beside the plan; --validation and --autotune
-ask for what is always done.
+A trace below such a directory stands for its rank there. The published tool's other flags are taken, too: --draw draws
+the report, too; --validation and --autotune ask for what is always done.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 from stalloc._commands import max_tokens, planner
 
@@ -29,7 +31,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    words: list[str] = [word for word in arguments.arguments if word not in _ALWAYS]
+    words = [part for word in arguments.arguments if word not in _ALWAYS for part in _directory_of_trace(word)]
     try:
         if planner.asks_for_help(words):
             print(help_text(), end="")
@@ -41,6 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     except (max_tokens.TokensError, planner.PlannerError) as error:
         print(f"stalloc plan: {error}", file=sys.stderr)
         return 1
+
+
+def _directory_of_trace(word: str) -> list[str]:
+    """DIR/trace/rank00003.trace stands for that rank of DIR; everything else for itself."""
+    path = Path(word).absolute()
+    name = re.fullmatch(r"rank(\d{5,})\.trace", path.name)
+    if name is None or word.startswith("-") or path.parent.name != "trace" or not path.is_file():
+        return [word]
+    return [str(path.parent.parent), f"--rank={int(name[1])}"]
 
 
 def _draw(words: list[str]) -> int:

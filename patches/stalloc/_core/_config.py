@@ -12,6 +12,10 @@ TORCH, TRACE, ALLOC, AUTO = "Torch", "Trace", "Alloc", "Auto"
 MODES = (TORCH, TRACE, ALLOC, AUTO)
 DEVICES = ("auto", "cuda", "cpu")
 
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")  # each prints what those behind it do
+LOG_LEVEL = "STALLOC_LOG_LEVEL"
+_LOG_NUMBERS = {"0": "debug", "1": "debug", "2": "debug", "3": "info"}  # the published tool's
+
 # First that is set names this process's rank; the C++ side looks in the same order. The last: see _started.py.
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "STALLOC_STARTED_RANK")
 
@@ -58,7 +62,7 @@ class Config:
     mode: Optional[str] = None
     device: str = "auto"
     strict: bool = False
-    log_level: int = 3
+    log_level: str = "info"
     rank: str = ""
     trace_modules: bool = False
     trace_times: bool = False
@@ -128,10 +132,12 @@ def _log_steps(value: str) -> Optional[int]:
     return int(value) if value else None
 
 
-def _log_level(value: str) -> int:
-    if value not in ("0", "1", "2", "3"):
-        raise ConfigError(f"STALLOC_LOG_LEVEL must be 0, 1, 2 or 3: {value!r}")
-    return int(value)
+def parse_log_level(value: str) -> str:
+    """One of LOG_LEVELS; "info" for an empty text. ConfigError for anything but these and the numbers 0 to 3."""
+    try:
+        return _LOG_NUMBERS.get(value) or _one_of(LOG_LEVEL, value or "info", LOG_LEVELS)
+    except ConfigError:
+        raise ConfigError(f"{LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}, or 0 to 3: {value!r}") from None
 
 
 # What STALLOC_TRACE_DETAIL=1 stands for, where a variable does not say otherwise itself.
@@ -161,7 +167,7 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         mode=parse_mode(variables["STALLOC_MODE"]),
         device=_one_of("STALLOC_DEVICE", variables.get("STALLOC_DEVICE") or "auto", DEVICES),
         strict=variables.get("STALLOC_STRICT", "") == "1",
-        log_level=_log_level(variables.get("STALLOC_LOG_LEVEL") or "3"),
+        log_level=parse_log_level(variables.get(LOG_LEVEL, "")),
         rank=rank_text(variables),
         trace_modules=_switch("STALLOC_TRACE_MODULES", variables.get("STALLOC_TRACE_MODULES", "")),
         trace_times=_switch("STALLOC_TRACE_TIMES", variables.get("STALLOC_TRACE_TIMES", "")),

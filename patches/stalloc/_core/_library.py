@@ -67,6 +67,8 @@ class Library:
         self._function("stalloc_signature_json", size, text, size)
         self._function("stalloc_drop_plan", None)
         self._function("stalloc_move_run", None, text)
+        # It prints nothing from now on.
+        self.silence = self._function("stalloc_silence", None)
         # The number of a text in the trace; -1 where nothing is traced.
         self.text = self._function("stalloc_text", ctypes.c_int64, text)
         # Block, offset in it, bytes (0: not known), TensorRole, text.

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc._core._report import planned, size
+from stalloc._core._report import planned, served_share, size
 
 _ALIKE = 0.02  # of the peak: further away, what is known of another run, or of a part of this one, says nothing
+_MOSTLY = 0.95  # of the requests: what is less is said in the run's last line
+LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
+NO_ITERATION = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
+NOT_SERVED = "no plan served this run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +28,10 @@ class Outcome:
     peak_live_bytes: int
     held_peak_bytes: int
     efficiency: float
-    served: str
+    served: str  # of a run under a plan
     native_bytes: Optional[int]
     native_unknown: str = ""
+    share: Optional[float] = None  # of the steady requests, that the plan served; None: there were none, or no plan
 
     @property
     def saved_bytes(self) -> Optional[int]:
@@ -38,13 +45,24 @@ class Outcome:
         )
         if self.mode not in ("Alloc", "Auto"):
             return text
-        return f"{text}, {self.served} from the plan; {self._native()}"
+        text += f", {self.served} from the plan" if self.served else f"; {NOT_SERVED}"
+        return f"{text}; {self._native()}"
 
-    def _native(self) -> str:
+    def _native(self, saved: bool = True) -> str:
         if self.native_bytes is None:
-            return f"what PyTorch's allocator would hold is not known: {self.native_unknown}"
-        saved = f": {size(self.saved_bytes)} saved" if self.saved_bytes else ""
-        return f"PyTorch's allocator would hold {size(self.native_bytes)}{saved}"
+            return f"what PyTorch would hold is not known: {self.native_unknown}"
+        text = f"PyTorch would hold {size(self.native_bytes)}"
+        return f"{text}: {size(self.saved_bytes)} saved" if saved and self.saved_bytes else text
+
+    def brief(self) -> str:
+        """A run's last line."""
+        held, live = size(self.held_peak_bytes), size(self.peak_live_bytes)
+        if not self.served:
+            return f"{NOT_SERVED}: held {held} for {live} live"
+        text = f"held {held} for {live} live: E {100 * self.efficiency:.1f} %"
+        if self.share is not None and self.share < _MOSTLY:
+            text += f", {100 * self.share:.0f} % from the plan"
+        return f"{text}; {self._native(saved=False)}"
 
 
 def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Outcome]:
@@ -54,10 +72,11 @@ def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Ou
     if not held or not live:
         return None
     native, unknown = _followed(stats.get("native") or {}, live)
-    if native is None and _served_from_plan(stats):
-        analysis = directory / "output" / "trace_analysis" / f"rank{rank:05d}.json"
-        native = _simulated(analysis, live)
-    return Outcome(str(stats.get("mode")), live, held, live / held, planned(stats), native, "" if native else unknown)
+    served = bool(stats.get("planned_hits") or stats.get("steady", {}).get("hits"))
+    if native is None and served:
+        native = _simulated(directory / "output" / "trace_analysis" / f"rank{rank:05d}.json", live)
+    text, share = (planned(stats), served_share(stats)) if served else ("", None)
+    return Outcome(str(stats.get("mode")), live, held, live / held, text, native, "" if native else unknown, share)
 
 
 def _followed(native: dict[str, Any], live: int) -> tuple[Optional[int], str]:
@@ -71,8 +90,11 @@ def _followed(native: dict[str, Any], live: int) -> tuple[Optional[int], str]:
     return int(native["held_bytes"]), ""
 
 
-def _served_from_plan(stats: dict[str, Any]) -> bool:
-    return bool(stats.get("planned_hits") or stats.get("steady", {}).get("hits"))
+def shown(directory: Path) -> str:
+    """As it can be typed, in few letters: below the user's home directory with ~."""
+    home, text = os.path.expanduser("~"), str(directory)
+    below = os.path.isabs(home) and home != "/" and text.startswith(f"{home}/")
+    return shlex.quote(text) if not below else f"~/{shlex.quote(text[len(home) + 1 :])}"
 
 
 def _simulated(analysis: Path, live: int) -> Optional[int]:

@@ -65,7 +65,7 @@ def torch_report() -> Callable[[int], None]:
         torch: Any = sys.modules.get("torch")
         on_cuda = torch is not None and torch.cuda.is_initialized()
         for text in cuda_figures(torch) if on_cuda else [host_figures()]:
-            _log.line(f"iteration {iteration}{place}: {text}")
+            _log.figures(f"iteration {iteration}{place}: {text}")
 
     return report
 
@@ -80,6 +80,12 @@ def planned(device: dict[str, Any]) -> str:
     return f"{steady['hits']} of {steady['requests']} steady requests" + (f", and {fenced} fenced" if fenced else "")
 
 
+def served_share(device: dict[str, Any]) -> Optional[float]:
+    """Of the steady requests; None where there were none."""
+    steady = device.get("steady", {})
+    return steady["hits"] / steady["requests"] if steady.get("requests") else None
+
+
 def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     """Modes Trace and Alloc, where the log level asks for it: the line from our own ledger, with the plan's hits."""
 
@@ -88,7 +94,7 @@ def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
     def report(iteration: int) -> None:
         for device in stats().get("devices", []):
             live, held = device.get("peak_live_bytes", 0), device.get("held_peak_bytes", 0)
-            _log.line(
+            _log.figures(
                 f"iteration {iteration}{place}: peak live {size(live)}, peak held {size(held)}, "
                 f"utilisation {percent(live, held)}, planned {planned(device)}"
             )

@@ -6,7 +6,6 @@ from typing import Any, Callable
 
 from stalloc._core._report import size
 
-
 _CPU = -1
 
 

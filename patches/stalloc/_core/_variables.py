@@ -121,12 +121,21 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         ),
     ),
     "What a run says": (
-        Variable("STALLOC_LOG_LEVEL", "`0` .. `3` (default)", "smaller is more", ("0", "1", "2", "3"), reader="both"),
+        Variable(
+            "STALLOC_LOG_LEVEL",
+            "`debug`, `info` (default), `warning`, `error`, `off`",
+            "least severity that is printed: off, error, warning, info or debug",
+            ("debug", "info", "warning", "error", "off", "0", "1", "2", "3"),
+            "info: rank 0 says how it is served and what the run came to; of a warning that several ranks have, each "
+            "machine's first is printed. debug: everything, of every rank, and a line of figures each iteration. off: "
+            "only why a program cannot start. `0` to `2` are debug, `3` is info",
+            "both",
+        ),
         Variable(
             "STALLOC_LOG_STEPS",
             "a number",
             "a line of figures every so many iterations",
-            details="0: none. Default: each iteration in mode Torch, and at log levels 0 and 1",
+            details="Of every rank. 0: none. Default: each iteration in mode Torch, and at log level debug",
             reader="Python",
         ),
         Variable(

@@ -149,7 +149,7 @@ class FakeRun:
         elif self._iterations == 0:
             self._warn("the program ended in its first iteration: its trace can neither be planned nor scaled")
         for line in self._closing_lines():
-            _log.line(line)
+            _log.info(line)
 
     # -- What is asked of fake tensors outside of operators
 
@@ -188,8 +188,8 @@ def _explain_errors() -> None:
         if isinstance(value, FakeTraceError):
             print(f"stalloc: {value}", file=sys.stderr)
             return
+        _log.info("the program ran on fake tensors, which have shapes, but neither values nor memory")
         usual(kind, value, traceback)
-        _log.line("the program ran on fake tensors, which have shapes, but neither values nor memory")
 
     sys.excepthook = explain
 

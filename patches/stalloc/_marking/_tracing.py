@@ -57,11 +57,11 @@ class Tracing:
             self.names.next_iteration()
         if self.state == WAITS and not self._steps.manual and self._finished == self._steps.first:
             self.begin()
-            _log.line(f"iteration {iteration}: the trace begins behind it, with what is live")
+            _log.debug(f"iteration {iteration}: the trace begins after it, with what is live")
         if self.state == RUNS and self._finished == self._steps.end:
             self.end()
             traced = self._finished - self._steps.first
-            _log.line(f"iteration {iteration}: the trace is complete after {traced} iterations; {self._afterwards}")
+            _log.info(f"iteration {iteration}: the trace is complete after {traced} iterations; {self._afterwards}")
         if self.state == ENDED:
             self._free_steps.iteration_finished()
 

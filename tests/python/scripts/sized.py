@@ -1,7 +1,7 @@
 """A model on the CPU whose activations are most of its memory: --rows R R ..., each of them for --steps iterations.
 
-Prints one JSON line: a digest of losses and weights, and where stalloc is there what the last iteration of each size came
-to. With --marks it marks its iterations itself.
+Prints one JSON line: a digest of losses and weights, and where stalloc is there what the last iteration of each size
+came to. With --marks it marks its iterations itself.
 """
 
 from __future__ import annotations
