@@ -122,7 +122,12 @@ struct RuntimeStats {
     double efficiency = 0;
   };
   std::optional<SincePlan> since_plan;  // a plan was taken up in the middle of the run
-  IterationPeaks last_iteration;        // that has ended
+  struct ServingPlan {
+    Bytes arena_bytes = 0;
+    double efficiency = 0;  // predicted
+  };
+  std::optional<ServingPlan> plan;
+  IterationPeaks last_iteration;  // that has ended
   struct Native {
     Bytes held_bytes = 0;       // most, while requests were watched; 0: they never were
     Bytes peak_live_bytes = 0;  // meanwhile

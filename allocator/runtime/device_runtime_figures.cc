@@ -79,6 +79,9 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.gave_up = serving != nullptr && serving->gave_up();
   stats.unlike = serving != nullptr && serving->unlike();
   stats.left = self.left.load(std::memory_order_relaxed);
+  if (serving != nullptr && serving->has_plan()) {
+    stats.plan = {serving->plan().arena_bytes, serving->plan().predicted.efficiency};
+  }
   stats.departed = serving != nullptr && serving->departed();
   stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();

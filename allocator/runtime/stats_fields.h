@@ -67,6 +67,12 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
     json->Field("efficiency", stats.since_plan->efficiency);
     json->EndObject();
   }
+  if (stats.plan.has_value()) {
+    json->BeginObject("plan");
+    json->Field("arena_bytes", stats.plan->arena_bytes);
+    json->Field("efficiency", stats.plan->efficiency);
+    json->EndObject();
+  }
   json->BeginObject("last_iteration");
   json->Field("peak_live_bytes", stats.last_iteration.live);
   json->Field("held_peak_bytes", stats.last_iteration.held);

@@ -23,7 +23,6 @@ start is served from it at once. No process waits for a planner at its end, unle
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -53,21 +52,6 @@ _FITS_AFTER = 3 * _LOOK_EVERY  # a plan of another program is given up by then
 
 TRACING, PLANNING, PLANNED, UNPLANNED = "tracing", "planning", "planned", "unplanned"
 ENDED = "ended"  # before there was a plan
-
-
-def _forecast(report: Path) -> tuple[int, float]:
-    """Height of the arena and predicted E, as the planner's report has them; of the device that holds most.
-
-    Raises:
-        RuntimeError: it is no such report.
-    """
-    try:
-        devices = json.loads(report.read_text(encoding="utf-8"))["devices"]
-        plans = [device["plan"] for device in devices if device["plan"] is not None]
-        plan = max(plans, key=lambda plan: int(plan["arena_bytes"]))
-        return int(plan["arena_bytes"]), float(plan["predicted"]["efficiency"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RuntimeError(f"{report}: expected the planner's report: {error!r}") from error
 
 
 class Auto:
@@ -253,11 +237,12 @@ class Auto:
             self._give_up(f"the planner ended with {code}: {self._planner.words()}")
             return
         seconds = self._planning_seconds = self._planning_seconds or time.monotonic() - self._planner.began
-        arena, efficiency = _forecast(self._planned_in.report)
         began = time.monotonic()
         if not self._takes_plan(self._planned_in.running_plan):
             return
         pause = time.monotonic() - began
+        plan = self._library.stats().get("plan") or {}
+        arena, efficiency = plan.get("arena_bytes", 0), plan.get("efficiency", 0.0)
         self._plans += 1
         self._first_fits = self._first_fits or self._plans == 1
         self._refusals, self._planning_seconds = 0, None

@@ -128,7 +128,7 @@ class SimilarAligner {
 
  private:
   static constexpr std::size_t kReach = SimilarReach(0, 0);
-  static constexpr std::size_t kLeastReach = kReach / 8;
+  static constexpr std::size_t kLeastReach = kReach / 4;
 
   [[nodiscard]] std::size_t Middle(std::size_t i) const {
     return i * (width_ - 1) / std::max<std::size_t>(left_size_, 1);

@@ -15,7 +15,9 @@ extern "C" int stalloc_header_works_in_c(void);
 namespace stalloc {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(StallocLibraryTest, TheHeaderIsC) { EXPECT_EQ(stalloc_header_works_in_c(), STALLOC_ABI_VERSION); }
 
@@ -46,17 +48,24 @@ TEST(StallocLibraryTest, ABadModeIsAnErrorEachTimeAndOfThisThreadOnly) {
   EXPECT_THAT(result, HasSubstr("STALLOC_MODE must be Torch, Trace, Alloc or Auto; found \"Alloca\""));
 }
 
+std::string StatsOf(const StallocLibrary& library) {
+  std::string text(STALLOC_FIND(library, stalloc_stats_json)(nullptr, 0), '#');
+  (void)STALLOC_FIND(library, stalloc_stats_json)(text.data(), text.size() + 1);
+  return text;
+}
+
 TEST(StallocLibraryTest, StrictRefusesWhatIsOtherwiseAWarning) {
   const TemporaryDirectory directory;
   const auto open = [](const StallocLibrary& library) -> std::string {
-    return STALLOC_FIND(library, stalloc_init)() == 0 ? "opened" : STALLOC_FIND(library, stalloc_last_error)();
+    if (STALLOC_FIND(library, stalloc_init)() != 0) return STALLOC_FIND(library, stalloc_last_error)();
+    return "opened " + StatsOf(library);
   };
   EXPECT_THAT(
       InChild({{"STALLOC_MODE", "Alloc"}, {"STALLOC_MODEL_INFO_PATH", directory.path()}, {"STALLOC_STRICT", "1"}},
               open),
       HasSubstr("no usable plan"));
-  EXPECT_EQ(InChild({{"STALLOC_MODE", "Alloc"}, {"STALLOC_MODEL_INFO_PATH", directory.path()}}, open), "opened");
-  EXPECT_THAT(ReadFile(directory.path() + "/log_output/rank00000.summary.json"), HasSubstr("no usable plan"));
+  EXPECT_THAT(InChild({{"STALLOC_MODE", "Alloc"}, {"STALLOC_MODEL_INFO_PATH", directory.path()}}, open),
+              AllOf(StartsWith("opened "), HasSubstr("no usable plan")));
 }
 
 TEST(StallocLibraryTest, AnImpossibleMarkIsAnErrorAndIsNotRecorded) {
@@ -66,10 +75,10 @@ TEST(StallocLibraryTest, AnImpossibleMarkIsAnErrorAndIsNotRecorded) {
                                        if (STALLOC_FIND(library, stalloc_init)() != 0)
                                          return STALLOC_FIND(library, stalloc_last_error)();
                                        STALLOC_FIND(library, stalloc_mark)(9, 1, 0, 0, 0, "x", 0);
-                                       return STALLOC_FIND(library, stalloc_last_error)();
+                                       return STALLOC_FIND(library, stalloc_last_error)() + StatsOf(library);
                                      });
-  EXPECT_EQ(result, "stalloc_mark: kind must be from 1 to 6; found 9");
-  EXPECT_THAT(ReadFile(directory.path() + "/log_output/rank00000.summary.json"), HasSubstr("\"events\": 0"));
+  EXPECT_THAT(result,
+              AllOf(StartsWith("stalloc_mark: kind must be from 1 to 6; found 9"), HasSubstr("\"events\": 0")));
 }
 
 TEST(StallocLibraryTest, StatsAreCutByNobody) {
@@ -87,7 +96,7 @@ TEST(StallocLibraryTest, StatsAreCutByNobody) {
                                        text.pop_back();
                                        return text;
                                      });
-  EXPECT_THAT(result, ::testing::AllOf(::testing::StartsWith("{\"mode\": \"Trace\""), ::testing::EndsWith("}")));
+  EXPECT_THAT(result, AllOf(StartsWith("{\"mode\": \"Trace\""), ::testing::EndsWith("}")));
 }
 
 // As torch::cuda::CUDAPluggableAllocator holds it: a std::function over the address, in another library than this one.

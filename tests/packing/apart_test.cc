@@ -12,7 +12,7 @@
 namespace stalloc::planner {
 namespace {
 
-Packing BySize(const Problem& problem) { return MakeSizeFirstFit()->Solve(problem, {}); }
+Packing BySize(const Problem& problem, Work /*work*/ = 0) { return MakeSizeFirstFit()->Solve(problem, {}); }
 
 Problem RandomLives(std::mt19937_64& random) {
   Problem problem;

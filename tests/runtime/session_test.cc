@@ -427,7 +427,9 @@ TEST_F(SessionTest, APlanThatIsDroppedServesNoMoreAndItsIdleMemoryGoesBack) {
 TEST_F(SessionTest, ARunThatMovesLeavesItsSummaryThere) {
   const std::string other = directory_.path() + "/other";
   const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
+  DeviceRuntime* const device = AddCpu(*session);
   session->MoveTo(other);
+  device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
   EXPECT_TRUE(session->WriteSummary().ok());
   EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).SummaryPath()));
   EXPECT_TRUE(std::filesystem::exists(other + "/log_output/rank00000.summary.json"));
