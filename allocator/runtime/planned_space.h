@@ -77,7 +77,6 @@ class PlannedSpace {
   // The last iteration held about what lived.
   [[nodiscard]] bool fits() const noexcept { return fits_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_plan() const noexcept { return has_plan_; }
-  [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   // The plan serves nobody from now on, and no other space does instead. What lives here stays where it is.
   void GiveUp() noexcept {
     engine_->DropPlan();

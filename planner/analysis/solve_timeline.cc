@@ -16,8 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The search ends within a ten-thousandth of the lower bound: more would not be seen in what a device holds.
-constexpr Bytes kGoodEnough = 10000;
+// The search ends within a ten-thousandth of the lower bound, or of a small one within a 256th of it and a 64th of what
+// is mapped at once: more would not be seen in what a device holds.
+Bytes GoodEnough(Bytes bound) { return bound + std::max(bound / 10000, std::min(bound / 256, kMappingUnit / 64)); }
 // So small a part of the bound small blocks may cost where nothing varies.
 constexpr Bytes kApart = 16384;
 // So small a part of the bound one place in all turns may cost.
@@ -41,7 +42,7 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   solved.solver = std::string(solver.name());
   solved.lower_bound = LoadBound(timeline.problem);
   SolveOptions solve = options.solve;
-  solve.lower_bound = solved.lower_bound + solved.lower_bound / kGoodEnough;
+  solve.lower_bound = GoodEnough(solved.lower_bound);
   solve.cycle = timeline.cycle();
   if (options.on_progress) {
     solve.on_progress = [&](Bytes height) { options.on_progress(height, solved.lower_bound); };
@@ -51,8 +52,7 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   if (SomethingVaries(timeline)) {
     solved.packing = PackApart(timeline.problem, small, [&](const Problem& large, Work spent) {
       solve.work -= std::min(solve.work, spent);
-      const Bytes bound = LoadBound(large);
-      solve.lower_bound = bound + bound / kGoodEnough;
+      solve.lower_bound = GoodEnough(LoadBound(large));
       return solver.Solve(large, solve);
     });
   } else {

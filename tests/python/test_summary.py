@@ -33,7 +33,7 @@ def test_what_is_saved_is_beside_what_pytorchs_allocator_would_hold(tmp_path: Pa
     assert outcome.saved_bytes == 30 * MIB
     assert outcome.told() == (
         "held 100.00 MiB for 90.00 MiB live: E 90.00 %, 19 of 20 steady requests from the plan; "
-        "PyTorch's allocator would hold 130.00 MiB: 30.00 MiB saved"
+        "PyTorch would hold 130.00 MiB: 30.00 MiB saved"
     )
 
 
@@ -42,7 +42,7 @@ def test_a_run_that_is_another_than_the_traced_one_saves_nothing_that_is_known(t
     assert outcome is not None
     assert (outcome.native_bytes, outcome.saved_bytes) == (None, None)
     assert outcome.told().endswith(
-        "from the plan; what PyTorch's allocator would hold is not known: no iteration's requests were followed"
+        "from the plan; what PyTorch would hold is not known: no iteration's requests were followed"
     )
 
 

@@ -21,6 +21,7 @@ class ChildProcess {
     if (pid_ == 0) _exit(std::forward<Run>(run)(*this));
   }
   ~ChildProcess() {
+    if (!reaped_) Kill();
     close(pipe_[0]);
     close(pipe_[1]);
   }
@@ -45,17 +46,20 @@ class ChildProcess {
     ASSERT_EQ(kill(pid_, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(waitpid(pid_, &status, 0), pid_);
+    reaped_ = true;
     ASSERT_TRUE(WIFSIGNALED(status));
   }
   // The exit status, or -1 when a signal ended it.
   [[nodiscard]] int Wait() const {
     int status = 0;
     EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    reaped_ = true;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
  private:
   int pipe_[2] = {-1, -1};
+  mutable bool reaped_ = false;
   pid_t pid_ = -1;
 };
 
