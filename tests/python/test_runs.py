@@ -93,7 +93,7 @@ def test_losses_are_the_same_whichever_plan_serves_first(starts: Starts, tmp_pat
     assert back.came_to == FOUND
     assert "of an earlier start that requested the same, from iteration 1 on" in back.err
     assert all(back.result[key] == plain[key] for key in ("losses", "weights"))
-    assert back.result["held"] <= back.result["live"] + (8 << 20)
+    assert back.result["held"] <= back.result["live"] + (16 << 20), "in three arenas, each by the chunk of 2 MiB"
 
 
 def test_lengths_that_vary_find_their_plan_with_other_data(starts: Starts) -> None:

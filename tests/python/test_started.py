@@ -72,7 +72,7 @@ def reached(training: Training, rank: int) -> list[str]:
 
 @pytest.mark.parametrize("how", ["variable", "group", "order"])
 def test_spawned_ranks_are_planned_each_for_itself(training: Training, how: str) -> None:
-    first = spawn(training, "Auto", how)
+    first = spawn(training, "Auto", how, STALLOC_LOG_LEVEL="debug")
     for rank in range(2):
         assert reached(training, rank) == ["tracing", "planning", "planned"]
         assert f"rank {rank} is served from its plan from iteration" in first.err
@@ -80,7 +80,7 @@ def test_spawned_ranks_are_planned_each_for_itself(training: Training, how: str)
         assert summary["rank"] == rank
         assert summary["steady"]["hits"] >= 0.99 * summary["steady"]["requests"] > 100
     assert "warning" not in first.err
-    second = spawn(training, "Auto", how)
+    second = spawn(training, "Auto", how, STALLOC_LOG_LEVEL="debug")
     for rank in range(2):
         assert reached(training, rank) == ["planned"]
         line = f"[stalloc] rank {rank} is served from the plan of an earlier start of this run"

@@ -99,8 +99,8 @@ def test_eight_starts_at_once_are_each_planned_from_their_own_trace(training: Tr
         "output/trace_analysis/rank00000.txt",
     ):
         assert (training.info / name).is_file()
-    last = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40")
-    assert "is served from the plan of an earlier start of this run" in last.err
+    start(0)  # the directory has one plan, which may be of other rows
+    assert "is served from the plan of an earlier start of this run" in start(0).err
 
 
 def held_planner(training: Training) -> tuple[dict[str, str], Path]:

@@ -123,7 +123,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
     "What a run says": (
         Variable(
             "STALLOC_LOG_LEVEL",
-            "`debug`, `info` (default), `warning`, `error`, `off`",
+            "`debug`, `info` (default), `warning`, `error`, `off`, `0` .. `3`",
             "least severity that is printed: off, error, warning, info or debug",
             ("debug", "info", "warning", "error", "off", "0", "1", "2", "3"),
             "info: rank 0 says how it is served and what the run came to; of a warning that several ranks have, each "
