@@ -61,8 +61,8 @@ class Upstream {
   [[nodiscard]] virtual bool Caches() const noexcept { return true; }
   // Of what it holds, in pools that are kept apart (captured graphs). `live`: bytes of blocks there.
   [[nodiscard]] virtual Bytes HeldApart(Bytes live) const { return live; }
-  // An iteration of the run begins: the next iteration_peak starts at what is held now. Nothing for one that caches what
-  // is freed, and so never holds less than before.
+  // An iteration of the run begins: the next iteration_peak starts at what is held now. Nothing for one that caches
+  // what is freed, and so never holds less than before.
   virtual void BeginIteration() noexcept {}
 };
 

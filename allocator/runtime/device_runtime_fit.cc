@@ -23,8 +23,8 @@ std::vector<NativeFeed::LiveBlock> DeviceRuntime::Impl::LiveForNative() const {
   return live;
 }
 
-// Graphs' pools are held with a plan or without it, and whatever lives there. Upstream is asked only where what it holds
-// has changed: its answer is dear.
+// Graphs' pools are held with a plan or without it, and whatever lives there. Upstream is asked only where what it
+// holds has changed: its answer is dear.
 Bytes DeviceRuntime::Impl::HeldApart(Bytes upstream) {
   if (!ledger.has_apart()) return 0;
   if (upstream != apart_at) {

@@ -1,6 +1,6 @@
 // What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_oom.cc (what is said
-// of a lack of memory), device_runtime_figures.cc (what is held and was served), device_runtime_fit.cc (whether a plan is worth
-// that).
+// of a lack of memory), device_runtime_figures.cc (what is held and was served), device_runtime_fit.cc (whether a plan
+// is worth that).
 #pragma once
 
 #include <atomic>

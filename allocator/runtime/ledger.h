@@ -1,4 +1,5 @@
-// Ledger: bytes live on one device, wherever they came from, and the peaks of their sum: of the run, and of parts of it.
+// Ledger: bytes live on one device, wherever they came from, and the peaks of their sum: of the run, and of parts of
+// it.
 //
 // Blocks of arena and heap are only summed (their owners know them by address); blocks of upstream are kept by address,
 // since nobody else tells their size at the free. Every block counts BlockBytes(requested), as PyTorch rounds it.

@@ -35,15 +35,15 @@ class NativeHeld {
   [[nodiscard]] bool Decide(bool fits, Bytes held) noexcept;
 
   struct Known {
-    Bytes held = 0;  // most
-    Bytes live = 0;  // the most that lived at a time meanwhile
+    Bytes held = 0;           // most
+    Bytes live = 0;           // the most that lived at a time meanwhile
     bool overflowed = false;  // more than the model keeps: nothing is known from then on
   };
   // While it was watched, over all times.
   [[nodiscard]] Known known() const noexcept { return known_; }
 
  private:
-  static constexpr int kFit = 12;     // iterations
+  static constexpr int kFit = 12;  // iterations
   static constexpr int kLongest = 64;
   static constexpr std::uint64_t kMostPause = 4096;
 
@@ -53,8 +53,8 @@ class NativeHeld {
   NativeFeed feed_;
   std::atomic<bool> emptied_{false};
   Known known_;
-  int watched_ = 0;  // iterations since it was opened
-  int fitting_ = 0;  // the last of them, in a row
+  int watched_ = 0;      // iterations since it was opened
+  int fitting_ = 0;      // the last of them, in a row
   Bytes held_then_ = 0;  // by us, when it was closed
   std::uint64_t pause_ = kFit;
   std::uint64_t closed_for_ = 0;  // iterations

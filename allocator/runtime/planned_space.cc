@@ -55,7 +55,8 @@ class HeldText {
   HeldText(const IterationPeaks& peaks, Bytes native) noexcept {
     const HumanBytes would(native);
     std::snprintf(text_.data(), text_.size(), "held %s for %s live (PyTorch's allocator would hold %s)",
-                  HumanBytes(peaks.held).text, HumanBytes(peaks.live).text, native != 0 ? would.text : "an unknown sum");
+                  HumanBytes(peaks.held).text, HumanBytes(peaks.live).text,
+                  native != 0 ? would.text : "an unknown sum");
   }
   [[nodiscard]] const char* text() const noexcept { return text_.data(); }
 

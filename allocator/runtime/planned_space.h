@@ -138,9 +138,9 @@ class PlannedSpace {
   std::atomic<std::uint64_t> live_blocks_{kUnknown};  // when what is idle was last given back
   std::atomic<Bytes> left_idle_{0};                   // by the last GiveBackForAnother
   std::mutex mutex_;
-  Resemblance resemblance_;      // guarded by mutex_
-  std::optional<PlanFit> fit_;   // the same; none before the arena is there
-  std::uint64_t idle_since_ = 0; // a stamp of the engine's; the same
+  Resemblance resemblance_;       // guarded by mutex_
+  std::optional<PlanFit> fit_;    // the same; none before the arena is there
+  std::uint64_t idle_since_ = 0;  // a stamp of the engine's; the same
 };
 
 }  // namespace stalloc

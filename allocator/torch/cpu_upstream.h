@@ -49,7 +49,7 @@ class CpuUpstream final : public Upstream {
   VmmDriver* const driver_;
   const Bytes limit_bytes_;
   std::atomic<Bytes> held_{0};
-  std::atomic<Bytes> peak_{0};         // of the iteration that runs
+  std::atomic<Bytes> peak_{0};          // of the iteration that runs
   std::atomic<Bytes> earlier_peak_{0};  // of those before it
   std::array<Shard, kShards> shards_;
 };

@@ -141,8 +141,8 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
   return absl::OkStatus();
 }
 
-// Slots for all where they take hardly more than is live: they are quicker than a search for room. Else for nothing that
-// varies, which then finds room in turns.
+// Slots for all where they take hardly more than is live: they are quicker than a search for room. Else for nothing
+// that varies, which then finds room in turns.
 SlotChoice DevicePlanner::ChoiceByLoad(SlotChoice choice) const {
   constexpr Bytes kHardlyMore = 128;
   const Bytes live = PeakLiveBytes(device_);

@@ -49,9 +49,8 @@ void StartReport(const TracedRank& traced, RankReport* report) {
 
 bool VariesWithoutPasses(const RankReport& report) {
   return report.census.microbatches == 0 &&
-         std::any_of(report.devices.begin(), report.devices.end(), [](const DeviceReport& device) {
-           return device.packing.has_value() && device.packing->varies;
-         });
+         std::any_of(report.devices.begin(), report.devices.end(),
+                     [](const DeviceReport& device) { return device.packing.has_value() && device.packing->varies; });
 }
 
 absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {

@@ -79,7 +79,7 @@ class Worths {
 
 // Requests as columns of numbers, for loops that take several at once.
 struct Requests {
-  std::vector<int> key;        // its number; equal ones are equal requests
+  std::vector<int> key;  // its number; equal ones are equal requests
   std::vector<int> stream;
   std::vector<int> magnitude;  // 8 * log2 of its bytes, roughly
   std::vector<int> worth;      // of an equal partner

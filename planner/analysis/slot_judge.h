@@ -47,8 +47,8 @@ struct TrialReport {
 class SlotJudge {
  public:
   virtual ~SlotJudge() = default;
-  // `device` is one of `traced`; `model` is what all its iterations say. At most half of packing.work is spent. Internal if a candidate's plan does not hold.
-  // Thread-safe.
+  // `device` is one of `traced`; `model` is what all its iterations say. At most half of packing.work is spent.
+  // Internal if a candidate's plan does not hold. Thread-safe.
   [[nodiscard]] virtual absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
                                                           const SteadyModel& model,
                                                           const PackingOptions& packing) const = 0;

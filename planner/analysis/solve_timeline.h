@@ -35,8 +35,8 @@ using TurnsBuilder = std::function<Timeline(std::uint32_t turns)>;
 // `timeline` has no turns, and `build` asks for at most `most_copies` of them. The lowest packing is taken, of equals
 // the one of fewest turns. One place for all turns is searched first, and turns if that is more than a thousandth above
 // the load; but where a block outlives its iteration and the load of what crosses proves that one place is too much,
-// turns alone. What is tried last is left out where there is not work enough for a first packing of it. A fifth more than
-// options.work at most, but for what one first packing needs.
+// turns alone. What is tried last is left out where there is not work enough for a first packing of it. A fifth more
+// than options.work at most, but for what one first packing needs.
 [[nodiscard]] SolvedPacking SolveTimeline(const Timeline& timeline, std::uint32_t most_copies,
                                           const TurnsBuilder& build, const PackingOptions& options, Solver& solver);
 

@@ -54,8 +54,8 @@ absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model
   return fold;
 }
 
-// What serving takes but for packings, roughly, in nanoseconds of a core of 2025: the engine's tables of a plan, in which
-// each entry meets all that is live beside it, and then each request.
+// What serving takes but for packings, roughly, in nanoseconds of a core of 2025: the engine's tables of a plan, in
+// which each entry meets all that is live beside it, and then each request.
 class Costs {
  public:
   explicit Costs(const DeviceTrace& device) : device_(device) {
@@ -276,8 +276,7 @@ class Trial {
 
   absl::Status TryOne(const Bench& bench, const SlotChoice& choice) {
     const bool is_first = report_.candidates.empty();
-    const Bytes least =
-        is_first ? std::numeric_limits<Bytes>::max() : report_.candidates[report_.taken].held_bytes();
+    const Bytes least = is_first ? std::numeric_limits<Bytes>::max() : report_.candidates[report_.taken].held_bytes();
     absl::StatusOr<TrialOutcome> outcome = Try(bench, choice, least, &report_.work);
     if (!outcome.ok()) return outcome.status();
     report_.candidates.push_back(*outcome);

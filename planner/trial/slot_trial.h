@@ -13,8 +13,9 @@
 // search. One whose slots need more than another candidate holds is neither packed nor served. Where all hold much more
 // than is live, a plan of nothing but what stays is tried as well.
 //
-// Half of the work for packing is spent at most. Where that is too little for all of this one iteration is held out, and
-// then candidates are left out; with too little for two of them nothing is tried. So it is where all come to one plan.
+// Half of the work for packing is spent at most. Where that is too little for all of this one iteration is held out,
+// and then candidates are left out; with too little for two of them nothing is tried. So it is where all come to one
+// plan.
 #pragma once
 
 #include <optional>

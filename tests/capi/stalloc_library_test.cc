@@ -77,8 +77,7 @@ TEST(StallocLibraryTest, AnImpossibleMarkIsAnErrorAndIsNotRecorded) {
                                        STALLOC_FIND(library, stalloc_mark)(9, 1, 0, 0, 0, "x", 0);
                                        return STALLOC_FIND(library, stalloc_last_error)() + StatsOf(library);
                                      });
-  EXPECT_THAT(result,
-              AllOf(StartsWith("stalloc_mark: kind must be from 1 to 6; found 9"), HasSubstr("\"events\": 0")));
+  EXPECT_THAT(result, AllOf(StartsWith("stalloc_mark: kind must be from 1 to 6; found 9"), HasSubstr("\"events\": 0")));
 }
 
 TEST(StallocLibraryTest, StatsAreCutByNobody) {

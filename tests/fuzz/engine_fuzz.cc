@@ -1,8 +1,8 @@
 // The engine over operations that a byte string spells: a small plan, then allocations of expected, known and unknown
 // sizes, from parallel regions, too, frees of live and of dead addresses, marks of every kind, streams recorded, chunks
-// withdrawn and mapped again, the plan given up, what it leaves over served; with slots alone or with room beside them, with a fence or without.
-// The engine's own invariants hold, and those of a model that knows where each block lies: no two share a byte, none
-// leaves what is mapped, frees return what was allocated.
+// withdrawn and mapped again, the plan given up, what it leaves over served; with slots alone or with room beside them,
+// with a fence or without. The engine's own invariants hold, and those of a model that knows where each block lies: no
+// two share a byte, none leaves what is mapped, frees return what was allocated.
 #include <algorithm>
 #include <iterator>
 #include <map>

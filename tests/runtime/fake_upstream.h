@@ -79,8 +79,8 @@ class FakeUpstream final : public Upstream {
 
   void SetCaches(bool caches) { caches_ = caches; }
   void HoldApart(Bytes bytes) { apart_ = bytes; }  // of what it caches, in pools of graphs
-  void Cache(Bytes bytes) { cached_ = bytes; }  // held for nothing, until it is told to give it back
-  void Pin(Bytes bytes) { pinned_ = bytes; }    // of that, what blocks in the same pages keep
+  void Cache(Bytes bytes) { cached_ = bytes; }     // held for nothing, until it is told to give it back
+  void Pin(Bytes bytes) { pinned_ = bytes; }       // of that, what blocks in the same pages keep
   void FailNext(int times) { failures_ = times; }
   void NextFailureIsOther() { other_failure_ = true; }  // no lack of memory
   void ResetPeak() { held_.peak = held_.current; }

@@ -13,8 +13,8 @@
 
 namespace stalloc::planner {
 
-// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`, which is told what work the others took. The
-// rest's bound is no bound of the whole: none is given. Pure but for `solve`.
+// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`, which is told what work the others took.
+// The rest's bound is no bound of the whole: none is given. Pure but for `solve`.
 [[nodiscard]] Packing PackApart(const Problem& problem, Bytes least,
                                 const std::function<Packing(const Problem&, Work)>& solve);
 

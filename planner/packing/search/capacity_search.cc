@@ -7,8 +7,8 @@ namespace stalloc::planner {
 namespace {
 
 constexpr std::uint64_t kNodesBetweenLooks = 1024;  // at the stop flag
-// Measured: a search, of each block and position; a node; a change; a floor, and each word of blocks that it may look at;
-// a block that is ranked.
+// Measured: a search, of each block and position; a node; a change; a floor, and each word of blocks that it may look
+// at; a block that is ranked.
 constexpr Work kWorkOfReset = 1500;
 constexpr Work kWorkOfNode = 100;
 constexpr Work kWorkOfChange = 25;
