@@ -34,7 +34,8 @@ Bytes DeviceRuntime::Impl::HeldApart(Bytes upstream) {
   return apart_held;
 }
 
-// Arenas that serve no more keep what lives there, by the chunk: a plan could not change that.
+// Arenas that serve no more keep what lives there, by the chunk. A plan could not change that, nor what upstream keeps
+// by the page since before the plan.
 Bytes DeviceRuntime::Impl::IdleInRetired() const noexcept {
   return spaces.Sum(
       [this](const PlannedSpace& space) { return &space != spaces.Serving() ? space.IdleBytes() : Bytes{0}; });
@@ -47,7 +48,7 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
   const IterationPeaks peaks = {all.live - std::min(all.live, apart_live), all.held - apart};
   const Bytes would = native.Play(peaks.live, run_live - std::min(run_live, apart_live));
   if (space != nullptr) {
-    const Bytes not_its = std::min(IdleInRetired(), peaks.held);
+    const Bytes not_its = std::min(IdleInRetired() + upstream_cache.Kept(UpstreamNow()), peaks.held);
     const bool exact = parts.replaceable && !parts.upstream->Caches();
     space->Judge({.totals = counts.Expected(),
                   .peaks = {peaks.live, peaks.held - not_its},

@@ -36,6 +36,11 @@ class UpstreamCache {
     return now.cached() >= kPage && now.live + some <= lived_.load(std::memory_order_relaxed);
   }
 
+  // Of what is cached now, what no release could give back: blocks live in its pages.
+  [[nodiscard]] Bytes Kept(const Figures& now) const noexcept {
+    return std::min(now.cached(), kept_.load(std::memory_order_relaxed));
+  }
+
   // A release is over.
   void Released(const Figures& before, const Figures& now) noexcept {
     const Bytes some = some_.load(std::memory_order_relaxed);

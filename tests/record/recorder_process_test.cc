@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <thread>
 
 #include "allocator/base/log.h"
@@ -80,16 +82,19 @@ TEST_F(RecorderProcessTest, WithoutFlockTheSecondProcessIsRefusedAllTheSame) {
 }
 
 TEST_F(RecorderProcessTest, WhoHasRecordedNothingIsInNobodysWay) {
-  Open();
-  recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kBegin));
-  recorder_->Flush();
-  const ChildProcess other([&](const ChildProcess& self) -> int {
+  const std::string goes_on = path_ + ".goes-on";
+  const ChildProcess other([&](const ChildProcess& self) -> int {  // forked before this process has threads
+    while (!std::filesystem::exists(goes_on)) usleep(1000);
     const auto recorder = Recorder::Open(Options());
     if (!recorder.ok()) return 1;
     recorder.value()->Allocated(0, At(512), 7, 0, 0);
     recorder.value()->Flush();
     self.WaitToBeKilled();
   });
+  Open();
+  recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kBegin));
+  recorder_->Flush();
+  std::ofstream(goes_on).put('1');
   other.AwaitAnnouncement();
   recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kEnd));
   recorder_->Flush();

@@ -221,6 +221,23 @@ TEST_F(TakePlanTest, WhatUpstreamCachesInTheFirstIterationGoesBackBeforeMoreIsMa
   EXPECT_EQ(upstream_.HeldBytes().current, 0u);
 }
 
+// A plan could not change it, so that it is no reason to give one up.
+TEST_F(TakePlanTest, WhatUpstreamKeepsSinceBeforeThePlanIsNotThePlans) {
+  Iteration();
+  void* const early = Allocate(30 * kMiB);
+  upstream_.Cache(60 * kMiB);
+  upstream_.Pin(60 * kMiB);
+  ASSERT_EQ(TakePlan(PlanBuilder().Each(40 * kMiB).Build()), "");
+  for (int i = 0; i < 30; ++i) {
+    Iteration();
+    runtime_->Free(Allocate(40 * kMiB));
+  }
+  EXPECT_EQ(upstream_.HeldBytes().current, 90 * kMiB);
+  EXPECT_EQ(runtime_->Stats().planned_hits, 30u);
+  EXPECT_FALSE(runtime_->Stats().departed);
+  runtime_->Free(early);
+}
+
 // Each page's worth of it once, however much upstream serves besides.
 TEST_F(TakePlanTest, WhatLivedThenGoesBackWheneverTheProgramFreesIt) {
   Iteration();
