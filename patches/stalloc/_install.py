@@ -79,7 +79,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
         else:
             torch = importlib.import_module("torch")
             if config.mode == _config.TRACE:
-                _trace_place.require(os.environ.get("STALLOC_MODEL_INFO_PATH", ""), int(config.rank or 0))
+                _trace_place.require(os.environ.get("STALLOC_MODEL_INFO_PATH", ""), config.rank or "0")
             fake = _fake_run(config, torch) if config.mode == _config.TRACE and config.trace_fake else None
             library, auto = _put_in_place(config, torch, fake)
             if library is None:
@@ -136,10 +136,9 @@ def _claimed_with(rank: str, library: Optional[Library]) -> Callable[[int], None
     """The rank is this process's from its first iteration on; before, for whom it starts when it has allocated."""
 
     def has_allocated() -> bool:
-        devices = [] if library is None else library.stats().get("devices", [])
-        return any(device.get("requests") for device in devices)
+        return library is not None and any(device.get("requests") for device in library.stats().get("devices", []))
 
-    return _started.claims(lambda: _process.claim(rank), has_allocated)
+    return _started.claims(lambda: _process.claim(rank), None if library is None else has_allocated)
 
 
 def _seen_by(config: _config.Config, mark: MarkSink, torch: Any, tracing: Optional[Tracing]) -> MarkSink:

@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from stalloc._core import _config, _log
 from stalloc._core._imports import when_imported
@@ -135,9 +135,9 @@ def tell_untraced(why: str) -> None:
 # The process that starts them ----------------------------------------------------------------------------------------
 
 
-def claims(claim: Callable[[], None], has_allocated: Callable[[], bool]) -> Callable[[int], None]:
+def claims(claim: Callable[[], None], has_allocated: Optional[Callable[[], bool]]) -> Callable[[int], None]:
     """A function to be called with each iteration that is over: the first one claims. So does, where this process has
-    allocated anything, each process that multiprocessing starts."""
+    allocated anything, each process that multiprocessing starts. `has_allocated`: None where that is not known."""
     claimed = False
 
     def claim_once(_: int = 0) -> None:
@@ -151,11 +151,12 @@ def claims(claim: Callable[[], None], has_allocated: Callable[[], bool]) -> Call
 
         @functools.wraps(start)
         def start_after(self: Any, *arguments: Any, **keywords: Any) -> Any:
-            if not claimed and has_allocated():
+            if not claimed and has_allocated is not None and has_allocated():
                 claim_once()
             return start(self, *arguments, **keywords)
 
         process.BaseProcess.start = start_after
 
-    when_imported("multiprocessing.process", watch)
+    if has_allocated is not None:
+        when_imported("multiprocessing.process", watch)
     return claim_once

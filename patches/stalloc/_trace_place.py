@@ -10,11 +10,11 @@ from stalloc._core._config import ConfigError
 _PROBED_BYTES = 1 << 16  # a full disk makes a file, but holds nothing
 
 
-def require(directory: str, rank: int) -> None:
+def require(directory: str, rank: str) -> None:
     """Makes its folder. ConfigError where a trace of this rank cannot be written there."""
-    if not directory:
-        return  # the library says that it is needed
-    path = Path(directory) / "trace" / f"rank{rank:05d}.trace"
+    if not directory or not rank.isdecimal():
+        return  # the library says what is needed
+    path = Path(directory) / "trace" / f"rank{int(rank):05d}.trace"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent) as probe:

@@ -98,7 +98,7 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 def test_a_process_finds_its_plan_and_says_so(fake: FakeProcess) -> None:
     traced(fake.directory, 0, planned=(0,))
     (fake.directory / "pretrain.py").write_text("import os; print(os.environ.get('STALLOC_PLAN_RANK'))")
-    environment = {"RANK": "2", "WORLD_SIZE": "8", "STALLOC_MODE": "Alloc"}
+    environment = {"RANK": "2", "WORLD_SIZE": "8", "STALLOC_MODE": "Alloc", "STALLOC_LOG_LEVEL": "debug"}
     done = fake.python("-m", "stalloc", "run", "pretrain.py", *PARALLEL, **environment)
     assert (done.code, done.out) == (0, "0\n")
     assert "rank 2 has no plan of its own, and is served from rank 0's" in done.err

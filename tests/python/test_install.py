@@ -194,7 +194,7 @@ def test_a_torch_without_headers_must_be_the_release_that_was_built_for(fake: Fa
 def test_a_library_of_another_abi_is_refused(fake: FakeProcess) -> None:
     done = fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", FAKE_ABI="0")
     assert done.code == 1
-    assert "speaks an older ABI than this package; reinstall stalloc: library 0, package 7" in done.err
+    assert "speaks an older ABI than this package; reinstall stalloc: library 0, package 8" in done.err
 
 
 def test_missing_libraries_are_an_error_that_lists_where_they_were_looked_for(fake: FakeProcess) -> None:

@@ -73,7 +73,7 @@ def test_what_is_no_number_of_tokens_is_refused(fake: FakeProcess, value: str, e
 
 
 def test_a_file_that_cannot_be_written_costs_a_warning(fake: FakeProcess) -> None:
-    (fake.directory / "trace").write_text("a file where the directory should be")
+    _tokens.path_of(fake.directory, 0).mkdir(parents=True)
     done = fake.python("-c", loop([10]), STALLOC_MODE="Trace")
     assert done.code == 0
     assert "the tokens of micro-batches could not be noted" in done.err

@@ -26,6 +26,7 @@ ABI = {
     "stalloc_trace_again",
     "stalloc_signature_json",
     "stalloc_drop_plan",
+    "stalloc_silence",
     "stalloc_move_run",
     "stalloc_text",
     "stalloc_name_tensor",

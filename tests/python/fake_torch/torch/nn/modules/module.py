@@ -14,3 +14,7 @@ def register_module_forward_pre_hook(hook: object) -> _Handle:
 
 def register_module_forward_hook(hook: object, *, with_kwargs: bool = False) -> _Handle:
     return _Handle()
+
+
+def register_module_parameter_registration_hook(hook: object) -> _Handle:
+    return _Handle()
