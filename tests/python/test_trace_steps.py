@@ -57,7 +57,9 @@ def test_ranks_that_are_not_listed_stay_as_they_are(fake: FakeProcess) -> None:
     assert listed.code == 0
     assert "mark" in calls_of(fake)
     fake.forget_calls()
-    other = fake.python("-c", SCRIPT, STALLOC_MODE="Trace", STALLOC_TRACE_RANKS="0,3-5", RANK="2", STALLOC_LOG_LEVEL="debug")
+    other = fake.python(
+        "-c", SCRIPT, STALLOC_MODE="Trace", STALLOC_TRACE_RANKS="0,3-5", RANK="2", STALLOC_LOG_LEVEL="debug"
+    )
     assert other.code == 0
     assert fake.calls() == []
     assert "rank 2 is not traced: STALLOC_TRACE_RANKS=0,3-5" in other.err
