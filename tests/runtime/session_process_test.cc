@@ -64,6 +64,7 @@ TEST_F(SessionTest, ATraceThatAnotherProcessWritesIsRefusedAndStaysWhole) {
       std::unique_ptr<Session> session = MustOpen(config);
       DeviceRuntime* const device = AddCpu(*session);
       device->Free(device->Allocate(kMiB, 0, Origin::kProgram));
+      session->Flush();  // the place is taken by then
       return session;
     });
     ExpectRefused(config, AllOf(HasSubstr("cannot trace"), HasSubstr("process " + std::to_string(other.pid()))));
