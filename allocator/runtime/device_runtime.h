@@ -210,8 +210,8 @@ class DeviceRuntime {
   [[nodiscard]] std::unique_ptr<PlannedSpace> PreparePlan(const DevicePlan& plan, std::string* why) const;
   // Moved from where it is taken up.
   [[nodiscard]] std::string TakePlan(std::unique_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds);
-  // The plan that serves is another run's: upstream serves from now on, what lives stays where it is, and what is idle
-  // goes back, now and at each iteration. Nothing where none serves. On the thread of the loop.
+  // The plan that serves is another run's, and serves no more. What lives stays where it is, what is idle goes back,
+  // now and at each iteration. Nothing where none serves. On the thread of the loop.
   void DropPlan() noexcept;
   // Events go to this recorder from now on; null: to none. It and the one before outlive the runtime, since other
   // threads may be calling either.

@@ -50,10 +50,10 @@ void NativeModel::Free(std::uint64_t address) {
     free.erase({blocks_[neighbour].bytes, blocks_[neighbour].place, neighbour});
     return true;
   };
-  if (take(blocks_[id].behind)) MergeWithBehind(id);
-  if (take(blocks_[id].before)) {
-    id = blocks_[id].before;
-    MergeWithBehind(id);
+  if (take(blocks_[id].next)) MergeWithNext(id);
+  if (take(blocks_[id].previous)) {
+    id = blocks_[id].previous;
+    MergeWithNext(id);
   }
   SetFree(id);
 }
@@ -61,7 +61,7 @@ void NativeModel::Free(std::uint64_t address) {
 void NativeModel::EmptyCache() {
   for (Pool& pool : pools_) {
     std::erase_if(pool.free, [this](const FreeBlock& block) {
-      const bool whole = blocks_[block.id].before == kNone && blocks_[block.id].behind == kNone;
+      const bool whole = blocks_[block.id].previous == kNone && blocks_[block.id].next == kNone;
       if (whole) {
         held_ -= block.bytes;
         unused_.push_back(block.id);
@@ -104,26 +104,26 @@ NativeModel::BlockId NativeModel::NewSegment(Bytes bytes, std::uint32_t pool) {
   return Add({.place = next_place_, .bytes = bytes, .pool = pool});
 }
 
-// What the block has behind its first `bytes` becomes a free one.
+// What the block has after its first `bytes` becomes a free one.
 void NativeModel::Split(BlockId id, Bytes bytes) {
   Block rest = blocks_[id];
   rest.place += bytes;
   rest.bytes -= bytes;
-  rest.before = id;
-  const BlockId behind = rest.behind;
+  rest.previous = id;
+  const BlockId next = rest.next;
   const BlockId rest_id = Add(rest);
-  if (behind != kNone) blocks_[behind].before = rest_id;
+  if (next != kNone) blocks_[next].previous = rest_id;
   blocks_[id].bytes = bytes;
-  blocks_[id].behind = rest_id;
+  blocks_[id].next = rest_id;
   SetFree(rest_id);
 }
 
-// The block takes over the one behind it.
-void NativeModel::MergeWithBehind(BlockId id) {
-  const BlockId gone = blocks_[id].behind;
+// The block takes over the next one.
+void NativeModel::MergeWithNext(BlockId id) {
+  const BlockId gone = blocks_[id].next;
   blocks_[id].bytes += blocks_[gone].bytes;
-  blocks_[id].behind = blocks_[gone].behind;
-  if (blocks_[id].behind != kNone) blocks_[blocks_[id].behind].before = id;
+  blocks_[id].next = blocks_[gone].next;
+  if (blocks_[id].next != kNone) blocks_[blocks_[id].next].previous = id;
   unused_.push_back(gone);
 }
 

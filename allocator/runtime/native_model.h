@@ -43,8 +43,8 @@ class NativeModel {
   struct Block {
     std::uint64_t place = 0;  // orders free blocks of one size
     Bytes bytes = 0;
-    BlockId before = kNone;  // neighbours in the same segment
-    BlockId behind = kNone;
+    BlockId previous = kNone;  // neighbours in the same segment
+    BlockId next = kNone;
     std::uint32_t pool = 0;
     bool free = false;
   };
@@ -64,7 +64,7 @@ class NativeModel {
   [[nodiscard]] BlockId Add(const Block& block);
   [[nodiscard]] BlockId NewSegment(Bytes bytes, std::uint32_t pool);
   void Split(BlockId id, Bytes bytes);
-  void MergeWithBehind(BlockId id);
+  void MergeWithNext(BlockId id);
   void SetFree(BlockId id);
 
   std::vector<Block> blocks_;

@@ -78,14 +78,8 @@ void RunSignature::See(const Mark& mark) noexcept {
 
 // Json ----------------------------------------------------------------------------------------------------------------
 
-struct RunSignature::Figures {
+struct RunSignature::Figures : Sums {
   bool begun = false;
-  std::uint64_t requests = 0;
-  Bytes bytes = 0;
-  Bytes growth = 0;
-  std::uint64_t order = 0;
-  std::uint64_t other_requests = 0;
-  Bytes other_bytes = 0;
   std::vector<std::pair<Bytes, std::uint64_t>> counts;
 
   void Write(JsonWriter* json) const {
@@ -115,13 +109,8 @@ std::vector<RunSignature::Figures> RunSignature::Copy() const {
   for (std::size_t i = 0; i <= phase_; ++i) {
     const Phase& phase = phases_[i];
     Figures& to = figures[i];
+    static_cast<Sums&>(to) = phase;
     to.begun = true;
-    to.requests = phase.requests;
-    to.bytes = phase.bytes;
-    to.growth = phase.growth;
-    to.order = phase.order;
-    to.other_requests = phase.other_requests;
-    to.other_bytes = phase.other_bytes;
     phase.counts.ForEach([&](Bytes size, std::uint64_t count) { to.counts.emplace_back(size, count); });
   }
   return figures;

@@ -45,15 +45,17 @@ class RunSignature {
   static constexpr std::size_t kDevices = 16;  // later ones count as the last
   static constexpr Bytes kNotBegun = ~Bytes{0};
 
-  struct Phase {
-    Phase() noexcept { began_with.fill(kNotBegun); }
-
+  struct Sums {
     std::uint64_t requests = 0;
     Bytes bytes = 0;
     Bytes growth = 0;
     std::uint64_t order = 0;
     std::uint64_t other_requests = 0;
     Bytes other_bytes = 0;
+  };
+  struct Phase : Sums {
+    Phase() noexcept { began_with.fill(kNotBegun); }
+
     std::array<Bytes, kDevices> began_with;       // bytes that lived on each device
     OpenTable<std::uint64_t> counts{kMostSizes};  // by block bytes
   };

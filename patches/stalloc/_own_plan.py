@@ -48,10 +48,6 @@ class OwnPlan:
         """Iterations are looked at."""
         return self._choice.open
 
-    @property
-    def trust(self) -> str:
-        return self._choice.trust
-
     def plan_is_loaded(self, loaded: bool) -> None:
         """Whether a plan serves: one of another device does not."""
         self._choice.plan_is_loaded(loaded, self._paths.served_from)

@@ -12,7 +12,7 @@ TORCH, TRACE, ALLOC, AUTO = "Torch", "Trace", "Alloc", "Auto"
 MODES = (TORCH, TRACE, ALLOC, AUTO)
 DEVICES = ("auto", "cuda", "cpu")
 
-LOG_LEVELS = ("debug", "info", "warning", "error", "off")  # each prints what those behind it do
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")  # each prints what those after it do
 LOG_LEVEL = "STALLOC_LOG_LEVEL"
 _LOG_NUMBERS = {"0": "debug", "1": "debug", "2": "debug", "3": "info"}  # the published tool's
 

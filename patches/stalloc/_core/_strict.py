@@ -1,4 +1,4 @@
-"""STALLOC_STRICT=1 in mode Alloc: a plan that turns out to be another program's ends the run, behind an iteration."""
+"""STALLOC_STRICT=1 in mode Alloc: a plan that turns out to be another program's ends the run, after an iteration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def foreign_plan(stats: dict[str, Any]) -> str:
 def checked(
     mark: Callable[..., object], begins: tuple[int, int], stats: Callable[[], dict[str, Any]], plan: str
 ) -> Callable[..., None]:
-    """The sink of marks, which raises ForeignPlanError behind one that begins an iteration (its kind and edge)."""
+    """The sink of marks, which raises ForeignPlanError after one that begins an iteration (its kind and edge)."""
 
     def marked(kind: int, edge: int, *rest: Any) -> None:
         mark(kind, edge, *rest)
