@@ -31,7 +31,7 @@ from workloads import WORKLOADS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from card import parse_bytes
+from occupied import parse_bytes
 
 MODES = ("alloc", "expandable", "native")  # where time runs out, the last is not known
 _SCORES = "attention's scores recomputed"

@@ -42,7 +42,7 @@ from without_extensions import supply
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from card import occupy, parse_bytes
+from occupied import occupy, parse_bytes
 
 MODELS: list[Any] = []  # the chunks of this rank
 LENGTHS = random.Random(1234)
@@ -165,7 +165,7 @@ def run_pretrain(add_arguments: Any) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--result-dir", type=Path)
     parser.add_argument("--memory-fraction", type=float, help="cap the device's memory, as a part of it")
-    parser.add_argument("--card", type=parse_bytes, help="of the device's memory, so much is there (bench/card.py)")
+    parser.add_argument("--card", type=parse_bytes, help="of the device's memory, so much is there (bench/occupied.py)")
     parser.add_argument("--vary-lengths", type=float, nargs="+", help="parts of --seq-length")
     return stalloc.megatron.add_arguments(parser)
 

@@ -25,7 +25,7 @@ import stalloc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from card import occupy, parse_bytes
+from occupied import occupy, parse_bytes
 
 EXIT_OUT_OF_MEMORY = 3
 # Retries: everything free is given back to the driver, after a wait for the device, and asked for again.

@@ -26,10 +26,10 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from card import parse_bytes
 from kinds import KINDS
 from known import Known
 from launch import Launcher
+from occupied import parse_bytes
 from row import Row
 from table import ALLOCATORS, megatron_row, table
 

@@ -27,4 +27,4 @@ def occupy(card: int, device: torch.device) -> None:
     address = ctypes.c_uint64()
     code = ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(beyond))
     if code != 0:
-        sys.exit(f"card.py: cannot take {beyond} bytes off the card: CUDA error {code}")
+        sys.exit(f"occupied.py: cannot take {beyond} bytes off the card: CUDA error {code}")
