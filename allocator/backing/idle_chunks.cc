@@ -19,12 +19,11 @@ Bytes Sum(std::span<const Arena::Range> ranges) {
 
 Offset EndOf(const Arena::Range& range) { return range.offset + range.bytes; }
 
-// README, Memory instead of waits: of what lives.
-double MoreThanLives(const Predicted& traced) {
-  if (traced.peak_live_bytes == 0 || traced.expandable_bytes <= traced.peak_live_bytes) return 0;
-  const auto others = static_cast<double>(traced.expandable_bytes - traced.peak_live_bytes) /
-                      static_cast<double>(traced.peak_live_bytes);
-  return std::min(others / 2, 1.0 / tuning::kMoreParts);
+// README, A free card and a full one: about as much as PyTorch's allocator would hold of the traced run.
+double GrowthOf(const Predicted& traced) {
+  if (traced.peak_live_bytes == 0 || traced.expandable_bytes == 0) return tuning::kLeastGrowth;
+  const double others = static_cast<double>(traced.expandable_bytes) / static_cast<double>(traced.peak_live_bytes);
+  return std::min(std::max(tuning::kLeastGrowth, others), tuning::kMostOverOthers * others);
 }
 
 bool Touch(const Arena::Range& a, const Arena::Range& b) { return a.offset < EndOf(b) && b.offset < EndOf(a); }
@@ -32,17 +31,20 @@ bool Touch(const Arena::Range& a, const Arena::Range& b) { return a.offset < End
 }  // namespace
 
 IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
-                       const Rules& rules)
+                       const Rules& rules, Bytes keep_free)
     : driver_(driver),
       arena_(arena),
       engine_(engine),
       rules_(rules),
       clock_(fence, engine),
       begin_(MonotonicNanoseconds()),
-      more_(MoreThanLives(plan.predicted)),
+      traced_peak_(plan.predicted.peak_live_bytes),
+      growth_(GrowthOf(plan.predicted)),
+      others_(plan.predicted.expandable_bytes),
       plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
       moves_(engine.VariesMostly()),
       uses_(plan, arena.chunk_bytes()),
+      free_(driver, keep_free),
       end_(plan_end_),
       most_(plan_end_),
       pace_(plan.cycle.empty() ? 0 : uses_.cycle_length() / plan.cycle.size()) {
@@ -102,36 +104,77 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing <= Spare() && BackByMapping(range)) return true;
   if (may_take == MayTake::kSpare) return false;
-  // Lent chunks come back in any case: mapping them would cost memory.
-  const bool is_much =
-      first_missing < end_ || EndOf(range) >= end_ + std::max(plan_end_ / tuning::kLeastWorth, Bytes{1});
-  const bool is_worth_waiting = is_much && !(may_take == MayTake::kMore && RatherGrows(missing));
-  // Without a plan there is no peak yet that idle parts would add to.
-  if (plan_end_ > 0 && pace_.MayMove(engine_.Stats().requests)) MoveInto(range, now, is_worth_waiting);
-  if (may_take == MayTake::kNoMore) return Missing(range).bytes == 0;
-  if (BackByMapping(range)) return true;
-  MoveInto(range, now, true);  // the device is full
+  const bool may_grow = may_take == MayTake::kMore;
+  if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
+  if (MayMove()) MoveInto(range, now, false);
+  const Bytes still_missing = Missing(range).bytes;
+  if (!may_grow || still_missing == 0) return still_missing == 0;
+  if (Grow(range, still_missing) || BackByMapping(range)) return true;
+  MoveInto(range, now, true);  // no more is to be had
   return BackByMapping(range);
 }
 
-// README, Memory instead of waits.
-bool IdleChunks::RatherGrows(Bytes more) const noexcept {
-  if (!rules_.Have(Rule::kMoreMemory)) return false;
-  const auto live = static_cast<double>(engine_.Stats().peak_live_bytes);
-  const std::int64_t waited = counts_.wait_nanoseconds;
-  if (static_cast<double>(arena_.mapped_bytes() + more) > live * (1 + more_)) return false;
-  if (waited < std::max(tuning::kLeastWaited, (MonotonicNanoseconds() - begin_) / tuning::kWaitingParts)) return false;
-  MemoryInfo device;
-  return driver_.GetMemoryInfo(&device).ok() && device.free >= more + device.total / tuning::kLeftParts;
+// Without a plan there is no peak yet that idle parts would add to. On a free card moves take next to no time.
+bool IdleChunks::MayMove() const noexcept {
+  if (plan_end_ == 0 || !pace_.MayMove(engine_.Stats().requests)) return false;
+  return !free_.is_free() || counts_.move_nanoseconds < (MonotonicNanoseconds() - begin_) / tuning::kMovingParts;
 }
 
-bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
+// README, A free card and a full one.
+bool IdleChunks::Grow(const Arena::Range& range, Bytes missing) noexcept {
+  if (!free_.Take(missing, [this](Bytes bytes) { return MayHold(bytes); })) return false;
+  const Bytes late = late_bytes_.load(std::memory_order_relaxed);
+  const Bytes grown = std::min(tuning::kGrownBytes, arena_.mapped_bytes() / tuning::kGrownParts);
+  if (BackByMapping(range, late != 0 ? late : std::max(grown, arena_.moved_chunk_bytes()))) return true;
+  free_.Refused();
+  return false;
+}
+
+bool IdleChunks::MayHold(Bytes more) const noexcept {
+  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
+  return listener == nullptr || listener->MayHold(more);
+}
+
+void IdleChunks::TryAgain() noexcept {
+  const std::lock_guard lock(mutex_);
+  too_much_.store(kNothingFailed, std::memory_order_relaxed);
+  free_.AskAgain();
+}
+
+void IdleChunks::BeginIteration() noexcept {
+  TryAgain();
+  const std::lock_guard lock(mutex_);
+  free_.AskNow([this](Bytes bytes) { return MayHold(bytes); });
+  begins_[iterations_++ % begins_.size()] = engine_.NewStamp();
+  if (plan_end_ > 0 && iterations_ > begins_.size()) ReleaseSurplus();
+}
+
+// The highest chunks first. Nothing waits.
+void IdleChunks::ReleaseSurplus() noexcept {
+  const Bytes bound = std::max(GrowsUpTo(engine_.Stats().peak_live_bytes), plan_end_);
+  if (arena_.mapped_bytes() <= bound) return;
+  clock_.Tick();
+  const std::uint64_t idle_since = std::min(clock_.Done(), begins_[iterations_ % begins_.size()]);
+  std::vector<Arena::Range> chunks = arena_.Chunks();
+  std::vector<Arena::Range> surplus;
+  Bytes left = arena_.mapped_bytes();
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    if (surplus.size() == tuning::kReleasedAtOnce) break;
+    if (left - chunk->bytes < bound || !WithdrawChunk(*chunk, idle_since)) continue;
+    surplus.push_back(*chunk);
+    left -= chunk->bytes;
+  }
+  // It is not to come again for want of a better place.
+  most_.fetch_sub(Release(surplus), std::memory_order_relaxed);
+}
+
+bool IdleChunks::BackByMapping(const Arena::Range& range, Bytes chunk) noexcept {
   const Arena::Range missing = Missing(range);
   if (missing.bytes == 0) return true;
   if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
   const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = EndOf(range) > end_;
-  if (!Map(missing)) {
+  if (!Map(missing, chunk)) {
     ++counts_.times_not_mapped;
     too_much_.store(missing.bytes, std::memory_order_relaxed);
     return false;
@@ -178,8 +221,20 @@ void IdleChunks::Move(const Moves& moves) noexcept {
 // Twice as large as at once: the calls of the driver come in one iteration.
 void IdleChunks::MapLate() noexcept { late_bytes_.store(2 * arena_.chunk_bytes(), std::memory_order_relaxed); }
 
+void IdleChunks::MapAhead() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (free_.Take(plan_end_, [](Bytes) { return true; }))
+    (void)Map({0, plan_end_}, late_bytes_.load(std::memory_order_relaxed));
+}
+
+// The card is full, or the arena about as large as it may grow.
+bool IdleChunks::MayHaveToMove() const noexcept {
+  const Bytes peak_live = engine_.Stats().peak_live_bytes;
+  return !MayGrow(peak_live / tuning::kNearParts, peak_live);
+}
+
 void IdleChunks::OnMark() noexcept {
-  if (moves_.load(std::memory_order_relaxed)) clock_.Tick();
+  if (moves_.load(std::memory_order_relaxed) && MayHaveToMove()) clock_.Tick();
   if (moves_at_marks_) MoveSome();
 }
 
@@ -313,12 +368,9 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
 }
 
 // What could be mapped where not all could is there for others.
-bool IdleChunks::Map(const Arena::Range& range) noexcept {
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
+bool IdleChunks::Map(const Arena::Range& range, Bytes chunk) noexcept {
   const Bytes before = arena_.mapped_bytes();
-  if (EndOf(range) > arena_.reserved_bytes()) return false;
-  if (listener != nullptr && !listener->MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  const Bytes chunk = late_bytes_.load(std::memory_order_relaxed);
+  if (EndOf(range) > arena_.reserved_bytes() || !MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
   const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes, chunk).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -15,6 +16,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/device_clock.h"
+#include "allocator/backing/free_memory.h"
 #include "allocator/backing/tuning.h"
 #include "allocator/engine/place/idle_gaps.h"
 #include "allocator/engine/plan_engine.h"
@@ -76,8 +78,9 @@ class IdleChunks final : public ArenaBacking {
 
   // All of them outlive this. `fence` may be null: then chunks never move without a wait. What is not mapped of the
   // plan's height is withdrawn already, and counts as given back.
+  // `keep_free`: bytes of the device that stay free for others (free_memory.h).
   IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
-             const Rules& rules = {});
+             const Rules& rules = {}, Bytes keep_free = FreeMemory::kDefaultKeep);
 
   // Returns every chunk to the device in which no block lives, nor was freed at the stamp `since` or later; bytes.
   // Nothing while it cannot be waited for.
@@ -89,11 +92,29 @@ class IdleChunks final : public ArenaBacking {
     const Bytes most = most_.load(std::memory_order_relaxed);
     return most - std::min(most, arena_.mapped_bytes());
   }
-  // What could not be mapped may be tried again: an iteration begins, a cache was emptied, a limit is another.
-  void TryAgain() noexcept { too_much_.store(kNothingFailed, std::memory_order_relaxed); }
+  [[nodiscard]] bool MayGrow(Bytes more, Bytes peak_live) const noexcept override {
+    return free_.is_free() && arena_.mapped_bytes() + more <= GrowsUpTo(peak_live);
+  }
+  // The device has memory that nobody lacks, as far as is known.
+  [[nodiscard]] bool is_card_free() const noexcept { return free_.is_free(); }
+  // What the arena may have grown to by itself on a free card, for what has lived in it; 0: nothing.
+  [[nodiscard]] Bytes MayHaveGrownTo() const noexcept {
+    if (!is_card_free()) return 0;
+    const Bytes peak_live = engine_.Stats().peak_live_bytes;
+    return std::min(GrowsUpTo(peak_live), Times(peak_live, growth_));
+  }
+  // What an arena may hold on a free card, over what lives.
+  [[nodiscard]] double growth() const noexcept { return growth_; }
+  // What could not be mapped may be tried again: a cache was emptied, a limit is another.
+  void TryAgain() noexcept;
+  // The same; and of what is mapped beyond the bound of MayGrow a few chunks go back, which iterations left idle and
+  // the device is done with.
+  void BeginIteration() noexcept;
   // Nothing of the plan's height is mapped yet: until Settle() what a request needs of it is mapped for the first time,
   // as finely as what is mapped at once. Call before others.
   void MapLate() noexcept;
+  // On a free card all of it comes now; what does not comes late.
+  void MapAhead() noexcept;
   void Settle() noexcept { late_bytes_.store(0, std::memory_order_relaxed); }
   // A mark of the run. Where chunks move, moves will want to know what the device was done with.
   void OnMark() noexcept;
@@ -131,10 +152,23 @@ class IdleChunks final : public ArenaBacking {
   auto ChangeArena(Change&& change) noexcept;  // the listener hears of it
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept;
-  [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
-  // Than wait for the device, which has taken much time so far: for so much more.
-  [[nodiscard]] bool RatherGrows(Bytes more) const noexcept;
-  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
+  [[nodiscard]] bool Map(const Arena::Range& range, Bytes chunk) noexcept;
+  // What PyTorch would hold of the traced run; where more lives than there, not as much more as was lost there.
+  [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
+    return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);
+  }
+  [[nodiscard]] static Bytes Times(Bytes bytes, double factor) noexcept {
+    return static_cast<Bytes>(static_cast<double>(bytes) * factor);
+  }
+  [[nodiscard]] bool Grow(const Arena::Range& range, Bytes missing) noexcept;
+  [[nodiscard]] bool MayMove() const noexcept;
+  [[nodiscard]] bool MayHaveToMove() const noexcept;  // no lock is needed
+  [[nodiscard]] bool MayHold(Bytes more) const noexcept;
+  void ReleaseSurplus() noexcept;
+  [[nodiscard]] bool BackByMapping(const Arena::Range& range, Bytes chunk) noexcept;
+  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept {
+    return BackByMapping(range, late_bytes_.load(std::memory_order_relaxed));
+  }
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
@@ -151,7 +185,9 @@ class IdleChunks final : public ArenaBacking {
   const Rules rules_;
   DeviceClock clock_;
   const std::int64_t begin_;  // nanoseconds
-  const double more_;         // of what lives, that may be held instead of waiting
+  const Bytes traced_peak_;   // live
+  const double growth_;       // of the live peak, up to which the arena grows before it reuses what it has
+  const Bytes others_;        // what PyTorch would hold of the traced run; 0: not known
   const Offset plan_end_;     // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
@@ -159,6 +195,9 @@ class IdleChunks final : public ArenaBacking {
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable std::mutex mutex_;
+  FreeMemory free_;                                              // guarded by mutex_, but for is_free()
+  std::array<std::uint64_t, tuning::kIdleIterations> begins_{};  // stamps of the latest iterations; guarded by mutex_
+  std::size_t iterations_ = 0;                                   // guarded by mutex_
   Offset end_;                        // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
   std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move

@@ -20,12 +20,20 @@ inline constexpr int kBusyIterations = 3;       // ... in so many iterations in 
 inline constexpr int kMostMoves = 256;          // in an iteration; each may have to wait for the device
 inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon
 inline constexpr Bytes kLeastWorth = 512;       // for less than such a part of the arena nobody waits for the device
-// Of the time since the plan was taken up, waits for the device may take such a part. Beyond that the arena grows ...
-inline constexpr std::int64_t kWaitingParts = 64;
-inline constexpr std::int64_t kLeastWaited = 100'000'000;  // nanoseconds; less in all is not worth memory
-inline constexpr Bytes kMoreParts = 32;                    // ... by such a part of what lived in it at a time at most,
-inline constexpr Bytes kLeftParts = 128;                   // and leaves such a part of the device to others
-inline constexpr std::size_t kMovedAtMarks = 16;           // chunks, in tests that move memory at every mark
-inline constexpr std::uint32_t kMarksBehind = 32;          // that a device lags; of more the oldest events are dropped
+// A card is free while it has so much left (README, A free card and a full one): the larger of the two.
+inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
+inline constexpr Bytes kKeptFreeParts = 50;         // of the device
+inline constexpr Bytes kStepParts = 8;              // of what may be taken, before the device is asked again
+inline constexpr double kLeastGrowth = 1.05;        // of the live peak, up to which an arena grows before it reuses
+inline constexpr double kMostOverOthers = 1.02;     // but of what expandable_segments would hold not more than that
+inline constexpr std::size_t kIdleIterations = 8;   // what they left idle above that goes back
+inline constexpr std::int64_t kMovingParts = 2000;  // of the time is for moves on a free card
+inline constexpr Bytes kNearParts = 64;             // of the live peak: so near its bound an arena may have to move
+// A mapping costs by the chunk: there it is such a part of what is mapped, up to so many bytes.
+inline constexpr Bytes kGrownParts = 256;
+inline constexpr Bytes kGrownBytes = Bytes{32} << 20;
+inline constexpr std::size_t kReleasedAtOnce = 16;  // chunks, at the begin of an iteration
+inline constexpr std::size_t kMovedAtMarks = 16;    // chunks, in tests that move memory at every mark
+inline constexpr std::uint32_t kMarksBehind = 32;   // that a device lags; of more the oldest events are dropped
 
 }  // namespace stalloc::tuning

@@ -70,6 +70,8 @@ class ArenaBacking {
   virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept = 0;
   // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.
   [[nodiscard]] virtual Bytes Spare() const noexcept { return 0; }
+  // Rather than that a request waits or is in another's way, so much more is mapped. Called with the engine's lock.
+  [[nodiscard]] virtual bool MayGrow(Bytes /*more*/, Bytes /*peak_live*/) const noexcept { return false; }
 };
 
 struct EngineStats {
@@ -292,7 +294,11 @@ class PlanEngine {
   [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
   [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept;
   [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;
-  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry) const noexcept;
+  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry,
+                                    bool may_grow) const noexcept;
+  [[nodiscard]] bool MayGrow(Granules granules) const noexcept {
+    return backing_ != nullptr && backing_->MayGrow(Bytes{granules} * kBlockAlignment, stats_.peak_live_bytes);
+  }
   [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept;
   [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
 

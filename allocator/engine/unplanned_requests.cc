@@ -122,7 +122,7 @@ Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lo
   for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
     room.may_map = refills && !withdrawn_.empty() && backing_ != nullptr &&
                    backing_->Spare() >= Bytes{room.granules} * kBlockAlignment;
-    Granules granule = FindMapped(room, StillThere(entry));
+    Granules granule = FindMapped(room, StillThere(entry), MayGrow(room.granules));
     const bool fits = granule != kNone;
     if (fits && (!room.may_map || !withdrawn_.Touches(granule, granule + room.granules))) return granule;
     if (!fits) granule = space_.FindUnmapped(room);
@@ -134,12 +134,12 @@ Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lo
   return kNone;
 }
 
-// Without memory from the device.
-Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t entry) const noexcept {
+// Without memory from the device; where the arena may grow, without a wait and out of everybody's way.
+Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t entry, bool may_grow) const noexcept {
   const auto find_in = [&](IdleGaps::Window window) {
     DynamicSpace::Request there = room;
     there.window = window;
-    return space_.FindWaiting(there);
+    return may_grow ? space_.Find(there) : space_.FindWaiting(there);
   };
   if (cursor_.fenced() && rules_.Have(Rule::kLateRooms)) {
     for (const IdleGaps::Window window : space_.late_rooms()) {
@@ -147,7 +147,8 @@ Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t 
     }
   }
   Granules granule = find_in(room.window);
-  if (granule != kNone || room.window.empty() || !rules_.Have(Rule::kInTheWay) || cursor_.script() == nullptr) {
+  const bool may_be_in_the_way = !may_grow && !room.window.empty() && rules_.Have(Rule::kInTheWay);
+  if (granule != kNone || !may_be_in_the_way || cursor_.script() == nullptr) {
     return granule;
   }
   // What stays for good would be in the way in every iteration.

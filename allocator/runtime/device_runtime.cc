@@ -69,8 +69,12 @@ void DeviceRuntime::Impl::LeavePlan() noexcept {
 }
 
 // Whoever listens counts what is ours from the first block on. REQUIRES: adding is held.
-void DeviceRuntime::Impl::AddSpace(std::unique_ptr<PlannedSpace> space) noexcept {
+void DeviceRuntime::Impl::AddSpace(std::shared_ptr<PlannedSpace> space) noexcept {
   BeforeArenaChange();
+  {
+    const std::lock_guard lock(beside_mutex);
+    if (beside.lock() == space) beside.reset();
+  }
   spaces.Add(std::move(space));
   AfterArenaChange();
 }
@@ -83,6 +87,7 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& 
   VmmDriver& driver = noticed != nullptr ? *noticed : *parts.driver;
   options.moves_at_marks = parts.moves_at_marks;
   options.rules = parts.rules;
+  options.keep_free = parts.keep_free;
   return PlannedSpace::Create(driver, parts.fence, plan, options, why);
 }
 
@@ -126,17 +131,29 @@ void DeviceRuntime::DropPlan() noexcept {
   space->GiveBackIdle();
 }
 
-std::unique_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan, std::string* why) const {
-  return impl_->BuildSpace(plan, {.dynamic = impl_->parts.dynamic, .maps_late = true}, why);
+// On a free card its memory comes now, out of the run's way.
+std::shared_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan, std::string* why) {
+  Impl& self = *impl_;
+  std::shared_ptr<PlannedSpace> made = self.BuildSpace(plan, {.dynamic = self.parts.dynamic, .maps_late = true}, why);
+  const bool is_awake = self.sleep == nullptr || self.sleep->awake();
+  if (made == nullptr || !is_awake || !self.IsWithinLimit(plan.arena_bytes)) return made;
+  {
+    const std::lock_guard lock(self.beside_mutex);
+    self.beside = made;
+  }
+  made->MapAhead();
+  self.Sample();
+  return made;
 }
 
 std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds) {
   std::string why;
-  std::unique_ptr<PlannedSpace> prepared = PreparePlan(plan, &why);
+  std::shared_ptr<PlannedSpace> prepared =
+      impl_->BuildSpace(plan, {.dynamic = impl_->parts.dynamic, .maps_late = true}, &why);
   return prepared != nullptr ? TakePlan(prepared, explicit_kinds) : why;
 }
 
-std::string DeviceRuntime::TakePlan(std::unique_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds) {
+std::string DeviceRuntime::TakePlan(std::shared_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.heap != nullptr) return "this device is traced exactly";
@@ -281,10 +298,15 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
   return pointer;
 }
 
+Bytes DeviceRuntime::Impl::GiveBackIdle() noexcept {
+  const std::shared_ptr<PlannedSpace> prepared = Beside();
+  return spaces.GiveBackIdle() + (prepared != nullptr ? prepared->GiveBackIdle() : 0);
+}
+
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids to wait for the device.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   if (origin == Origin::kCaptured) return 0;
-  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : spaces.GiveBackIdle();
+  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : GiveBackIdle();
   if (bytes > 0) ++reclaims;
   return bytes;
 }
@@ -452,8 +474,12 @@ bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
     if (upstream_cache.HasMore(now) || upstream_cache.HasLess(now)) ReleaseUpstream(now);
     (void)spaces.GiveBackRetiredForServing();
   }
+  return IsWithinLimit(more);
+}
+
+bool DeviceRuntime::Impl::IsWithinLimit(Bytes more) const noexcept {
   const Bytes limit = held_limit.load(std::memory_order_relaxed);
-  return limit == 0 || spaces.MappedBytes() + more + parts.upstream->HeldBytes().current <= limit;
+  return limit == 0 || OwnBytes() + more + parts.upstream->HeldBytes().current <= limit;
 }
 
 Bytes DeviceRuntime::Impl::LiveUpstream() const noexcept {
@@ -501,6 +527,10 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
   DriverStatus first_failure;
   for (PlannedSpace* const space : impl_->spaces.All()) {
     const DriverStatus status = space->RefreshAccess();
+    if (first_failure.ok()) first_failure = status;
+  }
+  if (const std::shared_ptr<PlannedSpace> prepared = impl_->Beside(); prepared != nullptr) {
+    const DriverStatus status = prepared->RefreshAccess();
     if (first_failure.ok()) first_failure = status;
   }
   return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : first_failure;

@@ -166,7 +166,8 @@ class DeviceRuntime {
     bool dynamic = false;              // Alloc: what has no slot is served from the arena, too, which grows for it
     bool moves_at_marks = false;       // Alloc, for tests: memory that may move does so at every mark
     Rules rules = {};                  // Alloc: of the engine
-    bool exact = false;                // Trace
+    Bytes keep_free = FreeMemory::kDefaultKeep;  // Alloc: of the device, for others
+    bool exact = false;                          // Trace
     Bytes limit_bytes = 0;
     OomReports* reports = nullptr;      // not owned; null: none is written, and no recent events are kept
     WatchMemory* watch = nullptr;       // not owned; null: blocks are not watched
@@ -207,9 +208,9 @@ class DeviceRuntime {
   [[nodiscard]] std::string TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds);
   // The same in two steps. To index a plan takes a second for 100,000 requests: beside the run, on any thread. Null,
   // and why, where there can be no such arena. Nothing is mapped.
-  [[nodiscard]] std::unique_ptr<PlannedSpace> PreparePlan(const DevicePlan& plan, std::string* why) const;
+  [[nodiscard]] std::shared_ptr<PlannedSpace> PreparePlan(const DevicePlan& plan, std::string* why);
   // Moved from where it is taken up.
-  [[nodiscard]] std::string TakePlan(std::unique_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds);
+  [[nodiscard]] std::string TakePlan(std::shared_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds);
   // The plan that serves is another run's, and serves no more. What lives stays where it is, what is idle goes back,
   // now and at each iteration. Nothing where none serves. On the thread of the loop.
   void DropPlan() noexcept;

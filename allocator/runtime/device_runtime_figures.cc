@@ -6,8 +6,15 @@
 
 namespace stalloc {
 
+std::shared_ptr<PlannedSpace> DeviceRuntime::Impl::Beside() const noexcept {
+  const std::lock_guard lock(beside_mutex);
+  return beside.lock();
+}
+
 Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
-  return spaces.MappedBytes() + (heap != nullptr ? heap->GetStats().physical_bytes : 0);
+  const std::shared_ptr<PlannedSpace> prepared = Beside();
+  const Bytes mapped = spaces.MappedBytes() + (prepared != nullptr ? prepared->arena().mapped_bytes() : 0);
+  return mapped + (heap != nullptr ? heap->GetStats().physical_bytes : 0);
 }
 
 Upstream::Held DeviceRuntime::Impl::Sample() const {

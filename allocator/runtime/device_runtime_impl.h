@@ -70,6 +70,8 @@ struct DeviceRuntime::Impl : ArenaListener {
   Bytes apart_at = 0;                        // what upstream held when the next was asked for; of the thread of marks
   Bytes apart_held = 0;                      // of that in pools that are kept apart
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
+  mutable std::mutex beside_mutex;
+  std::weak_ptr<PlannedSpace> beside;        // prepared for a plan that is to be taken up; guarded by beside_mutex
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   std::atomic<Recorder*> recording;          // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;      // null: none are kept
@@ -95,7 +97,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   std::unique_ptr<PlannedSpace> BuildWithoutPlan();
   // The plan that serves is another run's: in the midst of its first iteration, on any thread.
   void LeavePlan() noexcept;
-  void AddSpace(std::unique_ptr<PlannedSpace> space) noexcept;
+  void AddSpace(std::shared_ptr<PlannedSpace> space) noexcept;
   // Null, and why, if there is none. Not served yet.
   std::unique_ptr<PlannedSpace> BuildSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
   void Announce(PlannedSpace& space);
@@ -109,6 +111,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart);
   Bytes Reclaim(Origin origin) noexcept;
+  // Of the arenas and of what is prepared; bytes.
+  Bytes GiveBackIdle() noexcept;
+  [[nodiscard]] bool IsWithinLimit(Bytes more) const noexcept;
   [[nodiscard]] std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
   void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
@@ -144,6 +149,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   [[nodiscard]] Bytes HeldWith(Bytes upstream) const noexcept;
   void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
   void RecordGrowth(Recorder& recorder, bool of_upstream);
+  [[nodiscard]] std::shared_ptr<PlannedSpace> Beside() const noexcept;
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   // The iteration that ran has ended, another begins.
   IterationPeaks EndIteration() noexcept;

@@ -31,8 +31,9 @@ class PlanFit {
   struct Iteration {
     IterationPeaks peaks;
     Course course = Course::kPartly;
-    Bytes grown = 0;  // of what was held, beyond the plan, for a larger iteration
-    Bytes other = 0;  // what would be held without the plan; 0: not known
+    Bytes grown = 0;      // of what was held, beyond the plan, for a larger iteration
+    double may_hold = 1;  // over what lives, as long as the run goes as planned: the card is free
+    Bytes other = 0;      // what would be held without the plan; 0: not known
   };
   void OnIteration(const Iteration& iteration) noexcept {
     const IterationPeaks& peaks = iteration.peaks;
@@ -42,9 +43,10 @@ class PlanFit {
       needs_ = std::clamp(needs_ == 0 ? needs : std::min(needs_, needs), 1.0, kMostNeeded);
     }
     const double needs = iteration.course == Course::kNot ? 1.0 : std::max(1.0, needs_);
-    Count(peaks.held, peaks.live, needs, &held_);
+    const double may_hold = iteration.course == Course::kNot ? 1.0 : std::max(needs, iteration.may_hold);
+    Count(peaks.held, peaks.live, may_hold, &held_);
     Count(planned, peaks.live, needs, &planned_);
-    others_ = iteration.other != 0 && IsMore(peaks.held, iteration.other) ? others_ + 1 : 0;
+    Add(peaks.live, iteration.other != 0 && IsMore(peaks.held, iteration.other), &others_);
     if (fits()) trim_at_ = trim_after_;
   }
 
@@ -52,10 +54,10 @@ class PlanFit {
   // It has begun not to.
   [[nodiscard]] bool begins() const noexcept { return held_.length == 1; }
   [[nodiscard]] bool HoldsTooMuch() const noexcept { return planned_.length >= kVerdict; }
-  [[nodiscard]] bool IsSteady() const noexcept {
-    return planned_.length > 0 && planned_.least_live >= planned_.most_live - planned_.most_live / kPart;
-  }
-  [[nodiscard]] bool HoldsMoreThanOther() const noexcept { return others_ >= kVerdict; }
+  [[nodiscard]] bool IsSteady() const noexcept { return planned_.IsSteady(); }
+  [[nodiscard]] bool HoldsMoreThanOther() const noexcept { return others_.length >= kVerdict; }
+  [[nodiscard]] bool HoldsMoreSteadily() const noexcept { return HoldsMoreThanOther() && others_.IsSteady(); }
+  [[nodiscard]] bool HeldMoreThanOther() const noexcept { return others_.length > 0; }  // the last one
   // What has lain idle since it began, or since this said so last, is to go back now. Less and less often.
   [[nodiscard]] bool Trims() noexcept {
     if (fits() || held_.length < trim_at_) return false;
@@ -74,6 +76,7 @@ class PlanFit {
     int length = 0;
     Bytes most_live = 0;
     Bytes least_live = 0;
+    [[nodiscard]] bool IsSteady() const noexcept { return length > 0 && least_live >= most_live - most_live / kPart; }
   };
 
   // More than a fiftieth, and than what is rounded up.
@@ -81,18 +84,21 @@ class PlanFit {
     return held > than + std::max(than / kPart, least_);
   }
   void Count(Bytes held, Bytes live, double needs, Row* row) const noexcept {
+    const Bytes most_live = row->length == 0 ? live : std::max(row->most_live, live);
+    Add(live, IsMore(held, static_cast<Bytes>(static_cast<double>(most_live) * needs)), row);
+  }
+  static void Add(Bytes live, bool is_more, Row* row) noexcept {
     const bool is_first = row->length == 0;
     row->most_live = is_first ? live : std::max(row->most_live, live);
     row->least_live = is_first ? live : std::min(row->least_live, live);
-    const bool is_more = IsMore(held, static_cast<Bytes>(static_cast<double>(row->most_live) * needs));
     row->length = is_more ? row->length + 1 : 0;
   }
 
   const Bytes least_;
   double needs_ = 0;  // the least that was held over what lived, in an iteration as planned; 0: there was none
   Row held_;
-  Row planned_;     // the same, without what the arena has grown by
-  int others_ = 0;  // in a row that held more than would be held without the plan
+  Row planned_;  // the same, without what the arena has grown by
+  Row others_;   // that held more than would be held without the plan
   int trim_after_ = kVerdict / 2;
   int trim_at_ = trim_after_;
 };

@@ -110,7 +110,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options);
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
-  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules);
+  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules, chosen.keep_free);
   if (chosen.maps_late) chunks_->MapLate();
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
   fit_.emplace(arena_->chunk_bytes() + kLeastSegment);
@@ -136,7 +136,7 @@ Bytes PlannedSpace::GiveBackForAnother() noexcept {
 
 bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
   if (gave_up()) return LeaveOver();
-  chunks_->TryAgain();
+  chunks_->BeginIteration();
   if (!has_plan_) return false;
   const std::lock_guard lock(mutex_);
   const Finding finding = Look(iteration);
@@ -157,21 +157,30 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
 
 PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   const IterationPeaks& peaks = iteration.peaks;
-  const bool fills = peaks.live >= peaks.held / 16 * 15 || peaks.held <= iteration.other;
+  // On a free card the arena has grown instead of making its blocks wait: no sign of another run.
+  const Bytes mapped = arena_->mapped_bytes();
+  const Bytes allowed = mapped > plan_.arena_bytes && !iteration.replaceable ? chunks_->MayHaveGrownTo() : 0;
+  const bool fills = peaks.live >= peaks.held / 16 * 15 || peaks.held <= std::max(iteration.other, allowed);
   const Resemblance::Verdict likeness = resemblance_.OnIteration(iteration.totals, fills);
   PlanFit::Course course = resemblance_.full() ? PlanFit::Course::kAsPlanned : PlanFit::Course::kPartly;
   if (resemblance_.poor()) course = PlanFit::Course::kNot;
   // Where the run goes on as planned, the arena has grown for a larger iteration.
-  const Bytes mapped = arena_->mapped_bytes();
   const Bytes grown = course == PlanFit::Course::kNot ? 0 : mapped - std::min(mapped, plan_.arena_bytes);
-  fit_->OnIteration({.peaks = peaks, .course = course, .grown = grown, .other = iteration.other});
+  const bool is_free = chunks_->is_card_free();
+  const auto at_least = static_cast<Bytes>(static_cast<double>(peaks.live) * (is_free ? tuning::kLeastGrowth : 1));
+  const Bytes anyway = std::max(at_least, allowed);
+  fit_->OnIteration({.peaks = peaks,
+                     .course = course,
+                     .grown = grown,
+                     .may_hold = is_free ? chunks_->growth() : 1,
+                     .other = iteration.other == 0 ? 0 : std::max(iteration.other, anyway)});
   fits_.store(fit_->fits(), std::memory_order_relaxed);
   if (likeness == Resemblance::Verdict::kGiveUp) return Finding::kUnlike;
   // Of sizes that vary it is not known whether another plan would hold less, as long as they go on as planned.
   const bool needs_less = fit_->HoldsTooMuch() && (fit_->IsSteady() || resemblance_.poor());
   if (fit_->HoldsMoreThanOther() && (needs_less || !iteration.replaceable)) return Finding::kHoldsMore;
   if (likeness == Resemblance::Verdict::kServedAnyway) return Finding::kServedAnyway;
-  return needs_less ? Finding::kNeedsLess : Finding::kFits;
+  return needs_less || fit_->HoldsMoreSteadily() ? Finding::kNeedsLess : Finding::kFits;
 }
 
 void PlannedSpace::Tell(Finding finding, const Iteration& iteration) const noexcept {
@@ -209,9 +218,10 @@ void PlannedSpace::Tell(Finding finding, const Iteration& iteration) const noexc
   }
 }
 
-// What was not used in any of the iterations that held too much.
+// What was not used in any of the iterations that held too much. On a free card only what PyTorch would not hold.
 void PlannedSpace::GiveBackLongIdle() noexcept {
   if (fit_->begins()) idle_since_ = engine_->NewStamp();
+  if (chunks_->is_card_free() && !fit_->HeldMoreThanOther()) return;
   if (!fit_->Trims()) return;
   (void)chunks_->GiveBack(idle_since_);
   idle_since_ = engine_->NewStamp();

@@ -27,6 +27,7 @@ class PlannedSpace {
     bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
     bool maps_late = false;       // memory comes as requests need it, not all of it at first
     Rules rules = {};
+    Bytes keep_free = FreeMemory::kDefaultKeep;  // of the device, for others
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
   // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.
@@ -95,6 +96,8 @@ class PlannedSpace {
   // The same for a space that serves no more, before another one maps: nothing where hardly more is idle than the last
   // time, so that there are few waits for the device.
   Bytes GiveBackForAnother() noexcept;
+  // idle_chunks.h
+  void MapAhead() noexcept { chunks_->MapAhead(); }
   void TryAgain() noexcept { chunks_->TryAgain(); }
   void OnMark() noexcept { chunks_->OnMark(); }
   // The first iteration of a plan that was mapped late is over.

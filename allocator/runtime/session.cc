@@ -73,7 +73,7 @@ struct Session::Impl {
   // A plan that will be taken up.
   struct Prepared {
     std::string path;
-    std::vector<std::pair<DeviceIndex, std::unique_ptr<PlannedSpace>>> spaces;
+    std::vector<std::pair<DeviceIndex, std::shared_ptr<PlannedSpace>>> spaces;
   };
   std::mutex preparing;  // held before `mutex`; guards the next
   std::optional<Prepared> prepared;
@@ -266,6 +266,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
                              .moves_at_marks = config.test_moves,
+                             .keep_free = config.keep_free.value_or(FreeMemory::kDefaultKeep),
                              .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,
                              .reports = reports.get(),
@@ -361,7 +362,7 @@ Status Session::Impl::Prepare(const std::string& path) {
     DeviceRuntime* const device = by_index[static_cast<std::size_t>(plan.device + 1)].load(std::memory_order_acquire);
     if (device == nullptr) continue;
     std::string why;
-    std::unique_ptr<PlannedSpace> space = device->PreparePlan(plan, &why);
+    std::shared_ptr<PlannedSpace> space = device->PreparePlan(plan, &why);
     if (space != nullptr) {
       made.spaces.emplace_back(plan.device, std::move(space));
     } else {

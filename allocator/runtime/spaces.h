@@ -22,7 +22,7 @@ class Spaces {
 
   [[nodiscard]] bool full() const noexcept { return size() == kMost; }
   // REQUIRES: not full.
-  void Add(std::unique_ptr<PlannedSpace> space) noexcept {
+  void Add(std::shared_ptr<PlannedSpace> space) noexcept {
     const std::size_t count = size();
     owners_[count] = std::move(space);
     spaces_[count] = owners_[count].get();
@@ -68,7 +68,7 @@ class Spaces {
  private:
   [[nodiscard]] std::size_t size() const noexcept { return count_.load(std::memory_order_acquire); }
 
-  std::array<std::unique_ptr<PlannedSpace>, kMost> owners_;
+  std::array<std::shared_ptr<PlannedSpace>, kMost> owners_;
   std::array<PlannedSpace*, kMost> spaces_{};  // those below count_ never change
   std::atomic<std::size_t> count_{0};
 };

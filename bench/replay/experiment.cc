@@ -104,6 +104,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
                         .dynamic = options.dynamic,
                         .lag = options.lag,
                         .wait_seconds = options.wait_seconds,
+                        .card = options.card,
                         .empties = options.empties,
                         .takes_plan = options.takes_plan,
                         .rules = options.rules};

@@ -28,6 +28,7 @@ struct ExperimentOptions {
   bool dynamic = true;      // what has no slot is served from the arena, too
   std::uint64_t lag = 0;    // of the device behind its host, in requests
   double wait_seconds = 0;  // of a wait for the device
+  double card = 0;          // of the peak of live bytes; 0: as large as it takes
   double late_share = 0;    // of each served iteration's frees: come later, by up to so many requests
   std::uint32_t late_by = 64;
   LateBlocks late_blocks = LateBlocks::kAll;

@@ -42,10 +42,11 @@ ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's reque
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
 ABSL_FLAG(std::vector<std::string>, without, {},
           "Rules of the engine that are left out, to see what they are worth: in-the-way, kept-places, late-rooms, "
-          "lent-slots, due-soon, larger-chunks, more-memory.");
+          "lent-slots, due-soon, larger-chunks.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
 ABSL_FLAG(double, wait_seconds, 0, "A wait for the device takes so long.");
+ABSL_FLAG(double, card, 0, "The card is so many times as large as the peak of live bytes; 0: as large as it takes.");
 ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
 ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");
 ABSL_FLAG(bool, late_shared, false, "--late is of the blocks that other streams use, as a communication library's.");
@@ -121,6 +122,7 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.dynamic = absl::GetFlag(FLAGS_dynamic);
   options.lag = absl::GetFlag(FLAGS_lag);
   options.wait_seconds = absl::GetFlag(FLAGS_wait_seconds);
+  options.card = absl::GetFlag(FLAGS_card);
   options.late_share = absl::GetFlag(FLAGS_late) / 100;
   options.late_by = absl::GetFlag(FLAGS_late_by);
   if (absl::GetFlag(FLAGS_late_shared)) options.late_blocks = LateBlocks::kUsedByOtherStreams;
@@ -263,10 +265,10 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from",   "plan_of",     "serve",      "orders",  "cut_tail",     "edit", "scale",
-       "marks",       "dynamic",     "without",    "lag",     "wait_seconds", "late", "late_by",
-       "late_shared", "empty_cache", "times",      "growth",  "floors",       "auto", "await",
-       "floor",       "root",        "time_limit", "threads", "seed",         "json", "markdown"},
+      {"plan_from",   "plan_of", "serve",  "orders",       "cut_tail", "edit",  "scale",   "marks",
+       "dynamic",     "without", "lag",    "wait_seconds", "card",     "late",  "late_by", "late_shared",
+       "empty_cache", "times",   "growth", "floors",       "auto",     "await", "floor",   "root",
+       "time_limit",  "threads", "seed",   "json",         "markdown"},
       "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18 --markdown\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {

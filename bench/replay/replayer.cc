@@ -39,6 +39,10 @@ class Bed {
                                                                          .dynamic = serving.dynamic,
                                                                          .rules = serving.rules});
     if (!bed->runtime_->degraded().empty()) return absl::InternalError(bed->runtime_->degraded());
+    if (serving.card > 0) {
+      const auto live = static_cast<double>(PeakLiveBytes(run, 0, run.steps.size()));
+      bed->runtime_->SetHeldLimit(static_cast<Bytes>(serving.card * live));
+    }
     return bed;
   }
 

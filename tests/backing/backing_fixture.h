@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/chunk_bytes.h"
@@ -65,7 +66,7 @@ class BackingTest : public ::testing::Test {
     engine_ = std::make_unique<PlanEngine>(
         plan, reinterpret_cast<void*>(arena_->base()), fence,
         DynamicSpaceOptions{.limit_bytes = arena_->reserved_bytes(), .mapped_bytes = kHeight});
-    chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan);
+    chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan, Rules{}, keep_free_);
     Iteration();
   }
   void Iteration() {
@@ -99,6 +100,15 @@ class BackingTest : public ::testing::Test {
     Drop(1);
     Drop(3);
   }
+  // So much of the device is another process's; and all but `but` of it goes back.
+  std::vector<PhysicalHandle> Take(Bytes bytes) {
+    std::vector<PhysicalHandle> taken(bytes / kPage);
+    for (PhysicalHandle& handle : taken) EXPECT_TRUE(host_->Create(kPage, &handle).ok());
+    return taken;
+  }
+  void GiveBack(std::vector<PhysicalHandle>* taken, Bytes but) {
+    for (; taken->size() > but / kPage; taken->pop_back()) EXPECT_TRUE(host_->Release(taken->back()).ok());
+  }
   // No block's bytes are lost, what is backed may be used, and no more chunks than that are held of which the arena
   // does not know.
   void ExpectWhole(std::uint64_t lost = 0) {
@@ -123,7 +133,8 @@ class BackingTest : public ::testing::Test {
   std::array<void*, kSlots> blocks_{};  // by slot
   std::size_t next_ = 0;
   int iteration_ = 0;
-  Bytes expandable_ = 2 * kHeight;  // held by PyTorch for the traced run
+  Bytes expandable_ = 2 * kHeight;              // held by PyTorch for the traced run
+  Bytes keep_free_ = FreeMemory::kDefaultKeep;  // more than the device has: it is full
 };
 
 }  // namespace stalloc

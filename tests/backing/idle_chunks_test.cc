@@ -63,11 +63,13 @@ TEST_F(IdleChunksTest, WithinSpareWhatIsAskedForIsMappedAndNothingMoves) {
   ExpectWhole();
 }
 
-TEST_F(IdleChunksTest, WhatMayTakeNoMoreMovesIdleChunks) {
+TEST_F(IdleChunksTest, WhereNoMoreIsToBeHadIdleChunksMove) {
+  Start(nullptr, kHeight);
   EverySecond();
   EXPECT_FALSE(Above(kLarge, kSpare));
+  EXPECT_FALSE(Above(kLarge, kNoMore)) << "without a wait";
   EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
-  EXPECT_TRUE(Above(kLarge, kNoMore));
+  EXPECT_TRUE(Above(kLarge, kMore));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   EXPECT_EQ(arena_->HolesIn(kHeight, kLarge).size(), 0u);
   EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
@@ -77,6 +79,7 @@ TEST_F(IdleChunksTest, WhatMayTakeNoMoreMovesIdleChunks) {
 }
 
 TEST_F(IdleChunksTest, WhereTooLittleIsIdleOnlyWhatMayTakeMoreIsBacked) {
+  Start(nullptr, kHeight + kSlot);
   EverySecond();
   EXPECT_FALSE(Above(3 * kSlot, kNoMore));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
@@ -87,7 +90,8 @@ TEST_F(IdleChunksTest, WhereTooLittleIsIdleOnlyWhatMayTakeMoreIsBacked) {
 }
 
 TEST_F(IdleChunksTest, WhatIsNeededLastMovesFirst) {
-  EXPECT_TRUE(chunks_->Back(kHeight, kSlot, /*now=*/2, kNoMore));
+  Start(nullptr, kHeight);
+  EXPECT_TRUE(chunks_->Back(kHeight, kSlot, /*now=*/2, kMore));
   Bytes lent = 0;
   for (const Arena::Range& hole : arena_->HolesIn(kSlot, kSlot)) lent += hole.bytes;
   EXPECT_EQ(lent, kSlot) << "slot 1 is due behind those of 2, 3 and 0";
@@ -124,62 +128,95 @@ TEST_F(IdleChunksTest, NobodyWaitsForLittleUnlessTheDeviceIsFull) {
   ExpectWhole();
 }
 
-// Chunks of 4 KiB, and so a 32nd of what lives is eight of them.
-class DearWaitsTest : public IdleChunksTest {
+// A device that has more than is to stay free for others: eight slots, of which one is to stay.
+class FreeCardTest : public IdleChunksTest {
  protected:
-  static constexpr Bytes kFine = Bytes{4} << 10;
-  // One wait has taken most of the time; eight chunks lie above the plan.
-  void StartAndWait(Bytes capacity = 64 * kHeight) {
-    Start(nullptr, capacity, kFine);
-    EverySecond();
-    driver_->delay = std::chrono::milliseconds(110);
-    ASSERT_TRUE(Above(8 * kFine, kMore));
-    driver_->delay = {};
-    ASSERT_EQ(driver_->waits, 1);
-    ASSERT_EQ(arena_->mapped_bytes(), kHeight);
-  }
-  bool Next(Bytes bytes, ArenaBacking::MayTake may_take) {
-    return chunks_->Back(kHeight + 8 * kFine, bytes, 0, may_take);
-  }
-  // So many chunks come without a wait, and one more with one.
-  void ExpectMost(Bytes chunks) {
-    EXPECT_TRUE(Next(chunks * kFine, kMore));
-    EXPECT_EQ(driver_->waits, 1);
-    EXPECT_EQ(arena_->mapped_bytes(), kHeight + chunks * kFine);
-    EXPECT_TRUE(Next((chunks + 1) * kFine, kMore));
-    EXPECT_EQ(driver_->waits, 2);
-    EXPECT_EQ(arena_->mapped_bytes(), kHeight + chunks * kFine);
-    ExpectWhole();
+  void SetUp() override {
+    keep_free_ = kSlot;
+    expandable_ = 6 * kSlot;  // half as much again as lives
+    Start(nullptr, 8 * kSlot);
   }
 };
 
-TEST_F(DearWaitsTest, TheArenaGrowsInsteadByA32ndOfWhatLived) {
-  StartAndWait();
-  ExpectMost(8);
-}
-
-TEST_F(DearWaitsTest, TheArenaGrowsByHalfOfWhatThePlanSavesAtMost) {
-  expandable_ = kHeight + 12 * kFine;
-  StartAndWait();
-  ExpectMost(6);
-}
-
-TEST_F(DearWaitsTest, WhatMayTakeNoMoreWaits) {
-  StartAndWait();
-  EXPECT_TRUE(Next(4 * kFine, kNoMore));
-  EXPECT_EQ(driver_->waits, 2);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+TEST_F(FreeCardTest, TheArenaGrowsAndNothingMovesOrWaits) {
+  EverySecond();
+  EXPECT_FALSE(Above(kLarge, kNoMore)) << "what is idle stays where it is";
+  EXPECT_TRUE(Above(kLarge, kMore));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + kLarge);
+  EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
+  EXPECT_EQ(driver_->waits, 0);
+  EXPECT_TRUE(chunks_->is_card_free());
   ExpectWhole();
 }
 
-TEST_F(DearWaitsTest, A128thOfTheDeviceStaysFree) {
-  StartAndWait(kHeight + 5 * kFine);
-  EXPECT_TRUE(Next(4 * kFine, kMore));
-  EXPECT_EQ(driver_->waits, 2);
+TEST_F(FreeCardTest, ItGrowsBeforeItReusesUpToWhatPyTorchWouldHold) {
+  EXPECT_TRUE(chunks_->MayGrow(2 * kSlot, kHeight));
+  EXPECT_FALSE(chunks_->MayGrow(2 * kSlot + kPage, kHeight));
+  EXPECT_TRUE(chunks_->MayGrow(4 * kSlot, 2 * kHeight)) << "more lives than was traced";
+  EXPECT_FALSE(chunks_->MayGrow(5 * kSlot, 2 * kHeight)) << "then a twentieth, too";
+  expandable_ = 0;
+  Start(nullptr, 8 * kSlot);
+  EXPECT_FALSE(chunks_->MayGrow(kSlot, kHeight)) << "a twentieth at least";
+  EXPECT_TRUE(chunks_->MayGrow(kPage / 2, kHeight));
+}
+
+TEST_F(FreeCardTest, WhatIsToStayFreeMakesItFull) {
+  EverySecond();
+  EXPECT_TRUE(Above(3 * kSlot, kMore));
+  EXPECT_EQ(arena_->mapped_bytes(), 7 * kSlot);
+  EXPECT_TRUE(chunks_->is_card_free());
+  EXPECT_TRUE(chunks_->Back(7 * kSlot, kPage, 0, kMore)) << "it grows before it waits";
+  EXPECT_FALSE(chunks_->is_card_free());
+  EXPECT_FALSE(chunks_->MayGrow(512, 16 * kHeight));
+  EXPECT_EQ(driver_->waits, 0);
+  EXPECT_TRUE(chunks_->Back(7 * kSlot + kPage, kSlot, 0, kMore)) << "no more is to be had";
+  EXPECT_EQ(driver_->waits, 1);
+  EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
+  ExpectWhole();
+}
+
+// Another process takes what is left, and gives it back.
+TEST_F(FreeCardTest, AFullCardIsFreeAgainWhereTwiceAsMuchIsLeft) {
+  std::vector<PhysicalHandle> others = Take(4 * kSlot);
+  EverySecond();
+  EXPECT_TRUE(Above(kSlot, kMore)) << "by a move";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  EXPECT_TRUE(Next(6 * kFine, kMore)) << "two more leave three";
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 2 * kFine);
-  EXPECT_EQ(driver_->waits, 2);
+  GiveBack(&others, 2 * kSlot + kPage);
+  chunks_->BeginIteration();
+  EXPECT_TRUE(chunks_->Back(5 * kSlot, kPage, 0, kMore));
+  EXPECT_FALSE(chunks_->is_card_free()) << "less than two slots would be left";
+  GiveBack(&others, 0);
+  EXPECT_TRUE(chunks_->Back(5 * kSlot + kPage, kPage, 0, kMore));
+  EXPECT_FALSE(chunks_->is_card_free()) << "the device is asked once an iteration";
+  chunks_->BeginIteration();
+  EXPECT_TRUE(chunks_->Back(5 * kSlot + 2 * kPage, kPage, 0, kMore));
+  EXPECT_TRUE(chunks_->is_card_free());
+  ExpectWhole();
+}
+
+// What the arena has grown by beyond its bound.
+TEST_F(FreeCardTest, WhatIterationsLeaveIdleAboveTheBoundGoesBackAFewChunksAtATime) {
+  InstantFence fence;
+  keep_free_ = 0;
+  Start(&fence, 16 * kSlot);
+  EverySecond();
+  ASSERT_TRUE(Above(6 * kSlot, kMore));
+  const Bytes bound = 6 * kSlot;
+  DropAll();
+  for (std::size_t i = 0; i <= tuning::kIdleIterations; ++i) {
+    EXPECT_EQ(arena_->mapped_bytes(), 10 * kSlot) << i;
+    chunks_->BeginIteration();
+  }
+  const std::uint64_t moved = chunks_->GetCounts().times_moved;
+  for (int i = 0; i < 100 && arena_->mapped_bytes() > bound; ++i) {
+    const std::size_t before = arena_->Chunks().size();
+    chunks_->BeginIteration();
+    EXPECT_LE(before - arena_->Chunks().size(), tuning::kReleasedAtOnce);
+  }
+  EXPECT_EQ(arena_->mapped_bytes(), bound);
+  EXPECT_EQ(chunks_->Spare(), 0u) << "it does not come again";
+  EXPECT_EQ(chunks_->GetCounts().times_moved, moved);
+  EXPECT_EQ(driver_->waits, 0);
   ExpectWhole();
 }
 
@@ -203,15 +240,16 @@ TEST_F(IdleChunksTest, WhatAnotherDeviceMayStillUseNeitherMovesNorGoesBack) {
 
 TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   InstantFence fence;
-  Start(&fence);
+  Start(&fence, kHeight);
   EverySecond();
-  ASSERT_TRUE(Above(kSlot, kNoMore));
+  ASSERT_TRUE(Above(kSlot, kMore));
   EXPECT_EQ(driver_->waits, 1) << "before the first move marks record no events";
   chunks_->OnMark();
   ASSERT_TRUE(chunks_->Back(kHeight + kSlot, kSlot, 0, kNoMore));
   EXPECT_EQ(driver_->waits, 1);
-  Drop(0);  // behind that event
-  EXPECT_TRUE(chunks_->Back(kHeight + 2 * kSlot, 3 * kSlot, 0, kNoMore));
+  Drop(0);  // after that event
+  chunks_->TryAgain();
+  EXPECT_TRUE(chunks_->Back(kHeight + 2 * kSlot, 3 * kSlot, 0, kMore));
   EXPECT_EQ(driver_->waits, 2) << "for slot 0; the other two are idle above the plan";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   ExpectWhole();
@@ -230,6 +268,7 @@ TEST_F(IdleChunksTest, WhileTheDeviceCannotBeWaitedForNothingMoves) {
 }
 
 TEST_F(IdleChunksTest, WhatMovesAtMarksTakesNoBlocksBytes) {
+  Start(nullptr, kHeight);
   chunks_->MoveAtMarks();
   for (int round = 0; round < 8; ++round) {
     Iteration();

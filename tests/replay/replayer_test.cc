@@ -154,6 +154,31 @@ TEST(ExperimentTest, EachServedIterationHasItsCounts) {
   EXPECT_EQ(activities[2].requests[kDynamic], 0u);
 }
 
+// What has no slot finds the plan's largest block in its way.
+TEST(ExperimentTest, OnACardOfItsLiveBytesARunHoldsNoMoreAndOnAFreeOneNothingMoves) {
+  std::string varying;
+  for (int i = 0; i < 9; ++i)
+    varying += " I +a=8388608 -a +x=" + std::to_string((6 + i % 3) << 20) + " +b=4194304 -b -x";
+  ExperimentOptions options{.planned = {0, 1, 2}, .served = {3, 4, 5, 6, 7, 8, 9, 10, 11}, .times = false};
+  const auto calls_of = [](const Activity& activity) {
+    std::uint64_t calls = 0;
+    for (const DriverCall call : {DriverCall::kMap, DriverCall::kUnmap, DriverCall::kSynchronize}) {
+      calls += activity.driver_calls[static_cast<std::size_t>(call)];
+    }
+    return calls;
+  };
+  const Experiment free = RunExperiment(Cut(kSteady + varying), options).value();
+  for (std::size_t i = 0; i < free.replayed.activities.size(); ++i) {
+    EXPECT_EQ(free.replayed.activities[i].moves, 0u) << i;
+    if (i < 6) continue;  // each size has come twice
+    EXPECT_EQ(calls_of(free.replayed.activities[i]), 0u) << i;
+  }
+  options.card = 1.01;
+  const Experiment full = RunExperiment(Cut(kSteady + varying), options).value();
+  EXPECT_LE(static_cast<double>(full.replayed.peak_held_bytes),
+            1.01 * static_cast<double>(full.replayed.peak_live_bytes));
+}
+
 // As under Auto. What each cycle leaves to the next is upstream's until the plan comes, in the pages of the loop.
 TEST(ExperimentTest, ARunTakesItsPlanUpOnTheWay) {
   const std::string iteration = " I +a=33554432 +b=8388608 +last=4194304 -a -b";

@@ -56,7 +56,8 @@ class AllocTest : public ::testing::Test {
                                                                     .fence = fence,
                                                                     .plan = plan,
                                                                     .replaceable = replaceable_,
-                                                                    .dynamic = dynamic});
+                                                                    .dynamic = dynamic,
+                                                                    .keep_free = keep_free_});
   }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
   // `count` requests of `bytes` and their frees.
@@ -72,6 +73,7 @@ class AllocTest : public ::testing::Test {
   std::unique_ptr<DeviceRuntime> runtime_;
   int iteration_ = 0;
   bool replaceable_ = false;
+  Bytes keep_free_ = FreeMemory::kDefaultKeep;
 };
 
 // A fence whose events are never done.

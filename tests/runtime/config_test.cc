@@ -90,6 +90,13 @@ TEST(ConfigTest, SizesTakeBinarySuffixes) {
   }
 }
 
+TEST(ConfigTest, WhatStaysFreeForOthersIsASizeOrNotSaid) {
+  EXPECT_FALSE(Read({}).value().keep_free.has_value());
+  EXPECT_EQ(Read({{"STALLOC_KEEP_FREE", "0"}}).value().keep_free, Bytes{0});
+  EXPECT_EQ(Read({{"STALLOC_KEEP_FREE", "4G"}}).value().keep_free, Bytes{4} << 30);
+  EXPECT_THAT(ErrorOf({{"STALLOC_KEEP_FREE", "much"}}), AllOf(HasSubstr("STALLOC_KEEP_FREE"), HasSubstr("\"much\"")));
+}
+
 TEST(ConfigTest, BadSizesAreErrors) {
   for (const char* text :
        {"x", "G", "-1", "1.5G", "1 G", "2GG", "2Gib2", "16777216T", "18446744073709551616", "+3", "40", "1048575"}) {

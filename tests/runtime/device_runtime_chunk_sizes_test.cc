@@ -24,7 +24,7 @@ class ChunkSizesTest : public AllocTest {
     return plan.Build();
   }
   void SetUp() override {
-    Start(WeightsAndFourSlots(), kGiB, kPage, nullptr, /*dynamic=*/true);
+    Start(WeightsAndFourSlots(), kHeight, kPage, nullptr, /*dynamic=*/true);  // the device has no more
     weights_ = Allocate(kHeight / 2);
     Iteration();
   }
@@ -82,7 +82,7 @@ class MovesInEveryIterationTest : public ChunkSizesTest {
   static constexpr Bytes kStays = 4 * kHeight;
 
   void SetUp() override {
-    Start(WeightsAndFourSlots(), 4 * kGiB, kPage, nullptr, /*dynamic=*/true);
+    Start(WeightsAndFourSlots(), kHeight + kStays, kPage, nullptr, /*dynamic=*/true);
     weights_ = Allocate(kHeight / 2);
     Iteration();
     std::array<void*, 4> slots{};
@@ -143,7 +143,7 @@ class SmallMovesTest : public AllocTest {
     for (int i = 0; i < kBlocks; ++i) plan.Each(kChunk);
     plan.EachUnplanned(kChunk);  // something varies
     plan.Each(kWhole - kBlocks * kChunk);
-    Start(plan.Build(), 2 * kWhole, kUnit, &fence, /*dynamic=*/true);
+    Start(plan.Build(), kWhole + kGiB / 2, kUnit, &fence, /*dynamic=*/true);
     Iteration();
     for (void*& block : blocks_) block = Allocate(kChunk);
     rest_ = Allocate(kWhole - kBlocks * kChunk);

@@ -31,10 +31,10 @@ bool HasPattern(const void* block, Bytes bytes, unsigned char key) {
 // Slots side by side, in chunks of 64 KiB.
 class ExportTest : public AllocTest {
  protected:
-  void StartWith(std::initializer_list<Bytes> slots, StreamFence* fence = nullptr) {
+  void StartWith(std::initializer_list<Bytes> slots, StreamFence* fence = nullptr, Bytes capacity = kGiB) {
     PlanBuilder plan;
     for (const Bytes slot : slots) plan.Each(slot);
-    Start(plan.Build(), kGiB, kPage, fence, /*dynamic=*/true);
+    Start(plan.Build(), capacity, kPage, fence, /*dynamic=*/true);
     Iteration();
   }
   void* Filled(Bytes bytes, unsigned char key) {
@@ -98,7 +98,7 @@ TEST_F(ExportTest, AnAddressInsideABlockIsExportedFromThereToTheBlocksEnd) {
 
 // The chunks of a block that was exported move under another one, and come back.
 TEST_F(ExportTest, ChunksThatMovedArriveAsWhatLiesInThemNow) {
-  StartWith({kSlot, kSlot, kSlot, kSlot});
+  StartWith({kSlot, kSlot, kSlot, kSlot}, nullptr, /*capacity=*/4 * kSlot);
   const long before = OpenDescriptors();
   for (unsigned char round = 0; round < 3; ++round) {
     if (round > 0) Iteration();

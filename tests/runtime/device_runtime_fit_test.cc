@@ -116,7 +116,7 @@ TEST_F(FitTest, ARunWhoseSizesVaryAsPlannedIsNoOther) {
 TEST_F(FitTest, WhatALargeIterationMadeTheArenaGrowByGoesBackOnceItIsLongIdle) {
   PlanBuilder plan;
   plan.Each(4 * kBlock);
-  Start(plan.Build(), /*capacity=*/0, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  Start(plan.Build(), /*capacity=*/kGiB, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
   Iteration();
   const auto iterate = [&](int more) {
     std::vector<void*> blocks = {Allocate(4 * kBlock)};

@@ -15,10 +15,10 @@ constexpr Bytes kSlot = 2 * kMiB;
 constexpr Bytes kLarge = 3 * kMiB + 2 * kPage;
 constexpr Bytes kHeight = 4 * kSlot;
 
-// Four slots side by side, in chunks of 64 KiB.
+// Four slots side by side, in chunks of 64 KiB; the device has no more.
 class MovedChunksTest : public AllocTest {
  protected:
-  void SetUp() override { StartWith(kGiB); }
+  void SetUp() override { StartWith(kHeight); }
   static DevicePlan FourSlots() {
     PlanBuilder plan;
     for (int i = 0; i < 4; ++i) plan.Each(kSlot);
@@ -44,6 +44,7 @@ class MovedChunksTest : public AllocTest {
     runtime_->Free(blocks_[i]);
     blocks_[i] = nullptr;
   }
+  void Mark() { runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false}); }
   void* Large(Bytes bytes = kLarge) {
     void* const block = Allocate(bytes);
     FillPattern(block, bytes, 99);
@@ -102,6 +103,7 @@ class AccessCounter final : public ForwardingDriver {
 
 TEST_F(MovedChunksTest, ChunksThatComeBackSideBySideAreMadeUsableByOneCall) {
   const DevicePlan plan = FourSlots();
+  runtime_ = nullptr;  // its memory goes back
   AccessCounter counter(*driver_);
   runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
       .device = kCpuDevice, .upstream = &upstream_, .driver = &counter, .plan = &plan, .dynamic = true});
@@ -119,6 +121,7 @@ TEST_F(MovedChunksTest, ChunksThatComeBackSideBySideAreMadeUsableByOneCall) {
 }
 
 TEST_F(MovedChunksTest, WhatIsInUseTogetherIsHeldTogether) {
+  StartWith(3 * kSlot + kLarge);
   Hole();
   void* const large = Large();
   Fill(3);
@@ -129,6 +132,7 @@ TEST_F(MovedChunksTest, WhatIsInUseTogetherIsHeldTogether) {
 }
 
 TEST_F(MovedChunksTest, TheChunksThatAreDueLastGoFirst) {
+  StartWith(kHeight + 2 * kPage);
   Hole();
   void* const large = Allocate(kSlot + 2 * kPage);  // as much as slot 1 has, and two pages of what is due next
   ASSERT_TRUE(runtime_->Owns(large));
@@ -167,6 +171,7 @@ TEST_F(MovedChunksTest, AnEmptiedCacheInEveryIterationHoldsNoMoreInTheEnd) {
 }
 
 TEST_F(MovedChunksTest, NothingMovesWhileTheDeviceMayNotBeSynchronised) {
+  StartWith(kGiB);
   device_->SetCapturing(true);  // a capture is open
   Hole();
   void* const large = Large();
@@ -181,7 +186,7 @@ TEST_F(MovedChunksTest, NothingMovesWhileTheDeviceMayNotBeSynchronised) {
 // Whoever waits for the whole device need not know its streams.
 TEST_F(MovedChunksTest, BlocksThatAnotherStreamMayStillUseGiveTheirChunksBehindAWait) {
   NeverFence fence;
-  StartWith(kGiB, FourSlots(), &fence);
+  StartWith(kHeight, FourSlots(), &fence);
   Iteration();
   for (int i = 0; i < 3; ++i) Fill(i);
   runtime_->RecordStream(blocks_[1], 7);
@@ -202,7 +207,7 @@ TEST_F(MovedChunksTest, ChunksThatTheDeviceIsDoneWithMoveWithoutAWait) {
   InstantFence instant;
   NeverFence never;
   for (StreamFence* const fence : {static_cast<StreamFence*>(&instant), static_cast<StreamFence*>(&never)}) {
-    StartWith(kGiB, FourSlots(), fence);
+    StartWith(kHeight, FourSlots(), fence);
     for (std::uint64_t round = 1; round <= 4; ++round) {
       Hole();
       runtime_->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false});
@@ -248,7 +253,7 @@ DevicePlan AndOneOverTheFirst(DevicePlan plan, Bytes bytes) {
 }
 
 TEST_F(MovedChunksTest, ChunksMoveToALargeBlockThatFindsItsSlotTaken) {
-  StartWith(kGiB, AndOneOverTheFirst(FourSlots(), kLarge));
+  StartWith(kHeight, AndOneOverTheFirst(FourSlots(), kLarge));
   Hole();
   Fill(3);
   Drop(3);
@@ -268,7 +273,7 @@ TEST_F(MovedChunksTest, IdlePiecesMoveToASmallBlockThatFindsItsSlotTaken) {
   PlanBuilder plan;
   for (int i = 0; i < kPages; ++i) plan.Each(kPage);
   plan.Each(kTwice - kPages * kPage);
-  Start(AndOneOverTheFirst(plan.Build(), kSmall), kGiB, kPage, nullptr, /*dynamic=*/true);
+  Start(AndOneOverTheFirst(plan.Build(), kSmall), kTwice, kPage, nullptr, /*dynamic=*/true);
   Iteration();
   void* blocks[kPages + 1];
   for (int i = 0; i <= kPages; ++i) blocks[i] = Allocate(i < kPages ? kPage : kTwice - kPages * kPage);
@@ -291,12 +296,20 @@ TEST_F(MovedChunksTest, WhoMovesAllTheTimeGrowsAndHasPeace) {
   for (int i = 0; i < kTimes; ++i) {
     for (const std::size_t slot : {1u, 3u}) entries.push_back(Entry(entries[slot]));
   }
-  StartWith(kGiB, plan);
+  InstantFence fence;
+  StartWith(kGiB, plan, &fence);
   Hole();
   Fill(3);
   Drop(3);
-  for (int i = 0; i < kTimes; ++i) {
+  runtime_->SetHeldLimit(kHeight);
+  runtime_->Free(Large(kOfTwoSlots));  // it has to move; from now on marks ask what the device is done with
+  for (const int slot : {1, 3}) Fill(slot);
+  for (const int slot : {1, 3}) Drop(slot);
+  runtime_->SetHeldLimit(0);
+  for (int i = 1; i < kTimes; ++i) {
+    Mark();  // the device is done with all
     runtime_->Free(Large(kOfTwoSlots));
+    Mark();
     for (const int slot : {1, 3}) Fill(slot);
     for (const int slot : {1, 3}) Drop(slot);
   }

@@ -87,6 +87,32 @@ TEST(PlanFitTest, MoreThanWithoutThePlanIsAVerdictOfItsOwn) {
   EXPECT_TRUE(fit.HoldsMoreThanOther());
 }
 
+TEST(PlanFitTest, OfIterationsInWhichAsMuchLivedAnotherPlanWouldHoldLess) {
+  PlanFit fit(kLeast);
+  for (int i = 0; i < 10; ++i) Pass(fit, 1, {i % 2 == 0 ? Bytes{500} : Bytes{600}, 1000}, 900);
+  EXPECT_TRUE(fit.HoldsMoreThanOther());
+  EXPECT_FALSE(fit.HoldsMoreSteadily());
+  Pass(fit, 1, {600, 900}, 900);
+  EXPECT_FALSE(fit.HeldMoreThanOther());
+  Pass(fit, 8, {600, 1000}, 900);
+  EXPECT_TRUE(fit.HoldsMoreSteadily());
+}
+
+TEST(PlanFitTest, OnAFreeCardMoreMayBeHeldAsLongAsTheRunGoesAsPlanned) {
+  PlanFit fit(kLeast);
+  const PlanFit::Iteration iteration{.peaks = {500, 600}, .course = PlanFit::Course::kPartly, .may_hold = 1.2};
+  fit.OnIteration(iteration);
+  EXPECT_TRUE(fit.fits());
+  PlanFit::Iteration another = iteration;
+  another.course = PlanFit::Course::kNot;
+  fit.OnIteration(another);
+  EXPECT_FALSE(fit.fits());
+  another = iteration;
+  another.may_hold = 1;
+  fit.OnIteration(another);
+  EXPECT_FALSE(fit.fits());
+}
+
 TEST(PlanFitTest, WhatLiesIdleGoesBackBeforeAVerdictAndLessAndLessOften) {
   PlanFit fit(kLeast);
   int trims = 0;

@@ -156,10 +156,9 @@ TEST_F(TakePlanTest, APlanIsPreparedBesideTheRun) {
   plan.cycle[1].entries[0].bytes = plan.cycle[1].entries[0].min_bytes = plan.cycle[1].entries[0].max_bytes = 50 * kKiB;
   Iteration();
   std::string why;
-  std::unique_ptr<PlannedSpace> prepared;
+  std::shared_ptr<PlannedSpace> prepared;
   std::thread([&] { prepared = runtime_->PreparePlan(plan, &why); }).join();
   ASSERT_NE(prepared, nullptr) << why;
-  EXPECT_EQ(prepared->arena().mapped_bytes(), 0u);
   for (int i = 0; i < 2; ++i) {
     Iteration();
     void* const block = Allocate(100 * kKiB);
@@ -176,6 +175,75 @@ TEST_F(TakePlanTest, APlanIsPreparedBesideTheRun) {
   runtime_->Free(Allocate(50 * kKiB));
   EXPECT_EQ(runtime_->Stats().planned_hits, 1u);
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+class FreeCardTest : public TakePlanTest {
+ protected:
+  static constexpr Bytes kHeight = 12 * kMiB;
+  void SetUp() override {
+    keep_free_ = 0;
+    Start(nullptr);
+  }
+  void Start(const DevicePlan* plan) {
+    AllocTest::StartWith(plan, 16 * kMiB, kPage, nullptr, /*dynamic=*/true);
+    Iteration();
+    plan_ = PlanBuilder().Each(8 * kMiB).Each(4 * kMiB).Build();
+    prepared_ = runtime_->PreparePlan(plan_, &why_);
+    ASSERT_NE(prepared_, nullptr) << why_;
+  }
+
+  DevicePlan plan_;
+  std::string why_;
+  std::shared_ptr<PlannedSpace> prepared_;
+};
+
+TEST_F(FreeCardTest, APreparedPlanHasItsMemory) {
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), kHeight);
+  EXPECT_EQ(runtime_->Stats().held_peak_bytes, kHeight) << "it is held";
+  EXPECT_TRUE(runtime_->RefreshAccess().ok());
+  ASSERT_EQ(runtime_->TakePlan(prepared_, 0), "");
+  EXPECT_EQ(runtime_->Stats().held_peak_bytes, kHeight) << "once";
+  Iteration();
+  const Bytes calls = driver_->GetCounts().handles;
+  void* const first = Allocate(8 * kMiB);
+  void* const second = Allocate(4 * kMiB);
+  EXPECT_TRUE(runtime_->Owns(first) && runtime_->Owns(second));
+  EXPECT_EQ(driver_->GetCounts().handles, calls) << "nothing is mapped";
+  EXPECT_EQ(runtime_->Stats().lent.times_mapped_again, 0u);
+  runtime_->Free(first);
+  runtime_->Free(second);
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(FreeCardTest, OutOfMemoryGetsWhatIsPreparedAndItComesLate) {
+  upstream_.FailNext(1);
+  void* const block = Allocate(512);
+  EXPECT_NE(block, nullptr);
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, 0u);
+  ASSERT_EQ(runtime_->TakePlan(prepared_, 0), "");
+  Iteration();
+  void* const first = Allocate(8 * kMiB);
+  EXPECT_TRUE(runtime_->Owns(first));
+  runtime_->Free(first);
+  runtime_->Free(block);
+}
+
+TEST_F(FreeCardTest, WhatIsPreparedAndNotTakenGoesBack) {
+  prepared_ = nullptr;
+  EXPECT_EQ(driver_->GetCounts().handle_bytes, 0u);
+}
+
+TEST_F(FreeCardTest, ALimitOrTooLittleLeftLetsItComeLate) {
+  prepared_ = nullptr;
+  runtime_->SetHeldLimit(kHeight - 1);
+  prepared_ = runtime_->PreparePlan(plan_, &why_);
+  ASSERT_NE(prepared_, nullptr);
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);
+  prepared_ = nullptr;
+  keep_free_ = 5 * kMiB;
+  Start(nullptr);
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);
 }
 
 TEST_F(TakePlanTest, MemoryComesWithTheRequestsThatNeedIt) {

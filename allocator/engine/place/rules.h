@@ -15,11 +15,10 @@ enum class Rule : std::uint8_t {
   kLentSlots,     // unplanned_requests.cc, FindLentSlot
   kDueSoon,       // backing/idle_chunks.cc: a move also brings back what is due soon
   kLargerChunks,  // backing/README, Moves in every iteration
-  kMoreMemory,    // backing/README, Memory instead of waits
   kCount
 };
-inline constexpr auto kRuleNames = std::to_array<const char*>(
-    {"in-the-way", "kept-places", "late-rooms", "lent-slots", "due-soon", "larger-chunks", "more-memory"});
+inline constexpr auto kRuleNames =
+    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots", "due-soon", "larger-chunks"});
 static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 
 // All of them, but those that were left out.

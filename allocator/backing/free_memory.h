@@ -1,0 +1,78 @@
+// FreeMemory: whether the device has memory that nobody lacks, so that an arena may take more of it instead of moving
+// what it has (README, A free card and a full one).
+//
+//   free  ---- fewer than `keep` bytes would be left ---->  full
+//         <--- twice as many are left, asked once an iteration
+//
+// The driver is asked for a large step at a time; what this arena takes meanwhile is counted here, what other processes
+// take is seen at the next step. Not thread-safe, but for is_free(). Sizes are bytes.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "allocator/backing/tuning.h"
+#include "allocator/driver/vmm_driver.h"
+
+namespace stalloc {
+
+class FreeMemory {
+ public:
+  // `keep`: bytes that stay free for others; kDefaultKeep: as large as tuning.h says. The driver outlives this.
+  static constexpr Bytes kDefaultKeep = ~Bytes{0};
+  FreeMemory(VmmDriver& driver, Bytes keep) noexcept : driver_(driver), keep_(keep) {
+    (void)Ask(0, [](Bytes) { return true; });
+    left_ = 0;
+    asked_ = false;
+  }
+
+  // The arena may take so much more. Then it is counted as taken. `may_hold(bytes)`: so does the program's own limit.
+  template <typename MayHold>
+  [[nodiscard]] bool Take(Bytes bytes, MayHold&& may_hold) noexcept {
+    if (bytes > left_ && !Ask(bytes, may_hold)) return false;
+    left_ -= bytes;
+    return true;
+  }
+  // What might be taken could not be had.
+  void Refused() noexcept {
+    free_.store(false, std::memory_order_relaxed);
+    asked_ = true;
+    left_ = 0;
+  }
+  // A full device is asked again: an iteration begins, or a cache was emptied.
+  void AskAgain() noexcept { asked_ = false; }
+  // The same, now: nobody else may want more of it for long.
+  template <typename MayHold>
+  void AskNow(MayHold&& may_hold) noexcept {
+    AskAgain();
+    if (!is_free()) (void)Ask(0, may_hold);
+  }
+  // As it was last known; from any thread.
+  [[nodiscard]] bool is_free() const noexcept { return free_.load(std::memory_order_relaxed); }
+
+ private:
+  template <typename MayHold>
+  [[nodiscard]] bool Ask(Bytes bytes, MayHold&& may_hold) noexcept {
+    if (!is_free() && asked_) return false;
+    asked_ = true;
+    MemoryInfo device;
+    if (!driver_.GetMemoryInfo(&device).ok()) return false;
+    const Bytes keep = keep_ != kDefaultKeep ? keep_ : DefaultKeep(device.total);
+    const Bytes beyond = is_free() ? 0 : keep;  // that has to be left before it counts as free again
+    const bool has = device.free >= keep + beyond + bytes && may_hold(bytes + beyond);
+    free_.store(has, std::memory_order_relaxed);
+    left_ = has ? std::max(bytes, (device.free - keep) / tuning::kStepParts) : 0;
+    return has;
+  }
+  static Bytes DefaultKeep(Bytes total) noexcept {
+    return std::max(tuning::kKeptFreeBytes, total / tuning::kKeptFreeParts);
+  }
+
+  VmmDriver& driver_;
+  const Bytes keep_;
+  Bytes left_ = 0;  // that may be taken without asking
+  bool asked_ = false;
+  std::atomic<bool> free_{true};
+};
+
+}  // namespace stalloc
