@@ -41,7 +41,7 @@ class FreeMemory {
   }
   // A full device is asked again: an iteration begins, or a cache was emptied.
   void AskAgain() noexcept { asked_ = false; }
-  // The same, now: nobody else may want more of it for long.
+  // The same, at once: where everything finds a place nobody else asks.
   template <typename MayHold>
   void AskNow(MayHold&& may_hold) noexcept {
     AskAgain();

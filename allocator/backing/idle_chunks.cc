@@ -99,7 +99,7 @@ DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept
 bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
   const std::lock_guard lock(mutex_);
   const Arena::Range range{offset, bytes};
-  const auto [first_missing, missing] = Missing(range);
+  const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing <= Spare() && BackByMapping(range)) return true;
@@ -142,8 +142,8 @@ void IdleChunks::TryAgain() noexcept {
 }
 
 void IdleChunks::BeginIteration() noexcept {
-  TryAgain();
   const std::lock_guard lock(mutex_);
+  too_much_.store(kNothingFailed, std::memory_order_relaxed);
   free_.AskNow([this](Bytes bytes) { return MayHold(bytes); });
   begins_[iterations_++ % begins_.size()] = engine_.NewStamp();
   if (plan_end_ > 0 && iterations_ > begins_.size()) ReleaseSurplus();
@@ -223,8 +223,8 @@ void IdleChunks::MapLate() noexcept { late_bytes_.store(2 * arena_.chunk_bytes()
 
 void IdleChunks::MapAhead() noexcept {
   const std::lock_guard lock(mutex_);
-  if (free_.Take(plan_end_, [](Bytes) { return true; }))
-    (void)Map({0, plan_end_}, late_bytes_.load(std::memory_order_relaxed));
+  if (!free_.Take(plan_end_, [](Bytes) { return true; })) return;
+  (void)Map({0, plan_end_}, late_bytes_.load(std::memory_order_relaxed));
 }
 
 // The card is full, or the arena about as large as it may grow.

@@ -19,7 +19,6 @@ inline constexpr std::size_t kManyMoved = 128;  // chunks, of 48 to 71 us each (
 inline constexpr int kBusyIterations = 3;       // ... in so many iterations in a row: chunks grow (rule larger-chunks)
 inline constexpr int kMostMoves = 256;          // in an iteration; each may have to wait for the device
 inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon
-inline constexpr Bytes kLeastWorth = 512;       // for less than such a part of the arena nobody waits for the device
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
 inline constexpr Bytes kKeptFreeParts = 50;         // of the device

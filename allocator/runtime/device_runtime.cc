@@ -72,8 +72,11 @@ void DeviceRuntime::Impl::LeavePlan() noexcept {
 void DeviceRuntime::Impl::AddSpace(std::shared_ptr<PlannedSpace> space) noexcept {
   BeforeArenaChange();
   {
-    const std::lock_guard lock(beside_mutex);
-    if (beside.lock() == space) beside.reset();
+    const std::lock_guard lock(next_space_mutex);
+    if (next_space.lock() == space) {
+      next_space.reset();
+      has_next_space.store(false, std::memory_order_release);
+    }
   }
   spaces.Add(std::move(space));
   AfterArenaChange();
@@ -138,8 +141,9 @@ std::shared_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan,
   const bool is_awake = self.sleep == nullptr || self.sleep->awake();
   if (made == nullptr || !is_awake || !self.IsWithinLimit(plan.arena_bytes)) return made;
   {
-    const std::lock_guard lock(self.beside_mutex);
-    self.beside = made;
+    const std::lock_guard lock(self.next_space_mutex);
+    self.next_space = made;
+    self.has_next_space.store(true, std::memory_order_release);
   }
   made->MapAhead();
   self.Sample();
@@ -299,7 +303,7 @@ void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle strea
 }
 
 Bytes DeviceRuntime::Impl::GiveBackIdle() noexcept {
-  const std::shared_ptr<PlannedSpace> prepared = Beside();
+  const std::shared_ptr<PlannedSpace> prepared = NextSpace();
   return spaces.GiveBackIdle() + (prepared != nullptr ? prepared->GiveBackIdle() : 0);
 }
 
@@ -529,7 +533,7 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
     const DriverStatus status = space->RefreshAccess();
     if (first_failure.ok()) first_failure = status;
   }
-  if (const std::shared_ptr<PlannedSpace> prepared = impl_->Beside(); prepared != nullptr) {
+  if (const std::shared_ptr<PlannedSpace> prepared = impl_->NextSpace(); prepared != nullptr) {
     const DriverStatus status = prepared->RefreshAccess();
     if (first_failure.ok()) first_failure = status;
   }

@@ -6,13 +6,14 @@
 
 namespace stalloc {
 
-std::shared_ptr<PlannedSpace> DeviceRuntime::Impl::Beside() const noexcept {
-  const std::lock_guard lock(beside_mutex);
-  return beside.lock();
+std::shared_ptr<PlannedSpace> DeviceRuntime::Impl::NextSpace() const noexcept {
+  if (!has_next_space.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(next_space_mutex);
+  return next_space.lock();
 }
 
 Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
-  const std::shared_ptr<PlannedSpace> prepared = Beside();
+  const std::shared_ptr<PlannedSpace> prepared = NextSpace();
   const Bytes mapped = spaces.MappedBytes() + (prepared != nullptr ? prepared->arena().mapped_bytes() : 0);
   return mapped + (heap != nullptr ? heap->GetStats().physical_bytes : 0);
 }

@@ -70,8 +70,9 @@ struct DeviceRuntime::Impl : ArenaListener {
   Bytes apart_at = 0;                        // what upstream held when the next was asked for; of the thread of marks
   Bytes apart_held = 0;                      // of that in pools that are kept apart
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
-  mutable std::mutex beside_mutex;
-  std::weak_ptr<PlannedSpace> beside;        // prepared for a plan that is to be taken up; guarded by beside_mutex
+  std::atomic<bool> has_next_space{false};   // may be: asked at every recorded request, without a lock
+  mutable std::mutex next_space_mutex;
+  std::weak_ptr<PlannedSpace> next_space;    // prepared for a plan that is to be taken up; guarded by next_space_mutex
   std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
   std::atomic<Recorder*> recording;          // null: nothing is recorded
   std::unique_ptr<RecentEvents> events;      // null: none are kept
@@ -149,7 +150,7 @@ struct DeviceRuntime::Impl : ArenaListener {
   [[nodiscard]] Bytes HeldWith(Bytes upstream) const noexcept;
   void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
   void RecordGrowth(Recorder& recorder, bool of_upstream);
-  [[nodiscard]] std::shared_ptr<PlannedSpace> Beside() const noexcept;
+  [[nodiscard]] std::shared_ptr<PlannedSpace> NextSpace() const noexcept;
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   // The iteration that ran has ended, another begins.
   IterationPeaks EndIteration() noexcept;

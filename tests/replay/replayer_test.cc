@@ -154,7 +154,7 @@ TEST(ExperimentTest, EachServedIterationHasItsCounts) {
   EXPECT_EQ(activities[2].requests[kDynamic], 0u);
 }
 
-// What has no slot finds the plan's largest block in its way.
+// What has no slot, of another size in each iteration, finds room where the plan's largest block was.
 TEST(ExperimentTest, OnACardOfItsLiveBytesARunHoldsNoMoreAndOnAFreeOneNothingMoves) {
   std::string varying;
   for (int i = 0; i < 9; ++i)
