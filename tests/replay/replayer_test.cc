@@ -173,6 +173,7 @@ TEST(ExperimentTest, OnACardOfItsLiveBytesARunHoldsNoMoreAndOnAFreeOneNothingMov
     if (i < 6) continue;  // each size has come twice
     EXPECT_EQ(calls_of(free.replayed.activities[i]), 0u) << i;
   }
+  EXPECT_GT(free.replayed.ratio(), 1.01) << "else a card of so much binds nothing";
   options.card = 1.01;
   const Experiment full = RunExperiment(Cut(kSteady + varying), options).value();
   EXPECT_LE(static_cast<double>(full.replayed.peak_held_bytes),
