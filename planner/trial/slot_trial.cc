@@ -27,6 +27,8 @@ constexpr std::size_t kMostHeldOut = 2;
 constexpr Work kMostPackingWork = kWorkPerSecond;
 // At most this part of the work is spent on trials.
 constexpr Work kTrialShare = 2;
+// Of that, what serving more iterations may take.
+constexpr Work kServingShare = 2;
 
 // What one trial knows, and what it serves.
 struct Fold {
@@ -34,19 +36,28 @@ struct Fold {
   std::vector<bool> served;  // by segment
 };
 
-std::vector<bool> ServedSegments(const DeviceTrace& device, const Cycle& cycle, std::optional<std::uint32_t> held_out) {
+// What comes before the cycle, and of the iterations those that `is_served` is true for.
+template <typename IsServed>
+std::vector<bool> ServedSegments(const DeviceTrace& device, const Cycle& cycle, IsServed is_served) {
   std::vector<bool> served(device.segments.size(), false);
   for (std::uint32_t segment = 0; segment <= cycle.complete; ++segment) {
-    const std::uint32_t iteration = segment - 1;
-    served[segment] =
-        segment <= cycle.warmup || (held_out.has_value() ? iteration == *held_out || iteration + 1 == *held_out
-                                                         : static_cast<bool>(cycle.typical[iteration]));
+    served[segment] = segment <= cycle.warmup || is_served(segment - 1);
   }
   return served;
 }
 
+std::vector<bool> AllTypical(const DeviceTrace& device, const Cycle& cycle, std::uint32_t but_first = 0) {
+  return ServedSegments(device, cycle, [&](std::uint32_t i) {
+    return i >= cycle.warmup + but_first && static_cast<bool>(cycle.typical[i]);
+  });
+}
+
+std::vector<bool> UpTo(const DeviceTrace& device, const Cycle& cycle, std::uint32_t held_out) {
+  return ServedSegments(device, cycle, [&](std::uint32_t i) { return i == held_out || i + 1 == held_out; });
+}
+
 absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model, std::uint32_t iteration) {
-  Fold fold{WithoutIteration(device, model, iteration), ServedSegments(device, model.cycle, iteration)};
+  Fold fold{WithoutIteration(device, model, iteration), UpTo(device, model.cycle, iteration)};
   if (model.observed != nullptr) {
     Widened ignored;
     if (absl::Status status = Widen(device, *model.observed, &fold.model, &ignored); !status.ok()) return status;
@@ -234,7 +245,7 @@ class Trial {
   absl::Status MakeFolds() {
     report_.held_out = IterationsToHoldOut(model_.cycle);
     for (std::size_t i = 0; i < report_.held_out.size(); ++i) {
-      const Work more = costs_.OfTry(model_.cycle, ServedSegments(device_, model_.cycle, report_.held_out[i]));
+      const Work more = costs_.OfTry(model_.cycle, UpTo(device_, model_.cycle, report_.held_out[i]));
       if (i > 0 && choices_.size() * (once_ + more) > share_) report_.held_out.resize(i);
       if (i < report_.held_out.size()) once_ += more;
     }
@@ -246,10 +257,24 @@ class Trial {
     }
     if (std::ranges::none_of(folds_, [](const Fold& fold) { return HasVarying(fold.model); })) {
       report_.held_out.clear();
-      folds_.assign(1, {model_, ServedSegments(device_, model_.cycle, std::nullopt)});
+      folds_.assign(1, {model_, AllTypical(device_, model_.cycle)});
       once_ = costs_.OfTry(model_.cycle, folds_.front().served);
+      return absl::OkStatus();
     }
+    ServeMore();
     return absl::OkStatus();
+  }
+
+  // What varies differs among the iterations that a fold knows, too: where there is work for it, it serves them all but
+  // the template.
+  void ServeMore() {
+    const std::vector<bool> all = AllTypical(device_, model_.cycle, model_.cycle.period);
+    Work more = 0;
+    for (const Fold& fold : folds_) more += costs_.OfServing(fold.model.cycle, all);
+    const Work tries = choices_.size();
+    if (tries * more > share_ / kServingShare || tries * (once_ + more) > share_) return;
+    once_ += more;
+    for (Fold& fold : folds_) fold.served = all;
   }
 
   absl::Status TryAll(const Bench& bench) {

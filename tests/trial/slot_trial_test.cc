@@ -97,6 +97,7 @@ TEST(SlotTrialTest, ASumThatStaysIsNotPlannedForTheMaximumOfEach) {
   const TrialReport& trial = *PackingOf(result).trial;
   EXPECT_THAT(trial.held_out, ElementsAre(4, 3));
   ASSERT_EQ(trial.candidates.size(), 3u);
+  EXPECT_EQ(trial.candidates[0].requests, 4u * 3);  // of all iterations but the template
   EXPECT_EQ(trial.candidates[trial.taken].choice.policy, SlotPolicy::kStaticOnly);
   EXPECT_EQ(trial.candidates[0].held_bytes(), 32 * kMiB);
   EXPECT_EQ(trial.candidates[0].efficiency(), 1.0);
