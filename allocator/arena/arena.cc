@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace stalloc {
@@ -31,17 +32,16 @@ std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
 
 }  // namespace
 
-std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, ChunkSizes sizes) {
+std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, Bytes chunk_bytes) {
   const Bytes bytes = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
   Address base = 0;
   *status = driver.Reserve(bytes, &base);
-  sizes.grown = RoundUp(std::max<Bytes>(sizes.grown, 1), driver.Granularity());
-  sizes.moved = RoundUp(std::max<Bytes>(sizes.moved, 1), sizes.grown);
-  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, sizes)) : nullptr;
+  chunk_bytes = RoundUp(std::max<Bytes>(chunk_bytes, 1), driver.Granularity());
+  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, chunk_bytes)) : nullptr;
 }
 
-Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, ChunkSizes sizes)
-    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), sizes_(sizes) {}
+Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes)
+    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), chunk_bytes_(chunk_bytes) {}
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
@@ -63,11 +63,11 @@ DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
     return {};
   }
   std::vector<Chunk> added;
-  const DriverStatus status = MapRange(begin, end, chunk_bytes > 0 ? chunk_bytes : sizes_.grown, &added);
+  const DriverStatus status = MapRange(begin, end, chunk_bytes > 0 ? chunk_bytes : chunk_bytes_, &added);
   return Commit(status, added);
 }
 
-DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes) noexcept {
+DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
   if (offset > reserved_bytes_ || bytes > reserved_bytes_ - offset) {
     return {DriverCode::kInvalid, 0, "Arena::EnsureMapped"};
   }
@@ -76,7 +76,6 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes) 
   }
   const std::lock_guard lock(mutex_);
   const Bytes unit = driver_.Granularity();
-  const Bytes most = chunk_bytes > 0 ? RoundUp(chunk_bytes, sizes_.grown) : sizes_.moved;
   const Offset end = RoundUp(offset + bytes, unit);
   Offset position = offset / unit * unit;
   std::vector<Chunk> added;
@@ -86,12 +85,12 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes) 
       break;
     }
     if (chunk.offset > position) {
-      status = MapRange(position, chunk.offset, most, &added);
+      status = MapRange(position, chunk.offset, chunk_bytes_, &added);
     }
     position = std::max(position, chunk.offset + chunk.bytes);
   }
   if (status.ok() && position < end) {
-    status = MapRange(position, end, most, &added);
+    status = MapRange(position, end, chunk_bytes_, &added);
   }
   return Commit(status, added);
 }
@@ -99,14 +98,13 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes) 
 DriverStatus Arena::MapRange(Offset begin, Offset end, Bytes chunk_bytes, std::vector<Chunk>* added) noexcept {
   const Offset first = begin;
   while (begin < end) {
-    // The last chunk takes the remainder along: a small handle helps nobody.
-    const Bytes bytes = end - begin < 2 * chunk_bytes ? end - begin : chunk_bytes;
+    const Offset next = std::min(end, begin / chunk_bytes * chunk_bytes + chunk_bytes);
     Chunk chunk{};
-    if (const DriverStatus status = MapChunk(begin, bytes, &chunk); !status.ok()) {
+    if (const DriverStatus status = MapChunk(begin, next - begin, &chunk); !status.ok()) {
       return status;
     }
     added->push_back(chunk);
-    begin += bytes;
+    begin = next;
   }
   return driver_.SetAccess(base_ + first, end - first);
 }
@@ -139,11 +137,24 @@ DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept 
   if (!status.ok()) {
     return status;
   }
-  status = driver_.Map(base_ + offset, bytes, chunk->handle);
+  status = MapAt(offset, bytes, chunk->handle);
   if (!status.ok()) {
     (void)driver_.Release(chunk->handle);
   }
   return status;
+}
+
+DriverStatus Arena::MapAt(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept {
+  DropClosed([&](Offset at, const Closed& window) { return at < offset + bytes && offset < at + window.bytes; });
+  return driver_.Map(base_ + offset, bytes, handle);
+}
+
+template <typename Matches>
+void Arena::DropClosed(Matches&& matches) noexcept {
+  std::erase_if(closed_, [&](const auto& entry) {
+    const auto& [offset, window] = entry;
+    return matches(offset, window) && driver_.Unmap(base_ + offset, window.bytes).ok();
+  });
 }
 
 bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
@@ -162,6 +173,11 @@ void Arena::CloseDescriptor(const Chunk& chunk) noexcept {
 
 void Arena::Release(const Chunk& chunk) noexcept {
   CloseDescriptor(chunk);
+  DropClosed([&](Offset, const Closed& window) { return window.handle == chunk.handle; });
+  // The driver may give this number to other memory.
+  for (auto& [offset, window] : closed_) {
+    if (window.handle == chunk.handle) window.handle = kNone;
+  }
   // A handle that cannot be released is beyond help; its addresses are free in any case.
   (void)driver_.Release(chunk.handle);
 }
@@ -229,13 +245,18 @@ void Arena::Move(std::span<const Range> from, std::span<const Range> to) noexcep
   Insert(parts);
 }
 
+Arena::Chunk* Arena::Find(const Range& range) noexcept {
+  const auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), range.offset,
+                                      [](const Chunk& one, Offset offset) { return one.offset < offset; });
+  const bool whole = chunk != chunks_.end() && chunk->offset == range.offset && chunk->bytes == range.bytes;
+  return whole ? &*chunk : nullptr;
+}
+
 std::vector<Arena::Chunk> Arena::Take(std::span<const Range> from) noexcept {
   std::vector<Chunk> taken;
   for (const Range& range : from) {
-    const auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), range.offset,
-                                        [](const Chunk& one, Offset offset) { return one.offset < offset; });
-    const bool whole = chunk != chunks_.end() && chunk->offset == range.offset && chunk->bytes == range.bytes;
-    if (!whole || !driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) continue;
+    Chunk* const chunk = Find(range);
+    if (chunk == nullptr || !driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) continue;
     taken.push_back(*chunk);
     chunk->bytes = 0;
   }
@@ -248,7 +269,7 @@ std::vector<Arena::Chunk> Arena::Parts(std::span<const Range> ranges, Bytes byte
   for (const Range& range : ranges) {
     Offset at = range.offset;
     for (const Offset end = at + std::min(range.bytes, bytes); at < end;) {
-      const Offset next = std::min(end, at / sizes_.moved * sizes_.moved + sizes_.moved);
+      const Offset next = std::min(end, at / chunk_bytes_ * chunk_bytes_ + chunk_bytes_);
       parts.push_back({at, next - at, kNone});
       bytes -= next - at;
       at = next;
@@ -275,7 +296,7 @@ void Arena::MapParts(std::vector<Chunk>* parts) noexcept {
   std::sort(parts->begin(), parts->end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
   std::erase_if(*parts, [this](Chunk& part) {
     if (part.handle == kNone) return !MapChunk(part.offset, part.bytes, &part).ok();
-    if (driver_.Map(base_ + part.offset, part.bytes, part.handle).ok()) return false;
+    if (MapAt(part.offset, part.bytes, part.handle).ok()) return false;
     Release(part);
     return true;
   });
@@ -293,6 +314,70 @@ void Arena::MapParts(std::vector<Chunk>* parts) noexcept {
     });
     first = parts->erase(first, last);
   }
+}
+
+bool Arena::IsClosedAt(const Passing& passing, PhysicalHandle handle) const noexcept {
+  const auto window = closed_.find(passing.to);
+  return window != closed_.end() && window->second.handle == handle;
+}
+
+std::vector<Arena::Passing> Arena::Pass(std::span<const Passing> passings) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::vector<Passing> passed(passings.begin(), passings.end());
+  std::erase_if(passed, [this](const Passing& passing) {
+    const Chunk* const chunk = Find(passing.from);
+    return chunk == nullptr || chunk->descriptor >= 0;
+  });
+  MapWindows(&passed);
+  std::vector<Chunk> opened;
+  for (const Passing& passing : passed) {
+    Chunk& chunk = *Find(passing.from);
+    closed_.erase(passing.to);
+    closed_[chunk.offset] = {chunk.bytes, chunk.handle, passing.stamp};
+    opened.push_back({passing.to, chunk.bytes, chunk.handle});
+    chunk.handle = kNone;
+  }
+  std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.handle == kNone; });
+  Insert(opened);
+  return passed;
+}
+
+void Arena::MapWindows(std::vector<Passing>* passings) noexcept {
+  std::vector<Range> mapped;
+  std::erase_if(*passings, [&](const Passing& passing) {
+    const Chunk& chunk = *Find(passing.from);
+    if (IsClosedAt(passing, chunk.handle)) return false;
+    if (!MapAt(passing.to, chunk.bytes, chunk.handle).ok()) return true;
+    mapped.push_back({passing.to, chunk.bytes});
+    return false;
+  });
+  std::vector<Range> refused;
+  for (const Range& run : Union(mapped)) {
+    if (!driver_.SetAccess(base_ + run.offset, run.bytes).ok()) refused.push_back(run);
+  }
+  std::erase_if(*passings, [&](const Passing& passing) {
+    const bool is_refused = std::ranges::any_of(
+        refused, [&](const Range& run) { return run.offset <= passing.to && passing.to < run.offset + run.bytes; });
+    if (is_refused) (void)driver_.Unmap(base_ + passing.to, passing.from.bytes);
+    return is_refused;
+  });
+}
+
+std::vector<Arena::Window> Arena::ClosedIn(Offset offset, Bytes bytes) const {
+  const std::lock_guard lock(mutex_);
+  auto first = closed_.lower_bound(offset);
+  if (first != closed_.begin() && std::prev(first)->first + std::prev(first)->second.bytes > offset) --first;
+  const auto last = closed_.lower_bound(offset + bytes);
+  if (first == last) return {};
+  std::unordered_map<PhysicalHandle, Offset> open;
+  for (const Chunk& chunk : chunks_) open.emplace(chunk.handle, chunk.offset);
+  std::vector<Window> windows;
+  for (; first != last; ++first) {
+    const auto& [at, window] = *first;
+    const auto chunk = open.find(window.handle);
+    windows.push_back({{at, window.bytes}, chunk != open.end() ? chunk->second : Window::kNoChunk, window.stamp});
+  }
+  return windows;
 }
 
 Result<Arena::Exported> Arena::Export(Offset offset, Bytes bytes) {
@@ -342,21 +427,15 @@ std::span<Arena::Chunk> Arena::ChunksUnder(Offset offset, Bytes bytes) noexcept 
   return reached < end ? std::span<Chunk>{} : std::span<Chunk>{first, last};
 }
 
-void Arena::SetMovedBytes(Bytes bytes) noexcept {
-  const std::lock_guard lock(mutex_);
-  sizes_.moved = std::max(sizes_.moved, RoundUp(bytes, sizes_.grown));
-}
-
-Bytes Arena::moved_chunk_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return sizes_.moved;
-}
-
 DriverStatus Arena::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
   DriverStatus first_failure;
   for (const Chunk& chunk : chunks_) {
     const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes);
+    if (first_failure.ok()) first_failure = status;
+  }
+  for (const auto& [offset, window] : closed_) {
+    const DriverStatus status = driver_.SetAccess(base_ + offset, window.bytes);
     if (first_failure.ok()) first_failure = status;
   }
   return first_failure;

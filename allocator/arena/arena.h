@@ -4,26 +4,27 @@
 //    |== chunk 0 ==|== chunk 1 ==|.. hole ..|== chunk 2 ==|...........|   addresses never move: a plan's offset is
 //                                                                         valid for life
 //
-// What grows is backed in chunks of ChunkSizes::grown, what comes behind a hole in up to ChunkSizes::moved; the last
-// one of a growth takes the remainder along. Holes appear only when idle chunks are released or moved. Thread-safe; the
-// accessors take no lock. Does no bookkeeping of blocks: which bytes are in use is the engine's business
-// (allocator/engine/bytes/occupancy.h). Bytes.
-//
-// Note [Chunks of two sizes]
-// A chunk goes elsewhere as a whole or not at all, so that what lies idle in parts of chunks is lost to others: small
-// chunks lose little. But every chunk that moves costs calls of the driver, whatever its size: 48 to 71 us, of which 5
-// are for mapping it; to create one takes 10, to release one 13 to 46 (bench/driver, on an H200). So memory that moves
-// in one piece becomes larger chunks: it is released, and created anew. What moves again and again costs few calls
-// then, and what never moved stays as fine as it was. A chunk of which a part is needed is parted likewise.
+// Chunks are cut at multiples of chunk_bytes(), so that most are of that size and fit in each other's places. Holes
+// appear only when idle chunks are released or go elsewhere. Thread-safe; the accessors take no lock. Does no
+// bookkeeping of blocks: which bytes are in use is the engine's business (allocator/engine/bytes/occupancy.h). Bytes.
 //
 // Note [Descriptors]
 // A chunk that other processes map has a file descriptor, made at its first Export. It belongs to the chunk's memory,
 // not to its place: it moves with the chunk, and is closed right before that memory is released, since it would hold
 // it. So a descriptor never stands for other memory than the chunk's that it is found at, and as long as a chunk lives
 // no other one gets its number. Receivers of torch know what they have mapped by these numbers.
+//
+// Note [Several addresses]
+// A chunk may be mapped at several addresses, its windows. One of them is open: there the chunk lies for all that asks
+// this class. The others are holes, which kernels that were given to the device before they closed may still use; to
+// open one again takes no call of the driver. An address keeps its window until it is backed by another chunk, or the
+// chunk's memory goes back: before either the device must be done with it. CUDA allows this as long as the kernels that
+// use one window are ordered after those that used another (Programming Guide, Virtual Aliasing Support).
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -35,35 +36,31 @@
 
 namespace stalloc {
 
-struct ChunkSizes {
-  static constexpr Bytes kMost = Bytes{1} << 30;
-  Bytes grown = kMost;  // of chunks that back what is mapped for the first time
-  Bytes moved = kMost;  // at most, of those that back what was a hole, or moved; a multiple of `grown`
-};
-
 class Arena {
  public:
   struct Range {
     Offset offset = 0;
     Bytes bytes = 0;
   };
+  static constexpr Bytes kMostChunkBytes = Bytes{1} << 30;
 
   // Reserves addresses only. All sizes are rounded up to the driver's granularity. Null on failure, `status` says why.
   static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status,
-                                       ChunkSizes sizes = {});
+                                       Bytes chunk_bytes = kMostChunkBytes);
   // Unmaps and releases everything. The device must be done with it; failures at driver shutdown are ignored.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   // Backs [mapped_end(), bytes) and makes it usable; nothing to do if bytes <= mapped_end(). Leaves holes alone.
-  // `chunk_bytes`: of its chunks; 0: ChunkSizes::grown. REQUIRES: bytes <= reserved_bytes(). On failure nothing changes
+  // `chunk_bytes`: of its chunks; 0: chunk_bytes(). REQUIRES: bytes <= reserved_bytes(). On failure nothing changes
   // (a failed step rolls the earlier ones back).
   DriverStatus GrowTo(Bytes bytes, Bytes chunk_bytes = 0) noexcept;
 
-  // Backs whatever part of [offset, offset + bytes) is not backed yet, in chunks of at most `chunk_bytes`; 0: of such
-  // as move. REQUIRES: the range lies in reserved_bytes(). On failure nothing changes.
-  DriverStatus EnsureMapped(Offset offset, Bytes bytes, Bytes chunk_bytes = 0) noexcept;
+  // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies in reserved_bytes();
+  // the device is done with closed windows there, here and wherever else holes are backed. On failure nothing else
+  // changes.
+  DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
 
   // Backs each of the ranges by one chunk, as Chunks() told of them before they were released. REQUIRES: nothing in
   // them is backed. On failure nothing changes.
@@ -82,6 +79,24 @@ class Arena {
   // refuses goes back to the device: HolesIn tells what is backed. REQUIRES: as for ReleaseIdle, of `from`.
   void Move(std::span<const Range> from, std::span<const Range> to) noexcept;
 
+  struct Passing {
+    Range from;  // a whole chunk
+    Offset to = 0;
+    std::uint64_t stamp = 0;  // the caller's, kept with the window that closes
+  };
+  // Opens each chunk at a hole, of its size, which no window lies in part in; what it had there before, of its own or
+  // another chunk's, as Note [Several addresses] says. Returns those that the driver let pass, in no order; the others
+  // stay as they were, and so do chunks that have a descriptor.
+  std::vector<Passing> Pass(std::span<const Passing> passings) noexcept;
+  struct Window {
+    static constexpr Offset kNoChunk = ~Offset{0};
+    Range range;
+    Offset chunk = 0;  // where its chunk is open; kNoChunk: it is gone, and the driver did not unmap the window
+    std::uint64_t stamp = 0;
+  };
+  // The closed windows that lie in [offset, offset + bytes), if only in part, ascending.
+  [[nodiscard]] std::vector<Window> ClosedIn(Offset offset, Bytes bytes) const;
+
   // Neighbours of one size, for another process to map one behind the other.
   struct Exported {
     Offset offset = 0;             // of the first
@@ -95,17 +110,13 @@ class Arena {
   // another thread was in here when the process forked.
   void DropDescriptors() noexcept;
 
-  // From now on what moves in one piece becomes chunks of up to so many bytes, if they are more than before.
-  void SetMovedBytes(Bytes bytes) noexcept;
-  [[nodiscard]] Bytes moved_chunk_bytes() const noexcept;
-
   // Repeats SetAccess on everything mapped, whatever fails in between: after a peer device was enabled in the driver.
   // The first failure.
   DriverStatus RefreshAccess() noexcept;
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
-  [[nodiscard]] Bytes chunk_bytes() const noexcept { return sizes_.grown; }  // of most, and the least
+  [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_; }
   // Physical bytes held. Equal to mapped_end() as long as there are no holes.
   [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
   // End of the topmost chunk.
@@ -127,7 +138,7 @@ class Arena {
     int descriptor = -1;  // -1: not exported; see Note [Descriptors]
   };
 
-  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, ChunkSizes sizes);
+  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
 
   // Appends chunks of `chunk_bytes` that back [begin, end) to `added`; those made before a failure stay in it. One call
   // makes all usable: on an H200 a third cheaper from 32 MiB a chunk on, and no dearer below.
@@ -139,14 +150,24 @@ class Arena {
   // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to
   // unmap what one cuMemMap mapped, and one call for many takes as long.
   bool UnmapChunk(const Chunk& chunk) noexcept;
-  // Lets its memory go.
+  // Lets its memory go, and with it its closed windows.
   void Release(const Chunk& chunk) noexcept;
+  // The driver maps there, where nothing is open; what is closed there is gone.
+  DriverStatus MapAt(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
+  // Unmaps closed windows for which matches(offset, window) is true; those that the driver refuses stay.
+  template <typename Matches>
+  void DropClosed(Matches&& matches) noexcept;
+  [[nodiscard]] bool IsClosedAt(const Passing& passing, PhysicalHandle handle) const noexcept;
+  // Maps the chunks where they have no window yet, and makes that usable. What fails is not among `passings` any more.
+  void MapWindows(std::vector<Passing>* passings) noexcept;
+  // Null if no chunk is just that.
+  [[nodiscard]] Chunk* Find(const Range& range) noexcept;
   static void CloseDescriptor(const Chunk& chunk) noexcept;
   // The chunks that the range lies in; none if a part of it is in none.
   std::span<Chunk> ChunksUnder(Offset offset, Bytes bytes) noexcept;
   // Unmaps the chunks that are `from`; they are no longer in chunks_, their handles are the caller's.
   std::vector<Chunk> Take(std::span<const Range> from) noexcept;
-  // `bytes` of chunks to be that fill the ranges, none across a multiple of ChunkSizes::moved; without handles.
+  // `bytes` of chunks to be that fill the ranges, without handles.
   [[nodiscard]] std::vector<Chunk> Parts(std::span<const Range> ranges, Bytes bytes) const;
   // Gives each part a chunk's handle of its size, where there is one; what is left of `taken` goes to the device.
   void Reuse(std::vector<Chunk>* taken, std::vector<Chunk>* parts) noexcept;
@@ -161,9 +182,15 @@ class Arena {
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
+  const Bytes chunk_bytes_;
   mutable std::mutex mutex_;
-  ChunkSizes sizes_;           // `moved` is guarded by mutex_, the other stays as it is
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
+  struct Closed {
+    Bytes bytes = 0;
+    PhysicalHandle handle = 0;  // of one in chunks_, or none any more
+    std::uint64_t stamp = 0;
+  };
+  std::map<Offset, Closed> closed_;  // disjoint, in holes; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};
   std::atomic<Bytes> mapped_end_{0};
 };

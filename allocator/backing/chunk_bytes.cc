@@ -13,23 +13,20 @@ namespace {
 using namespace tuning;  // NOLINT: numbers only
 
 // A power of two.
-Bytes Part(Bytes arena_bytes, Bytes parts) { return std::min(std::bit_floor(arena_bytes / parts), ChunkSizes::kMost); }
+Bytes Part(Bytes arena_bytes, Bytes parts) {
+  return std::min(std::bit_floor(arena_bytes / parts), Arena::kMostChunkBytes);
+}
 
 }  // namespace
 
-ChunkSizes ChunkSizesOf(const DevicePlan& plan) {
-  ChunkSizes sizes{.grown = Part(plan.arena_bytes, kFineParts), .moved = Part(plan.arena_bytes, kMovedParts)};
+Bytes ChunkBytesOf(const DevicePlan& plan) {
+  const Bytes fine = Part(plan.arena_bytes, kFineParts);
   const auto varies = [](const Script& script) { return std::ranges::any_of(script.entries, IsVaryingEntry); };
-  if (std::ranges::any_of(plan.cycle, varies)) {
-    sizes.moved = std::max(sizes.moved, std::min(kMovedBytes, Part(plan.arena_bytes, kRestingParts)));
-  }
-  return sizes;
+  if (std::ranges::none_of(plan.cycle, varies)) return fine;
+  return std::max(fine, std::min(kMovedBytes, Part(plan.arena_bytes, kRestingParts)));
 }
 
-ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes) {
-  const Bytes part = Part(device_bytes, kFinestParts);
-  return {.grown = part, .moved = part};
-}
+Bytes ChunkBytesWithoutPlan(Bytes device_bytes) { return Part(device_bytes, kFinestParts); }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
   const Bytes resting = Part(plan.arena_bytes, kRestingParts);

@@ -8,13 +8,13 @@
 
 namespace stalloc {
 
-[[nodiscard]] ChunkSizes ChunkSizesOf(const DevicePlan& plan);
+[[nodiscard]] Bytes ChunkBytesOf(const DevicePlan& plan);
 
-// Of an arena whose height nobody knows: all of one size, so that other processes can map any block of it, and small,
-// since what lies idle between blocks that stay is given back by the chunk.
-[[nodiscard]] ChunkSizes ChunkSizesWithoutPlan(Bytes device_bytes);
+// Of an arena whose height nobody knows: small, since what lies idle between blocks that stay is given back by the
+// chunk.
+[[nodiscard]] Bytes ChunkBytesWithoutPlan(Bytes device_bytes);
 
-// Maps the plan's height, in chunks of these sizes. On failure a part of it is mapped.
+// Maps the plan's height; what never moves in larger chunks. On failure a part of it is mapped.
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept;
 
 }  // namespace stalloc

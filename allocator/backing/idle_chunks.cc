@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <queue>
 
 #include "allocator/base/clock.h"
 
@@ -46,8 +45,7 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       uses_(plan, arena.chunk_bytes()),
       free_(driver, keep_free),
       end_(plan_end_),
-      most_(plan_end_),
-      pace_(plan.cycle.empty() ? 0 : uses_.cycle_length() / plan.cycle.size()) {
+      most_(plan_end_) {
   engine_.SetBacking(this);
 }
 
@@ -91,6 +89,9 @@ Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
 
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   if (chunks.empty()) return {};
+  for (const Arena::Range& chunk : chunks) {
+    if (!Clear(chunk)) return {DriverCode::kFailed, 0, "Synchronize"};
+  }
   const DriverStatus status = ChangeArena([&] { return arena_.MapAsChunks(chunks); });
   if (status.ok()) counts_.lent_bytes -= std::min(counts_.lent_bytes, Sum(chunks));
   return status;
@@ -106,26 +107,27 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   const bool may_grow = may_take == MayTake::kMore;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
-  if (MayMove()) MoveInto(range, now, false);
+  if (!free_.is_free() || full_until_.load(std::memory_order_relaxed) > 0) PassInto(range, now);
+  if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
   if (!may_grow || still_missing == 0) return still_missing == 0;
   if (Grow(range, still_missing) || BackByMapping(range)) return true;
   MoveInto(range, now, true);  // no more is to be had
-  return BackByMapping(range);
+  return Missing(range).bytes == 0 || (Clear(Missing(range)) && BackByMapping(range));
 }
 
 // Without a plan there is no peak yet that idle parts would add to. On a free card moves take next to no time.
 bool IdleChunks::MayMove() const noexcept {
-  if (plan_end_ == 0 || !pace_.MayMove(engine_.Stats().requests)) return false;
-  return !free_.is_free() || counts_.move_nanoseconds < (MonotonicNanoseconds() - begin_) / tuning::kMovingParts;
+  if (plan_end_ == 0) return false;
+  return !free_.is_free() ||
+         counts_.move_nanoseconds - moved_while_full_ < (MonotonicNanoseconds() - begin_) / tuning::kMovingParts;
 }
 
 // README, A free card and a full one.
 bool IdleChunks::Grow(const Arena::Range& range, Bytes missing) noexcept {
+  if (!IsClear(Missing(range), Done())) return false;
   if (!free_.Take(missing, [this](Bytes bytes) { return MayHold(bytes); })) return false;
-  const Bytes late = late_bytes_.load(std::memory_order_relaxed);
-  const Bytes grown = std::min(tuning::kGrownBytes, arena_.mapped_bytes() / tuning::kGrownParts);
-  if (BackByMapping(range, late != 0 ? late : std::max(grown, arena_.moved_chunk_bytes()))) return true;
+  if (BackByMapping(range)) return true;
   free_.Refused();
   return false;
 }
@@ -144,6 +146,10 @@ void IdleChunks::TryAgain() noexcept {
 void IdleChunks::BeginIteration() noexcept {
   const std::lock_guard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
+  if (!free_.is_free()) {
+    moved_while_full_ = counts_.move_nanoseconds;
+    full_until_.store(iterations_, std::memory_order_relaxed);
+  }
   free_.AskNow([this](Bytes bytes) { return MayHold(bytes); });
   begins_[iterations_++ % begins_.size()] = engine_.NewStamp();
   if (plan_end_ > 0 && iterations_ > begins_.size()) ReleaseSurplus();
@@ -154,7 +160,7 @@ void IdleChunks::ReleaseSurplus() noexcept {
   const Bytes bound = std::max(GrowsUpTo(engine_.Stats().peak_live_bytes), plan_end_);
   if (arena_.mapped_bytes() <= bound) return;
   clock_.Tick();
-  const std::uint64_t idle_since = std::min(clock_.Done(), begins_[iterations_ % begins_.size()]);
+  const std::uint64_t idle_since = std::min(Done(), begins_[iterations_ % begins_.size()]);
   std::vector<Arena::Range> chunks = arena_.Chunks();
   std::vector<Arena::Range> surplus;
   Bytes left = arena_.mapped_bytes();
@@ -168,13 +174,13 @@ void IdleChunks::ReleaseSurplus() noexcept {
   most_.fetch_sub(Release(surplus), std::memory_order_relaxed);
 }
 
-bool IdleChunks::BackByMapping(const Arena::Range& range, Bytes chunk) noexcept {
+bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   const Arena::Range missing = Missing(range);
   if (missing.bytes == 0) return true;
-  if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
+  if (missing.bytes >= too_much_.load(std::memory_order_relaxed) || !IsClear(missing, Done())) return false;
   const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = EndOf(range) > end_;
-  if (!Map(missing, chunk)) {
+  if (!Map(missing)) {
     ++counts_.times_not_mapped;
     too_much_.store(missing.bytes, std::memory_order_relaxed);
     return false;
@@ -183,27 +189,110 @@ bool IdleChunks::BackByMapping(const Arena::Range& range, Bytes chunk) noexcept 
   return true;
 }
 
+// README, Passing chunks on. What cannot be had so is left.
+void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept {
+  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
+  if (plan_end_ == 0 || !rules_.Have(Rule::kAddresses) || (listener != nullptr && !listener->MayPass())) return;
+  moves_.store(true, std::memory_order_relaxed);
+  const Stopwatch moving(&counts_.move_nanoseconds);
+  Passings passings;
+  passings.done = Done();
+  passings.idle = Movable(range, now);
+  for (const Arena::Range& hole : Lacking(range)) Choose(hole, &passings);
+  if (passings.chunks.empty()) return;
+  const std::vector<Arena::Passing> passed = ChangeArena([&] { return arena_.Pass(passings.chunks); });
+  std::vector<PlanEngine::Passing> on;
+  for (const Arena::Passing& chunk : passed) on.push_back({chunk.from.offset, chunk.to, chunk.from.bytes});
+  engine_.PassOn(on);
+  for (const Arena::Passing& chunk : passings.chunks) RestoreBacked({&chunk.from, 1});
+  for (const Arena::Passing& chunk : passed) {
+    const Arena::Range opened{chunk.to, chunk.from.bytes};
+    RestoreBacked({&opened, 1});
+    counts_.moved_bytes += opened.bytes;
+  }
+  ++counts_.times_moved;
+  ++counts_.times_passed;
+  if (passings.opens) ++counts_.times_opened;
+}
+
+// First what was there before, where it is idle; whatever else between that.
+void IdleChunks::Choose(const Arena::Range& hole, Passings* passings) noexcept {
+  Offset at = hole.offset;
+  for (const Arena::Window& window : arena_.ClosedIn(hole.offset, hole.bytes)) {
+    const bool is_inside = window.range.offset >= at && EndOf(window.range) <= EndOf(hole);
+    const Arena::Range chunk{window.chunk, window.range.bytes};
+    if (!is_inside || window.chunk == Arena::Window::kNoChunk ||
+        !WithdrawToPass(chunk, window.range.offset, passings)) {
+      continue;
+    }
+    Fill(at, window.range.offset, passings);
+    at = EndOf(window.range);
+  }
+  Fill(at, EndOf(hole), passings);
+}
+
+// Of chunks that fit, one after the other.
+void IdleChunks::Fill(Offset begin, Offset end, Passings* passings) noexcept {
+  if (begin == end || !IsClear({begin, end - begin}, passings->done)) return;
+  for (Part& part : passings->idle) {
+    if (begin == end) return;
+    const Bytes bytes = part.range.bytes;
+    if (bytes == 0 || bytes > end - begin || !WithdrawToPass(part.range, begin, passings)) continue;
+    part.range.bytes = 0;
+    passings->opens = false;
+    begin += bytes;
+  }
+}
+
+bool IdleChunks::WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept {
+  if (!engine_.Withdraw(chunk.offset, chunk.bytes)) return false;
+  if (!engine_.MayPassOn({chunk.offset, to, chunk.bytes})) {
+    engine_.Restore(chunk.offset, chunk.bytes);
+    return false;
+  }
+  passings->chunks.push_back({chunk, to, engine_.NewStamp()});
+  return true;
+}
+
+bool IdleChunks::IsClear(const Arena::Range& range, std::uint64_t done) const noexcept {
+  if (range.bytes == 0) return true;
+  const std::vector<Arena::Window> closed = arena_.ClosedIn(range.offset, range.bytes);
+  return std::ranges::all_of(closed, [&](const Arena::Window& window) { return window.stamp < done; });
+}
+
+bool IdleChunks::Clear(const Arena::Range& range) noexcept {
+  return IsClear(range, 0) || IsClear(range, Done()) || Wait();
+}
+
+std::uint64_t IdleChunks::Done() noexcept { return std::max(clock_.Done(), waited_); }
+
+bool IdleChunks::Wait() noexcept {
+  const Stopwatch waiting(&counts_.wait_nanoseconds);
+  const std::uint64_t stamp = engine_.NewStamp();
+  if (!driver_.Synchronize().ok()) return false;
+  waited_ = stamp;
+  ++counts_.times_waited;
+  return true;
+}
+
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
 // enough of them; else one wait for it does for all. See README, Behind the device.
 void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept {
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
-  Moves moves = WithdrawFor(range, now, clock_.Done());
-  if (Sum(moves.from) < Sum(Lacking(range))) {
+  const std::uint64_t done = Done();
+  const bool is_clear = IsClear(Missing(range), done);
+  if (!is_clear && !may_wait) return;
+  Moves moves = WithdrawFor(range, now, is_clear ? done : kAny);
+  if (!is_clear || Sum(moves.from) < Sum(Lacking(range))) {
     RestoreBacked(moves.from);
     if (!may_wait) return;
     moves = WithdrawFor(range, now, kAny);
     if (moves.from.empty()) return;
-    const Stopwatch waiting(&counts_.wait_nanoseconds);
-    if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
-    ++counts_.times_waited;
+    if (!Wait()) return RestoreBacked(moves.from);
   }
   if (moves.from.empty()) return;
   Move(moves);
-  if (!pace_.Add(engine_.Stats().requests, moves.from.size()) || !rules_.Have(Rule::kLargerChunks)) return;
-  // README, Moves in every iteration.
-  const Bytes larger = 2 * arena_.moved_chunk_bytes();
-  if (larger <= arena_.mapped_bytes() / tuning::kMovedParts) arena_.SetMovedBytes(larger);
 }
 
 // REQUIRES: what moves is withdrawn, and the device is done with it.
@@ -218,13 +307,10 @@ void IdleChunks::Move(const Moves& moves) noexcept {
   counts_.moved_bytes += std::min(Sum(moves.from), Sum(moves.to));
 }
 
-// Twice as large as at once: the calls of the driver come in one iteration.
-void IdleChunks::MapLate() noexcept { late_bytes_.store(2 * arena_.chunk_bytes(), std::memory_order_relaxed); }
-
 void IdleChunks::MapAhead() noexcept {
   const std::lock_guard lock(mutex_);
   if (!free_.Take(plan_end_, [](Bytes) { return true; })) return;
-  (void)Map({0, plan_end_}, late_bytes_.load(std::memory_order_relaxed));
+  (void)Map({0, plan_end_});
 }
 
 // The card is full, or the arena about as large as it may grow.
@@ -245,39 +331,21 @@ void IdleChunks::MoveSome() noexcept {
   const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
   if (end_ + above <= arena_.reserved_bytes()) places.push_back({end_, above});
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
-  if (!places.empty()) MoveInto(places[random_() % places.size()], now, random_() % 2 == 0);
+  if (places.empty()) return;
+  const Arena::Range place = places[random_() % places.size()];
+  if (random_() % 2 == 0) PassInto(place, now);
+  MoveInto(place, now, random_() % 2 == 0);
 }
 
-// Which chunks go where; they are withdrawn. What the range lacks comes first, then what is due soon.
+// Which chunks go where; they are withdrawn. That which is due last goes first.
 IdleChunks::Moves IdleChunks::WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept {
-  const auto is_due_sooner = [](const Part& a, const Part& b) {
-    return a.until_due != b.until_due ? a.until_due < b.until_due : a.range.offset < b.range.offset;
-  };
-  std::priority_queue movable(is_due_sooner, Movable(range, now));
-  Moves moves;
-  Bytes taken = 0;
-  Bytes wanted = 0;
-  // As much as is wanted now, of chunks that are due behind this.
-  const auto withdraw = [&](std::uint64_t due) {
-    while (taken < wanted && !movable.empty() && (due == 0 || movable.top().until_due > due)) {
-      const Arena::Range chunk = movable.top().range;
-      movable.pop();
-      if (!WithdrawChunk(chunk, done)) continue;
-      moves.from.push_back(chunk);
-      taken += chunk.bytes;
-    }
-    return taken >= wanted;
-  };
-  moves.to = Lacking(range);
-  wanted = Sum(moves.to);
-  if (!withdraw(0) || !rules_.Have(Rule::kDueSoon)) return moves;
-  for (const Part& lent : DueSoon(now)) {
-    if (Touch(lent.range, range)) continue;
-    const Bytes before = wanted;
-    wanted += lent.range.bytes;
-    const bool enough = withdraw(lent.until_due);
-    if (taken > before) moves.to.push_back({lent.range.offset, std::min(taken - before, lent.range.bytes)});
-    if (!enough) break;
+  Moves moves{.from = {}, .to = Lacking(range)};
+  Bytes wanted = Sum(moves.to);
+  for (const Part& part : Movable(range, now)) {
+    if (wanted == 0) break;
+    if (!WithdrawChunk(part.range, done)) continue;
+    moves.from.push_back(part.range);
+    wanted -= std::min(wanted, part.range.bytes);
   }
   return moves;
 }
@@ -319,24 +387,8 @@ std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now)
   return until;
 }
 
-// Parts of holes, that which is due first in front.
-std::vector<IdleChunks::Part> IdleChunks::DueSoon(std::uint64_t now) const noexcept {
-  const Bytes chunk = arena_.chunk_bytes();
-  std::vector<Part> due;
-  for (const Arena::Range& hole : arena_.HolesIn(0, end_)) {
-    for (Offset at = hole.offset; at < EndOf(hole);) {
-      const Offset next = std::min(EndOf(hole), at / chunk * chunk + chunk);
-      const std::uint64_t until = UntilDue({at, next - at}, now);
-      if (until <= uses_.cycle_length() / tuning::kSoonParts) due.push_back({{at, next - at}, until});
-      at = next;
-    }
-  }
-  std::sort(due.begin(), due.end(), [](const Part& a, const Part& b) { return a.until_due < b.until_due; });
-  return due;
-}
-
-// Chunks outside a range; blocks may live in them. Those of slots that the cycle never needs again are last of all:
-// what lies there stays.
+// Chunks outside a range, that which is due last in front; blocks may live in them. Those of slots that the cycle never
+// needs again are last of all: what lies there stays.
 std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
   std::vector<Part> movable;
   for (const Arena::Range& chunk : arena_.Chunks()) {
@@ -344,6 +396,9 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
     const std::uint64_t until = UntilDue(chunk, now);
     movable.push_back({chunk, until == SlotUses::kNever && chunk.offset < plan_end_ ? 0 : until});
   }
+  std::sort(movable.begin(), movable.end(), [](const Part& a, const Part& b) {
+    return a.until_due != b.until_due ? a.until_due > b.until_due : a.range.offset > b.range.offset;
+  });
   return movable;
 }
 
@@ -368,10 +423,11 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
 }
 
 // What could be mapped where not all could is there for others.
-bool IdleChunks::Map(const Arena::Range& range, Bytes chunk) noexcept {
+bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.reserved_bytes() || !MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes, chunk).ok(); });
+  if (!Clear(range)) return false;
+  const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
   counts_.lent_bytes -= std::min(counts_.lent_bytes, mapped - std::min(mapped, grown));
@@ -388,6 +444,8 @@ void IdleChunks::Counts::Add(const Counts& other) noexcept {
   times_grown += other.times_grown;
   times_moved += other.times_moved;
   times_waited += other.times_waited;
+  times_passed += other.times_passed;
+  times_opened += other.times_opened;
   moved_bytes += other.moved_bytes;
   map_nanoseconds += other.map_nanoseconds;
   wait_nanoseconds += other.wait_nanoseconds;
@@ -397,24 +455,6 @@ void IdleChunks::Counts::Add(const Counts& other) noexcept {
 IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
   const std::lock_guard lock(mutex_);
   return counts_;
-}
-
-// MovePace ------------------------------------------------------------------------------------------------------------
-
-bool MovePace::Add(std::uint64_t request, std::size_t chunks) noexcept {
-  const std::uint64_t iteration = request / requests_;
-  if (iteration != iteration_) {
-    busy_ = iteration == iteration_ + 1 && chunks_ > tuning::kManyMoved ? busy_ + 1 : 0;
-    iteration_ = iteration;
-    chunks_ = 0;
-    moves_ = 0;
-  }
-  ++moves_;
-  chunks_ += chunks;
-  if (busy_ + 1 < tuning::kBusyIterations || chunks_ <= tuning::kManyMoved) return false;
-  busy_ = 0;
-  chunks_ = 0;
-  return true;
 }
 
 }  // namespace stalloc

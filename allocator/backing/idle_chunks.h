@@ -31,29 +31,8 @@ class ArenaListener {
   virtual void AfterArenaChange() noexcept = 0;
   // The arena may hold so much more: asked before it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*more*/) noexcept { return true; }
-};
-
-// Tells a run that moves chunks in every iteration from one that is done with it, and bounds the moves of one
-// iteration. Iterations are of as many requests as a planned one. Not thread-safe.
-class MovePace {
- public:
-  // `requests`: of a planned iteration.
-  explicit MovePace(std::uint64_t requests) noexcept : requests_(requests > 0 ? requests : 1) {}
-
-  // Whether the iteration of this request of the run may have one more move.
-  [[nodiscard]] bool MayMove(std::uint64_t request) const noexcept {
-    return request / requests_ != iteration_ || moves_ < tuning::kMostMoves;
-  }
-  // So many chunks were moved at a request of the run. True in the third iteration in a row with more than kManyMoved;
-  // from then on they are counted anew.
-  [[nodiscard]] bool Add(std::uint64_t request, std::size_t chunks) noexcept;
-
- private:
-  const std::uint64_t requests_;
-  std::uint64_t iteration_ = 0;  // the latest one in which chunks moved
-  std::size_t chunks_ = 0;       // that did
-  int moves_ = 0;                // that they did so in
-  int busy_ = 0;                 // iterations before it, in a row
+  // A chunk may have several addresses.
+  [[nodiscard]] virtual bool MayPass() noexcept { return true; }
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -68,6 +47,8 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_grown = 0;
     std::uint64_t times_moved = 0;   // requests that chunks were moved for
     std::uint64_t times_waited = 0;  // of these, the device was waited for
+    std::uint64_t times_passed = 0;  // requests that chunks were used at other addresses for
+    std::uint64_t times_opened = 0;  // of these, all had those addresses already
     Bytes moved_bytes = 0;
     std::int64_t map_nanoseconds = 0;   // of the host, for what is counted as grown or mapped again
     std::int64_t wait_nanoseconds = 0;  // of the host, for the device
@@ -97,6 +78,12 @@ class IdleChunks final : public ArenaBacking {
   }
   // The device has memory that nobody lacks, as far as is known.
   [[nodiscard]] bool is_card_free() const noexcept { return free_.is_free(); }
+  // The card is free again: what was moved while it was full comes anew where it is due, before what took its memory
+  // has been idle for long and goes back.
+  [[nodiscard]] bool was_full_lately() const noexcept {
+    const std::size_t full_until = full_until_.load(std::memory_order_relaxed);
+    return is_card_free() && full_until > 0 && engine_.Stats().iterations < full_until + 4 * tuning::kIdleIterations;
+  }
   // What the arena may have grown to by itself on a free card, for what has lived in it; 0: nothing.
   [[nodiscard]] Bytes MayHaveGrownTo() const noexcept {
     if (!is_card_free()) return 0;
@@ -110,12 +97,8 @@ class IdleChunks final : public ArenaBacking {
   // The same; and of what is mapped beyond the bound of MayGrow a few chunks go back, which iterations left idle and
   // the device is done with.
   void BeginIteration() noexcept;
-  // Nothing of the plan's height is mapped yet: until Settle() what a request needs of it is mapped for the first time,
-  // as finely as what is mapped at once. Call before others.
-  void MapLate() noexcept;
-  // On a free card all of it comes now; what does not comes late.
+  // Nothing of the plan's height is mapped yet. On a free card all of it is now; what is not comes with the requests.
   void MapAhead() noexcept;
-  void Settle() noexcept { late_bytes_.store(0, std::memory_order_relaxed); }
   // A mark of the run. Where chunks move, moves will want to know what the device was done with.
   void OnMark() noexcept;
   // For tests: from now on some of the memory that may move does so at every mark, wherever to. Call before others.
@@ -146,13 +129,21 @@ class IdleChunks final : public ArenaBacking {
     std::vector<Arena::Range> to;
   };
 
+  // What a passing of chunks is made of, see PassInto.
+  struct Passings {
+    std::vector<Arena::Passing> chunks;  // withdrawn
+    std::vector<Part> idle;              // that which is due last in front; some are withdrawn already
+    std::uint64_t done = 0;              // stamp: what the device is done with
+    bool opens = true;                   // all of them have their windows
+  };
+
   // All of them REQUIRE: mutex_ is held.
   Bytes GiveBackIdle(std::uint64_t since) noexcept;
   template <typename Change>
   auto ChangeArena(Change&& change) noexcept;  // the listener hears of it
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept;
-  [[nodiscard]] bool Map(const Arena::Range& range, Bytes chunk) noexcept;
+  [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
   // What PyTorch would hold of the traced run; where more lives than there, not as much more as was lost there.
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);
@@ -165,15 +156,21 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool MayHaveToMove() const noexcept;  // no lock is needed
   [[nodiscard]] bool MayHold(Bytes more) const noexcept;
   void ReleaseSurplus() noexcept;
-  [[nodiscard]] bool BackByMapping(const Arena::Range& range, Bytes chunk) noexcept;
-  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept {
-    return BackByMapping(range, late_bytes_.load(std::memory_order_relaxed));
-  }
+  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
+  void PassInto(const Arena::Range& range, std::uint64_t now) noexcept;
+  void Choose(const Arena::Range& hole, Passings* passings) noexcept;
+  void Fill(Offset begin, Offset end, Passings* passings) noexcept;
+  [[nodiscard]] bool WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept;
+  // The windows that are closed there were last used before the stamp `done`.
+  [[nodiscard]] bool IsClear(const Arena::Range& range, std::uint64_t done) const noexcept;
+  // The device is done with them; it is waited for, if need be. False where it cannot be. Likewise Wait.
+  [[nodiscard]] bool Clear(const Arena::Range& range) noexcept;
+  [[nodiscard]] bool Wait() noexcept;
+  [[nodiscard]] std::uint64_t Done() noexcept;  // stamp: what the device is known to be done with
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
   void MoveSome() noexcept;
   [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
-  [[nodiscard]] std::vector<Part> DueSoon(std::uint64_t now) const noexcept;
   [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
   // Chunks that were last used before the stamp `done`.
   [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept;
@@ -184,11 +181,13 @@ class IdleChunks final : public ArenaBacking {
   PlanEngine& engine_;
   const Rules rules_;
   DeviceClock clock_;
-  const std::int64_t begin_;  // nanoseconds
-  const Bytes traced_peak_;   // live
-  const double growth_;       // of the live peak, up to which the arena grows before it reuses what it has
-  const Bytes others_;        // what PyTorch would hold of the traced run; 0: not known
-  const Offset plan_end_;     // above it there are no slots
+  std::uint64_t waited_ = 0;           // stamp: when the device was last waited for; guarded by mutex_
+  const std::int64_t begin_;           // nanoseconds
+  std::int64_t moved_while_full_ = 0;  // nanoseconds in moves, up to the last iteration on a full card
+  const Bytes traced_peak_;            // live
+  const double growth_;                // of the live peak, up to which the arena grows before it reuses what it has
+  const Bytes others_;                 // what PyTorch would hold of the traced run; 0: not known
+  const Offset plan_end_;              // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   std::atomic<bool> moves_;                      // a chunk has moved, or will
@@ -198,10 +197,9 @@ class IdleChunks final : public ArenaBacking {
   FreeMemory free_;                                              // guarded by mutex_, but for is_free()
   std::array<std::uint64_t, tuning::kIdleIterations> begins_{};  // stamps of the latest iterations; guarded by mutex_
   std::size_t iterations_ = 0;                                   // guarded by mutex_
-  Offset end_;                        // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
-  std::atomic<Bytes> most_;           // that was mapped at a time; written under mutex_
-  std::atomic<Bytes> late_bytes_{0};  // of chunks that back what comes late; 0: such as move
-  MovePace pace_;                     // guarded by mutex_
+  std::atomic<std::size_t> full_until_{0};                       // iterations; 0: it was never full
+  Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
+  std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
   Counts counts_;
   bool moves_at_marks_ = false;
   std::minstd_rand random_;  // what moves then

@@ -12,13 +12,8 @@ namespace stalloc::tuning {
 inline constexpr Bytes kFineParts = 8192;             // as it grows: what idles in parts of chunks is lost to others
 inline constexpr Bytes kFinestParts = 65536;          // of a device, where no plan says how high the arena will be
 inline constexpr Bytes kRestingParts = 1024;          // under what never moves: few handles for who maps them
-inline constexpr Bytes kMovedParts = 2048;            // what moves: a move costs by the chunk, idle memory by its size
-inline constexpr Bytes kMovedBytes = Bytes{8} << 20;  // but so large at least where sizes vary and moves are many
+inline constexpr Bytes kMovedBytes = Bytes{8} << 20;  // so large at least where sizes vary: a move costs by the chunk
 
-inline constexpr std::size_t kManyMoved = 128;  // chunks, of 48 to 71 us each (bench/driver): 6 to 9 ms ...
-inline constexpr int kBusyIterations = 3;       // ... in so many iterations in a row: chunks grow (rule larger-chunks)
-inline constexpr int kMostMoves = 256;          // in an iteration; each may have to wait for the device
-inline constexpr std::uint64_t kSoonParts = 8;  // who needs a chunk within such a part of the cycle needs it soon
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
 inline constexpr Bytes kKeptFreeParts = 50;         // of the device
@@ -28,9 +23,6 @@ inline constexpr double kMostOverOthers = 1.02;     // but of what expandable_se
 inline constexpr std::size_t kIdleIterations = 8;   // what they left idle above that goes back
 inline constexpr std::int64_t kMovingParts = 2000;  // of the time is for moves on a free card
 inline constexpr Bytes kNearParts = 64;             // of the live peak: so near its bound an arena may have to move
-// A mapping costs by the chunk: there it is such a part of what is mapped, up to so many bytes.
-inline constexpr Bytes kGrownParts = 256;
-inline constexpr Bytes kGrownBytes = Bytes{32} << 20;
 inline constexpr std::size_t kReleasedAtOnce = 16;  // chunks, at the begin of an iteration
 inline constexpr std::size_t kMovedAtMarks = 16;    // chunks, in tests that move memory at every mark
 inline constexpr std::uint32_t kMarksBehind = 32;   // that a device lags; of more the oldest events are dropped

@@ -292,6 +292,44 @@ std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept 
   return lo < hi ? freed_at_.LastIn(lo, hi) : 0;
 }
 
+// What left no trace was the home's.
+bool PlanEngine::UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept {
+  if (!freed_.GatherUsers(lo, hi, needs)) return false;
+  const StreamBinding& binding = bindings_.front();
+  if (bindings_.size() > 1 || binding.unbound()) return true;
+  const auto add = [&](StreamIndex stream, std::uint64_t stamp) {
+    return clocks_.IsDone(stream, stamp) || needs.Add(stream, stamp);
+  };
+  const std::uint64_t until = binding.settled() ? clocks_.NewStamp() : binding.until();
+  return add(binding.home(), until) && clocks_.AllDebts(binding.home(), add);
+}
+
+bool PlanEngine::MayPassOn(const Passing& passing) noexcept {
+  const auto [lo, hi] = InArena(passing.from, passing.bytes);
+  const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
+  const Lock lock(mutex_);
+  StreamNeeds needs;
+  return hi - lo == to_hi - to_lo && clocks_.can_order() && freed_.OnlyFreedIn(to_lo, to_hi) && UsersOf(lo, hi, needs);
+}
+
+void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
+  Lock lock(mutex_);
+  StreamNeeds all;
+  for (const Passing& passing : passings) {
+    const auto [lo, hi] = InArena(passing.from, passing.bytes);
+    const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
+    StreamNeeds needs;
+    const bool known = UsersOf(lo, hi, needs);
+    freed_.Take(lo, hi, kNoStream);
+    freed_.Take(to_lo, to_hi, kNoStream);
+    freed_.Leave(to_lo, to_hi, needs, known);
+    const std::uint64_t last = std::max(freed_at_.LastIn(lo, hi), freed_at_.LastIn(to_lo, to_hi));
+    freed_at_.Set(to_lo, to_hi, last);
+    for (const StreamNeeds::Need& need : needs) (void)all.Add(need.stream, need.stamp);
+  }
+  for (const StreamNeeds::Need& need : all) clocks_.RecordEvent(need.stream, lock);
+}
+
 // Marks ---------------------------------------------------------------------------------------------------------------
 
 void PlanEngine::StartAt(const PlanStart& start) noexcept {

@@ -148,6 +148,17 @@ class PlanEngine {
     const Lock lock(mutex_);
     withdrawn_.Remove(WholeGranules(offset), WholeGranules(offset + bytes));
   }
+  // Withdrawn memory at `from` is to be used at `to` from now on, where nothing was placed since it was last there, nor
+  // will be before Restore: whoever gets it there runs behind all who had it here. The device is given something
+  // between the two that is no kernel, since kernels may be launched before the one ahead of them has ended.
+  struct Passing {
+    Offset from = 0;
+    Offset to = 0;
+    Bytes bytes = 0;
+  };
+  void PassOn(std::span<const Passing> passings) noexcept;
+  // False where not all can be noted that its users have to be waited for, or blocks are in the way.
+  [[nodiscard]] bool MayPassOn(const Passing& passing) noexcept;
   // Returns when streams of other devices are done with what was freed so far, where they can be waited for. The host
   // waits, without the lock.
   void AwaitOtherDevices() noexcept {
@@ -314,6 +325,8 @@ class PlanEngine {
   // Of the live block that starts there; false if none does.
   bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
+  // Adds all who may still use [lo, hi), where only freed blocks are. False if there are too many.
+  [[nodiscard]] bool UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept;
 
   alignas(64) mutable SpinMutex mutex_;  // guards all below it
   std::byte* const base_;

@@ -433,7 +433,6 @@ void DeviceRuntime::Impl::OnIteration() {
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
   const IterationPeaks peaks = EndIteration();
-  if (space != nullptr && counts.iterations() == settled_at.load(std::memory_order_relaxed)) space->Settle();
   Judge(space, peaks);
   GiveBackEnded();
   if (space != nullptr) {
@@ -466,6 +465,12 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   Sample();
   if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->AfterArenaChange();
   change.unlock();
+}
+
+// A watch looks for whoever writes to freed bytes at their address.
+bool DeviceRuntime::Impl::MayPass() noexcept {
+  ArenaListener* const told = listener.load(std::memory_order_acquire);
+  return watch == nullptr && (told == nullptr || told->MayPass());
 }
 
 // A limit counts what the native allocator has as well. Before a plan has its memory what that one caches goes first,

@@ -93,9 +93,9 @@ bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::strin
   MemoryInfo info;
   if (!driver.GetMemoryInfo(&info).ok()) info.total = 0;
   const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen.dynamic);
-  const ChunkSizes sizes = has_plan_ ? ChunkSizesOf(plan_) : ChunkSizesWithoutPlan(info.total);
+  const Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
   DriverStatus status;
-  arena_ = Arena::Create(driver, reserve, &status, sizes);
+  arena_ = Arena::Create(driver, reserve, &status, chunk);
   if (arena_ != nullptr && has_plan_ && !chosen.maps_late) status = MapPlan(*arena_, plan_);
   if (arena_ != nullptr && status.ok()) return true;
   *why = DescribeFailure(driver, status, plan_.arena_bytes);
@@ -111,7 +111,6 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
   chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules, chosen.keep_free);
-  if (chosen.maps_late) chunks_->MapLate();
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
   fit_.emplace(arena_->chunk_bytes() + kLeastSegment);
 }
@@ -169,11 +168,12 @@ PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   const bool is_free = chunks_->is_card_free();
   const auto at_least = static_cast<Bytes>(static_cast<double>(peaks.live) * (is_free ? tuning::kLeastGrowth : 1));
   const Bytes anyway = std::max(at_least, allowed);
+  const bool is_known = iteration.other != 0 && !chunks_->was_full_lately();
   fit_->OnIteration({.peaks = peaks,
                      .course = course,
                      .grown = grown,
                      .may_hold = is_free ? chunks_->growth() : 1,
-                     .other = iteration.other == 0 ? 0 : std::max(iteration.other, anyway)});
+                     .other = is_known ? std::max(iteration.other, anyway) : 0});
   fits_.store(fit_->fits(), std::memory_order_relaxed);
   if (likeness == Resemblance::Verdict::kGiveUp) return Finding::kUnlike;
   // Of sizes that vary it is not known whether another plan would hold less, as long as they go on as planned.

@@ -100,8 +100,6 @@ class PlannedSpace {
   void MapAhead() noexcept { chunks_->MapAhead(); }
   void TryAgain() noexcept { chunks_->TryAgain(); }
   void OnMark() noexcept { chunks_->OnMark(); }
-  // The first iteration of a plan that was mapped late is over.
-  void Settle() noexcept { chunks_->Settle(); }
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
   [[nodiscard]] IdleChunks& chunks() noexcept { return *chunks_; }

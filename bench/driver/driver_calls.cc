@@ -88,7 +88,7 @@ void BM_Move(benchmark::State& state) {
   const Bytes chunk = static_cast<Bytes>(state.range(0)) * kMib;
   const std::size_t count = kMoved / chunk;
   DriverStatus status;
-  const std::unique_ptr<Arena> arena = Arena::Create(*driver, 4 * kMoved, &status, {chunk, chunk});
+  const std::unique_ptr<Arena> arena = Arena::Create(*driver, 4 * kMoved, &status, chunk);
   if (arena == nullptr || !arena->GrowTo(2 * kMoved).ok()) return state.SkipWithError("no arena");
   const OtherWork work(*driver);
   std::vector<Arena::Range> from(count);

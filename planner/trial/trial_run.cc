@@ -55,7 +55,7 @@ DynamicSpaceOptions OptionsFor(const Arena& arena) {
 
 std::unique_ptr<Arena> Mapped(VmmDriver& driver, const DevicePlan& plan, Bytes growth) {
   DriverStatus status;
-  auto arena = Arena::Create(driver, plan.arena_bytes + growth, &status, ChunkSizesOf(plan));
+  auto arena = Arena::Create(driver, plan.arena_bytes + growth, &status, ChunkBytesOf(plan));
   (void)MapPlan(*arena, plan);
   return arena;
 }

@@ -30,7 +30,7 @@ class ArenaExportTest : public testing::Test {
   void Start() {
     arena_.reset();
     DriverStatus status;
-    arena_ = Arena::Create(driver_, 64 * kChunk, &status, {kChunk, kChunk});
+    arena_ = Arena::Create(driver_, 64 * kChunk, &status, kChunk);
     EXPECT_TRUE(arena_->GrowTo(kChunks * kChunk).ok());
     for (Bytes i = 0; i < kChunks; ++i) Fill(i, static_cast<unsigned char>(i + 1));
   }
@@ -178,21 +178,21 @@ TEST_F(ArenaExportTest, AMoveThatFailsAnywhereLeavesNoDescriptorWithoutItsChunk)
   }
 }
 
-TEST_F(ArenaExportTest, ChunksThatBecomeOneHaveADescriptorOfTheirOwn) {
+TEST_F(ArenaExportTest, WhatALargeChunkBecomesHasDescriptorsOfItsOwn) {
   DriverStatus status;
-  arena_ = Arena::Create(driver_, 64 * kChunk, &status, {kChunk, 2 * kChunk});
-  ASSERT_TRUE(arena_->GrowTo(4 * kChunk).ok());
+  arena_ = Arena::Create(driver_, 64 * kChunk, &status, kChunk);
+  ASSERT_TRUE(arena_->GrowTo(4 * kChunk, 2 * kChunk).ok());
   const long before = OpenDescriptors();
   Export(0, 4 * kChunk);
-  const std::vector<Arena::Range> from{{0, kChunk}, {3 * kChunk, kChunk}};
+  const std::vector<Arena::Range> from{{0, 2 * kChunk}};
   const std::vector<Arena::Range> to{{6 * kChunk, 2 * kChunk}};
   arena_->Move(from, to);
-  EXPECT_EQ(OpenDescriptors(), before + 2) << "those of the two that are no more are closed";
+  EXPECT_EQ(OpenDescriptors(), before + 1) << "that of the one that is no more is closed";
   Fill(6, 61);
-  const Arena::Exported one = Export(6 * kChunk, 2 * kChunk);
-  EXPECT_EQ(one.chunk_bytes, 2 * kChunk);
-  ASSERT_EQ(one.descriptors.size(), 1u);
-  EXPECT_EQ(Seen(one, 0), 61);
+  const Arena::Exported two = Export(6 * kChunk, 2 * kChunk);
+  EXPECT_EQ(two.chunk_bytes, kChunk);
+  ASSERT_EQ(two.descriptors.size(), 2u);
+  EXPECT_EQ(Seen(two, 0), 61);
 }
 
 TEST_F(ArenaExportTest, AChunkThatTheDriverDoesNotUnmapKeepsItsDescriptor) {
@@ -224,13 +224,13 @@ TEST_F(ArenaExportTest, AnExportThatFailsSaysWhyAndIsTriedAgain) {
 }
 
 TEST_F(ArenaExportTest, ChunksOfSeveralSizesAreNoRun) {
-  ASSERT_TRUE(arena_->GrowTo((kChunks + 2) * kChunk + kPage).ok());  // the last of a growth has what is left
-  EXPECT_EQ(arena_->Chunks().back().bytes, 3 * kPage);
-  EXPECT_EQ(ErrorOf(6 * kChunk, 2 * kChunk), "it lies in chunks of several sizes, 65536 and 98304 bytes");
-  EXPECT_EQ(ErrorOf(6 * kChunk, kChunk), "");
-  const Arena::Exported last = Export(8 * kChunk, kPage);
-  EXPECT_EQ(last.offset, 7 * kChunk);
-  EXPECT_EQ(last.chunk_bytes, 3 * kPage);
+  ASSERT_TRUE(arena_->GrowTo((kChunks + 1) * kChunk + kPage).ok());  // the last has what is left
+  EXPECT_EQ(arena_->Chunks().back().bytes, kPage);
+  EXPECT_EQ(ErrorOf(kChunks * kChunk, kChunk + kPage), "it lies in chunks of several sizes, 65536 and 32768 bytes");
+  EXPECT_EQ(ErrorOf(kChunks * kChunk, kChunk), "");
+  const Arena::Exported last = Export((kChunks + 1) * kChunk, kPage);
+  EXPECT_EQ(last.offset, (kChunks + 1) * kChunk);
+  EXPECT_EQ(last.chunk_bytes, kPage);
 }
 
 TEST_F(ArenaExportTest, WhatLiesOutsideIsNotMapped) {

@@ -68,28 +68,29 @@ TEST_F(ArenaTest, GrowthBeyondTheReservationIsInvalid) {
   EXPECT_EQ(arena->mapped_bytes(), 0u);
 }
 
-TEST_F(ArenaTest, ChunksAreOneGiBAndTheLastTakesTheRemainder) {
+TEST_F(ArenaTest, ChunksAreCutAtMultiplesOfOneGiB) {
   const auto arena = MakeArena(16 * kGiB);
   ASSERT_TRUE(arena->GrowTo(700 * kMiB).ok());
   EXPECT_EQ(driver_.counts().handles, 1);
   ASSERT_TRUE(arena->GrowTo(700 * kMiB + 3 * kGiB + 512 * kMiB).ok());
   const auto chunks = arena->Chunks();
-  ASSERT_EQ(chunks.size(), 4u);
-  EXPECT_EQ(chunks[1].bytes, kGiB);
+  ASSERT_EQ(chunks.size(), 6u);
+  EXPECT_EQ(chunks[1].bytes, kGiB - 700 * kMiB);
   EXPECT_EQ(chunks[2].bytes, kGiB);
-  EXPECT_EQ(chunks[3].bytes, kGiB + 512 * kMiB);
+  EXPECT_EQ(chunks[4].bytes, kGiB);
+  EXPECT_EQ(chunks[5].bytes, 700 * kMiB + 512 * kMiB - kGiB);
   EXPECT_EQ(arena->mapped_end(), arena->mapped_bytes());
 }
 
 TEST_F(ArenaTest, SmallerChunksAreTheCallersToAskFor) {
   DriverStatus status;
-  const auto arena = Arena::Create(driver_, 100 * kMiB, &status, {8 * kMiB - 5, 8 * kMiB});
+  const auto arena = Arena::Create(driver_, 100 * kMiB, &status, 8 * kMiB - 5);
   ASSERT_NE(arena, nullptr);
   ASSERT_TRUE(arena->GrowTo(100 * kMiB).ok());
   const auto chunks = arena->Chunks();
-  ASSERT_EQ(chunks.size(), 12u);
+  ASSERT_EQ(chunks.size(), 13u);
   EXPECT_EQ(chunks[0].bytes, 8 * kMiB);
-  EXPECT_EQ(chunks[11].bytes, 12 * kMiB);
+  EXPECT_EQ(chunks[12].bytes, 4 * kMiB);
   const Arena::Range idle{5 * kMiB, 20 * kMiB};
   EXPECT_EQ(arena->ReleaseIdle({&idle, 1}), 16 * kMiB);
 }
@@ -112,7 +113,7 @@ TEST_F(ArenaTest, EveryFailedStepOfAGrowthRollsBack) {
     *At(*arena, 0) = 77;
     const auto before = driver_.counts();
     driver_.FailCall(n);
-    const DriverStatus status = arena->GrowTo(5 * kGiB);  // four chunks: nine calls
+    const DriverStatus status = arena->GrowTo(5 * kGiB);  // five chunks: eleven calls
     fired = driver_.fired();
     driver_.FailNothing();
     ASSERT_EQ(status.ok(), !fired) << "call " << n;
@@ -124,7 +125,7 @@ TEST_F(ArenaTest, EveryFailedStepOfAGrowthRollsBack) {
     *At(*arena, 5 * kGiB - 1) = 1;
     EXPECT_EQ(*At(*arena, 0), 77);
   }
-  EXPECT_EQ(n, 10u) << "nine calls failed one by one, then none";
+  EXPECT_EQ(n, 12u) << "eleven calls failed one by one, then none";
   EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
   EXPECT_EQ(host_->GetCounts().handles, 0u);
 }
@@ -136,7 +137,7 @@ TEST_F(ArenaTest, EveryFailedStepOfEnsureMappedRollsBack) {
     ASSERT_TRUE(arena->EnsureMapped(kGiB, 100 * kMiB).ok());
     const auto before = driver_.counts();
     driver_.FailCall(n);
-    const DriverStatus status = arena->EnsureMapped(0, 4 * kGiB);  // a hole below and one above: three chunks
+    const DriverStatus status = arena->EnsureMapped(0, 4 * kGiB);  // a hole below and one above: four chunks
     fired = driver_.fired();
     driver_.FailNothing();
     ASSERT_EQ(status.ok(), !fired) << "call " << n;
@@ -147,7 +148,7 @@ TEST_F(ArenaTest, EveryFailedStepOfEnsureMappedRollsBack) {
     }
     EXPECT_EQ(arena->mapped_bytes(), 4 * kGiB);
   }
-  EXPECT_EQ(n, 9u);
+  EXPECT_EQ(n, 11u);
   EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
 }
 
@@ -266,68 +267,34 @@ TEST_F(ArenaTest, WhatMovesToPlacesThatTouchIsMadeUsableByOneCall) {
   EXPECT_EQ(arena->mapped_bytes(), 4 * kGiB);
 }
 
-// See Note [Chunks of two sizes].
-TEST_F(ArenaTest, WhatMovesInOnePieceBecomesLargerChunksAndWhatIsLeftOfOneStays) {
+TEST_F(ArenaTest, WhatMovesIsCutAtMultiplesOfAChunkAndWhatIsLeftOfOneStays) {
   DriverStatus status;
-  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 8 * kMiB});
-  ASSERT_TRUE(arena->GrowTo(64 * kMiB).ok());
-  ASSERT_EQ(arena->Chunks().size(), 32u);
-  std::vector<Arena::Range> from;
-  for (Offset at = 0; at < 48 * kMiB; at += 4 * kMiB) from.push_back({at, 2 * kMiB});  // 24 MiB
+  const auto arena = Arena::Create(driver_, kGiB, &status, 8 * kMiB);
+  ASSERT_TRUE(arena->GrowTo(64 * kMiB, 32 * kMiB).ok());
+  const std::array<Arena::Range, 1> large{{{0, 32 * kMiB}}};
   const std::array<Arena::Range, 1> to{{{78 * kMiB, 24 * kMiB}}};
-  arena->Move(from, to);
+  arena->Move(large, to);
   std::vector<Bytes> sizes;
   for (const Arena::Range& chunk : arena->Chunks()) {
     if (chunk.offset >= 78 * kMiB) sizes.push_back(chunk.bytes);
   }
-  EXPECT_EQ(sizes, (std::vector<Bytes>{2 * kMiB, 8 * kMiB, 8 * kMiB, 6 * kMiB})) << "none across a multiple of 8 MiB";
+  EXPECT_EQ(sizes, (std::vector<Bytes>{2 * kMiB, 8 * kMiB, 8 * kMiB, 6 * kMiB}));
   EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
-
-  driver_.FailNothing();
-  const std::array<Arena::Range, 1> large{{{80 * kMiB, 8 * kMiB}}};
-  const std::array<Arena::Range, 2> small{{{0, 2 * kMiB}, {8 * kMiB, 2 * kMiB}}};
-  arena->Move(large, small);
-  EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
-  EXPECT_TRUE(arena->HolesIn(0, 4 * kMiB).empty());
-  EXPECT_TRUE(arena->HolesIn(80 * kMiB, 4 * kMiB).empty()) << "what is left of the chunk stays at its beginning";
-  ASSERT_EQ(arena->HolesIn(80 * kMiB, 8 * kMiB).size(), 1u);
-  for (const Offset place : {Offset{0}, 8 * kMiB, 80 * kMiB, 83 * kMiB}) *At(*arena, place) = 1;
-
-  const Arena::Range all{0, kGiB};
-  EXPECT_EQ(arena->ReleaseIdle({&all, 1}), 64 * kMiB);
-  ASSERT_TRUE(arena->EnsureMapped(16 * kMiB, 16 * kMiB).ok());
-  EXPECT_EQ(arena->Chunks().size(), 2u) << "what comes behind a hole is in large chunks as well";
-}
-
-TEST_F(ArenaTest, WhatMovesBecomesLargerChunksWhenAskedToAndNeverSmallerOnes) {
-  DriverStatus status;
-  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
-  ASSERT_TRUE(arena->GrowTo(64 * kMiB).ok());
-  arena->SetMovedBytes(15 * kMiB);
-  EXPECT_EQ(arena->moved_chunk_bytes(), 16 * kMiB) << "a multiple of the small ones";
-  arena->SetMovedBytes(2 * kMiB);
-  EXPECT_EQ(arena->moved_chunk_bytes(), 16 * kMiB);
-  std::vector<Arena::Range> from;
-  for (Offset at = 0; at < 32 * kMiB; at += 2 * kMiB) from.push_back({at, 2 * kMiB});
-  const std::array<Arena::Range, 1> to{{{64 * kMiB, 32 * kMiB}}};
-  arena->Move(from, to);
-  EXPECT_EQ(arena->Chunks().size(), 16u + 2u);
-  EXPECT_EQ(driver_.counts().handle_bytes, 64 * kMiB);
-  *At(*arena, 95 * kMiB) = 1;
-  ASSERT_TRUE(arena->GrowTo(104 * kMiB).ok());
-  EXPECT_EQ(arena->Chunks().size(), 16u + 2u + 4u) << "what grows stays as fine as it was";
+  EXPECT_TRUE(arena->HolesIn(0, 8 * kMiB).empty()) << "what is left of the chunk stays at its beginning";
+  ASSERT_EQ(arena->HolesIn(0, 32 * kMiB).size(), 1u);
+  for (const Offset place : {Offset{0}, 78 * kMiB, 80 * kMiB, 101 * kMiB}) *At(*arena, place) = 1;
 }
 
 TEST_F(ArenaTest, TheFirstGrowthMayBeInOtherChunksThanTheRest) {
   DriverStatus status;
-  const auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+  const auto arena = Arena::Create(driver_, kGiB, &status, 2 * kMiB);
   ASSERT_TRUE(arena->GrowTo(64 * kMiB, 16 * kMiB).ok());
   EXPECT_EQ(arena->Chunks().size(), 4u);
   ASSERT_TRUE(arena->GrowTo(72 * kMiB).ok());
   EXPECT_EQ(arena->Chunks().size(), 8u);
 }
 
-// Two chunks become one, and a third goes alone: each call of the driver fails, alone or with all that follow.
+// Of three chunks two go to places that touch: each call of the driver fails, alone or with all that follow.
 TEST_F(ArenaTest, AMoveThatTheDriverRefusesLosesNoTrackOfWhatIsHeld) {
   const std::array<Arena::Range, 3> from{{{0, 2 * kMiB}, {4 * kMiB, 2 * kMiB}, {2 * kMiB, 2 * kMiB}}};
   const std::array<Arena::Range, 2> to{{{12 * kMiB, 4 * kMiB}, {18 * kMiB, 2 * kMiB}}};
@@ -337,7 +304,7 @@ TEST_F(ArenaTest, AMoveThatTheDriverRefusesLosesNoTrackOfWhatIsHeld) {
       SCOPED_TRACE(testing::Message() << failures << " failures from call " << call);
       DriverStatus status;
       const auto before = driver_.counts();
-      auto arena = Arena::Create(driver_, kGiB, &status, {.grown = 2 * kMiB, .moved = 4 * kMiB});
+      auto arena = Arena::Create(driver_, kGiB, &status, 2 * kMiB);
       ASSERT_TRUE(arena->GrowTo(8 * kMiB).ok());
       *At(*arena, 6 * kMiB) = 4;
       driver_.FailCall(call, DriverCode::kFailed, failures);
@@ -359,6 +326,124 @@ TEST_F(ArenaTest, AMoveThatTheDriverRefusesLosesNoTrackOfWhatIsHeld) {
       arena.reset();
       EXPECT_EQ(driver_.counts().mapped_bytes, before.mapped_bytes);
     }
+  }
+}
+
+// Note [Several addresses].
+class ArenaPassTest : public ArenaTest {
+ protected:
+  static constexpr Bytes kChunk = 2 * kMiB;
+
+  void SetUp() override {
+    ArenaTest::SetUp();
+    DriverStatus status;
+    arena_ = Arena::Create(driver_, kGiB, &status, kChunk);
+    ASSERT_TRUE(arena_->GrowTo(4 * kChunk).ok());
+    for (Bytes chunk = 0; chunk < 4; ++chunk) *At(*arena_, chunk * kChunk) = static_cast<char>(chunk + 1);
+  }
+  // Chunks by their numbers.
+  std::size_t Pass(std::initializer_list<std::pair<Bytes, Bytes>> passings) {
+    std::vector<Arena::Passing> wanted;
+    for (const auto& [from, to] : passings) wanted.push_back({{from * kChunk, kChunk}, to * kChunk, ++stamp_});
+    return arena_->Pass(wanted).size();
+  }
+  [[nodiscard]] char Read(Bytes chunk) { return *At(*arena_, chunk * kChunk); }
+
+  std::unique_ptr<Arena> arena_;
+  std::uint64_t stamp_ = 0;
+};
+
+TEST_F(ArenaPassTest, AChunkThatOpensElsewhereKeepsItsBytesAndItsFormerAddress) {
+  EXPECT_EQ(Pass({{1, 8}}), 1u);
+  EXPECT_EQ(Read(8), 2) << "the same memory";
+  *At(*arena_, 8 * kChunk) = 9;
+  EXPECT_EQ(Read(1), 9) << "the window that closed is mapped still";
+  EXPECT_EQ(arena_->mapped_bytes(), 4 * kChunk);
+  EXPECT_EQ(driver_.counts().handle_bytes, 4 * kChunk);
+  ASSERT_EQ(arena_->HolesIn(0, 4 * kChunk).size(), 1u);
+  const std::vector<Arena::Window> closed = arena_->ClosedIn(0, 4 * kChunk);
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].range.offset, kChunk);
+  EXPECT_EQ(closed[0].chunk, 8 * kChunk);
+  EXPECT_EQ(closed[0].stamp, 1u);
+  EXPECT_TRUE(arena_->ClosedIn(0, kChunk).empty());
+  EXPECT_EQ(arena_->ClosedIn(2 * kChunk - 1, kChunk).size(), 1u) << "if only in part";
+}
+
+TEST_F(ArenaPassTest, ToOpenAWindowAgainTakesNoCall) {
+  EXPECT_EQ(Pass({{1, 8}, {2, 9}}), 2u);
+  driver_.FailNothing();
+  EXPECT_EQ(Pass({{8, 1}, {9, 2}}), 2u);
+  EXPECT_EQ(Pass({{1, 8}}), 1u);
+  EXPECT_EQ(driver_.calls(), 0u);
+  EXPECT_EQ(Read(8), 2);
+  EXPECT_EQ(Read(2), 3);
+}
+
+TEST_F(ArenaPassTest, AnAddressIsAnotherChunksOnlyAfterItsWindowIsUnmapped) {
+  EXPECT_EQ(Pass({{1, 8}}), 1u);
+  EXPECT_EQ(Pass({{2, 1}}), 1u);
+  EXPECT_EQ(Read(1), 3);
+  EXPECT_EQ(Read(8), 2);
+  EXPECT_TRUE(arena_->ClosedIn(kChunk, kChunk).empty());
+  // Growth and moves take such addresses, too.
+  ASSERT_TRUE(arena_->EnsureMapped(2 * kChunk, kChunk).ok());
+  EXPECT_EQ(arena_->mapped_bytes(), 5 * kChunk);
+  EXPECT_EQ(Pass({{3, 9}}), 1u);
+  const std::array<Arena::Range, 1> from{{{0, kChunk}}};
+  const std::array<Arena::Range, 1> to{{{3 * kChunk, kChunk}}};
+  arena_->Move(from, to);
+  EXPECT_EQ(Read(3), 1);
+  EXPECT_EQ(Read(9), 4);
+}
+
+TEST_F(ArenaPassTest, MemoryGoesBackWithAllItsWindows) {
+  EXPECT_EQ(Pass({{1, 8}}), 1u);
+  EXPECT_EQ(Pass({{8, 9}}), 1u);
+  const Arena::Range idle{9 * kChunk, kChunk};
+  EXPECT_EQ(arena_->ReleaseIdle({&idle, 1}), kChunk);
+  EXPECT_EQ(driver_.counts().handle_bytes, 3 * kChunk);
+  EXPECT_EQ(driver_.counts().mapped_bytes, 3 * kChunk);
+  EXPECT_TRUE(arena_->ClosedIn(0, kGiB).empty());
+  EXPECT_EQ(Pass({{2, 8}}), 1u);
+  arena_.reset();
+  EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
+}
+
+TEST_F(ArenaPassTest, AccessIsGivenToAllWindows) {
+  EXPECT_EQ(Pass({{1, 8}}), 1u);
+  driver_.FailNothing();
+  ASSERT_TRUE(arena_->RefreshAccess().ok());
+  EXPECT_EQ(driver_.calls(), 5u);
+}
+
+TEST_F(ArenaPassTest, WhatOtherProcessesMapStaysWhereItIs) {
+  ASSERT_TRUE(arena_->Export(kChunk, kChunk).ok());
+  EXPECT_EQ(Pass({{1, 8}, {2, 9}}), 1u);
+  EXPECT_EQ(Read(9), 3);
+  EXPECT_EQ(Pass({{7, 10}}), 0u) << "no chunk is there";
+}
+
+TEST_F(ArenaPassTest, WhatTheDriverRefusesStaysWhereItWas) {
+  bool fired = true;
+  for (std::uint64_t call = 0; fired; ++call) {
+    SCOPED_TRACE(call);
+    TearDown();
+    arena_.reset();
+    SetUp();
+    EXPECT_EQ(Pass({{1, 8}}), 1u);
+    driver_.FailCall(call);
+    const std::size_t passed = Pass({{2, 1}, {3, 12}, {8, 13}});
+    fired = driver_.fired();
+    driver_.FailNothing();
+    EXPECT_TRUE(passed < 3 || !fired);
+    Bytes sum = 0;
+    for (const Arena::Range& chunk : arena_->Chunks()) sum += static_cast<Bytes>(*At(*arena_, chunk.offset));
+    EXPECT_EQ(arena_->Chunks().size(), 4u);
+    EXPECT_EQ(sum, 1u + 2 + 3 + 4) << "each chunk is usable, with its bytes";
+    EXPECT_EQ(driver_.counts().handle_bytes, 4 * kChunk);
+    arena_.reset();
+    EXPECT_EQ(driver_.counts(), FaultyDriver::Counts{});
   }
 }
 

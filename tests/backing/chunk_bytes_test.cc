@@ -21,18 +21,15 @@ DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
   return plan;
 }
 
-TEST(ChunkSizesOfTest, WhatMovesIsNoSmallerThanEightMiBWhereSizesVaryAndWhatNeverMovedIsAsFineAsElsewhere) {
-  const auto sizes = [](Bytes height, EntryClass entry_class) {
-    return ChunkSizesOf(PlanOfHeight(height, entry_class));
+TEST(ChunkBytesOfTest, AnEightThousandthOfTheArenaAndWhereSizesVaryNoLessThanEightMiB) {
+  const auto bytes = [](Bytes height, EntryClass entry_class) {
+    return ChunkBytesOf(PlanOfHeight(height, entry_class));
   };
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).grown, 2 * kMiB);
-  EXPECT_EQ(sizes(26 * kGiB, EntryClass::kStatic).moved, 8 * kMiB);
-  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kStatic).moved, 4 * kMiB);
-  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kDynamic).grown, 1 * kMiB);
-  EXPECT_EQ(sizes(12 * kGiB, EntryClass::kDynamic).moved, 8 * kMiB);
-  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).grown, 8 * kMiB);
-  EXPECT_EQ(sizes(80 * kGiB, EntryClass::kOptional).moved, 32 * kMiB);
-  EXPECT_EQ(sizes(5 * kGiB, EntryClass::kDynamic).moved, 4 * kMiB) << "a 1024th at most";
+  EXPECT_EQ(bytes(26 * kGiB, EntryClass::kStatic), 2 * kMiB);
+  EXPECT_EQ(bytes(12 * kGiB, EntryClass::kStatic), 1 * kMiB);
+  EXPECT_EQ(bytes(12 * kGiB, EntryClass::kDynamic), 8 * kMiB);
+  EXPECT_EQ(bytes(140 * kGiB, EntryClass::kOptional), 16 * kMiB);
+  EXPECT_EQ(bytes(5 * kGiB, EntryClass::kDynamic), 4 * kMiB) << "a 1024th at most";
 }
 
 // Weights in the lower half; in the upper one what comes and goes.
@@ -46,7 +43,7 @@ class MapPlanTest : public testing::Test {
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = kSmall});
     const DevicePlan plan = PlanBuilder().Persistent(kHeight / 2).Each(kHeight / 4).Each(kHeight / 4).Build();
     DriverStatus status;
-    arena_ = Arena::Create(*driver_, kHeight, &status, ChunkSizesOf(plan));
+    arena_ = Arena::Create(*driver_, kHeight, &status, ChunkBytesOf(plan));
     return MapPlan(*arena_, plan);
   }
 

@@ -257,27 +257,6 @@ TEST_F(TakePlanTest, MemoryComesWithTheRequestsThatNeedIt) {
   runtime_->Free(first);
 }
 
-// As finely as a plan that is there from the beginning on, but for a factor; again in such chunks as move.
-TEST_F(TakePlanTest, MemoryThatComesLateIsMappedFinelyOnce) {
-  const auto largest = [this] {
-    Bytes bytes = 0;
-    for (const Arena::Range& chunk : runtime_->arena()->Chunks()) bytes = std::max(bytes, chunk.bytes);
-    return bytes;
-  };
-  Iteration();
-  ASSERT_EQ(TakePlan(PlanBuilder().Each(512 * kMiB).Build()), "");
-  const Bytes moved = runtime_->arena()->moved_chunk_bytes();
-  EXPECT_EQ(moved, 4 * runtime_->arena()->chunk_bytes());
-  Iteration();
-  runtime_->Free(Allocate(512 * kMiB));
-  EXPECT_EQ(runtime_->arena()->mapped_bytes(), 512 * kMiB);
-  EXPECT_EQ(largest(), moved / 2);
-  Iteration();
-  EXPECT_EQ(runtime_->EmptyCache(), 512 * kMiB);
-  runtime_->Free(Allocate(512 * kMiB));
-  EXPECT_EQ(largest(), moved);
-}
-
 TEST_F(TakePlanTest, WhatUpstreamCachesInTheFirstIterationGoesBackBeforeMoreIsMapped) {
   Iteration();
   void* const gradient = Allocate(40 * kMiB);

@@ -245,12 +245,12 @@ TEST_F(CudaIpcTest, MemoryThatTheDeviceDoesNotExportIsRefused) {
 
 TEST_F(CudaIpcTest, ABlockInChunksOfSeveralSizesIsRefused) {
   driver_ = HostDriver::Create({.capacity = 0, .granularity = 4096});
-  constexpr Bytes kAll = 64 * kMiB + 12288;  // the last chunk takes the remainder
+  constexpr Bytes kAll = 64 * kMiB + 12288;  // the last chunk has the remainder
   const auto runtime = Serve({kAll});
   void* const block = runtime->Allocate(kAll, 0, Origin::kProgram);
   ASSERT_TRUE(runtime->Owns(block));
   EXPECT_THAT(WhatOf(*runtime, block),
-              AllOf(kWaysOutOfAPlan, HasSubstr("it lies in chunks of several sizes, 8192 and 12288 bytes. Allocate")));
+              AllOf(kWaysOutOfAPlan, HasSubstr("it lies in chunks of several sizes, 8192 and 4096 bytes. Allocate")));
   runtime->Free(block);
 }
 

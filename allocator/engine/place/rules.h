@@ -9,16 +9,15 @@
 namespace stalloc {
 
 enum class Rule : std::uint8_t {
-  kInTheWay,      // details.md, In the way of slots
-  kKeptPlaces,    // details.md, Fences
-  kLateRooms,     // idle_gaps.h
-  kLentSlots,     // unplanned_requests.cc, FindLentSlot
-  kDueSoon,       // backing/idle_chunks.cc: a move also brings back what is due soon
-  kLargerChunks,  // backing/README, Moves in every iteration
+  kInTheWay,    // details.md, In the way of slots
+  kKeptPlaces,  // details.md, Fences
+  kLateRooms,   // idle_gaps.h
+  kLentSlots,   // unplanned_requests.cc, FindLentSlot
+  kAddresses,   // backing/README, Passing chunks on: a chunk may have several
   kCount
 };
 inline constexpr auto kRuleNames =
-    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots", "due-soon", "larger-chunks"});
+    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots", "addresses"});
 static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 
 // All of them, but those that were left out.

@@ -117,6 +117,13 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "Default: 2 % of it, 1G at least",
         ),
         Variable(
+            "STALLOC_ALIASES",
+            "`1` (default), `0`",
+            "whether memory of the arena may be used at several addresses",
+            SWITCH,
+            "0: for programs with kernels that stay resident beside others (NVSHMEM, DeepEP)",
+        ),
+        Variable(
             "STALLOC_LIB_PATH",
             "directory",
             "directory of the libraries",

@@ -68,7 +68,7 @@ TEST_F(CudaArenaTest, ManyChunksMapAndGoBack) {
   for (const Bytes parts : {32, 1024, 8192}) {
     const Bytes chunk = bytes / parts;
     DriverStatus status;
-    auto arena = Arena::Create(*device_.driver, bytes, &status, {chunk, chunk});
+    auto arena = Arena::Create(*device_.driver, bytes, &status, chunk);
     ASSERT_NE(arena, nullptr);
     const double mapped = Microseconds([&] { ASSERT_TRUE(arena->GrowTo(bytes).ok()); });
     device_.WriteWord(arena->base() + bytes - 8, 2);
