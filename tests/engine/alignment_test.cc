@@ -35,9 +35,10 @@ class PlainAlignment {
     LeaveOutEntries();
     FindBest();
   }
-  void Step(Granules granules) {
+  void Step(Granules granules, std::int32_t end) {
     TakeRequest(granules);
     LeaveOutEntries();
+    for (std::int32_t i = std::max(end + 1 - base_, 0); i < kBandWidth; ++i) At(i).score = kHopeless;
     FindBest();
     Recentre();
   }
@@ -150,6 +151,7 @@ TEST(AlignmentTest, EachCellIsAsIfItWereAlone) {
     Alignment alignment;
     alignment.Start(index, start);
     PlainAlignment plain(index, start);
+    const std::int32_t end = random() % 2 == 0 ? index.size() : start + static_cast<std::int32_t>(random() % 300);
     const std::uint32_t noise = random() % 60;
     for (int request = 0; request < 300; ++request) {
       const std::uint32_t what = random() % 100;
@@ -159,8 +161,8 @@ TEST(AlignmentTest, EachCellIsAsIfItWereAlone) {
       const bool resized = entry.entry_class == EntryClass::kDynamic || (what >= noise / 2 && what < noise);
       const Granules granules = ToGranules(entry.bytes + (resized ? kBlockAlignment * (random() % 3000) : 0));
       ++at;
-      alignment.Step(index, granules);
-      plain.Step(granules);
+      alignment.Step(index, granules, end);
+      plain.Step(granules, end);
       ASSERT_EQ(alignment.cursor(), plain.cursor()) << round << " " << request;
       ASSERT_EQ(alignment.last(), plain.last()) << round << " " << request;
       ASSERT_EQ(alignment.LeaptInDoubt(), plain.LeaptInDoubt()) << round << " " << request;

@@ -74,6 +74,20 @@ TEST(MatcherTest, AMissingRequestCostsNothing) {
   EXPECT_EQ(follower.Run("ABCEFGH"), (Entries{0, 1, 2, 4, 5, 6, 7}));
 }
 
+TEST(MatcherTest, OutOfSyncNothingBehindTheNextMarkIsMatched) {
+  Follower follower(ScriptOfLetters("ABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+  follower.matcher.Expect(0, 8);
+  EXPECT_EQ(follower.Run("ABCJKL"), (Entries{0, 1, 2, -1, -1, -1}));
+  EXPECT_LE(follower.matcher.cursor(), 8);
+  EXPECT_EQ(follower.Run("DEFGH"), (Entries{3, 4, 5, 6, 7}));
+}
+
+TEST(MatcherTest, ARunThatIsPastTheNextMarkIsFollowedAllTheSame) {
+  Follower follower(ScriptOfLetters(kAlphabet));
+  follower.matcher.Expect(0, 4);
+  EXPECT_EQ(follower.Run("ABCDEFHIJKL"), (Entries{0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11}));
+}
+
 TEST(MatcherTest, AResizedRequestCostsOnlyItself) {
   Follower follower(ScriptOfLetters(kAlphabet));
   EXPECT_EQ(follower.Run("ABzDEFGHIJKL"), (Entries{0, 1, -1, 3, 4, 5, 6, 7, 8, 9, 10, 11}));

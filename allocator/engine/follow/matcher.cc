@@ -59,9 +59,10 @@ void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
   FindBest();
 }
 
-void Alignment::Step(const ScriptIndex& script, Granules granules) noexcept {
+void Alignment::Step(const ScriptIndex& script, Granules granules, std::int32_t end) noexcept {
   TakeRequest(script, granules);
   LeaveOutEntries(script);
+  EndAt(end);
   FindBest();
   Recentre(script);
 }
@@ -137,6 +138,12 @@ void Alignment::LeaveOutEntries(const ScriptIndex& script) noexcept {
     run_[cell] = run_[cell - 1];
     leapt_[cell] = leapt_[cell - 1];
   }
+}
+
+// No way leads past `end`.
+void Alignment::EndAt(std::int32_t end) noexcept {
+  const std::int32_t first = std::clamp(end + 1 - base_, 0, kWidth);
+  std::fill(score_.begin() + first, score_.end(), kHopeless);
 }
 
 void Alignment::FindBest() noexcept {
@@ -232,7 +239,12 @@ void Matcher::AlignDoubtful(std::uint32_t end) noexcept {
     aligned_from_ = aligned_ = oldest;
     alignment_.Start(*script_, doubtful_[oldest % kDoubtful].cursor);
   }
-  for (; aligned_ != end; ++aligned_) alignment_.Step(*script_, doubtful_[aligned_ % kDoubtful].granules);
+  for (; aligned_ != end; ++aligned_) Align(doubtful_[aligned_ % kDoubtful].granules);
+}
+
+// Before the mark that comes next, unless the run is past it already.
+void Matcher::Align(Granules granules) noexcept {
+  alignment_.Step(*script_, granules, cursor_ <= expected_end_ ? expected_end_ : script_->size());
 }
 
 // The one that was lost with comes last. Long rows of doubtful requests are aligned as they come, so that this one has
@@ -256,7 +268,7 @@ void Matcher::LoseSync() noexcept {
 
 Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   Remember(granules);
-  alignment_.Step(*script_, granules);
+  Align(granules);
   cursor_ = alignment_.cursor();
   ++aligning_;
   const Match match = Answer(granules);

@@ -25,8 +25,8 @@ class Alignment {
 
   // Forgets everything and starts with the certainty that `cursor` is expected next.
   void Start(const ScriptIndex& script, std::int32_t cursor) noexcept;
-  // Takes the next request. REQUIRES: Start was called; `script` is the same.
-  void Step(const ScriptIndex& script, Granules granules) noexcept;
+  // Takes the next request, which is none of `end` or after it. REQUIRES: Start was called; `script` is the same.
+  void Step(const ScriptIndex& script, Granules granules, std::int32_t end) noexcept;
 
   // The best hypothesis: the entry expected next, and whether the last request was the entry before it.
   [[nodiscard]] std::int32_t cursor() const noexcept { return base_ + best_; }
@@ -48,6 +48,7 @@ class Alignment {
   }
   void TakeRequest(const ScriptIndex& script, Granules granules) noexcept;
   void LeaveOutEntries(const ScriptIndex& script) noexcept;
+  void EndAt(std::int32_t end) noexcept;
   void FindBest() noexcept;
   void Recentre(const ScriptIndex& script) noexcept;
 
@@ -76,7 +77,7 @@ class Matcher {
 
   // Follows `script` from `cursor` on, in sync. `script` outlives the matcher's use of it; null: nothing matches.
   void Follow(const ScriptIndex* script, std::int32_t cursor) noexcept;
-  // From now on anchors are looked for in [begin, end). Follow asks for all of the script again.
+  // From now on a place is looked for in [begin, end). Follow asks for all of the script again.
   void Expect(std::int32_t begin, std::int32_t end) noexcept {
     expected_begin_ = begin;
     expected_end_ = end;
@@ -116,6 +117,7 @@ class Matcher {
   Match NextAligning(Granules granules) noexcept;
   [[nodiscard]] Match Answer(Granules granules) const noexcept;
   void AlignDoubtful(std::uint32_t end) noexcept;
+  void Align(Granules granules) noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
   void Remember(Granules granules) noexcept;
