@@ -12,7 +12,7 @@ namespace stalloc::tuning {
 inline constexpr Bytes kFineParts = 8192;             // as it grows: what idles in parts of chunks is lost to others
 inline constexpr Bytes kFinestParts = 65536;          // of a device, where no plan says how high the arena will be
 inline constexpr Bytes kRestingParts = 1024;          // under what never moves: few handles for who maps them
-inline constexpr Bytes kMovedBytes = Bytes{8} << 20;  // so large at least where sizes vary: a move costs by the chunk
+inline constexpr Bytes kMovedBytes = Bytes{4} << 20;  // so large at least where sizes vary: a move costs by the chunk
 
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;

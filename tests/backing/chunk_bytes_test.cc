@@ -21,15 +21,15 @@ DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
   return plan;
 }
 
-TEST(ChunkBytesOfTest, AnEightThousandthOfTheArenaAndWhereSizesVaryNoLessThanEightMiB) {
+TEST(ChunkBytesOfTest, AnEightThousandthOfTheArenaAndWhereSizesVaryNoLessThanFourMiB) {
   const auto bytes = [](Bytes height, EntryClass entry_class) {
     return ChunkBytesOf(PlanOfHeight(height, entry_class));
   };
   EXPECT_EQ(bytes(26 * kGiB, EntryClass::kStatic), 2 * kMiB);
   EXPECT_EQ(bytes(12 * kGiB, EntryClass::kStatic), 1 * kMiB);
-  EXPECT_EQ(bytes(12 * kGiB, EntryClass::kDynamic), 8 * kMiB);
+  EXPECT_EQ(bytes(12 * kGiB, EntryClass::kDynamic), 4 * kMiB);
   EXPECT_EQ(bytes(140 * kGiB, EntryClass::kOptional), 16 * kMiB);
-  EXPECT_EQ(bytes(5 * kGiB, EntryClass::kDynamic), 4 * kMiB) << "a 1024th at most";
+  EXPECT_EQ(bytes(3 * kGiB, EntryClass::kDynamic), 2 * kMiB) << "a 1024th at most";
 }
 
 // Weights in the lower half; in the upper one what comes and goes.
