@@ -314,7 +314,7 @@ bool PlanEngine::MayPassOn(const Passing& passing) noexcept {
 
 void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
   Lock lock(mutex_);
-  StreamNeeds all;
+  std::array<bool, StreamClocks::kMaxStreams> had{};  // of all passings there may be more than StreamNeeds holds
   for (const Passing& passing : passings) {
     const auto [lo, hi] = InArena(passing.from, passing.bytes);
     const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
@@ -325,9 +325,11 @@ void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
     freed_.Leave(to_lo, to_hi, needs, known);
     const std::uint64_t last = std::max(freed_at_.LastIn(lo, hi), freed_at_.LastIn(to_lo, to_hi));
     freed_at_.Set(to_lo, to_hi, last);
-    for (const StreamNeeds::Need& need : needs) (void)all.Add(need.stream, need.stamp);
+    for (const StreamNeeds::Need& need : needs) had[need.stream] = true;
   }
-  for (const StreamNeeds::Need& need : all) clocks_.RecordEvent(need.stream, lock);
+  for (StreamIndex stream = 0; stream < had.size(); ++stream) {
+    if (had[stream]) clocks_.RecordEvent(stream, lock);
+  }
 }
 
 // Marks ---------------------------------------------------------------------------------------------------------------
