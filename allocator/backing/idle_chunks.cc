@@ -198,7 +198,7 @@ void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept
   Passings passings;
   passings.done = Done();
   passings.idle = Movable(range, now);
-  for (const Arena::Range& hole : Lacking(range)) Choose(hole, &passings);
+  for (const Arena::Range& hole : Lacking(range)) Choose(hole, range, &passings);
   if (passings.chunks.empty()) return;
   const std::vector<Arena::Passing> passed = ChangeArena([&] { return arena_.Pass(passings.chunks); });
   std::vector<PlanEngine::Passing> on;
@@ -215,13 +215,13 @@ void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept
   if (passings.opens) ++counts_.times_opened;
 }
 
-// First what was there before, where it is idle; whatever else between that.
-void IdleChunks::Choose(const Arena::Range& hole, Passings* passings) noexcept {
+// First what was there before, where it is idle and not wanted where it is; whatever else between that.
+void IdleChunks::Choose(const Arena::Range& hole, const Arena::Range& wanted, Passings* passings) noexcept {
   Offset at = hole.offset;
   for (const Arena::Window& window : arena_.ClosedIn(hole.offset, hole.bytes)) {
     const bool is_inside = window.range.offset >= at && EndOf(window.range) <= EndOf(hole);
     const Arena::Range chunk{window.chunk, window.range.bytes};
-    if (!is_inside || window.chunk == Arena::Window::kNoChunk ||
+    if (!is_inside || window.chunk == Arena::Window::kNoChunk || Touch(chunk, wanted) ||
         !WithdrawToPass(chunk, window.range.offset, passings)) {
       continue;
     }

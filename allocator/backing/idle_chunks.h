@@ -158,7 +158,8 @@ class IdleChunks final : public ArenaBacking {
   void ReleaseSurplus() noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
   void PassInto(const Arena::Range& range, std::uint64_t now) noexcept;
-  void Choose(const Arena::Range& hole, Passings* passings) noexcept;
+  // For a hole of the range that is wanted.
+  void Choose(const Arena::Range& hole, const Arena::Range& wanted, Passings* passings) noexcept;
   void Fill(Offset begin, Offset end, Passings* passings) noexcept;
   [[nodiscard]] bool WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept;
   // The windows that are closed there were last used before the stamp `done`.

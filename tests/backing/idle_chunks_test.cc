@@ -302,6 +302,17 @@ TEST_F(PassTest, AnAddressWhoseChunkIsInUseHasAnotherOnlyAfterTheDevice) {
   ExpectWhole();
 }
 
+TEST_F(PassTest, WhatIsWantedWhereItIsStaysThere) {
+  EverySecond();
+  ASSERT_TRUE(Above(kSlot, kMore));
+  ASSERT_EQ(chunks_->GetCounts().times_passed, 1u);
+  DropAll();
+  EXPECT_FALSE(chunks_->Back(0, kHeight + kSlot, 0, kNoMore)) << "a slot less is held";
+  EXPECT_EQ(chunks_->GetCounts().times_passed, 1u);
+  EXPECT_TRUE(arena_->HolesIn(kHeight, kSlot).empty());
+  ExpectWhole();
+}
+
 TEST_F(PassTest, WhatTheDriverRefusesStaysUsableWhereItWas) {
   for (std::uint64_t call = 0; call < 10; ++call) {
     SCOPED_TRACE(call);
