@@ -84,9 +84,9 @@ class Arena {
     Offset to = 0;
     std::uint64_t stamp = 0;  // the caller's, kept with the window that closes
   };
-  // Opens each chunk at a hole, of its size, which no window lies in part in; what it had there before, of its own or
-  // another chunk's, as Note [Several addresses] says. Returns those that the driver let pass, in no order; the others
-  // stay as they were, and so do chunks that have a descriptor.
+  // Opens each chunk at `to`, a hole of its size: where its own window is there, without a call of the driver. Windows
+  // of other chunks there are unmapped. REQUIRES: the device is done with those. Returns the passings that were made,
+  // in order; chunks that the driver refuses to map, or that have a descriptor, stay as they were.
   std::vector<Passing> Pass(std::span<const Passing> passings) noexcept;
   struct Window {
     static constexpr Offset kNoChunk = ~Offset{0};

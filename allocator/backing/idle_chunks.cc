@@ -107,7 +107,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   const bool may_grow = may_take == MayTake::kMore;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
-  if (!free_.is_free() || full_until_.load(std::memory_order_relaxed) > 0) PassInto(range, now);
+  if (!free_.is_free() || was_full_) PassInto(range, now);
   if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
   if (!may_grow || still_missing == 0) return still_missing == 0;
@@ -148,7 +148,10 @@ void IdleChunks::BeginIteration() noexcept {
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   if (!free_.is_free()) {
     moved_while_full_ = counts_.move_nanoseconds;
-    full_until_.store(iterations_, std::memory_order_relaxed);
+    was_full_ = true;
+    settles_.store(tuning::kSettlingIterations, std::memory_order_relaxed);
+  } else if (const std::size_t left = settles_.load(std::memory_order_relaxed); left > 0) {
+    settles_.store(left - 1, std::memory_order_relaxed);
   }
   free_.AskNow([this](Bytes bytes) { return MayHold(bytes); });
   begins_[iterations_++ % begins_.size()] = engine_.NewStamp();
@@ -210,6 +213,7 @@ void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept
     RestoreBacked({&opened, 1});
     counts_.moved_bytes += opened.bytes;
   }
+  if (passed.empty()) return;
   ++counts_.times_moved;
   ++counts_.times_passed;
   if (passings.opens) ++counts_.times_opened;
@@ -281,10 +285,9 @@ void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
   const std::uint64_t done = Done();
-  const bool is_clear = IsClear(Missing(range), done);
-  if (!is_clear && !may_wait) return;
-  Moves moves = WithdrawFor(range, now, is_clear ? done : kAny);
-  if (!is_clear || Sum(moves.from) < Sum(Lacking(range))) {
+  Moves moves;
+  if (IsClear(Missing(range), done)) moves = WithdrawFor(range, now, done);
+  if (Sum(moves.from) < Sum(Lacking(range))) {
     RestoreBacked(moves.from);
     if (!may_wait) return;
     moves = WithdrawFor(range, now, kAny);

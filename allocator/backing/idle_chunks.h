@@ -46,7 +46,7 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_not_mapped = 0;  // a request was not served, since its chunk could not be mapped
     std::uint64_t times_grown = 0;
     std::uint64_t times_moved = 0;   // requests that chunks were moved for
-    std::uint64_t times_waited = 0;  // of these, the device was waited for
+    std::uint64_t times_waited = 0;  // the device, for these or for addresses that were not clear
     std::uint64_t times_passed = 0;  // requests that chunks were used at other addresses for
     std::uint64_t times_opened = 0;  // of these, all had those addresses already
     Bytes moved_bytes = 0;
@@ -78,12 +78,9 @@ class IdleChunks final : public ArenaBacking {
   }
   // The device has memory that nobody lacks, as far as is known.
   [[nodiscard]] bool is_card_free() const noexcept { return free_.is_free(); }
-  // The card is free again: what was moved while it was full comes anew where it is due, before what took its memory
-  // has been idle for long and goes back.
-  [[nodiscard]] bool was_full_lately() const noexcept {
-    const std::size_t full_until = full_until_.load(std::memory_order_relaxed);
-    return is_card_free() && full_until > 0 && engine_.Stats().iterations < full_until + 4 * tuning::kIdleIterations;
-  }
+  // The card was full a few iterations ago: its memory is not yet where the plan has it, and what that took goes back
+  // only when it has been idle for long.
+  [[nodiscard]] bool settles() const noexcept { return is_card_free() && settles_.load(std::memory_order_relaxed) > 0; }
   // What the arena may have grown to by itself on a free card, for what has lived in it; 0: nothing.
   [[nodiscard]] Bytes MayHaveGrownTo() const noexcept {
     if (!is_card_free()) return 0;
@@ -198,7 +195,8 @@ class IdleChunks final : public ArenaBacking {
   FreeMemory free_;                                              // guarded by mutex_, but for is_free()
   std::array<std::uint64_t, tuning::kIdleIterations> begins_{};  // stamps of the latest iterations; guarded by mutex_
   std::size_t iterations_ = 0;                                   // guarded by mutex_
-  std::atomic<std::size_t> full_until_{0};                       // iterations; 0: it was never full
+  std::atomic<std::size_t> settles_{0};                          // for so many iterations; written under mutex_
+  bool was_full_ = false;                                        // guarded by mutex_
   Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
   Counts counts_;

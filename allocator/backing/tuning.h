@@ -16,12 +16,13 @@ inline constexpr Bytes kMovedBytes = Bytes{4} << 20;  // so large at least where
 
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
-inline constexpr Bytes kKeptFreeParts = 50;         // of the device
-inline constexpr Bytes kStepParts = 8;              // of what may be taken, before the device is asked again
-inline constexpr double kLeastGrowth = 1.05;        // of the live peak, up to which an arena grows before it reuses
-inline constexpr double kMostOverOthers = 1.02;     // but of what expandable_segments would hold not more than that
-inline constexpr std::size_t kIdleIterations = 8;   // what they left idle above that goes back
-inline constexpr std::int64_t kMovingParts = 2000;  // of the time is for moves on a free card
+inline constexpr Bytes kKeptFreeParts = 50;        // of the device
+inline constexpr Bytes kStepParts = 8;             // of what may be taken, before the device is asked again
+inline constexpr double kLeastGrowth = 1.05;       // of the live peak, up to which an arena grows before it reuses
+inline constexpr double kMostOverOthers = 1.02;    // but of what expandable_segments would hold not more than that
+inline constexpr std::size_t kIdleIterations = 8;  // what they left idle above that goes back
+inline constexpr std::size_t kSettlingIterations = 4 * kIdleIterations;  // of a card that was full
+inline constexpr std::int64_t kMovingParts = 2000;                       // of the time is for moves on a free card
 inline constexpr Bytes kNearParts = 64;             // of the live peak: so near its bound an arena may have to move
 inline constexpr std::size_t kReleasedAtOnce = 16;  // chunks, at the begin of an iteration
 inline constexpr std::size_t kMovedAtMarks = 16;    // chunks, in tests that move memory at every mark

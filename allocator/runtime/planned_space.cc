@@ -168,7 +168,7 @@ PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   const bool is_free = chunks_->is_card_free();
   const auto at_least = static_cast<Bytes>(static_cast<double>(peaks.live) * (is_free ? tuning::kLeastGrowth : 1));
   const Bytes anyway = std::max(at_least, allowed);
-  const bool is_known = iteration.other != 0 && !chunks_->was_full_lately();
+  const bool is_known = iteration.other != 0 && !chunks_->settles();
   fit_->OnIteration({.peaks = peaks,
                      .course = course,
                      .grown = grown,
