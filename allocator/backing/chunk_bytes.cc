@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "allocator/backing/tuning.h"
+#include "allocator/base/range_set.h"
 #include "allocator/engine/bytes/plan_reading.h"
 #include "allocator/engine/place/idle_gaps.h"
 
@@ -15,6 +18,19 @@ using namespace tuning;  // NOLINT: numbers only
 // A power of two.
 Bytes Part(Bytes arena_bytes, Bytes parts) {
   return std::min(std::bit_floor(arena_bytes / parts), Arena::kMostChunkBytes);
+}
+
+RangeSet GapsOfWhatStays(const DevicePlan& plan) {
+  std::vector<GranuleRange> stays;
+  for (const Script& script : plan.prologue) {
+    for (const Entry& entry : script.entries) {
+      if (entry.entry_class == EntryClass::kPersistent) stays.push_back(PlaceOf(plan, entry));
+    }
+  }
+  const std::vector<GranuleRange> between = Beside(std::move(stays), WholeGranules(plan.arena_bytes));
+  RangeSet gaps(between.size() + 2);
+  for (const GranuleRange& gap : between) gaps.Add(gap.lo, gap.hi);
+  return gaps;
 }
 
 }  // namespace
@@ -32,7 +48,11 @@ DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
   const Bytes resting = Part(plan.arena_bytes, kRestingParts);
   if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
   const SlotUses uses(plan, resting);
-  const auto rests = [&](Offset at) { return uses.UntilDue(at / resting, uses.cycle_begin()) == SlotUses::kNever; };
+  const RangeSet gaps = GapsOfWhatStays(plan);
+  const auto rests = [&](Offset at) {
+    return uses.UntilDue(at / resting, uses.cycle_begin()) == SlotUses::kNever &&
+           !gaps.Touches(WholeGranules(at), WholeGranules(std::min(at + resting, plan.arena_bytes)));
+  };
   DriverStatus status;
   for (Offset at = 0; at < plan.arena_bytes && status.ok();) {
     Offset end = at + resting;

@@ -14,7 +14,7 @@ namespace stalloc {
 // chunk.
 [[nodiscard]] Bytes ChunkBytesWithoutPlan(Bytes device_bytes);
 
-// Maps the plan's height; what never moves in larger chunks. On failure a part of it is mapped.
+// Maps the plan's height; what blocks fill that stay for good, in larger chunks. On failure a part of it is mapped.
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept;
 
 }  // namespace stalloc

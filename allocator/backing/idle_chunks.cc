@@ -390,14 +390,14 @@ std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now)
   return until;
 }
 
-// Chunks outside a range, that which is due last in front; blocks may live in them. Those of slots that the cycle never
+// Chunks outside a range, that which is due last in front; blocks may live in them. Larger ones that the cycle never
 // needs again are last of all: what lies there stays.
 std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
   std::vector<Part> movable;
   for (const Arena::Range& chunk : arena_.Chunks()) {
     if (Touch(chunk, but)) continue;
     const std::uint64_t until = UntilDue(chunk, now);
-    movable.push_back({chunk, until == SlotUses::kNever && chunk.offset < plan_end_ ? 0 : until});
+    movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > arena_.chunk_bytes() ? 0 : until});
   }
   std::sort(movable.begin(), movable.end(), [](const Part& a, const Part& b) {
     return a.until_due != b.until_due ? a.until_due > b.until_due : a.range.offset > b.range.offset;

@@ -7,8 +7,8 @@ A step ends with every --optimizer-steps'th step() of the first optimizer that m
 the next one takes its place. There the device is synchronised. A step's time runs from the end of the one before it, or
 from the moment this process was let go (--turns), to that point, in seconds; the first one includes the set-up.
 
-Reports are lines of JSON: {"event": "ready"}, for each step {"event": "step", "index", "seconds", "at" (the system's
-monotonic clock), "retries" (num_alloc_retries so far), "last" (of --steps)}, and at the end {"event": "end", ...} or
+Reports are lines of JSON: {"event": "ready"}, for each step {"event": "step", "index", "seconds", "host_seconds" (before
+the device is synchronised), "at" (the system's monotonic clock), "retries" (num_alloc_retries so far), "last" (of --steps)}, and at the end {"event": "end", ...} or
 {"event": "out_of_memory", ...}, both with bytes and counters. The exit code is 3 where memory was not enough.
 """
 
@@ -143,12 +143,14 @@ class Steps:
         return self._optimizer() is optimizer
 
     def _after_step(self) -> None:
+        host_seconds = time.perf_counter() - self._began
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         seconds = time.perf_counter() - self._began
         at = time.monotonic()
         self._memory.look()
-        step = {"event": "step", "index": self._count, "seconds": seconds, "at": at, "retries": retries()}
+        step = {"event": "step", "index": self._count, "seconds": seconds, "host_seconds": host_seconds, "at": at}
+        step["retries"] = retries()
         self._count += 1
         if self._count == self._chosen.warm_up:
             self._at_warm_up = counters()

@@ -28,7 +28,8 @@ Event = dict[str, Any]
 
 @dataclasses.dataclass
 class Run:
-    """What a process did. `seconds`: of each step; `end`: its last report (see child.py)."""
+    """What a process did. `seconds`: of each step; `host_seconds`: of these until the host had nothing left to launch;
+    `end`: its last report (see child.py)."""
 
     outcome: str
     seconds: list[float]
@@ -36,6 +37,7 @@ class Run:
     retries: int  # num_alloc_retries
     end: Event
     message: str = ""
+    host_seconds: list[float] = dataclasses.field(default_factory=list)
 
     @property
     def live(self) -> Optional[int]:
@@ -51,7 +53,7 @@ class Run:
         return {
             **{"outcome": self.outcome, "live_bytes": self.live, "held_bytes": self.held, "message": self.message},
             **{"outside_bytes": self.end.get("outside_bytes"), "num_alloc_retries": self.retries},
-            **{"step_seconds": self.seconds, "end_of_step_seconds": self.at},
+            **{"step_seconds": self.seconds, "host_seconds": self.host_seconds, "end_of_step_seconds": self.at},
             **{"stalloc": {name: self.end.get(name) for name in ("at_warm_up", "at_end")}},
         }
 
@@ -186,6 +188,7 @@ class ProgramProcess:
     def _take(self, event: Event) -> None:
         if event["event"] == "step":
             self._run.seconds.append(event["seconds"])
+            self._run.host_seconds.append(event["host_seconds"])
             self._run.at.append(event["at"] - self._began)
             self._run.retries = event["retries"]
         elif event["event"] != "ready":

@@ -59,6 +59,22 @@ TEST_F(MapPlanTest, WhatStaysLiesInLargeChunksAndWhatComesAndGoesInSmallOnes) {
   }
 }
 
+// Nothing of the cycle lies between two blocks that stay: its memory can go elsewhere.
+TEST_F(MapPlanTest, GapsOfWhatStaysLieInSmallChunks) {
+  driver_ = HostDriver::Create({.capacity = kHeight, .granularity = kSmall});
+  PlanBuilder builder;
+  builder.Persistent(kHeight / 4).Init(kResting).Persistent(kHeight / 4).Each(kHeight / 2 - kResting);
+  const DevicePlan plan = builder.Build();
+  DriverStatus status;
+  arena_ = Arena::Create(*driver_, kHeight, &status, ChunkBytesOf(plan));
+  ASSERT_TRUE(MapPlan(*arena_, plan).ok());
+  for (const Arena::Range& chunk : arena_->Chunks()) {
+    const bool is_gap = chunk.offset >= kHeight / 4 && chunk.offset < kHeight / 4 + kResting;
+    const bool rests = chunk.offset < kHeight / 2 + kResting && !is_gap;
+    ASSERT_EQ(chunk.bytes, rests ? kResting : kSmall) << chunk.offset;
+  }
+}
+
 TEST_F(MapPlanTest, OnADeviceThatIsTooSmallAPartIsMapped) {
   EXPECT_EQ(MapOn(kHeight - kSmall).code, DriverCode::kOutOfMemory);
   EXPECT_EQ(arena_->mapped_bytes(), kHeight / 2) << "what stays; a step that fails is undone";

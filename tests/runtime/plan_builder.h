@@ -23,6 +23,11 @@ class PlanBuilder {
     Add(&plan_.prologue[0], bytes, EntryClass::kPersistent);
     return *this;
   }
+  // A block of init only.
+  PlanBuilder& Init(Bytes bytes) {
+    Add(&plan_.prologue[0], bytes, EntryClass::kStatic);
+    return *this;
+  }
   // A block that an evaluation allocates and leaves behind.
   PlanBuilder& Kept(Bytes bytes) {
     Add(&plan_.kept, bytes, EntryClass::kPersistent);
