@@ -292,7 +292,7 @@ std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept 
   return lo < hi ? freed_at_.LastIn(lo, hi) : 0;
 }
 
-// What left no trace was the home's.
+// What left no trace was the home's, up to the last free there.
 bool PlanEngine::UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept {
   if (!freed_.GatherUsers(lo, hi, needs)) return false;
   const StreamBinding& binding = bindings_.front();
@@ -300,21 +300,24 @@ bool PlanEngine::UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept 
   const auto add = [&](StreamIndex stream, std::uint64_t stamp) {
     return clocks_.IsDone(stream, stamp) || needs.Add(stream, stamp);
   };
-  const std::uint64_t until = binding.settled() ? clocks_.NewStamp() : binding.until();
+  const std::uint64_t until = binding.settled() ? freed_at_.LastIn(lo, hi) : binding.until();
   return add(binding.home(), until) && clocks_.AllDebts(binding.home(), add);
 }
 
 bool PlanEngine::MayPassOn(const Passing& passing) noexcept {
   const auto [lo, hi] = InArena(passing.from, passing.bytes);
   const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   StreamNeeds needs;
-  return hi - lo == to_hi - to_lo && clocks_.can_order() && freed_.OnlyFreedIn(to_lo, to_hi) && UsersOf(lo, hi, needs);
+  if (hi - lo != to_hi - to_lo || !clocks_.can_order() || !freed_.OnlyFreedIn(to_lo, to_hi)) return false;
+  return UsersOf(lo, hi, needs) && std::ranges::all_of(needs, [&](const StreamNeeds::Need& need) {
+           if (!clocks_.HasEvent(need.stream, need.stamp)) clocks_.RecordEvent(need.stream, lock);
+           return clocks_.HasEvent(need.stream, need.stamp);
+         });
 }
 
 void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
-  Lock lock(mutex_);
-  std::array<bool, StreamClocks::kMaxStreams> had{};  // of all passings there may be more than StreamNeeds holds
+  const Lock lock(mutex_);
   for (const Passing& passing : passings) {
     const auto [lo, hi] = InArena(passing.from, passing.bytes);
     const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
@@ -323,12 +326,7 @@ void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
     freed_.Take(lo, hi, kNoStream);
     freed_.Take(to_lo, to_hi, kNoStream);
     freed_.Leave(to_lo, to_hi, needs, known);
-    const std::uint64_t last = std::max(freed_at_.LastIn(lo, hi), freed_at_.LastIn(to_lo, to_hi));
-    freed_at_.Set(to_lo, to_hi, last);
-    for (const StreamNeeds::Need& need : needs) had[need.stream] = true;
-  }
-  for (StreamIndex stream = 0; stream < had.size(); ++stream) {
-    if (had[stream]) clocks_.RecordEvent(stream, lock);
+    freed_at_.Set(to_lo, to_hi, std::max(freed_at_.LastIn(lo, hi), freed_at_.LastIn(to_lo, to_hi)));
   }
 }
 

@@ -149,15 +149,16 @@ class PlanEngine {
     withdrawn_.Remove(WholeGranules(offset), WholeGranules(offset + bytes));
   }
   // Withdrawn memory at `from` is to be used at `to` from now on, where nothing was placed since it was last there, nor
-  // will be before Restore: whoever gets it there runs behind all who had it here. The device is given something
-  // between the two that is no kernel, since kernels may be launched before the one ahead of them has ended.
+  // will be before Restore: whoever gets it there runs behind all who had it here.
   struct Passing {
     Offset from = 0;
     Offset to = 0;
     Bytes bytes = 0;
   };
+  // REQUIRES: MayPassOn said so of each.
   void PassOn(std::span<const Passing> passings) noexcept;
-  // False where not all can be noted that its users have to be waited for, or blocks are in the way.
+  // The device has been given an event on each of its users' streams, since kernels may be launched before the one
+  // ahead of them has ended. False where that cannot be, not all users can be noted, or blocks are in the way.
   [[nodiscard]] bool MayPassOn(const Passing& passing) noexcept;
   // Returns when streams of other devices are done with what was freed so far, where they can be waited for. The host
   // waits, without the lock.

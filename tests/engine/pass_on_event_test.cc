@@ -64,13 +64,28 @@ TEST(PassOnEventTest, EachStreamOfManyGetsAnEvent) {
   for (void* block : blocks) engine.Free(block);
   constexpr Bytes kHalf = kStreams / 2 * kPart;
   const std::vector<PlanEngine::Passing> passings = {{0, 2 * kHalf, kHalf}, {kHalf, 3 * kHalf, kHalf}};
+  const int records = fence.records();
   for (const PlanEngine::Passing& passing : passings) {
     ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
     ASSERT_TRUE(engine.MayPassOn(passing));
   }
-  const int records = fence.records();
   engine.PassOn(passings);
   EXPECT_EQ(fence.records() - records, static_cast<int>(kStreams));
+}
+
+// Where the event is refused, as while the stream is captured, the memory stays.
+TEST(PassOnEventTest, AStreamThatTakesNoEventKeepsTheMemory) {
+  FakeFence fence;
+  PlanEngine engine(TurnsPlan(2, 1), kBase, &fence);
+  ASSERT_TRUE(engine.Withdraw(kPart, kPart));
+  engine.OnMark(MarkOf(MarkKind::kIteration));
+  engine.Free(engine.Allocate(kBlock, 7).pointer);
+  const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
+  ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
+  fence.SetCapturing(true);
+  EXPECT_FALSE(engine.MayPassOn(passing));
+  fence.SetCapturing(false);
+  EXPECT_TRUE(engine.MayPassOn(passing));
 }
 
 // A block of stream 7 that was freed on 8; its bytes are 7's again, which has not used them yet.
@@ -90,9 +105,9 @@ TEST(PassOnEventTest, AStreamThatIsOwedTheBytesGetsAnEvent) {
   ASSERT_TRUE(engine.Withdraw(kPart, kPart));
   OweBytes(engine);
   const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
+  const int records = fence.records();
   ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
   ASSERT_TRUE(engine.MayPassOn(passing));
-  const int records = fence.records();
   engine.PassOn({&passing, 1});
   EXPECT_EQ(fence.records() - records, 2) << "7 and 8";
 }

@@ -23,7 +23,7 @@ class PassingMemory final : public ArenaBacking {
   static constexpr std::uint32_t kPart = 32;  // granules
 
   // What is passed on, and what the device is told of it.
-  enum class Told : std::uint8_t { kAll, kNothing };          // kNothing: the engine does not hear PassOn
+  enum class Told : std::uint8_t { kAll, kNothing };          // kNothing: the engine hears nothing of it
   enum class Looks : std::uint8_t { kAtMemory, kAtAddress };  // kAtAddress: as if no memory ever changed its address
 
   // Of an arena whose addresses end at `limit`.
