@@ -107,7 +107,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   const bool may_grow = may_take == MayTake::kMore;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
-  if (!free_.is_free() || was_full_) PassInto(range, now);
+  if (was_card_full()) PassInto(range, now);
   if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
   if (!may_grow || still_missing == 0) return still_missing == 0;
@@ -148,7 +148,7 @@ void IdleChunks::BeginIteration() noexcept {
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   if (!free_.is_free()) {
     moved_while_full_ = counts_.move_nanoseconds;
-    was_full_ = true;
+    was_full_.store(true, std::memory_order_relaxed);
     settles_.store(tuning::kSettlingIterations, std::memory_order_relaxed);
   } else if (const std::size_t left = settles_.load(std::memory_order_relaxed); left > 0) {
     settles_.store(left - 1, std::memory_order_relaxed);

@@ -78,6 +78,10 @@ class IdleChunks final : public ArenaBacking {
   }
   // The device has memory that nobody lacks, as far as is known.
   [[nodiscard]] bool is_card_free() const noexcept { return free_.is_free(); }
+  // It had not at some time.
+  [[nodiscard]] bool was_card_full() const noexcept {
+    return was_full_.load(std::memory_order_relaxed) || !is_card_free();
+  }
   // The card was full a few iterations ago: its memory is not yet where the plan has it, and what that took goes back
   // only when it has been idle for long.
   [[nodiscard]] bool settles() const noexcept { return is_card_free() && settles_.load(std::memory_order_relaxed) > 0; }
@@ -196,7 +200,7 @@ class IdleChunks final : public ArenaBacking {
   std::array<std::uint64_t, tuning::kIdleIterations> begins_{};  // stamps of the latest iterations; guarded by mutex_
   std::size_t iterations_ = 0;                                   // guarded by mutex_
   std::atomic<std::size_t> settles_{0};                          // for so many iterations; written under mutex_
-  bool was_full_ = false;                                        // guarded by mutex_
+  std::atomic<bool> was_full_{false};                            // set under mutex_
   Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
   std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
   Counts counts_;

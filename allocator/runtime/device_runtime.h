@@ -99,14 +99,15 @@ struct RuntimeStats {
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
   std::uint64_t iterations = 0;
   SteadyCounts steady;
-  EngineStats engine;         // its `misses` also count what never reached the engine (kCapturing, kParallel)
-  bool gave_up = false;       // the run did not resemble its plan
-  bool left = false;          // nor did its first iteration resemble the plan that it began with
-  bool departed = false;      // it does not, or needs less than the plan holds, whether it was given up for that or not
-  bool unlike = false;        // it does not resemble it
-  Bytes live_bytes = 0;       // rounded to 512 B a block, arena + heap + upstream
-  Bytes peak_live_bytes = 0;  // peak of the sum since ResetPeaks
-  Bytes arena_bytes = 0;      // mapped now
+  EngineStats engine;     // its `misses` also count what never reached the engine (kCapturing, kParallel)
+  bool gave_up = false;   // the run did not resemble its plan
+  bool left = false;      // nor did its first iteration resemble the plan that it began with
+  bool departed = false;  // it does not, or needs less than the plan holds, whether it was given up for that or not
+  bool unlike = false;    // it does not resemble it
+  bool card_was_full = false;  // at some time while an arena served (allocator/backing/README.md)
+  Bytes live_bytes = 0;        // rounded to 512 B a block, arena + heap + upstream
+  Bytes peak_live_bytes = 0;   // peak of the sum since ResetPeaks
+  Bytes arena_bytes = 0;       // mapped now
   Bytes arena_live_bytes = 0;
   IdleChunks::Counts lent;  // of the arena: when the device was full, or caches were emptied
   Bytes heap_bytes = 0;     // PageHeap's physical bytes (exact Trace)

@@ -80,6 +80,7 @@ RuntimeStats DeviceRuntime::Stats() const {
     stats.dynamic_hits += engine.dynamic_hits;
     stats.arena_live_bytes += engine.live_bytes;
     stats.lent.Add(space->chunks().GetCounts());
+    stats.card_was_full = stats.card_was_full || space->chunks().was_card_full();
     if (space == serving || !space->has_plan()) continue;
     for (std::size_t i = 0; i < engine.misses.size(); ++i) stats.engine.misses[i] += engine.misses[i];
   }

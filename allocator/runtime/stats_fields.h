@@ -40,6 +40,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("left_plan", stats.left);
   json->Field("departed", stats.departed);
   json->Field("unlike", stats.unlike);
+  json->Field("card_was_full", stats.card_was_full);
   json->Field("live_bytes", stats.live_bytes);
   json->Field("peak_live_bytes", stats.run.live_bytes);
   json->Field("arena_bytes", stats.run.arena_bytes);

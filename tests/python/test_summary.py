@@ -37,6 +37,15 @@ def test_what_is_saved_is_beside_what_pytorchs_allocator_would_hold(tmp_path: Pa
     )
 
 
+def test_while_memory_was_not_short_what_is_held_is_not_judged_by_what_lives(tmp_path: Path) -> None:
+    outcome = _outcome.outcome_of(stats(planned_hits=9, card_was_full=False), tmp_path, 0)
+    assert outcome is not None
+    assert outcome.brief().startswith("held 100.00 MiB for 90.00 MiB live, memory was never short; ")
+    short = _outcome.outcome_of(stats(planned_hits=9, card_was_full=True), tmp_path, 0)
+    assert short is not None
+    assert short.brief().startswith("held 100.00 MiB for 90.00 MiB live: E 90.0 %; ")
+
+
 def test_a_run_that_is_another_than_the_traced_one_saves_nothing_that_is_known(tmp_path: Path) -> None:
     outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB, live=50 * MIB), 0)
     assert outcome is not None
@@ -120,13 +129,13 @@ def test_trace_and_alloc_end_with_one_line_that_says_what_is_next(training: Trai
     training.plan()
     served = training.try_run("Alloc", "--iterations", "4").err.splitlines()[-1]
     assert re.fullmatch(
-        r"\[stalloc\] rank 0 held .+ live: E [\d.]+ %; PyTorch would hold [\d.]+ MiB "
+        r"\[stalloc\] rank 0 held .+ live, memory was never short; PyTorch would hold [\d.]+ MiB "
         rf"\(stalloc summary {training.info}\)",
         served,
     )
     done = run_python("-m", "stalloc", "summary", str(training.info))
     assert done.code == 0
-    assert re.match(r"rank 0  Alloc: held .+ live: E [\d.]+ %, \d+ of \d+ steady requests.* from the plan", done.out)
+    assert re.match(r"rank 0  Alloc: held .+ live, memory was never short, \d+ of \d+ steady requests.* from the plan", done.out)
     (row,) = json.loads(run_python("-m", "stalloc", "summary", str(training.info), "--json").out)["ranks"]
     assert row["outcome"]["held_peak_bytes"] == row["summary"]["held_peak_bytes"]
     missing = run_python("-m", "stalloc", "summary", str(training.info), "--rank", "3")

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from stalloc._commands import many_ranks
 from stalloc._core._json import read_object
-from stalloc._core._outcome import Outcome, outcome_of
+from stalloc._core._outcome import NEVER_SHORT, Outcome, held_for, outcome_of
 from stalloc._core._report import size
 
 HELP = "show what a run held, how many requests its plan served, and what that saved, of each rank"
@@ -81,9 +81,13 @@ def _ranges(outcomes: list[tuple[int, Outcome]]) -> str:
         many_ranks.ranged([getattr(outcome, name) for _, outcome in outcomes], size)
         for name in ("held_peak_bytes", "peak_live_bytes")
     )
-    efficiency = many_ranks.ranged([100 * outcome.efficiency for _, outcome in outcomes], "{:.2f} %".format)
-    text = f"held {held} for {live} live: E {efficiency}"
-    text += f", least on rank {min(outcomes, key=lambda one: one[1].efficiency)[0]}"
+    text = held_for(held, live)
+    short = [(rank, outcome) for rank, outcome in outcomes if outcome.was_short]
+    if short:
+        text += f": E {many_ranks.ranged([100 * outcome.efficiency for _, outcome in short], '{:.2f} %'.format)}"
+        text += f", least on rank {min(short, key=lambda one: one[1].efficiency)[0]}"
+    else:
+        text += f", {NEVER_SHORT}"
     saved = [outcome.saved_bytes for _, outcome in outcomes if outcome.saved_bytes is not None]
     return f"{text}; saved {many_ranks.ranged(saved, size)}" if saved else text
 

@@ -16,6 +16,7 @@ _MOSTLY = 0.95  # of the requests: what is less is said in the run's last line
 LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
 NO_ITERATION = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
 NOT_SERVED = "no plan served this run"
+NEVER_SHORT = "memory was never short"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Outcome:
     native_bytes: Optional[int]
     native_unknown: str = ""
     share: Optional[float] = None  # of the steady requests, that the plan served; None: there were none, or no plan
+    was_short: bool = True  # of memory, at some time; else more than lives is held to save time, and E says nothing
 
     @property
     def saved_bytes(self) -> Optional[int]:
@@ -40,13 +42,15 @@ class Outcome:
 
     def told(self) -> str:
         """One line."""
-        text = (
-            f"held {size(self.held_peak_bytes)} for {size(self.peak_live_bytes)} live: E {100 * self.efficiency:.2f} %"
-        )
+        text = self._held(2)
         if self.mode not in ("Alloc", "Auto"):
             return text
         text += f", {self.served} from the plan" if self.served else f"; {NOT_SERVED}"
         return f"{text}; {self._native()}"
+
+    def _held(self, digits: int) -> str:
+        text = held_for(size(self.held_peak_bytes), size(self.peak_live_bytes))
+        return f"{text}: E {100 * self.efficiency:.{digits}f} %" if self.was_short else f"{text}, {NEVER_SHORT}"
 
     def _native(self, saved: bool = True) -> str:
         if self.native_bytes is None:
@@ -56,10 +60,9 @@ class Outcome:
 
     def brief(self) -> str:
         """A run's last line."""
-        held, live = size(self.held_peak_bytes), size(self.peak_live_bytes)
         if not self.served:
-            return f"{NOT_SERVED}: held {held} for {live} live"
-        text = f"held {held} for {live} live: E {100 * self.efficiency:.1f} %"
+            return f"{NOT_SERVED}: {held_for(size(self.held_peak_bytes), size(self.peak_live_bytes))}"
+        text = self._held(1)
         if self.share is not None and self.share < _MOSTLY:
             text += f", {100 * self.share:.0f} % from the plan"
         return f"{text}; {self._native(saved=False)}"
@@ -76,7 +79,13 @@ def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Ou
     if native is None and served:
         native = _simulated(directory / "output" / "trace_analysis" / f"rank{rank:05d}.json", live)
     text, share = (planned(stats), served_share(stats)) if served else ("", None)
-    return Outcome(str(stats.get("mode")), live, held, live / held, text, native, "" if native else unknown, share)
+    was_short = bool(stats.get("card_was_full", True)) or not served
+    unknown = "" if native else unknown
+    return Outcome(str(stats.get("mode")), live, held, live / held, text, native, unknown, share, was_short)
+
+
+def held_for(held: str, live: str) -> str:
+    return f"held {held} for {live} live"
 
 
 def _followed(native: dict[str, Any], live: int) -> tuple[Optional[int], str]:
