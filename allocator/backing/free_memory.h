@@ -47,6 +47,8 @@ class FreeMemory {
     AskAgain();
     if (!is_free()) (void)Ask(0, may_hold);
   }
+  // The user has said how much others need.
+  [[nodiscard]] bool is_keep_given() const noexcept { return keep_ != kDefaultKeep; }
   // As it was last known; from any thread.
   [[nodiscard]] bool is_free() const noexcept { return free_.load(std::memory_order_relaxed); }
 

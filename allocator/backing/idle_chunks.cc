@@ -107,7 +107,11 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   const bool may_grow = may_take == MayTake::kMore;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
-  if (was_card_full()) PassInto(range, now);
+  if (was_card_full()) {
+    if (PassInto(range, now, Windows::kThere)) return true;
+    if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
+    (void)PassInto(range, now, Windows::kAny);
+  }
   if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
   if (!may_grow || still_missing == 0) return still_missing == 0;
@@ -192,17 +196,21 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   return true;
 }
 
-// README, Passing chunks on. What cannot be had so is left.
-void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept {
+// README, Passing chunks on. What cannot be had so is left; of windows that are there, it is all or nothing.
+bool IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now, Windows windows) noexcept {
   ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (plan_end_ == 0 || !rules_.Have(Rule::kAddresses) || (listener != nullptr && !listener->MayPass())) return;
+  if (plan_end_ == 0 || !rules_.Have(Rule::kAddresses) || (listener != nullptr && !listener->MayPass())) return false;
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
   Passings passings;
   passings.done = Done();
-  passings.idle = Movable(range, now);
+  if (windows == Windows::kAny) passings.idle = Movable(range, now);
   for (const Arena::Range& hole : Lacking(range)) Choose(hole, range, &passings);
-  if (passings.chunks.empty()) return;
+  if (windows == Windows::kThere && !passings.opens) {
+    for (const Arena::Passing& chunk : passings.chunks) RestoreBacked({&chunk.from, 1});
+    return false;
+  }
+  if (passings.chunks.empty()) return false;
   const std::vector<Arena::Passing> passed = ChangeArena([&] { return arena_.Pass(passings.chunks); });
   std::vector<PlanEngine::Passing> on;
   for (const Arena::Passing& chunk : passed) on.push_back({chunk.from.offset, chunk.to, chunk.from.bytes});
@@ -213,10 +221,12 @@ void IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now) noexcept
     RestoreBacked({&opened, 1});
     counts_.moved_bytes += opened.bytes;
   }
-  if (passed.empty()) return;
-  ++counts_.times_moved;
-  ++counts_.times_passed;
-  if (passings.opens) ++counts_.times_opened;
+  if (!passed.empty()) {
+    ++counts_.times_moved;
+    ++counts_.times_passed;
+    if (passings.opens) ++counts_.times_opened;
+  }
+  return Missing(range).bytes == 0;
 }
 
 // First what was there before, where it is idle and not wanted where it is; whatever else between that.
@@ -237,13 +247,14 @@ void IdleChunks::Choose(const Arena::Range& hole, const Arena::Range& wanted, Pa
 
 // Of chunks that fit, one after the other.
 void IdleChunks::Fill(Offset begin, Offset end, Passings* passings) noexcept {
-  if (begin == end || !IsClear({begin, end - begin}, passings->done)) return;
+  if (begin == end) return;
+  passings->opens = false;
+  if (!IsClear({begin, end - begin}, passings->done)) return;
   for (Part& part : passings->idle) {
     if (begin == end) return;
     const Bytes bytes = part.range.bytes;
     if (bytes == 0 || bytes > end - begin || !WithdrawToPass(part.range, begin, passings)) continue;
     part.range.bytes = 0;
-    passings->opens = false;
     begin += bytes;
   }
 }
@@ -336,7 +347,7 @@ void IdleChunks::MoveSome() noexcept {
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
   if (places.empty()) return;
   const Arena::Range place = places[random_() % places.size()];
-  if (random_() % 2 == 0) PassInto(place, now);
+  if (random_() % 2 == 0) (void)PassInto(place, now, Windows::kAny);
   MoveInto(place, now, random_() % 2 == 0);
 }
 

@@ -149,6 +149,10 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);
   }
+  // Up to there what the device has is spent before the time of the driver's calls, unless it is for others.
+  [[nodiscard]] bool MayGrowOnFullCard(Bytes more) const noexcept {
+    return !free_.is_keep_given() && arena_.mapped_bytes() + more <= GrowsUpTo(engine_.Stats().peak_live_bytes);
+  }
   [[nodiscard]] static Bytes Times(Bytes bytes, double factor) noexcept {
     return static_cast<Bytes>(static_cast<double>(bytes) * factor);
   }
@@ -158,7 +162,8 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool MayHold(Bytes more) const noexcept;
   void ReleaseSurplus() noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
-  void PassInto(const Arena::Range& range, std::uint64_t now) noexcept;
+  enum class Windows : std::uint8_t { kThere, kAny };
+  bool PassInto(const Arena::Range& range, std::uint64_t now, Windows windows) noexcept;  // true: nothing lacks
   // For a hole of the range that is wanted.
   void Choose(const Arena::Range& hole, const Arena::Range& wanted, Passings* passings) noexcept;
   void Fill(Offset begin, Offset end, Passings* passings) noexcept;

@@ -140,12 +140,13 @@ class SmallMovesTest : public AllocTest {
   static constexpr Bytes kSmall = 5 * kUnit;  // less than a 512th of it
   static constexpr Bytes kWhole = 2 * kGiB;
 
-  void StartWith(StreamFence& fence) {
+  // On a card that has `left` bytes more than the plan's.
+  void StartWith(StreamFence& fence, Bytes left) {
     PlanBuilder plan;
     for (int i = 0; i < kBlocks; ++i) plan.Each(kChunk);
     plan.EachUnplanned(kChunk);  // something varies
     plan.Each(kWhole - kBlocks * kChunk);
-    Start(plan.Build(), kWhole + kGiB / 2, kUnit, &fence, /*dynamic=*/true);
+    Start(plan.Build(), kWhole + left, kUnit, &fence, /*dynamic=*/true);
     Iteration();
     for (void*& block : blocks_) block = Allocate(kChunk);
     rest_ = Allocate(kWhole - kBlocks * kChunk);
@@ -165,7 +166,7 @@ class SmallMovesTest : public AllocTest {
 
 TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
   InstantFence fence;
-  StartWith(fence);
+  StartWith(fence, 0);
   void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
   EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
@@ -175,9 +176,18 @@ TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
   End(small);
 }
 
+TEST_F(SmallMovesTest, WhatAFullCardHasLeftIsSpentBeforeTheTimeOfCalls) {
+  InstantFence fence;
+  StartWith(fence, kGiB / 2);
+  void* const small = Allocate(kSmall);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + kSmall);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 0u);
+  End(small);
+}
+
 TEST_F(SmallMovesTest, ForASmallBlockTheHostNeverWaits) {
   NeverFence fence;
-  StartWith(fence);
+  StartWith(fence, kUnit);
   void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
   EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + kUnit) << "for a part of a chunk it grows";

@@ -113,7 +113,8 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "STALLOC_KEEP_FREE",
             "bytes, `4G`",
             "bytes of the GPU that stay free for others",
-            details="While more is free, the arena grows instead of moving memory. Set it where processes share a GPU. "
+            details="While more is free, the arena grows instead of moving memory. Set it where processes share a GPU: "
+            "then memory is moved before the rest is taken. "
             "Default: 2 % of it, 1G at least",
         ),
         Variable(
