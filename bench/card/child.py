@@ -7,9 +7,10 @@ A step ends with every --optimizer-steps'th step() of the first optimizer that m
 the next one takes its place. There the device is synchronised. A step's time runs from the end of the one before it, or
 from the moment this process was let go (--turns), to that point, in seconds; the first one includes the set-up.
 
-Reports are lines of JSON: {"event": "ready"}, for each step {"event": "step", "index", "seconds", "host_seconds" (before
-the device is synchronised), "at" (the system's monotonic clock), "retries" (num_alloc_retries so far), "last" (of --steps)}, and at the end {"event": "end", ...} or
-{"event": "out_of_memory", ...}, both with bytes and counters. The exit code is 3 where memory was not enough.
+Reports are lines of JSON: {"event": "ready"}, for each step {"event": "step", "index", "seconds", "host_seconds"
+(before the device is synchronised), "at" (the system's monotonic clock), "retries" (num_alloc_retries so far), "last"
+(of --steps)}, and at the end {"event": "end", ...} or {"event": "out_of_memory", ...}, both with bytes and counters. The
+exit code is 3 where memory was not enough.
 """
 
 from __future__ import annotations

@@ -231,6 +231,7 @@ void DevicePlanner::Describe() {
   report_.simulated.native_bytes = SimulateRun(device_, native);
   if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes(device_);
   report_.peak = FindPeak(device_, model, phases);
+  if (GraphNeeds needs = FindGraphNeeds(traced_, device_); !needs.graphs.empty()) report_.graphs = std::move(needs);
   for (std::uint32_t i = 0; model != nullptr && i < report_.segments.size(); ++i) {
     report_.segments[i].stability = StabilityOf(model->cycle, device_, i);
   }

@@ -1,6 +1,7 @@
 // What the planner has to say about one rank, as values. Rendering is planner/report's business. Bytes throughout.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/analysis/graph_needs.h"
 #include "planner/analysis/memory_class.h"
 #include "planner/analysis/replay.h"
 #include "planner/analysis/segments.h"
@@ -154,7 +156,8 @@ struct DeviceReport {
   std::vector<PhaseReport> phases;
   std::vector<StreamReport> streams;
   SimulatedReport simulated;
-  Bytes held_peak_bytes = 0;  // when traced; 0: not recorded
+  Bytes held_peak_bytes = 0;         // when traced; 0: not recorded
+  std::optional<GraphNeeds> graphs;  // where some were captured
   std::optional<PackingReport> packing;
   std::optional<ForecastReport> forecast;  // only without `packing`
   std::vector<std::string> warnings;
@@ -167,6 +170,11 @@ struct DeviceReport {
   // Of the traced run; 0 if not recorded, or too seldom to have seen the peak.
   [[nodiscard]] double traced_efficiency() const {
     return held_peak_bytes < peak.live_bytes ? 0.0 : EfficiencyAt(held_peak_bytes);
+  }
+  // The same of what the device needs with graphs; 0 where nothing was captured.
+  [[nodiscard]] double traced_device_efficiency() const {
+    if (!graphs.has_value() || traced_efficiency() == 0) return 0;
+    return static_cast<double>(std::min(graphs->peak, held_peak_bytes)) / static_cast<double>(held_peak_bytes);
   }
 };
 

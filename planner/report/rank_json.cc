@@ -108,6 +108,34 @@ void WriteSimulated(const DeviceReport& device, JsonWriter* json) {
   json->EndObject();
 }
 
+void WriteGraphs(const DeviceReport& device, JsonWriter* json) {
+  json->Key("graphs");
+  if (!device.graphs.has_value()) {
+    json->Null();
+    return;
+  }
+  const GraphNeeds& needs = *device.graphs;
+  json->BeginObject();
+  json->Key("needed_bytes").Value(needs.peak);
+  json->Key("live_then_bytes").Value(needs.torch_then);
+  json->Key("event").Value(needs.event);
+  json->Key("traced_efficiency").Value(device.traced_device_efficiency());
+  json->Key("graphs").BeginArray();
+  for (const CapturedGraph& graph : needs.graphs) {
+    json->BeginObject();
+    json->Key("number").Value(graph.number);
+    json->Key("pool").Value(graph.pool);
+    json->Key("launches").Value(graph.launches);
+    json->Key("dead_bytes").Value(graph.dead);
+    json->Key("carried_bytes").Value(graph.carried);
+    json->Key("kept_bytes").Value(graph.kept);
+    json->Key("launch_bytes").Value(graph.launch);
+    json->EndObject();
+  }
+  json->EndArray();
+  json->EndObject();
+}
+
 void WriteReplay(const SegmentReplay& replay, JsonWriter* json) {
   json->Key("replay").BeginObject();
   json->Key("hits").Value(replay.hits);
@@ -258,6 +286,7 @@ void WriteDevice(const DeviceReport& device, JsonWriter* json) {
   json->Key("traced_held_peak_bytes").Value(device.held_peak_bytes);
   json->Key("traced_efficiency").Value(device.traced_efficiency());
   WriteSimulated(device, json);
+  WriteGraphs(device, json);
   WriteSegments(device.segments, json);
   WritePhases(device.phases, json);
   WriteStreams(device.streams, json);

@@ -42,6 +42,17 @@ std::string PeakText(const DeviceReport& device) {
   return text + table.Render();
 }
 
+// What E leaves out of captured graphs.
+std::string GraphsText(const DeviceReport& device) {
+  if (!device.graphs.has_value()) return "";
+  const GraphNeeds& needs = *device.graphs;
+  std::string text = absl::StrCat("\ncaptured graphs: the device needs ", FormatBytes(needs.peak),
+                                  " at most, of which PyTorch counts ", FormatBytes(needs.torch_then),
+                                  " as live; the rest is what a launch writes or leaves to a later one\n");
+  const double efficiency = device.traced_device_efficiency();
+  return efficiency == 0 ? text : absl::StrCat(text, "E of the device when traced: ", FormatShare(efficiency), "\n");
+}
+
 // A line for each allocator that might have served the run.
 std::string HeldText(const DeviceReport& device) {
   TextTable table({"held on the device", "bytes", "E"});
@@ -62,7 +73,7 @@ std::string HeldText(const DeviceReport& device) {
     table.AddRow({"with a plan, at best", FormatBytes(device.forecast->held_bytes),
                   FormatShare(device.EfficiencyAt(device.forecast->held_bytes))});
   }
-  return table.Render();
+  return table.Render() + GraphsText(device);
 }
 
 // Of an allocation that repeats in every layer one line is enough.

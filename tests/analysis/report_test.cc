@@ -79,6 +79,19 @@ TEST(RankTextTest, SaysWhatPeopleAskFor) {
   EXPECT_THAT(text, HasSubstr("no micro-batch marks"));
 }
 
+TEST(RankTextTest, SaysWhatCapturedGraphsNeed) {
+  const RankReport report =
+      ReportOf("+w=4096 H=16384 I C0 +a=4096!1 -a C0- +b=2048 R0 -b I +b=2048 R0 -b I +b=2048 R0 -b");
+  const std::string text = RankText(report);
+  EXPECT_THAT(text,
+              HasSubstr("captured graphs: the device needs 10.0 KiB at most, of which PyTorch counts 6.0 KiB as live"));
+  EXPECT_THAT(text, HasSubstr("E of the device when traced: 62.50 %"));
+  const std::string json = RankJson(report);
+  EXPECT_THAT(json, HasSubstr("\"needed_bytes\": 10240"));
+  EXPECT_THAT(json, HasSubstr("\"dead_bytes\": 4096"));
+  EXPECT_THAT(RankJson(ReportOf("+w=4096 I +a=512 -a I +a=512 -a")), HasSubstr("\"graphs\": null"));
+}
+
 TEST(RankTextTest, WithoutAPlanSaysWhatNoneCanBeBetterThan) {
   // 4 MiB and 4 KiB live at the peak; a device maps whole units of 2 MiB.
   const std::string script = "+w=4096 " + Repeat("I +a=1048576 +b=3145728 -a -b", 3);

@@ -60,11 +60,23 @@ class ScriptReader {
                .pass = word[0] == 'F' ? Pass::kForward : Pass::kBackward,
                .index = std::stoi(word.substr(1)),
                .name = ""});
+    } else if (word[0] == 'C' || word[0] == 'R') {
+      TakeGraph(word);
     } else if (word[0] == 'L') {
       TakeLayer(word);
     } else {
       throw std::invalid_argument("unknown token: " + word);
     }
+  }
+
+  void TakeGraph(const std::string& word) {
+    const std::string what = word[0] == 'C' ? " capture" : " replay";
+    Mark mark{.kind = MarkKind::kLayer, .name = "CUDA graph " + std::to_string(std::stoi(word.substr(1))) + what};
+    mark.edge = word.back() == '-' ? MarkEdge::kEnd : MarkEdge::kBegin;
+    AddMark(mark);
+    if (word[0] == 'C') return;
+    mark.edge = MarkEdge::kEnd;
+    AddMark(mark);
   }
 
   void TakeLayer(const std::string& word) {

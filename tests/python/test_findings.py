@@ -265,3 +265,13 @@ def test_graphs_that_hold_idle_memory_are_told(tmp_path: Path, build: Path) -> N
     told = "\n".join(markdown._graph_pools(view["devices"][0]))
     assert "| 1 | set-up | 6.00 MiB | 1.00 MiB | 5.00 MiB | 9 |" in told
     assert "At least 27.00 MiB are held" in told
+    report = view["rank"]["devices"][0]
+    assert report["graphs"] is None
+    assert markdown._graph_needs(report) == []
+    graph = {"number": 0, "pool": 1, "launches": 3, "dead_bytes": 4 * MIB, "carried_bytes": 2 * MIB, "kept_bytes": MIB}
+    report["graphs"] = {"needed_bytes": 24 * MIB, "live_then_bytes": 18 * MIB, "traced_efficiency": 0.75}
+    report["graphs"]["graphs"] = [graph] * 30
+    told = "\n".join(markdown._graph_needs(report))
+    assert "| 0 | 1 | 3 | 4.00 MiB | 2.00 MiB | 1.00 MiB |" in told
+    assert "| 6 more |" in told
+    assert "needs 24.00 MiB at most, of which PyTorch counts 18.00 MiB as live. E of the device when traced: 75" in told

@@ -81,6 +81,18 @@ def test_what_pytorchs_allocator_would_hold_is_told_as_it_was_followed_or_why_it
         assert outcome.told().endswith(told)
 
 
+def test_what_graphs_need_counts_beside_what_tensors_hold(tmp_path: Path) -> None:
+    directory = analysed(tmp_path, 130 * MIB)
+    path = directory / "output" / "trace_analysis" / "rank00000.json"
+    document = json.loads(path.read_text())
+    document["devices"][0]["graphs"] = {"needed_bytes": 97 * MIB}
+    path.write_text(json.dumps(document))
+    outcome = _outcome.outcome_of(stats(), directory, 0)
+    assert outcome is not None
+    assert outcome.device_efficiency == 0.97
+    assert outcome.brief().startswith("held 100.00 MiB for 90.00 MiB live: E 90.0 %, 97.0 % with what graphs need")
+
+
 def test_the_run_itself_knows_better_than_its_trace(tmp_path: Path) -> None:
     native = {"held_bytes": 120 * MIB, "peak_live_bytes": 90 * MIB}
     outcome = _outcome.outcome_of(stats(native=native), analysed(tmp_path, 130 * MIB), 0)
@@ -135,7 +147,8 @@ def test_trace_and_alloc_end_with_one_line_that_says_what_is_next(training: Trai
     )
     done = run_python("-m", "stalloc", "summary", str(training.info))
     assert done.code == 0
-    assert re.match(r"rank 0  Alloc: held .+ live, memory was never short, \d+ of \d+ steady requests.* from the plan", done.out)
+    line = r"rank 0  Alloc: held .+ live, memory was never short, \d+ of \d+ steady requests.* from the plan"
+    assert re.match(line, done.out)
     (row,) = json.loads(run_python("-m", "stalloc", "summary", str(training.info), "--json").out)["ranks"]
     assert row["outcome"]["held_peak_bytes"] == row["summary"]["held_peak_bytes"]
     missing = run_python("-m", "stalloc", "summary", str(training.info), "--rank", "3")

@@ -33,12 +33,20 @@ class Outcome:
     native_bytes: Optional[int]
     native_unknown: str = ""
     share: Optional[float] = None  # of the steady requests, that the plan served; None: there were none, or no plan
+    needed_bytes: Optional[int] = None  # of the device, with what graphs write that no tensor holds; None: no graphs
     was_short: bool = True  # of memory, at some time; else more than lives is held to save time, and E says nothing
 
     @property
     def saved_bytes(self) -> Optional[int]:
         """Less than that is held; None as there. Never negative."""
         return None if self.native_bytes is None else max(0, self.native_bytes - self.held_peak_bytes)
+
+    @property
+    def device_efficiency(self) -> Optional[float]:
+        """What the device needs, by what is held."""
+        if self.needed_bytes is None:
+            return None
+        return min(self.needed_bytes, self.held_peak_bytes) / self.held_peak_bytes
 
     def told(self) -> str:
         """One line."""
@@ -50,7 +58,12 @@ class Outcome:
 
     def _held(self, digits: int) -> str:
         text = held_for(size(self.held_peak_bytes), size(self.peak_live_bytes))
-        return f"{text}: E {100 * self.efficiency:.{digits}f} %" if self.was_short else f"{text}, {NEVER_SHORT}"
+        if not self.was_short:
+            return f"{text}, {NEVER_SHORT}"
+        text += f": E {100 * self.efficiency:.{digits}f} %"
+        if self.device_efficiency is None:
+            return text
+        return f"{text}, {100 * self.device_efficiency:.{digits}f} % with what graphs need"
 
     def _native(self, saved: bool = True) -> str:
         if self.native_bytes is None:
@@ -76,12 +89,13 @@ def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Ou
         return None
     native, unknown = _followed(stats.get("native") or {}, live)
     served = bool(stats.get("planned_hits") or stats.get("steady", {}).get("hits"))
-    if native is None and served:
-        native = _simulated(directory / "output" / "trace_analysis" / f"rank{rank:05d}.json", live)
+    analysis = directory / "output" / "trace_analysis" / f"rank{rank:05d}.json"
+    simulated, needed = _traced(analysis, live) if served else (None, None)
+    native = simulated if native is None else native
     text, share = (planned(stats), served_share(stats)) if served else ("", None)
     was_short = bool(stats.get("card_was_full", True)) or not served
     unknown = "" if native else unknown
-    return Outcome(str(stats.get("mode")), live, held, live / held, text, native, unknown, share, was_short)
+    return Outcome(str(stats.get("mode")), live, held, live / held, text, native, unknown, share, needed, was_short)
 
 
 def held_for(held: str, live: str) -> str:
@@ -106,12 +120,15 @@ def shown(directory: Path) -> str:
     return shlex.quote(text) if not below else f"~/{shlex.quote(text[len(home) + 1 :])}"
 
 
-def _simulated(analysis: Path, live: int) -> Optional[int]:
+def _traced(analysis: Path, live: int) -> tuple[Optional[int], Optional[int]]:
+    """Of the traced run, where this is the same: what PyTorch's allocator would hold, and what the device needs with
+    captured graphs."""
     try:
         devices = json.loads(analysis.read_text(encoding="utf-8"))["devices"]
         traced = max(devices, key=lambda device: int(device["peak"]["live_bytes"]))
         if abs(live - traced["peak"]["live_bytes"]) > _ALIKE * live:
-            return None
-        return int(traced["simulated"]["native_bytes"])
+            return None, None
+        graphs = traced.get("graphs")
+        return int(traced["simulated"]["native_bytes"]), None if graphs is None else int(graphs["needed_bytes"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # not planned here, or the file is of another version
+        return None, None  # not planned here, or the file is of another version

@@ -9,6 +9,7 @@ from stalloc.report import figures, unused
 from stalloc.report.figures import share, size
 
 _LARGEST = 15
+_MOST_GRAPHS = 24
 
 
 def render(views: Sequence[dict[str, Any]], ranks: Sequence[dict[str, Any]], title: str) -> str:
@@ -73,7 +74,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     )
     lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
     lines += _phases(drawn, report["peak"]["segment"])
-    lines += _layers(drawn) + _costly(view, drawn) + _graph_pools(drawn)
+    lines += _layers(drawn) + _costly(view, drawn) + _graph_pools(drawn) + _graph_needs(report)
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
@@ -203,6 +204,30 @@ def _costly(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:
     )
     header = ["size x lifetime", "share", "block", "blocks", "class", "layer", "phase"]
     return ["### What costs most", "", *_table(header, rows)]
+
+
+def _graph_needs(report: dict[str, Any]) -> list[str]:
+    needs = report["graphs"]
+    if needs is None:
+        return []
+    rows = [
+        (
+            graph["number"],
+            graph["pool"] or "not told apart",
+            graph["launches"],
+            *(size(graph[f"{key}_bytes"]) for key in ("dead", "carried", "kept")),
+        )
+        for graph in needs["graphs"][:_MOST_GRAPHS]
+    ]
+    rows += [(f"{len(needs['graphs']) - len(rows)} more", *[""] * 5)] if len(needs["graphs"]) > len(rows) else []
+    header = ["graph", "pool", "launches", "written by a launch alone", "carried to another graph", "kept"]
+    needed = (
+        f"The device needs {size(needs['needed_bytes'])} at most, of which PyTorch counts "
+        f"{size(needs['live_then_bytes'])} as live."
+    )
+    efficiency = needs["traced_efficiency"]
+    needed += f" E of the device when traced: {share(efficiency)}." if efficiency else ""
+    return ["### What captured graphs need", "", *_table(header, rows), needed, ""]
 
 
 def _graph_pools(drawn: dict[str, Any]) -> list[str]:

@@ -1,0 +1,42 @@
+// What the device needs of captured graphs. PyTorch counts a graph's block as live while a tensor holds it; a launch
+// writes blocks that no tensor holds. Three kinds, by where each was asked for and freed while graphs were captured:
+//
+//   captures   |--- A ---|     |--- B ---|
+//   dead       +==-                           written by A's launch alone
+//   carried         +===============-         from A's launch to B's, whatever is launched between
+//   kept           +=======-                  freed between captures, or never, or asked for outside of one: for good
+//
+// Blocks of a pool share bytes, so no pool needs more than what lived in it at a time. What is not known counts as
+// needed: a graph that was captured before the trace begins, or is launched by C++ code, has what PyTorch counts.
+// Launches and captures inside of fences are not seen. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/analysis/lifetimes.h"
+#include "planner/analysis/traced_rank.h"
+
+namespace stalloc::planner {
+
+struct CapturedGraph {
+  std::uint32_t number = 0;    // of the graph, in the order of first captures; captured again it has another row
+  std::uint32_t pool = 0;      // PoolPlusOne of what it captured; 0: not known
+  std::uint64_t launches = 0;  // that were seen
+  Bytes dead = 0;              // the most at a time
+  Bytes carried = 0;           // to other graphs, all together
+  Bytes kept = 0;              // all together
+  Bytes launch = 0;            // of dead and carried, the most that lives at a time in its launch
+};
+
+struct GraphNeeds {
+  std::vector<CapturedGraph> graphs;  // in the order of their captures
+  Bytes peak = 0;                     // needed at a time: blocks outside of graphs' pools, and these as above
+  Bytes torch_then = 0;               // what PyTorch counts as live then
+  std::uint64_t event = 0;            // then: of an allocation, or right before a launch
+};
+
+// No graphs: nothing was captured, and the rest is zero.
+[[nodiscard]] GraphNeeds FindGraphNeeds(const TracedRank& traced, const DeviceTrace& device);
+
+}  // namespace stalloc::planner
