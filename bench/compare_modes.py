@@ -309,6 +309,22 @@ def write_document(comparison: Comparison, rows: list[dict[str, Any]], problems:
     partial.replace(path)
 
 
+def add_device_efficiency(rows: list[dict[str, Any]], plan: dict[str, Any] | None) -> None:
+    """E of the device, in runs whose trace captured graphs: what they need of it counts as well."""
+    graphs = None if plan is None else plan["ranks"][0]["report"]["devices"][0]["graphs"]
+    for row in rows:
+        if graphs is not None and row.get("held_bytes"):
+            row["needed_bytes"] = graphs["needed_bytes"]
+            row["device_efficiency"] = min(graphs["needed_bytes"], row["held_bytes"]) / row["held_bytes"]
+
+
+def tell_device_efficiency(rows: list[dict[str, Any]]) -> None:
+    known = [row for row in rows if "device_efficiency" in row]
+    if known:
+        shares = ", ".join(f"{row['mode']} {100 * row['device_efficiency']:.2f} %" for row in known)
+        print(f"captured graphs: the device needs {known[0]['needed_bytes'] / GIB:.3f} GiB; E of the device: {shares}")
+
+
 def tell_report(comparison: Comparison) -> None:
     """What no row can say on a CPU, from the trace; and, where it stays and plotly is there, the page of the plan."""
     if comparison.plan is None:
@@ -341,10 +357,12 @@ def main() -> int:
             print(f"== {mode}", file=sys.stderr, flush=True)
             comparison.run(mode)
             rows = [row_of(comparison.results, mode) for mode in arguments.modes if mode in comparison.results]
+            add_device_efficiency(rows, comparison.plan)
             if arguments.json:
                 write_document(comparison, rows, [], complete=False)
     print(f"{arguments.preset} on {device_of(comparison)}, {arguments.iterations} iterations")
     print_table(rows, arguments.markdown)
+    tell_device_efficiency(rows)
     tell_report(comparison)
     problems = failures(rows, arguments) + plan_failures(comparison.plan) if arguments.check else []
     if arguments.json:

@@ -9,8 +9,8 @@ from the moment this process was let go (--turns), to that point, in seconds; th
 
 Reports are lines of JSON: {"event": "ready"}, for each step {"event": "step", "index", "seconds", "host_seconds"
 (before the device is synchronised), "at" (the system's monotonic clock), "retries" (num_alloc_retries so far), "last"
-(of --steps)}, and at the end {"event": "end", ...} or {"event": "out_of_memory", ...}, both with bytes and counters. The
-exit code is 3 where memory was not enough.
+(of --steps)}, and at the end {"event": "end", ...} or {"event": "out_of_memory", ...}, both with bytes and counters.
+The exit code is 3 where memory was not enough.
 """
 
 from __future__ import annotations
