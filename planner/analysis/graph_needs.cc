@@ -20,6 +20,7 @@ constexpr absl::string_view kReplay = " replay";
 struct Capture {
   std::uint64_t begin = 0;  // events
   std::uint64_t end = kNever;
+  std::uint64_t last_end = kNever;   // of this one and all before it
   std::vector<std::uint32_t> asked;  // allocations, in order
   std::vector<std::uint32_t> freed;  // that other captures asked for
 };
@@ -45,6 +46,8 @@ class NeedsFinder {
 
   GraphNeeds Run() {
     if (captures_.empty()) return {};
+    std::uint64_t last_end = 0;
+    for (Capture& capture : captures_) capture.last_end = last_end = std::max(last_end, capture.end);
     kinds_.resize(device_.allocations.size());
     for (std::uint32_t i = 0; i < device_.allocations.size(); ++i) Classify(i);
     for (std::size_t i = 0; i < captures_.size(); ++i) Measure(i);
@@ -69,11 +72,10 @@ class NeedsFinder {
     if (const auto number = NumberOf(mark.name, kCapture)) {
       if (begins) {
         found_.graphs.push_back({.number = *number});
-        captures_.push_back({.begin = event, .end = kNever, .asked = {}, .freed = {}});
-        return;
-      }
-      for (std::size_t i = captures_.size(); i-- > 0;) {
-        if (found_.graphs[i].number == *number && captures_[i].end == kNever) captures_[i].end = event;
+        rows_[*number].push_back(captures_.size());
+        captures_.push_back({.begin = event, .asked = {}, .freed = {}});
+      } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
+        captures_[rows->second.back()].end = event;
       }
     } else if (const auto launched = NumberOf(mark.name, kReplay); launched && begins) {
       launches_.push_back({event, *launched});
@@ -82,8 +84,10 @@ class NeedsFinder {
 
   // The capture that is open at the event; of several the one that began last.
   [[nodiscard]] std::size_t CaptureAt(std::uint64_t event) const {
-    for (std::size_t i = captures_.size(); i-- > 0;) {
-      if (captures_[i].begin <= event && event < captures_[i].end) return i;
+    const auto behind = std::ranges::upper_bound(captures_, event, {}, &Capture::begin);
+    for (auto i = static_cast<std::size_t>(behind - captures_.begin()); i-- > 0;) {
+      if (event < captures_[i].end) return i;
+      if (event >= captures_[i].last_end) break;
     }
     return kNoCapture;
   }
@@ -180,10 +184,18 @@ class NeedsFinder {
     if (!step.is_free) Note(step.event, nullptr);
   }
 
+  // Of the launched graph, the last one.
+  [[nodiscard]] std::size_t CaptureBefore(const Launch& launch) const {
+    const auto rows = rows_.find(launch.number);
+    if (rows == rows_.end()) return kNoCapture;
+    const auto ended = [&](std::size_t row) { return captures_[row].end <= launch.event; };
+    const auto last = std::find_if(rows->second.rbegin(), rows->second.rend(), ended);
+    return last != rows->second.rend() ? *last : kNoCapture;
+  }
+
   void TakeLaunch(const Launch& launch) {
-    std::size_t at = found_.graphs.size();
-    while (at > 0 && (found_.graphs[at - 1].number != launch.number || captures_[at - 1].end > launch.event)) --at;
-    if (at-- == 0) return;
+    const std::size_t at = CaptureBefore(launch);
+    if (at == kNoCapture) return;
     ++found_.graphs[at].launches;
     // What it takes from others is part of its own launch.
     for (const std::uint32_t index : captures_[at].freed) SetWaiting(index, false);
@@ -214,7 +226,8 @@ class NeedsFinder {
   }
 
   const DeviceTrace& device_;
-  std::vector<Capture> captures_;  // parallel to the graphs that are found
+  std::vector<Capture> captures_;                           // parallel to the graphs that are found
+  std::map<std::uint32_t, std::vector<std::size_t>> rows_;  // captures, by the number of their graph
   std::vector<Launch> launches_;
   std::vector<Kind> kinds_;  // by allocation, as the next one
   std::vector<bool> waits_;
