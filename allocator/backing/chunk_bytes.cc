@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 #include <vector>
 
 #include "allocator/backing/tuning.h"
@@ -20,19 +19,6 @@ Bytes Part(Bytes arena_bytes, Bytes parts) {
   return std::min(std::bit_floor(arena_bytes / parts), Arena::kMostChunkBytes);
 }
 
-RangeSet GapsOfWhatStays(const DevicePlan& plan) {
-  std::vector<GranuleRange> stays;
-  for (const Script& script : plan.prologue) {
-    for (const Entry& entry : script.entries) {
-      if (entry.entry_class == EntryClass::kPersistent) stays.push_back(PlaceOf(plan, entry));
-    }
-  }
-  const std::vector<GranuleRange> between = Beside(std::move(stays), WholeGranules(plan.arena_bytes));
-  RangeSet gaps(between.size() + 2);
-  for (const GranuleRange& gap : between) gaps.Add(gap.lo, gap.hi);
-  return gaps;
-}
-
 }  // namespace
 
 Bytes ChunkBytesOf(const DevicePlan& plan) {
@@ -48,10 +34,13 @@ DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
   const Bytes resting = Part(plan.arena_bytes, kRestingParts);
   if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
   const SlotUses uses(plan, resting);
-  const RangeSet gaps = GapsOfWhatStays(plan);
+  const std::vector<GranuleRange> gaps = Beside(PlacesThatStay(plan), WholeGranules(plan.arena_bytes));
+  const auto has_gap = [&](Offset at) {
+    const auto gap = std::ranges::upper_bound(gaps, WholeGranules(at), {}, &GranuleRange::hi);
+    return gap != gaps.end() && gap->lo < WholeGranules(at + resting);
+  };
   const auto rests = [&](Offset at) {
-    return uses.UntilDue(at / resting, uses.cycle_begin()) == SlotUses::kNever &&
-           !gaps.Touches(WholeGranules(at), WholeGranules(std::min(at + resting, plan.arena_bytes)));
+    return uses.UntilDue(at / resting, uses.cycle_begin()) == SlotUses::kNever && !has_gap(at);
   };
   DriverStatus status;
   for (Offset at = 0; at < plan.arena_bytes && status.ok();) {

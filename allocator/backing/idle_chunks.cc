@@ -110,7 +110,7 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (was_card_full()) {
     if (PassInto(range, now, Windows::kThere)) return true;
     if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
-    (void)PassInto(range, now, Windows::kAny);
+    PassInto(range, now, Windows::kAny);
   }
   if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
@@ -205,7 +205,10 @@ bool IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now, Windows 
   Passings passings;
   passings.done = Done();
   if (windows == Windows::kAny) passings.idle = Movable(range, now);
-  for (const Arena::Range& hole : Lacking(range)) Choose(hole, range, &passings);
+  for (const Arena::Range& hole : Lacking(range)) {
+    if (windows == Windows::kThere && !passings.opens) break;
+    Choose(hole, range, &passings);
+  }
   if (windows == Windows::kThere && !passings.opens) {
     for (const Arena::Passing& chunk : passings.chunks) RestoreBacked({&chunk.from, 1});
     return false;
@@ -261,7 +264,7 @@ void IdleChunks::Fill(Offset begin, Offset end, Passings* passings) noexcept {
 
 bool IdleChunks::WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept {
   if (!engine_.Withdraw(chunk.offset, chunk.bytes)) return false;
-  if (!engine_.MayPassOn({chunk.offset, to, chunk.bytes})) {
+  if (!engine_.PrepareToPassOn({chunk.offset, to, chunk.bytes})) {
     engine_.Restore(chunk.offset, chunk.bytes);
     return false;
   }
@@ -347,7 +350,7 @@ void IdleChunks::MoveSome() noexcept {
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
   if (places.empty()) return;
   const Arena::Range place = places[random_() % places.size()];
-  if (random_() % 2 == 0) (void)PassInto(place, now, Windows::kAny);
+  if (random_() % 2 == 0) PassInto(place, now, Windows::kAny);
   MoveInto(place, now, random_() % 2 == 0);
 }
 

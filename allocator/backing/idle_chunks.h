@@ -78,7 +78,7 @@ class IdleChunks final : public ArenaBacking {
   }
   // The device has memory that nobody lacks, as far as is known.
   [[nodiscard]] bool is_card_free() const noexcept { return free_.is_free(); }
-  // It had not at some time.
+  // The device was full at some time.
   [[nodiscard]] bool was_card_full() const noexcept {
     return was_full_.load(std::memory_order_relaxed) || !is_card_free();
   }

@@ -304,7 +304,7 @@ bool PlanEngine::UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept 
   return add(binding.home(), until) && clocks_.AllDebts(binding.home(), add);
 }
 
-bool PlanEngine::MayPassOn(const Passing& passing) noexcept {
+bool PlanEngine::PrepareToPassOn(const Passing& passing) noexcept {
   const auto [lo, hi] = InArena(passing.from, passing.bytes);
   const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
   Lock lock(mutex_);

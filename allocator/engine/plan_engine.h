@@ -155,11 +155,11 @@ class PlanEngine {
     Offset to = 0;
     Bytes bytes = 0;
   };
-  // REQUIRES: MayPassOn said so of each.
+  // REQUIRES: each is prepared.
   void PassOn(std::span<const Passing> passings) noexcept;
   // The device has been given an event on each of its users' streams, since kernels may be launched before the one
   // ahead of them has ended. False where that cannot be, not all users can be noted, or blocks are in the way.
-  [[nodiscard]] bool MayPassOn(const Passing& passing) noexcept;
+  [[nodiscard]] bool PrepareToPassOn(const Passing& passing) noexcept;
   // Returns when streams of other devices are done with what was freed so far, where they can be waited for. The host
   // waits, without the lock.
   void AwaitOtherDevices() noexcept {

@@ -92,10 +92,6 @@ class NeedsFinder {
     return kNoCapture;
   }
 
-  [[nodiscard]] std::uint32_t PoolOf(std::uint32_t allocation) const {
-    return allocation < device_.pools.size() ? device_.pools[allocation] : 0;
-  }
-
   void Classify(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     if ((allocation.flags & kAllocCaptured) == 0) return;
@@ -107,9 +103,9 @@ class NeedsFinder {
       kinds_[index] = asked == freed ? Kind::kDead : Kind::kCarried;
     }
     if (asked == kNoCapture) return;
-    graph_pools_.insert(PoolOf(index));
+    graph_pools_.insert(device_.PoolOf(index));
     CapturedGraph& graph = found_.graphs[asked];
-    if (captures_[asked].asked.empty()) graph.pool = PoolOf(index);
+    if (captures_[asked].asked.empty()) graph.pool = device_.PoolOf(index);
     captures_[asked].asked.push_back(index);
     if (kinds_[index] == Kind::kCarried) {
       captures_[freed].freed.push_back(index);
@@ -172,7 +168,7 @@ class NeedsFinder {
     const Bytes bytes = device_.allocations[step.allocation].bytes;
     const auto change = [&](Bytes& live) { live = step.is_free ? live - bytes : live + bytes; };
     change(torch_);
-    const std::uint32_t number = PoolOf(step.allocation);
+    const std::uint32_t number = device_.PoolOf(step.allocation);
     if (kinds_[step.allocation] == Kind::kEager || !graph_pools_.contains(number)) {
       change(eager_);
     } else {
@@ -208,7 +204,7 @@ class NeedsFinder {
   void SetWaiting(std::uint32_t index, bool waits) {
     if (waits_[index] == waits) return;
     waits_[index] = waits;
-    Bytes& waiting = pools_[PoolOf(index)].waiting;
+    Bytes& waiting = pools_[device_.PoolOf(index)].waiting;
     const Bytes bytes = device_.allocations[index].bytes;
     waiting = waits ? waiting + bytes : waiting - bytes;
   }

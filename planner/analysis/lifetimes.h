@@ -74,6 +74,10 @@ struct DeviceTrace {
   std::vector<LayerInput> layer_inputs;   // in the order of the trace
   Bytes held_peak_bytes = 0;              // what was held when traced; 0: not recorded, or exact
 
+  // PoolPlusOne of an allocation; 0: not known, or not captured.
+  [[nodiscard]] std::uint32_t PoolOf(std::uint32_t allocation) const {
+    return allocation < pools.size() ? pools[allocation] : 0;
+  }
   [[nodiscard]] const Allocation& Request(std::uint32_t segment, std::uint32_t ordinal) const {
     return allocations[segments[segment].allocations[ordinal]];
   }

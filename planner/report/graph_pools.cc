@@ -37,8 +37,7 @@ class PoolSweep {
 
   // Its row; a new one where it has none.
   std::size_t PoolOf(std::uint32_t allocation) {
-    const std::vector<std::uint32_t>& numbers = facts_.device.pools;
-    const std::uint32_t number = allocation < numbers.size() ? numbers[allocation] : 0;
+    const std::uint32_t number = facts_.device.PoolOf(allocation);
     const auto row = std::find_if(found_.pools.begin(), found_.pools.end(),
                                   [&](const GraphPool& pool) { return pool.pool_plus_one == number; });
     if (row != found_.pools.end()) return static_cast<std::size_t>(row - found_.pools.begin());

@@ -25,7 +25,7 @@ TEST(PassOnEventTest, TheStreamThatHadTheMemoryGetsAnEvent) {
   EXPECT_EQ(fence.records(), 0);
   const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
   ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
-  ASSERT_TRUE(engine.MayPassOn(passing));
+  ASSERT_TRUE(engine.PrepareToPassOn(passing));
   engine.PassOn({&passing, 1});
   EXPECT_EQ(fence.records(), 1);
   engine.Restore(passing.to, passing.bytes);
@@ -33,16 +33,21 @@ TEST(PassOnEventTest, TheStreamThatHadTheMemoryGetsAnEvent) {
   EXPECT_EQ(fence.TakeWaits(), Waits{});
 }
 
+// A block of stream 7 was in the first part, which is withdrawn and is to pass on to the second one.
+PlanEngine::Passing WithdrawUsedPart(PlanEngine& engine) {
+  EXPECT_TRUE(engine.Withdraw(kPart, kPart));
+  engine.OnMark(MarkOf(MarkKind::kIteration));
+  engine.Free(engine.Allocate(kBlock, 7).pointer);
+  EXPECT_TRUE(engine.Withdraw(0, kPart));
+  return {.from = 0, .to = kPart, .bytes = kPart};
+}
+
 // A request of another stream takes that event, and records none.
 TEST(PassOnEventTest, AnotherStreamWaitsForIt) {
   FakeFence fence;
   PlanEngine engine(TurnsPlan(2, 1), kBase, &fence);
-  ASSERT_TRUE(engine.Withdraw(kPart, kPart));
-  engine.OnMark(MarkOf(MarkKind::kIteration));
-  engine.Free(engine.Allocate(kBlock, 7).pointer);
-  const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
-  ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
-  ASSERT_TRUE(engine.MayPassOn(passing));
+  const PlanEngine::Passing passing = WithdrawUsedPart(engine);
+  ASSERT_TRUE(engine.PrepareToPassOn(passing));
   engine.PassOn({&passing, 1});
   engine.Restore(passing.to, passing.bytes);
   EXPECT_EQ(engine.Allocate(2 * kBlock, 8).pointer, kBase + kPart);
@@ -67,7 +72,7 @@ TEST(PassOnEventTest, EachStreamOfManyGetsAnEvent) {
   const int records = fence.records();
   for (const PlanEngine::Passing& passing : passings) {
     ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
-    ASSERT_TRUE(engine.MayPassOn(passing));
+    ASSERT_TRUE(engine.PrepareToPassOn(passing));
   }
   engine.PassOn(passings);
   EXPECT_EQ(fence.records() - records, static_cast<int>(kStreams));
@@ -77,15 +82,11 @@ TEST(PassOnEventTest, EachStreamOfManyGetsAnEvent) {
 TEST(PassOnEventTest, AStreamThatTakesNoEventKeepsTheMemory) {
   FakeFence fence;
   PlanEngine engine(TurnsPlan(2, 1), kBase, &fence);
-  ASSERT_TRUE(engine.Withdraw(kPart, kPart));
-  engine.OnMark(MarkOf(MarkKind::kIteration));
-  engine.Free(engine.Allocate(kBlock, 7).pointer);
-  const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
-  ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
+  const PlanEngine::Passing passing = WithdrawUsedPart(engine);
   fence.SetCapturing(true);
-  EXPECT_FALSE(engine.MayPassOn(passing));
+  EXPECT_FALSE(engine.PrepareToPassOn(passing));
   fence.SetCapturing(false);
-  EXPECT_TRUE(engine.MayPassOn(passing));
+  EXPECT_TRUE(engine.PrepareToPassOn(passing));
 }
 
 // A block of stream 7 that was freed on 8; its bytes are 7's again, which has not used them yet.
@@ -107,7 +108,7 @@ TEST(PassOnEventTest, AStreamThatIsOwedTheBytesGetsAnEvent) {
   const PlanEngine::Passing passing{.from = 0, .to = kPart, .bytes = kPart};
   const int records = fence.records();
   ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
-  ASSERT_TRUE(engine.MayPassOn(passing));
+  ASSERT_TRUE(engine.PrepareToPassOn(passing));
   engine.PassOn({&passing, 1});
   EXPECT_EQ(fence.records() - records, 2) << "7 and 8";
 }
@@ -123,7 +124,7 @@ TEST(PassOnEventTest, WhoGetsBytesThatAreOwedWaitsForTheOtherStream) {
   engine.Free(engine.Allocate(2 * kBlock, 9).pointer);
   const PlanEngine::Passing passing{.from = 0, .to = 2 * kPart, .bytes = 2 * kPart};
   ASSERT_TRUE(engine.Withdraw(passing.from, passing.bytes));
-  ASSERT_TRUE(engine.MayPassOn(passing));
+  ASSERT_TRUE(engine.PrepareToPassOn(passing));
   engine.PassOn({&passing, 1});
   engine.Restore(passing.to, passing.bytes);
   (void)fence.TakeWaits();

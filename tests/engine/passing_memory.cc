@@ -70,7 +70,7 @@ bool PassingMemory::Choose(std::uint32_t to, std::vector<PlanEngine::Passing>& p
   for (int tries = 0; tries < 8 && parts > 0; ++tries) {
     const auto from = static_cast<std::uint32_t>(random_() % parts);
     if (!engine_->Withdraw(OffsetOf(from), kPartBytes)) continue;
-    if (told_ == Told::kNothing || engine_->MayPassOn(FromTo(from, to))) {
+    if (told_ == Told::kNothing || engine_->PrepareToPassOn(FromTo(from, to))) {
       passings.push_back(FromTo(from, to));
       return true;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "allocator/base/range_set.h"
 #include "proto/model/plan.h"
@@ -28,6 +29,18 @@ using GranuleRange = IndexRange;
 // Of the entry's slot; empty if it has none.
 [[nodiscard]] inline GranuleRange PlaceOf(const DevicePlan& plan, const Entry& entry) noexcept {
   return entry.slot == kNoSlot ? GranuleRange{} : RangeOf(plan.slots[entry.slot]);
+}
+
+// Of what set-up asks for and keeps for good; they may overlap.
+[[nodiscard]] inline std::vector<GranuleRange> PlacesThatStay(const DevicePlan& plan) {
+  std::vector<GranuleRange> places;
+  for (const Script& script : plan.prologue) {
+    for (const Entry& entry : script.entries) {
+      const bool stays = entry.entry_class == EntryClass::kPersistent && entry.slot != kNoSlot;
+      if (stays) places.push_back(PlaceOf(plan, entry));
+    }
+  }
+  return places;
 }
 
 }  // namespace stalloc

@@ -116,16 +116,10 @@ void IdleGaps::FindNeighbours(const std::vector<const Entry*>& entries, std::siz
 }
 
 std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granules limit) {
-  std::vector<GranuleRange> used;
+  std::vector<GranuleRange> used = PlacesThatStay(plan);  // their blocks may not have come yet
   const auto use = [&](const Entry& entry) {
     if (entry.slot != kNoSlot) used.push_back(PlaceOf(plan, entry));
   };
-  // Slots of blocks that stay: they may not have come yet.
-  for (const Script& script : plan.prologue) {
-    for (const Entry& entry : script.entries) {
-      if (entry.entry_class == EntryClass::kPersistent) use(entry);
-    }
-  }
   for (const Entry& entry : plan.kept.entries) use(entry);
   std::vector<std::vector<GranuleRange>> rooms;
   std::size_t before = 0;  // share that was used so far
