@@ -27,7 +27,8 @@ struct Entry {
   std::uint32_t stream = 0;  // ordinal
   std::uint32_t slot = kNoSlot;
   EntryClass entry_class = EntryClass::kStatic;
-  std::uint64_t expected_life = 0;  // requests; 0: not known to be freed
+  std::uint64_t expected_life = 0;    // requests; 0: not known to be freed
+  std::uint32_t lent_slot = kNoSlot;  // index into DevicePlan::lent_slots; such an entry has no slot
 };
 
 struct Phase {
@@ -47,6 +48,14 @@ struct StreamEdge {
   std::uint32_t to_stream = 0;
 };
 
+// A graphs' pool, whose bytes that no launch needs serve eager requests meanwhile.
+struct LentPool {
+  std::uint32_t number = 0;    // PoolPlusOne of the trace
+  std::uint32_t requests = 0;  // of the pool that its layout is of
+  std::uint64_t layout = 0;    // PoolLayout::hash
+  Bytes bytes = 0;             // PoolLayout::bytes
+};
+
 struct Predicted {
   Bytes peak_live_bytes = 0;
   Bytes planned_peak_bytes = 0;
@@ -60,6 +69,8 @@ struct DevicePlan {
   DeviceIndex device = 0;
   Bytes arena_bytes = 0;
   std::vector<Slot> slots;
+  std::vector<LentPool> lent_pools;  // their layouts lie behind each other, in this order
+  std::vector<Slot> lent_slots;      // offsets into these layouts
   std::vector<Script> prologue;
   std::vector<Script> cycle;
   std::uint32_t turns = 1;  // the cycle is so many copies of the same scripts, which differ in their slots only
