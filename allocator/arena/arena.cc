@@ -32,16 +32,22 @@ std::vector<Arena::Range> Union(std::span<const Arena::Range> ranges) {
 
 }  // namespace
 
-std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, Bytes chunk_bytes) {
-  const Bytes bytes = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
+std::unique_ptr<Arena> Arena::Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status, Bytes chunk_bytes,
+                                     Bytes borrow_bytes) {
+  const Offset own = RoundUp(std::max<Bytes>(reserve_bytes, 1), driver.Granularity());
+  const Bytes bytes = own + RoundUp(borrow_bytes, driver.Granularity());
   Address base = 0;
   *status = driver.Reserve(bytes, &base);
   chunk_bytes = RoundUp(std::max<Bytes>(chunk_bytes, 1), driver.Granularity());
-  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, chunk_bytes)) : nullptr;
+  return status->ok() ? std::unique_ptr<Arena>(new Arena(driver, base, bytes, chunk_bytes, own)) : nullptr;
 }
 
-Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes)
-    : driver_(driver), base_(base), reserved_bytes_(reserved_bytes), chunk_bytes_(chunk_bytes) {}
+Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes, Offset borrow_begin)
+    : driver_(driver),
+      base_(base),
+      reserved_bytes_(reserved_bytes),
+      chunk_bytes_(chunk_bytes),
+      borrow_begin_(borrow_begin) {}
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
@@ -49,11 +55,12 @@ Arena::~Arena() {
       CloseDescriptor(chunk);
     }
   }
+  for (const auto& [offset, borrowed] : borrowed_) (void)UnmapBorrowed(offset, borrowed);
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
 }
 
 DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
-  if (bytes > reserved_bytes_) {
+  if (bytes > borrow_begin_) {
     return {DriverCode::kInvalid, 0, "Arena::GrowTo"};
   }
   const std::lock_guard lock(mutex_);
@@ -68,7 +75,7 @@ DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
 }
 
 DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
-  if (offset > reserved_bytes_ || bytes > reserved_bytes_ - offset) {
+  if (offset > borrow_begin_ || bytes > borrow_begin_ - offset) {
     return {DriverCode::kInvalid, 0, "Arena::EnsureMapped"};
   }
   if (bytes == 0) {
@@ -438,6 +445,10 @@ DriverStatus Arena::RefreshAccess() noexcept {
     const DriverStatus status = driver_.SetAccess(base_ + offset, window.bytes);
     if (first_failure.ok()) first_failure = status;
   }
+  for (const auto& [offset, borrowed] : borrowed_) {
+    const DriverStatus status = driver_.SetAccess(base_ + offset, borrowed.bytes);
+    if (first_failure.ok()) first_failure = status;
+  }
   return first_failure;
 }
 
@@ -467,11 +478,13 @@ std::vector<Arena::Range> Arena::HolesIn(Offset offset, Bytes bytes) const {
 
 void Arena::UpdateTotals() noexcept {
   Bytes held = 0;
+  Offset end = 0;
   for (const Chunk& chunk : chunks_) {
     held += chunk.bytes;
+    if (chunk.offset < borrow_begin_) end = chunk.offset + chunk.bytes;
   }
   mapped_bytes_.store(held, std::memory_order_release);
-  mapped_end_.store(chunks_.empty() ? 0 : chunks_.back().offset + chunks_.back().bytes, std::memory_order_release);
+  mapped_end_.store(end, std::memory_order_release);
 }
 
 }  // namespace stalloc

@@ -20,6 +20,11 @@
 // open one again takes no call of the driver. An address keeps its window until it is backed by another chunk, or the
 // chunk's memory goes back: before either the device must be done with it. CUDA allows this as long as the kernels that
 // use one window are ordered after those that used another (Programming Guide, Virtual Aliasing Support).
+//
+// Note [Borrowed memory]
+// The last addresses are for memory of another allocator's, which is mapped there a second time, chunk by chunk as it
+// has it. It is that one's: among Chunks() and what is held it is not. Whoever has to have its bytes to himself gets
+// own memory at the same address, which is a chunk like others from then on.
 #pragma once
 
 #include <atomic>
@@ -44,9 +49,10 @@ class Arena {
   };
   static constexpr Bytes kMostChunkBytes = Bytes{1} << 30;
 
-  // Reserves addresses only. All sizes are rounded up to the driver's granularity. Null on failure, `status` says why.
+  // Reserves addresses only: `reserve_bytes` for its own memory, and `borrow_bytes` above them. All sizes are rounded
+  // up to the driver's granularity. Null on failure, `status` says why.
   static std::unique_ptr<Arena> Create(VmmDriver& driver, Bytes reserve_bytes, DriverStatus* status,
-                                       Bytes chunk_bytes = kMostChunkBytes);
+                                       Bytes chunk_bytes = kMostChunkBytes, Bytes borrow_bytes = 0);
   // Unmaps and releases everything. The device must be done with it; failures at driver shutdown are ignored.
   ~Arena();
   Arena(const Arena&) = delete;
@@ -97,6 +103,18 @@ class Arena {
   // The closed windows that lie in [offset, offset + bytes), if only in part, ascending.
   [[nodiscard]] std::vector<Window> ClosedIn(Offset offset, Bytes bytes) const;
 
+  // Maps memory of another allocator, beginning with the mapping at the address `from`, at `offset`; as much of it as
+  // touches, up to `bytes`. REQUIRES: the range lies in [borrow_begin(), reserved_bytes()) and nothing is mapped there.
+  // On failure nothing changes. Returns what is mapped in `borrowed`, bytes.
+  DriverStatus Borrow(Offset offset, Address from, Bytes bytes, Bytes* borrowed) noexcept;
+  // Ends that wherever it touches the range. REQUIRES: the device is done with it. Bytes; what the driver refuses
+  // stays.
+  Bytes EndBorrowing(Offset offset, Bytes bytes) noexcept;
+  // What is borrowed and touches one of the ranges (any order) is replaced by own memory, into which the ranges' bytes
+  // are copied. REQUIRES: nobody gives the device work on them meanwhile. On failure the bytes are where they were, in
+  // borrowed memory or, where some was replaced already, in own memory.
+  DriverStatus OwnBorrowed(std::span<const Range> ranges) noexcept;
+
   // Neighbours of one size, for another process to map one behind the other.
   struct Exported {
     Offset offset = 0;             // of the first
@@ -116,10 +134,12 @@ class Arena {
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
+  // Above it there is no memory but what is or was borrowed; reserved_bytes() where none can be.
+  [[nodiscard]] Offset borrow_begin() const noexcept { return borrow_begin_; }
   [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_; }
   // Physical bytes held. Equal to mapped_end() as long as there are no holes.
   [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
-  // End of the topmost chunk.
+  // End of the topmost chunk below borrow_begin().
   [[nodiscard]] Bytes mapped_end() const noexcept { return mapped_end_.load(std::memory_order_acquire); }
   [[nodiscard]] bool Contains(const void* pointer) const noexcept {
     const auto address = reinterpret_cast<Address>(pointer);
@@ -138,7 +158,7 @@ class Arena {
     int descriptor = -1;  // -1: not exported; see Note [Descriptors]
   };
 
-  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes);
+  Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_bytes, Offset borrow_begin);
 
   // Appends chunks of `chunk_bytes` that back [begin, end) to `added`; those made before a failure stay in it. One call
   // makes all usable: on an H200 a third cheaper from 32 MiB a chunk on, and no dearer below.
@@ -178,11 +198,21 @@ class Arena {
   // Takes `added` over, or on a failed `status` rolls it back.
   DriverStatus Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept;
   void UpdateTotals() noexcept;
+  // arena_borrowed.cc
+  struct Borrowed {
+    Bytes bytes = 0;
+    PhysicalHandle handle = 0;  // retained
+  };
+  DriverStatus MapBorrowed(Offset offset, const MappedMemory& memory) noexcept;
+  bool UnmapBorrowed(Offset offset, const Borrowed& borrowed) noexcept;
+  DriverStatus FillNew(const Chunk& chunk, std::span<const Range> ranges) noexcept;
+  DriverStatus Own(Offset offset, const Borrowed& borrowed, std::span<const Range> ranges) noexcept;
 
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
   const Bytes chunk_bytes_;
+  const Offset borrow_begin_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
   struct Closed {
@@ -190,7 +220,8 @@ class Arena {
     PhysicalHandle handle = 0;  // of one in chunks_, or none any more
     std::uint64_t stamp = 0;
   };
-  std::map<Offset, Closed> closed_;  // disjoint, in holes; guarded by mutex_
+  std::map<Offset, Closed> closed_;      // disjoint, in holes; guarded by mutex_
+  std::map<Offset, Borrowed> borrowed_;  // disjoint, above borrow_begin_; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};
   std::atomic<Bytes> mapped_end_{0};
 };

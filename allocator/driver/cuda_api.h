@@ -86,9 +86,12 @@
   X(GraphDestroy, "cuGraphDestroy", (Graph graph))                                                                     \
   X(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int* mode))
 
-// Of newer drivers; null where they are missing.
-#define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X)                              \
-  X(CtxRecordEvent, "cuCtxRecordEvent", (Context context, Event event)) \
+// Of newer drivers, or what lending graphs' pools alone needs; null where they are missing.
+#define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X)                                                                             \
+  X(MemRetainAllocationHandle, "cuMemRetainAllocationHandle", (AllocationHandle * handle, void* address))              \
+  X(MemGetAddressRange, "cuMemGetAddressRange_v2", (DevicePointer * base, std::size_t * bytes, DevicePointer address)) \
+  X(MemcpyDtoD, "cuMemcpyDtoD_v2", (DevicePointer to, DevicePointer from, std::size_t bytes))                          \
+  X(CtxRecordEvent, "cuCtxRecordEvent", (Context context, Event event))                                                \
   X(CtxWaitEvent, "cuCtxWaitEvent", (Context context, Event event))
 
 namespace stalloc::cuda {

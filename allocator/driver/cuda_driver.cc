@@ -148,6 +148,38 @@ DriverStatus CudaDriver::Export(PhysicalHandle handle, int* descriptor) noexcept
   return status;
 }
 
+DriverStatus CudaDriver::Retain(Address address, MappedMemory* mapping) noexcept {
+  constexpr const char* kCall = "cuMemRetainAllocationHandle";
+  if (api_.MemRetainAllocationHandle == nullptr || api_.MemGetAddressRange == nullptr) {
+    return {DriverCode::kUnavailable, 0, kCall};
+  }
+  cuda::DevicePointer base = 0;
+  std::size_t bytes = 0;
+  DriverStatus status =
+      InContext("cuMemGetAddressRange", [&] { return api_.MemGetAddressRange(&base, &bytes, address); });
+  if (!status.ok()) {
+    return status;
+  }
+  cuda::AllocationHandle handle = 0;
+  status = InContext(kCall, [&] { return api_.MemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)); });
+  if (status.ok()) {
+    *mapping = {base, bytes, handle};
+  }
+  return status;
+}
+
+// The copy is given to the legacy default stream, which waits for blocking streams only.
+DriverStatus CudaDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
+  if (api_.MemcpyDtoD == nullptr) {
+    return {DriverCode::kUnavailable, 0, "cuMemcpyDtoD"};
+  }
+  if (const DriverStatus status = Synchronize(); !status.ok()) {
+    return status;
+  }
+  const DriverStatus status = InContext("cuMemcpyDtoD", [&] { return api_.MemcpyDtoD(to, from, bytes); });
+  return status.ok() ? Synchronize() : status;
+}
+
 DriverStatus CudaDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -39,6 +39,8 @@ class CudaDriver final : public VmmDriver {
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
+  DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override;
+  DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;
   // Those whose primary context is there.

@@ -26,6 +26,10 @@ class ForwardingDriver : public VmmDriver {
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override {
     return driver_.Export(handle, descriptor);
   }
+  DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override {
+    return driver_.Retain(address, mapping);
+  }
+  DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override { return driver_.Copy(to, from, bytes); }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
   DriverStatus Synchronize() noexcept override { return driver_.Synchronize(); }
   DriverStatus SynchronizeOthers() noexcept override { return driver_.SynchronizeOthers(); }

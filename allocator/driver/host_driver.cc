@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -75,7 +76,7 @@ void HostDriver::State::DropMap(PhysicalHandle handle) noexcept {
 
 void HostDriver::State::GiveBackIfDead(PhysicalHandle handle) noexcept {
   const auto it = handles.find(handle);
-  if (!it->second.released || it->second.maps > 0) {
+  if (!it->second.released() || it->second.maps > 0) {
     return;
   }
   file.GiveBack(it->second.offset, it->second.bytes);
@@ -191,10 +192,10 @@ DriverStatus HostDriver::Release(PhysicalHandle handle) noexcept {
     return Forked("Release");
   }
   const auto it = state_->handles.find(handle);
-  if (it == state_->handles.end() || it->second.released) {
+  if (it == state_->handles.end() || it->second.released()) {
     return Invalid("Release");
   }
-  it->second.released = true;
+  --it->second.owners;
   state_->GiveBackIfDead(handle);
   return {};
 }
@@ -205,7 +206,7 @@ DriverStatus HostDriver::Map(Address address, Bytes bytes, PhysicalHandle handle
     return Forked("Map");
   }
   const auto it = state_->handles.find(handle);
-  if (it == state_->handles.end() || it->second.released || it->second.bytes != bytes ||
+  if (it == state_->handles.end() || it->second.released() || it->second.bytes != bytes ||
       !state_->Aligned(address, bytes) || !state_->Reserved(address, bytes) || state_->AnyMapped(address, bytes)) {
     return Invalid("Map");
   }
@@ -277,10 +278,34 @@ DriverStatus HostDriver::Export(PhysicalHandle handle, int* descriptor) noexcept
     return Forked("Export");
   }
   const auto it = state_->handles.find(handle);
-  if (it == state_->handles.end() || it->second.released) {
+  if (it == state_->handles.end() || it->second.released()) {
     return Invalid("Export");
   }
   return state_->file.Reopen(it->second.offset, descriptor) ? DriverStatus{} : FromErrno("Export");
+}
+
+DriverStatus HostDriver::Retain(Address address, MappedMemory* mapping) noexcept {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->forked) {
+    return Forked("Retain");
+  }
+  auto it = state_->mappings.upper_bound(address);
+  if (it == state_->mappings.begin() || address - std::prev(it)->first >= std::prev(it)->second.bytes) {
+    return Invalid("Retain");
+  }
+  --it;
+  ++state_->handles.at(it->second.handle).owners;
+  *mapping = {it->first, it->second.bytes, it->second.handle};
+  return {};
+}
+
+DriverStatus HostDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->forked) {
+    return Forked("Copy");
+  }
+  std::memcpy(ToPointer(to), ToPointer(from), bytes);
+  return {};
 }
 
 DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {

@@ -48,6 +48,8 @@ class HostDriver final : public VmmDriver {
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
   // Of the whole memfd; its position is where the handle's bytes begin. Does not keep them once the handle is gone.
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
+  DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override;
+  DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;  // the host has no queue: nothing to wait for
 

@@ -19,7 +19,9 @@ struct HostDriver::State {
     Offset offset = 0;  // in the file
     Bytes bytes = 0;
     std::uint64_t maps = 0;
-    bool released = false;
+    std::uint64_t owners = 1;  // Create and Retain less Release
+
+    [[nodiscard]] bool released() const noexcept { return owners == 0; }
   };
   struct Mapping {
     Bytes bytes = 0;

@@ -40,6 +40,13 @@ struct MemoryInfo {
   Bytes total = 0;
 };
 
+// What is mapped somewhere, by whoever.
+struct MappedMemory {
+  Address address = 0;  // of the whole mapping
+  Bytes bytes = 0;
+  PhysicalHandle handle = 0;
+};
+
 class VmmDriver {
  public:
   virtual ~VmmDriver() = default;
@@ -69,6 +76,17 @@ class VmmDriver {
   // Gives a file descriptor by which another process maps the handle's memory. It is the caller's to close: a device's
   // memory does not go back before. kFailed where memory cannot leave the process. REQUIRES: the handle is alive.
   virtual DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept = 0;
+
+  // The mapping in which the address lies, of this process, whoever made it. The handle is the caller's to Release, as
+  // if Create had given it. kUnavailable where the driver does not tell, kInvalid where nothing is mapped.
+  virtual DriverStatus Retain(Address /*address*/, MappedMemory* /*mapping*/) noexcept {
+    return {DriverCode::kUnavailable, 0, "Retain"};
+  }
+  // Copies between usable ranges that do not overlap, behind all that the device was given so far, and returns when it
+  // is done. kFailed, at once, while the device cannot be waited for.
+  virtual DriverStatus Copy(Address /*to*/, Address /*from*/, Bytes /*bytes*/) noexcept {
+    return {DriverCode::kUnavailable, 0, "Copy"};
+  }
 
   virtual DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept = 0;
   // Returns when the device has finished all work given to it so far. kFailed, at once, while it cannot be waited for

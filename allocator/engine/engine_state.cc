@@ -9,6 +9,7 @@ namespace {
 
 // To the program. What only keeps in mind which stream had the bytes last is free memory.
 bool IsInUse(const LiveRecord& record) {
+  if (record.IsOfLaunch()) return false;
   return !record.Is(LiveRecord::kFreed) || FreedBlocks::IsPending(record) || record.Is(LiveRecord::kRetained);
 }
 
@@ -31,7 +32,7 @@ std::string PlanEngine::CheckLocked() const {
   Bytes pending = 0;
   std::uint64_t blocks = 0;
   occupancy_.ForEachDownwards([&](const LiveRecord& record) {
-    const bool is_freed = record.Is(LiveRecord::kFreed);
+    const bool is_freed = record.Is(LiveRecord::kFreed) || record.IsOfLaunch();
     blocks += is_freed ? 0 : 1;
     live += is_freed ? 0 : record.bytes();
     const bool is_pending = is_freed && FreedBlocks::IsPending(record) && !record.Is(LiveRecord::kRetained);

@@ -23,7 +23,8 @@ std::size_t MaxBlocks(const DevicePlan& plan) {
 
 // Where the arena's addresses end; 0 if nothing can be served.
 Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& options) {
-  const Bytes end = std::max(plan.arena_bytes, std::min(options.limit_bytes, kMaxArenaBytes));
+  Bytes end = std::max(plan.arena_bytes, std::min(options.limit_bytes, kMaxArenaBytes));
+  for (const LentPool& pool : plan.lent_pools) end = std::max(end, options.lent_begin) + pool.bytes;
   return end <= kMaxArenaBytes ? WholeGranules(end) : 0;
 }
 
@@ -34,13 +35,14 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       arena_granules_(ArenaGranules(plan, options)),
       plan_granules_(std::min(arena_granules_, WholeGranules(plan.arena_bytes))),
       streams_(plan),
-      cursor_(plan, streams_),
+      cursor_(plan, streams_, WholeGranules(options.lent_begin)),
       observations_(plan),
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),
       freed_(occupancy_, clocks_, MaxBlocks(plan)),
       freed_at_(arena_granules_),
       space_(plan, options, occupancy_, freed_, withdrawn_, live_),
+      lent_(options.lent_begin > 0 ? plan.lent_pools : std::vector<LentPool>(), WholeGranules(options.lent_begin)),
       bindings_(std::max<std::size_t>(streams_.size(), 1)),
       kept_(plan.kept, plan.slots, FlagsOfSlots(plan, streams_), streams_),
       turns_(plan),
@@ -60,6 +62,7 @@ PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream
   Place place;
   MissReason reason = FindPlace(request, place);
   if (reason == MissReason::kNone) reason = TakePlace(place, request, lock);
+  if (reason == MissReason::kUnplanned && TakeLentSlot(request, place, lock)) reason = MissReason::kNone;
   if (reason == MissReason::kNone) return {AddressOf(place.granule), reason};
   return ServeUnplanned(request, reason, lock);
 }
@@ -232,7 +235,7 @@ inline LiveRecord* PlanEngine::LiveAt(const void* pointer) noexcept {
   const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - base_);
   if (offset % kBlockAlignment != 0 || offset / kBlockAlignment >= arena_granules_) return nullptr;
   LiveRecord* const block = occupancy_.Find(WholeGranules(offset));
-  return block != nullptr && !block->Is(LiveRecord::kFreed) ? block : nullptr;
+  return block != nullptr && IsProgramsBlock(*block) ? block : nullptr;
 }
 
 Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {

@@ -25,6 +25,7 @@
 #include "allocator/engine/order/freed_blocks.h"
 #include "allocator/engine/order/slot_streams.h"
 #include "allocator/engine/place/dynamic_space.h"
+#include "allocator/engine/place/lent_region.h"
 #include "proto/model/observed.h"
 #include "proto/model/plan.h"
 #include "proto/model/trace.h"
@@ -77,6 +78,7 @@ class ArenaBacking {
 struct EngineStats {
   std::uint64_t requests = 0;
   std::uint64_t planned_hits = 0;
+  std::uint64_t lent_hits = 0;     // of these: in graphs' pools
   std::uint64_t dynamic_hits = 0;  // served in the arena, but not from a slot
   std::array<std::uint64_t, static_cast<std::size_t>(MissReason::kCount)> misses{};
   Bytes live_bytes = 0;
@@ -192,6 +194,20 @@ class PlanEngine {
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
+  // Graphs' pools, by their number in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
+  // pool serve its slots, until CloseLent; blocks there stay.
+  void OpenLent(std::size_t pool, std::span<const GranuleRange> ranges) noexcept;
+  void CloseLent(std::size_t pool) noexcept;
+  // A graph of the pool is about to be launched, on that stream. kReady: what it needs is closed, and the stream runs
+  // behind all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
+  // of the program have been where the graph reads what an earlier one has left. EndLaunch, after it was given to the
+  // device: what it needs no more is open, behind its stream.
+  enum class Launch : std::uint8_t { kReady, kBlocksInTheWay, kCarriedGone, kNotOrdered };
+  [[nodiscard]] Launch BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  void EndLaunch(const GraphRanges& graph) noexcept;
+  // Live blocks of the program there; allocates, cold.
+  [[nodiscard]] std::vector<LiveBlock> LentBlocks(std::size_t pool) const;
+
   // The plan is given up: its slots serve nobody any more. Nothing is placed, not even for requests that are under way,
   // while what is idle goes back; blocks are freed as ever.
   void DropPlan() noexcept {
@@ -289,6 +305,7 @@ class PlanEngine {
   // What everybody who places a block asks last, under the lock that places it: the engine serves, and there is memory
   // behind all of [lo, hi).
   [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept {
+    if (lent_.Contains(lo, hi)) return active() && lent_.IsOpen(lo, hi);
     return active() && hi <= std::max(plan_granules_, space_.mapped()) &&
            (withdrawn_.empty() || !withdrawn_.Touches(lo, hi));
   }
@@ -313,6 +330,15 @@ class PlanEngine {
   }
   [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept;
   [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
+
+  // graph_launches.cc
+  [[nodiscard]] bool TakeLentSlot(const Request& request, Place& place, Lock& lock) noexcept;
+  [[nodiscard]] static bool IsProgramsBlock(const LiveRecord& record) noexcept {
+    return !record.Is(LiveRecord::kFreed) && !record.IsOfLaunch();
+  }
+  [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept;
+  void LetGoOfLaunches(const GranuleRange& range) noexcept;
+  void OccupyForLaunch(const GranuleRange& range, StreamIndex stream) noexcept;
 
   // engine_state.cc
   [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept;
@@ -346,6 +372,7 @@ class PlanEngine {
   DeferredRanges live_{kMostLive};                    // what blocks of the program occupy
   PartStamps freed_at_;                               // when some of them were last freed
   DynamicSpace space_;
+  LentRegion lent_;
   std::vector<StreamBinding> bindings_;  // by number, see PlanStreams
   ArenaBacking* backing_ = nullptr;
   const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences

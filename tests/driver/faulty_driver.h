@@ -66,6 +66,19 @@ class FaultyDriver final : public VmmDriver {
           sizes_[*handle] = bytes;
         });
   }
+  DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override {
+    return Pass(
+        "Retain", [&] { return real_.Retain(address, mapping); },
+        [&] {
+          ++counts_.handles;
+          counts_.handle_bytes += mapping->bytes;
+          sizes_[mapping->handle] = mapping->bytes;
+        });
+  }
+  DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override {
+    return Pass(
+        "Copy", [&] { return real_.Copy(to, from, bytes); }, [] {});
+  }
   DriverStatus Release(PhysicalHandle handle) noexcept override {
     return Pass(
         "Release", [&] { return real_.Release(handle); },

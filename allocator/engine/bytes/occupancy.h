@@ -35,10 +35,11 @@ struct LiveRecord {
   static constexpr std::uint16_t kOfLive = kBeside | kWatched | kAsleep | kShared | kTags;
   // Of freed ones alone: what blocks left behind at other addresses of the memory; no block of the program.
   static constexpr std::uint16_t kPassedOn = kBeside;
+  static constexpr std::uint16_t kOfLaunch = 0xffff;  // as slack: no block, but what a graph's launch needs
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
-  std::uint16_t slack = 0;     // bytes that were not asked for
+  std::uint16_t slack = 0;     // bytes that were not asked for; or kOfLaunch
   std::uint16_t flags = 0;
   std::uint8_t stream = 0;    // index in StreamClocks
   std::uint8_t freed_on = 0;  // kFreedElsewhere: likewise, of the thread that freed it
@@ -48,6 +49,7 @@ struct LiveRecord {
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }
   [[nodiscard]] Bytes requested() const noexcept { return bytes() - slack; }
+  [[nodiscard]] bool IsOfLaunch() const noexcept { return slack == kOfLaunch; }
   [[nodiscard]] bool Is(std::uint16_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] unsigned tag() const noexcept { return flags >> kTagShift; }
 };

@@ -35,6 +35,22 @@ LoadedScript::LoadedScript(const Script& script, const std::vector<Slot>& slots,
   phases_.push_back({0, index_.size()});
 }
 
+// Blocks there leave a trace at their frees: graphs are launched on any stream.
+void LoadedScript::LoadLent(const Script& script, const std::vector<Slot>& lent_slots, const PlanStreams& streams,
+                            Granules lent_begin) {
+  const auto is_lent = [](const Entry& entry) { return entry.lent_slot != kNoSlot; };
+  if (std::ranges::none_of(script.entries, is_lent)) return;
+  for (const Entry& entry : script.entries) {
+    Place place;
+    const StreamIndex stream = streams.NumberOf(entry.stream);
+    if (is_lent(entry) && stream != kNoStream) {
+      const Slot& slot = lent_slots[entry.lent_slot];
+      place = {lent_begin + WholeGranules(slot.offset), WholeGranules(slot.capacity), stream, 0};
+    }
+    lent_places_.push_back(place);
+  }
+}
+
 std::int32_t LoadedScript::FindAlike(const Mark& mark, std::int32_t after) const noexcept {
   if (mark.kind != MarkKind::kMicrobatch) return kNoPhase;
   const auto family = last_of_family_.find(MarkKey(mark, kOfAll));
@@ -55,11 +71,14 @@ std::int32_t LoadedScript::FindPhase(std::uint64_t key, std::int32_t after) cons
 
 // ScriptCursor --------------------------------------------------------------------------------------------------------
 
-ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStreams& streams)
+ScriptCursor::ScriptCursor(const DevicePlan& plan, const PlanStreams& streams, Granules lent_begin)
     : begins_(ScriptBegins(plan)), prologue_(plan.prologue.size()) {
   scripts_.reserve(plan.prologue.size() + plan.cycle.size());
   const std::vector<std::uint16_t> slot_flags = FlagsOfSlots(plan, streams);
-  ForEachScript(plan, [&](const Script& script) { scripts_.emplace_back(script, plan.slots, slot_flags, streams); });
+  ForEachScript(plan, [&](const Script& script) {
+    scripts_.emplace_back(script, plan.slots, slot_flags, streams);
+    if (lent_begin > 0) scripts_.back().LoadLent(script, plan.lent_slots, streams, lent_begin);
+  });
   if (prologue_ > 0) at_.script = scripts_.data();
 }
 

@@ -35,10 +35,18 @@ class LoadedScript {
   // `slot_flags`: FlagsOfSlots of the plan.
   LoadedScript(const Script& script, const std::vector<Slot>& slots, const std::vector<std::uint16_t>& slot_flags,
                const PlanStreams& streams);
+  // With slots in graphs' pools, whose layouts begin at the granule `lent_begin`.
+  void LoadLent(const Script& script, const std::vector<Slot>& lent_slots, const PlanStreams& streams,
+                Granules lent_begin);
 
   [[nodiscard]] const ScriptIndex& index() const noexcept { return index_; }
   [[nodiscard]] const Place& PlaceOf(std::int32_t entry) const noexcept {
     return places_[static_cast<std::size_t>(entry)];
+  }
+
+  // In a graphs' pool; an entry that has such a place has no other.
+  [[nodiscard]] Place LentPlaceOf(std::int32_t entry) const noexcept {
+    return lent_places_.empty() ? Place{} : lent_places_[static_cast<std::size_t>(entry)];
   }
 
   [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()) - 1; }
@@ -66,6 +74,7 @@ class LoadedScript {
 
   ScriptIndex index_;
   std::vector<Place> places_;
+  std::vector<Place> lent_places_;  // none, or one for each entry
   std::vector<PhaseStart> phases_;  // and the end
   // The greatest index of micro-batches whose marks differ in nothing else.
   std::unordered_map<std::uint64_t, std::int32_t> last_of_family_;
@@ -112,7 +121,8 @@ struct PlanStart {
 
 class ScriptCursor {
  public:
-  ScriptCursor(const DevicePlan& plan, const PlanStreams& streams);
+  // `lent_begin`: where graphs' pools are mapped.
+  ScriptCursor(const DevicePlan& plan, const PlanStreams& streams, Granules lent_begin = 0);
   explicit ScriptCursor(const DevicePlan& plan) : ScriptCursor(plan, PlanStreams(plan)) {}
   // The run is there already. REQUIRES: no mark was seen.
   void StartAt(const PlanStart& start) noexcept;

@@ -24,7 +24,7 @@ Granules DynamicSpace::Find(Request& request) const noexcept {
 const RangeSet& DynamicSpace::Live() const noexcept {
   return live_.Now([this](auto&& visit) {
     occupancy_.ForEachDownwards([&](const LiveRecord& block) {
-      if (!block.Is(LiveRecord::kFreed)) visit(block.granule, block.end());
+      if (!block.Is(LiveRecord::kFreed) && !block.IsOfLaunch()) visit(block.granule, block.end());
     });
   });
 }

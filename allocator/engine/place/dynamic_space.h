@@ -27,6 +27,7 @@ struct DynamicSpaceOptions {
   Bytes mapped_bytes = 0;  // of them, mapped at first: the plan's height or more
   Bytes least_bytes = 0;   // smaller requests are left to upstream, whose pool for small blocks takes a few MiB
   Rules rules = {};
+  Bytes lent_begin = 0;  // where graphs' pools are mapped (lent_region.h), at limit_bytes or above
 };
 
 class DynamicSpace {

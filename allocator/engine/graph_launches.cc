@@ -1,0 +1,105 @@
+// Launches of captured graphs, whose pools' idle bytes serve slots meanwhile (details.md, Graphs). What a launch needs
+// is occupied as if it were blocks, by the launch's stream: so requests find it taken, and order is kept as ever.
+#include <algorithm>
+
+#include "allocator/engine/plan_engine.h"
+
+namespace stalloc {
+
+void PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges) noexcept {
+  const Lock lock(mutex_);
+  lent_.Open(pool, ranges);
+}
+
+void PlanEngine::CloseLent(std::size_t pool) noexcept {
+  const Lock lock(mutex_);
+  lent_.Close(pool);
+}
+
+// The entry's slot in a pool, where the plan has given it one. Off the plan's track nobody knows when the block goes.
+bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) noexcept {
+  if (lent_.pools() == 0 || request.entry < 0 || !matcher_.in_sync()) return false;
+  place = cursor_.script()->LentPlaceOf(request.entry);
+  const Granules end = place.granule + request.granules;
+  if (request.granules == 0 || place.granules < request.granules || !lent_.IsLaunchers(place.granule, end))
+    return false;
+  if (!lent_.IsOpen(place.granule, end) || !lent_.NoteBlock(place.granule, end)) return false;
+  if (OccupyInOrder(place, request, stats_.planned_hits, lock) != MissReason::kNone) return false;
+  ++stats_.lent_hits;
+  return true;
+}
+
+std::vector<LiveBlock> PlanEngine::LentBlocks(std::size_t pool) const {
+  const GranuleRange range = lent_.RangeOf(pool);
+  std::vector<LiveBlock> blocks = LiveBlocks();
+  std::erase_if(blocks, [&](const LiveBlock& block) {
+    const Granules at = WholeGranules(block.offset);
+    return at < range.lo || at >= range.hi;
+  });
+  return blocks;
+}
+
+PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle handle) noexcept {
+  Lock lock(mutex_);
+  lent_.NoteLauncher(pool);
+  const auto was_used = [this](const GranuleRange& range) { return lent_.WasUsed(range); };
+  if (std::ranges::any_of(graph.takes, was_used)) return Launch::kCarriedGone;
+  const auto in_the_way = [this](const GranuleRange& range) {
+    return occupancy_.LastIn(range.lo, range.hi, &PlanEngine::IsProgramsBlock) != nullptr;
+  };
+  if (std::ranges::any_of(graph.own, in_the_way) || std::ranges::any_of(graph.gives, in_the_way)) {
+    return Launch::kBlocksInTheWay;
+  }
+  const StreamIndex stream = clocks_.IndexOf(handle);
+  return stream != kNoStream && MakeOrdered(graph, stream, lock) ? Launch::kReady : Launch::kNotOrdered;
+}
+
+bool PlanEngine::MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept {
+  StreamNeeds needs;
+  const auto gather = [&](const GranuleRange& range) {
+    LetGoOfLaunches(range);
+    return freed_.Gather(range.lo, range.hi, stream, needs);
+  };
+  if (!std::ranges::all_of(graph.own, gather) || !std::ranges::all_of(graph.gives, gather)) return false;
+  if (!needs.empty() && !clocks_.can_order()) return false;
+  const auto occupy = [&](const GranuleRange& range) {
+    freed_.Take(range.lo, range.hi, stream);
+    OccupyForLaunch(range, stream);
+    lent_.NoteWritten(range);
+  };
+  std::ranges::for_each(graph.own, occupy);
+  std::ranges::for_each(graph.gives, occupy);
+  if (needs.empty() || clocks_.Order(stream, needs, lock)) return true;
+  const auto put_back = [&](const GranuleRange& range) { freed_.PutBack(range.lo, needs); };
+  std::ranges::for_each(graph.own, put_back);
+  std::ranges::for_each(graph.gives, put_back);
+  return false;
+}
+
+void PlanEngine::EndLaunch(const GraphRanges& graph) noexcept {
+  const Lock lock(mutex_);
+  for (const GranuleRange& range : graph.own) LetGoOfLaunches(range);
+}
+
+// Kernels of the launch may still run: whoever gets the bytes runs behind its stream.
+void PlanEngine::LetGoOfLaunches(const GranuleRange& range) noexcept {
+  const auto is_launch = [](const LiveRecord& record) { return record.IsOfLaunch() && !record.Is(LiveRecord::kFreed); };
+  for (const LiveRecord* found = occupancy_.LastIn(range.lo, range.hi, is_launch); found != nullptr;
+       found = occupancy_.LastIn(range.lo, range.hi, is_launch)) {
+    LiveRecord& launch = *occupancy_.Find(found->granule);
+    launch.flags |= LiveRecord::kFreed;
+    launch.stamp = clocks_.NewStamp();
+    freed_at_.Set(launch.granule, launch.end(), launch.stamp);
+  }
+}
+
+void PlanEngine::OccupyForLaunch(const GranuleRange& range, StreamIndex stream) noexcept {
+  LiveRecord record;
+  record.granule = range.lo;
+  record.granules = range.hi - range.lo;
+  record.slack = LiveRecord::kOfLaunch;
+  record.stream = static_cast<std::uint8_t>(stream);
+  occupancy_.Insert(record);
+}
+
+}  // namespace stalloc

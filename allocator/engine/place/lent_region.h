@@ -1,0 +1,108 @@
+// LentRegion: the part of the arena's addresses in which graphs' pools are mapped a second time, one layout after
+// another (proto/model/pool_layout.h). A pool serves slots of the plan while it is open; what its launches always need
+// stays closed. It also keeps which threads launch a pool's graphs: blocks that lie there are theirs, so that nobody
+// gives the device work on them while a launch moves them away.
+//
+// Not thread-safe (the engine's lock); noexcept after construction, but for Open. Granules.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allocator/base/range_set.h"
+#include "allocator/engine/bytes/plan_reading.h"
+#include "proto/model/plan.h"
+
+namespace stalloc {
+
+// What the launches of one graph need of its pool: ranges of the arena.
+struct GraphRanges {
+  std::vector<GranuleRange> own;    // during a launch alone, with what it takes; disjoint, also from `gives`
+  std::vector<GranuleRange> gives;  // from a launch to the one of the graph that takes it; disjoint
+  std::vector<GranuleRange> takes;  // that an earlier graph has given
+};
+
+class LentRegion {
+ public:
+  // The pools' layouts begin at `begin`. No pools: nothing is ever lent.
+  LentRegion(const std::vector<LentPool>& pools, Granules begin) : begin_(begin) {
+    Granules at = begin;
+    for (const LentPool& pool : pools) {
+      Pool added;
+      added.range = {at, at + WholeGranules(pool.bytes)};
+      at = added.range.hi;
+      pools_.push_back(added);
+    }
+    end_ = at;
+    if (begin < end_) (void)closed_.Add(begin, end_);
+  }
+
+  [[nodiscard]] Granules begin() const noexcept { return begin_; }
+  [[nodiscard]] Granules end() const noexcept { return end_; }
+  [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
+  [[nodiscard]] GranuleRange RangeOf(std::size_t pool) const noexcept { return pools_[pool].range; }
+  [[nodiscard]] bool Contains(Granules lo, Granules hi) const noexcept { return begin_ <= lo && hi <= end_; }
+
+  // [lo, hi) may be lent. REQUIRES: Contains(lo, hi).
+  [[nodiscard]] bool IsOpen(Granules lo, Granules hi) const noexcept { return !closed_.Touches(lo, hi); }
+  // From now on `ranges` of the pool are open, and nothing else of it. More ranges than there is room for: fewer are.
+  void Open(std::size_t pool, std::span<const GranuleRange> ranges) noexcept {
+    Close(pool);
+    for (const GranuleRange& range : ranges) {
+      if (closed_.CanChange()) closed_.Remove(range.lo, range.hi);
+    }
+  }
+  void Close(std::size_t pool) noexcept {
+    const GranuleRange range = pools_[pool].range;
+    closed_.Remove(range.lo, range.hi);
+    (void)closed_.Add(range.lo, range.hi);
+  }
+
+  // A block of the program is placed in [lo, hi); false where that cannot be noted. A launch writes the range anew.
+  [[nodiscard]] bool NoteBlock(Granules lo, Granules hi) noexcept {
+    used_.Remove(lo, hi);
+    return used_.CanChange() && used_.Add(lo, hi);
+  }
+  void NoteWritten(const GranuleRange& range) noexcept { used_.Remove(range.lo, range.hi); }
+  // Blocks of the program were there since a launch wrote it.
+  [[nodiscard]] bool WasUsed(const GranuleRange& range) const noexcept { return used_.Touches(range.lo, range.hi); }
+
+  // The calling thread launches graphs of the pool. Of more threads than there is room for nothing is noted.
+  void NoteLauncher(std::size_t pool) noexcept {
+    Pool& noted = pools_[pool];
+    if (IsLauncher(noted) || noted.launcher_count == noted.launchers.size()) return;
+    noted.launchers[noted.launcher_count++] = ThisThread();
+  }
+  // The calling thread launches graphs of the pool in which [lo, hi) lies.
+  [[nodiscard]] bool IsLaunchers(Granules lo, Granules hi) const noexcept {
+    return std::ranges::any_of(
+        pools_, [&](const Pool& pool) { return pool.range.lo <= lo && hi <= pool.range.hi && IsLauncher(pool); });
+  }
+
+ private:
+  static constexpr std::size_t kMostRanges = 4096;
+  struct Pool {
+    GranuleRange range;
+    std::array<std::uint32_t, 8> launchers{};  // threads
+    std::size_t launcher_count = 0;
+  };
+
+  [[nodiscard]] static bool IsLauncher(const Pool& pool) noexcept {
+    const auto end = pool.launchers.begin() + static_cast<std::ptrdiff_t>(pool.launcher_count);
+    return std::find(pool.launchers.begin(), end, ThisThread()) != end;
+  }
+  // Numbers are not given out again.
+  [[nodiscard]] static std::uint32_t ThisThread() noexcept;
+
+  const Granules begin_;
+  Granules end_ = 0;
+  std::vector<Pool> pools_;
+  RangeSet closed_{kMostRanges};
+  RangeSet used_{kMostRanges};
+};
+
+}  // namespace stalloc
