@@ -53,6 +53,7 @@ void TraceAssembler::AddAllocation(const RecordedEvent& event) {
   AppendRow(event, EventKind::kAlloc, DeviceSubject(event.device), event.value,
             StreamOrdinal(event.device, event.stream));
   if (event.stack != 0) chunk_.SetStack(event.stack);
+  chunk_.SetAddress(event.subject);
 }
 
 void TraceAssembler::AddFree(const RecordedEvent& event) {

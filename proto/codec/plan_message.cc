@@ -173,6 +173,8 @@ std::size_t CountPacked(pbf_reader message, protozero::pbf_tag_type tag) {
   return count;
 }
 
+constexpr protozero::pbf_tag_type kLentColumn = 10;  // may be absent
+
 // The column that `message` stands at.
 void ParseColumn(pbf_reader* message, std::vector<Entry>* entries) {
   RequirePacked(*message);
@@ -193,6 +195,9 @@ void ParseColumn(pbf_reader* message, std::vector<Entry>* entries) {
       return ReadColumn(message->get_packed_uint64(), "max_bytes", entries, [](Entry& e, Bytes v) { e.max_bytes = v; });
     case 7:
       return ReadColumn(message->get_packed_uint64(), "min_bytes", entries, [](Entry& e, Bytes v) { e.min_bytes = v; });
+    case kLentColumn:  // as slot_plus_one
+      return ReadColumn(message->get_packed_uint32(), "lent_plus_one", entries,
+                        [](Entry& e, std::uint32_t v) { e.lent_slot = v - 1; });
     default:
       return ReadColumn(message->get_packed_uint64(), "expected_life", entries,
                         [](Entry& e, std::uint64_t v) { e.expected_life = v; });
@@ -209,6 +214,8 @@ Script ParseScript(pbf_reader message) {
     const protozero::pbf_tag_type tag = message.tag();
     if (tag >= kFirstColumn && tag <= kLastColumn) {
       columns |= 1u << tag;
+      ParseColumn(&message, &script.entries);
+    } else if (tag == kLentColumn) {
       ParseColumn(&message, &script.entries);
     } else if (tag == 1) {
       script.phases.push_back(ParsePhase(message.get_message()));
@@ -293,6 +300,29 @@ Predicted ParsePredicted(pbf_reader message) {
   return predicted;
 }
 
+LentPool ParseLentPool(pbf_reader message) {
+  LentPool pool;
+  while (message.next()) {
+    switch (message.tag()) {
+      case 1:
+        pool.number = message.get_uint32();
+        break;
+      case 2:
+        pool.requests = message.get_uint32();
+        break;
+      case 3:
+        pool.layout = message.get_fixed64();
+        break;
+      case 4:
+        pool.bytes = message.get_uint64();
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return pool;
+}
+
 DevicePlan ParseDevice(pbf_reader message) {
   DevicePlan device;
   while (message.next()) {
@@ -326,6 +356,12 @@ DevicePlan ParseDevice(pbf_reader message) {
         break;
       case 11:
         device.turns = message.get_uint32();
+        break;
+      case 12:
+        device.lent_pools.push_back(ParseLentPool(message.get_message()));
+        break;
+      case 13:
+        device.lent_slots.push_back(ParseSlot(message.get_message()));
         break;
       default:
         message.skip();

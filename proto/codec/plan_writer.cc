@@ -1,5 +1,7 @@
 #include "proto/codec/plan_writer.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/codec/frame.h"
 #include "proto/codec/messages.h"
@@ -30,6 +32,16 @@ void ToMessage(const Script& script, proto::Script* message) {
     message->add_min_bytes(entry.min_bytes);
     message->add_expected_life(entry.expected_life);
   }
+  const auto is_lent = [](const Entry& entry) { return entry.lent_slot != kNoSlot; };
+  if (std::none_of(script.entries.begin(), script.entries.end(), is_lent)) return;
+  for (const Entry& entry : script.entries) message->add_lent_plus_one(entry.lent_slot + 1);
+}
+
+void ToMessage(const LentPool& pool, proto::LentPool* message) {
+  message->set_number(pool.number);
+  message->set_requests(pool.requests);
+  message->set_layout(pool.layout);
+  message->set_bytes(pool.bytes);
 }
 
 void ToMessage(const StreamEdge& edge, proto::StreamEdge* message) {
@@ -59,6 +71,8 @@ void ToMessage(const DevicePlan& device, proto::DevicePlan* message) {
   ToMessage(device.predicted, message->mutable_predicted());
   if (!device.kept.entries.empty()) ToMessage(device.kept, message->mutable_kept());
   if (device.turns != 1) message->set_turns(device.turns);
+  for (const LentPool& pool : device.lent_pools) ToMessage(pool, message->add_lent_pools());
+  for (const Slot& slot : device.lent_slots) ToMessage(slot, message->add_lent_slots());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "proto/codec/trace_chunk_writer.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "proto/codec/frame.h"
@@ -32,6 +33,7 @@ enum : protozero::pbf_tag_type {
   kLiveBefore = 19,
   kUses = 20,
   kLayerInputs = 21,
+  kCapturedAddress = 22,
 };
 }  // namespace chunk_field
 
@@ -122,6 +124,17 @@ void WriteUses(const std::vector<BlockUse>& uses, protozero::pbf_writer writer) 
   for (const BlockUse& use : uses) packed.add_element(use.operation);
 }
 
+// Differences of any two addresses wrap.
+void WriteAddresses(const std::vector<std::uint64_t>& addresses, protozero::pbf_writer* writer) {
+  if (std::all_of(addresses.begin(), addresses.end(), [](std::uint64_t address) { return address == 0; })) return;
+  protozero::packed_field_sint64 packed(*writer, chunk_field::kCapturedAddress);
+  std::uint64_t before = 0;
+  for (const std::uint64_t address : addresses) {
+    packed.add_element(static_cast<std::int64_t>(address - before));
+    before = address;
+  }
+}
+
 void WriteColumns(const TraceChunk& chunk, protozero::pbf_writer* writer) {
   writer->add_packed_uint32(chunk_field::kKind, chunk.kind.begin(), chunk.kind.end());
   writer->add_packed_uint64(chunk_field::kSubject, chunk.subject.begin(), chunk.subject.end());
@@ -152,6 +165,12 @@ void TraceChunk::SetStack(std::uint32_t row_stack_plus_one) {
   stack_plus_one.back() = row_stack_plus_one;
 }
 
+void TraceChunk::SetAddress(std::uint64_t address) {
+  const bool captured =
+      kind.back() == static_cast<std::uint8_t>(EventKind::kAlloc) && (flags.back() & kAllocCaptured) != 0;
+  if (captured) captured_address.push_back(address);
+}
+
 void TraceChunk::StartNext() {
   first_event += rows();
   has_fingerprint = false;
@@ -168,6 +187,7 @@ void TraceChunk::StartNext() {
   tensors.clear();
   stack_plus_one.clear();
   calls.clear();
+  captured_address.clear();
   uses.clear();
   layer_inputs.clear();
 }
@@ -192,6 +212,7 @@ void AppendTraceFrame(const TraceChunk& chunk, std::string* out) {
   if (chunk.live_before != 0) writer.add_uint64(chunk_field::kLiveBefore, chunk.live_before);
   for (const std::string& text : chunk.texts) writer.add_string(chunk_field::kTexts, ValidUtf8(text));
   writer.add_packed_uint32(chunk_field::kStack, chunk.stack_plus_one.begin(), chunk.stack_plus_one.end());
+  WriteAddresses(chunk.captured_address, &writer);
   if (!chunk.calls.empty()) WriteCalls(chunk.calls, protozero::pbf_writer(writer, chunk_field::kCalls));
   if (!chunk.tensors.empty()) WriteTensors(chunk.tensors, protozero::pbf_writer(writer, chunk_field::kTensors));
   if (!chunk.uses.empty()) WriteUses(chunk.uses, protozero::pbf_writer(writer, chunk_field::kUses));

@@ -15,7 +15,7 @@
 
 namespace stalloc {
 
-// TraceChunk of trace.proto. All columns have the same length.
+// TraceChunk of trace.proto. Columns of rows have the same length.
 struct TraceChunk {
   std::uint64_t first_event = 0;
   bool has_fingerprint = false;
@@ -33,6 +33,7 @@ struct TraceChunk {
   std::vector<NamedTensor> tensors;
   std::vector<std::uint32_t> stack_plus_one;  // empty, or as long as the others
   std::vector<StackCall> calls;
+  std::vector<std::uint64_t> captured_address;  // of the captured allocations among the rows
   std::vector<BlockUse> uses;
   std::vector<BlockUse> layer_inputs;
   std::uint64_t time_origin_ns = 0;
@@ -48,6 +49,8 @@ struct TraceChunk {
                  std::uint32_t row_thread, std::int64_t row_time_delta_ns, std::uint32_t row_flags);
   // Of the row that was appended last. REQUIRES: stack_plus_one > 0.
   void SetStack(std::uint32_t row_stack_plus_one);
+  // Of the row that was appended last, if that is a captured allocation's. 0: not known.
+  void SetAddress(std::uint64_t address);
   // Empties the columns and keeps their memory; the next chunk starts where this one ended.
   void StartNext();
 };

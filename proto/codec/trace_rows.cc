@@ -196,6 +196,25 @@ std::string TraceRows::TakeRows(const proto::TraceChunk& chunk, Trace* trace) {
   return {};
 }
 
+// Of the chunk's rows, which are the trace's from `first_row` on.
+std::string TraceRows::TakeAddresses(const proto::TraceChunk& chunk, std::size_t first_row, Trace* trace) const {
+  const auto& deltas = chunk.captured_address_delta();
+  if (deltas.empty()) return {};
+  std::vector<TraceEvent*> captured;
+  for (std::size_t row = first_row; row < trace->events.size(); ++row) {
+    TraceEvent& event = trace->events[row];
+    if (event.kind == EventKind::kAlloc && (event.flags & kAllocCaptured) != 0) captured.push_back(&event);
+  }
+  if (static_cast<std::size_t>(deltas.size()) != captured.size()) {
+    return absl::StrCat("column captured address: expected ", captured.size(),
+                        " values, one for each captured allocation, or none, found ", deltas.size());
+  }
+  std::uint64_t address = 0;
+  auto delta = deltas.begin();
+  for (TraceEvent* event : captured) event->address = address += static_cast<std::uint64_t>(*delta++);
+  return {};
+}
+
 std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
   if (std::string problem = CheckColumns(chunk); !problem.empty()) return problem;
   std::vector<Mark> marks;
@@ -220,6 +239,7 @@ std::string TraceRows::Append(const proto::TraceChunk& chunk, Trace* trace) {
   uses_.clear();
   const std::uint64_t events = events_ + static_cast<std::uint64_t>(chunk.kind_size());
   if (problem.empty()) problem = TakeRows(chunk, trace);
+  if (problem.empty()) problem = TakeAddresses(chunk, old_rows, trace);
   if (problem.empty()) problem = TakeTensors(chunk.tensors(), &tensors);
   if (problem.empty()) problem = TakeUses(chunk.uses(), events, &uses_);
   if (problem.empty()) {

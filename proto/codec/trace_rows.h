@@ -2,6 +2,7 @@
 // Private to proto/codec. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ class TraceRows {
   [[nodiscard]] std::string TakeUses(const proto::BlockUses& message, std::uint64_t events,
                                      std::vector<BlockUse>* uses) const;
   [[nodiscard]] std::string TakeRows(const proto::TraceChunk& chunk, Trace* trace);
+  [[nodiscard]] std::string TakeAddresses(const proto::TraceChunk& chunk, std::size_t first_row, Trace* trace) const;
   [[nodiscard]] std::string TakeRow(const proto::TraceChunk& chunk, int row, TraceEvent* event);
   [[nodiscard]] std::string TakeSubject(std::uint64_t subject, std::uint64_t value, TraceEvent* event);
 

@@ -67,6 +67,7 @@ class Encoder {
         static_cast<std::int64_t>(static_cast<std::uint64_t>(event.time_ns) - static_cast<std::uint64_t>(time_ns_));
     chunk_.AppendRow(event.kind, subject, value, event.stream, event.thread, delta, event.flags);
     if (event.stack_plus_one != 0) chunk_.SetStack(event.stack_plus_one);
+    chunk_.SetAddress(event.address);
     time_ns_ = event.time_ns;
   }
 

@@ -12,6 +12,8 @@ using std::to_string;
 
 Error Violation(const std::string& where, const std::string& rule) { return Error{"plan, " + where + ": " + rule}; }
 
+constexpr Bytes kMostLentBytes = Bytes{1} << 48;  // no device has more; sums of them stay in range
+
 bool Aligned(Bytes value) { return value % kBlockAlignment == 0; }
 
 // One device's plan with the words that lead to it.
@@ -29,6 +31,7 @@ class DeviceCheck {
     for (std::size_t i = 0; i < plan_.slots.size(); ++i) {
       if (auto error = CheckSlot(i)) return error;
     }
+    if (auto error = CheckLent()) return error;
     for (std::size_t i = 0; i < plan_.prologue.size(); ++i) {
       if (auto error = CheckScript(plan_.prologue[i], "prologue script " + to_string(i))) return error;
     }
@@ -36,6 +39,11 @@ class DeviceCheck {
       if (auto error = CheckScript(plan_.cycle[i], "cycle script " + to_string(i))) return error;
     }
     if (auto error = CheckScript(plan_.kept, "kept")) return error;
+    for (std::size_t i = 0; i < plan_.kept.entries.size(); ++i) {
+      if (plan_.kept.entries[i].lent_slot == kNoSlot) continue;
+      return Violation(device_ + ", kept, entry " + to_string(i), "expected no lent slot, for its block stays, found " +
+                                                                      to_string(plan_.kept.entries[i].lent_slot));
+    }
     for (std::size_t i = 0; i < plan_.stream_edges.size(); ++i) {
       if (auto error = CheckEdge(i)) return error;
     }
@@ -77,17 +85,50 @@ class DeviceCheck {
   }
 
   [[nodiscard]] std::optional<Error> CheckSlot(std::size_t index) const {
-    const Slot& slot = plan_.slots[index];
-    const auto violation = [&](const std::string& rule) {
-      return Violation(device_ + ", slot " + to_string(index), rule);
-    };
+    return CheckSlotIn(plan_.slots[index], "slot " + to_string(index), plan_.arena_bytes, "the arena's ");
+  }
+
+  [[nodiscard]] std::optional<Error> CheckLent() const {
+    Bytes bytes = 0;
+    for (std::size_t i = 0; i < plan_.lent_pools.size(); ++i) {
+      const LentPool& pool = plan_.lent_pools[i];
+      const std::string where = device_ + ", lent pool " + to_string(i);
+      if (pool.number == 0 || pool.requests == 0) {
+        return Violation(where, "expected a number and requests above 0, found " + to_string(pool.number) + " and " +
+                                    to_string(pool.requests));
+      }
+      const auto is_same = [&](const LentPool& other) { return other.number == pool.number; };
+      if (std::any_of(plan_.lent_pools.begin(), plan_.lent_pools.begin() + static_cast<std::ptrdiff_t>(i), is_same)) {
+        return Violation(where, "number " + to_string(pool.number) + " is listed twice");
+      }
+      if (pool.bytes == 0 || !Aligned(pool.bytes) || pool.bytes > kMostLentBytes - bytes) {
+        return Violation(where, "expected a positive multiple of 512 bytes, at most " +
+                                    to_string(kMostLentBytes - bytes) + ", found " + to_string(pool.bytes));
+      }
+      bytes += pool.bytes;
+    }
+    if (plan_.lent_slots.size() >= kNoSlot) {
+      return Violation(device_, "too many lent slots: " + to_string(plan_.lent_slots.size()));
+    }
+    for (std::size_t i = 0; i < plan_.lent_slots.size(); ++i) {
+      if (auto error = CheckSlotIn(plan_.lent_slots[i], "lent slot " + to_string(i), bytes, "the lent pools' ")) {
+        return error;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // `end`: where the space ends that it lies in.
+  [[nodiscard]] std::optional<Error> CheckSlotIn(const Slot& slot, const std::string& name, Bytes end,
+                                                 const char* space) const {
+    const auto violation = [&](const std::string& rule) { return Violation(device_ + ", " + name, rule); };
     if (!Aligned(slot.offset)) return violation("offset " + to_string(slot.offset) + " is not a multiple of 512");
     if (slot.capacity == 0 || !Aligned(slot.capacity)) {
       return violation("capacity " + to_string(slot.capacity) + " is not a positive multiple of 512");
     }
-    if (slot.offset > plan_.arena_bytes || slot.capacity > plan_.arena_bytes - slot.offset) {
+    if (slot.offset > end || slot.capacity > end - slot.offset) {
       return violation("offset " + to_string(slot.offset) + " and capacity " + to_string(slot.capacity) +
-                       " reach beyond the arena's " + to_string(plan_.arena_bytes) + " bytes");
+                       " reach beyond " + space + to_string(end) + " bytes");
     }
     return std::nullopt;
   }
@@ -123,13 +164,21 @@ class DeviceCheck {
              to_string(entry.bytes) + ", " + to_string(entry.max_bytes);
     }
     if (!KnownStream(entry.stream)) return "stream ordinal " + to_string(entry.stream) + " is not listed";
-    if (entry.slot == kNoSlot) return std::nullopt;
-    if (entry.slot >= plan_.slots.size()) {
-      return "slot " + to_string(entry.slot) + " of " + to_string(plan_.slots.size());
+    if (entry.slot != kNoSlot && entry.lent_slot != kNoSlot) {
+      return "expected a slot or a lent slot, found both, " + to_string(entry.slot) + " and " +
+             to_string(entry.lent_slot);
     }
-    if (plan_.slots[entry.slot].capacity < entry.bytes) {
-      return "bytes " + to_string(entry.bytes) + " in slot " + to_string(entry.slot) + " of capacity " +
-             to_string(plan_.slots[entry.slot].capacity);
+    if (auto rule = BrokenSlotRule(entry.bytes, entry.slot, plan_.slots, "slot ")) return rule;
+    return BrokenSlotRule(entry.bytes, entry.lent_slot, plan_.lent_slots, "lent slot ");
+  }
+
+  [[nodiscard]] static std::optional<std::string> BrokenSlotRule(Bytes bytes, std::uint32_t index,
+                                                                 const std::vector<Slot>& slots, const char* what) {
+    if (index == kNoSlot) return std::nullopt;
+    if (index >= slots.size()) return what + to_string(index) + " of " + to_string(slots.size());
+    if (slots[index].capacity < bytes) {
+      return "bytes " + to_string(bytes) + " in " + what + to_string(index) + " of capacity " +
+             to_string(slots[index].capacity);
     }
     return std::nullopt;
   }

@@ -157,6 +157,7 @@ struct TraceEvent {
   std::uint32_t mark = 0;            // kMark: index into Trace::marks
   std::uint32_t stack_plus_one = 0;  // kAlloc: index into Trace::calls, + 1; 0: none
   std::int64_t time_ns = 0;          // since the file's first event
+  std::uint64_t address = 0;         // kAlloc with kAllocCaptured: where the block lies, a number; 0: not known
 
   bool operator==(const TraceEvent&) const = default;
 };

@@ -130,6 +130,40 @@ TEST(PlanCodecTest, ColumnsOfUnequalLengthAndUnknownValuesAreRefused) {
   EXPECT_THAT(ErrorOf(Frame(message.SerializeAsString())), HasSubstr("unknown entry class 9"));
 }
 
+// A plan that lends nothing has no bytes of it.
+TEST(PlanCodecTest, TheColumnOfLentSlotsIsThereWhereAnEntryHasOne) {
+  Plan plan = RandomFormats(4).MakePlan();
+  DevicePlan& device = plan.devices[0];
+  device.lent_pools.clear();
+  device.lent_slots.clear();
+  for (std::vector<Script>* scripts : {&device.prologue, &device.cycle}) {
+    for (Script& script : *scripts) {
+      for (Entry& entry : script.entries) entry.lent_slot = kNoSlot;
+    }
+  }
+  device.kept = {};
+  proto::Plan message;
+  ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(plan))));
+  for (const proto::Script& script : message.devices(0).cycle()) EXPECT_EQ(script.lent_plus_one_size(), 0);
+  EXPECT_EQ(message.devices(0).lent_pools_size() + message.devices(0).lent_slots_size(), 0);
+
+  device.lent_pools = {{.number = 3, .requests = 2, .layout = 0xfedcba9876543210u, .bytes = 4096}};
+  device.lent_slots = {{.offset = 512, .capacity = 1024}};
+  ASSERT_GT(device.cycle[0].entries.size(), 1u);
+  Entry& entry = device.cycle[0].entries[1];
+  entry.slot = kNoSlot;
+  entry.lent_slot = 0;
+  entry.bytes = entry.min_bytes = entry.max_bytes = 1024;
+  ASSERT_TRUE(message.ParseFromString(Payload(EncodePlan(plan))));
+  const proto::DevicePlan& written = message.devices(0);
+  EXPECT_EQ(written.cycle(0).lent_plus_one_size(), static_cast<int>(device.cycle[0].entries.size()));
+  EXPECT_EQ(written.cycle(0).lent_plus_one(1), 1u);
+  EXPECT_EQ(written.lent_pools(0).layout(), 0xfedcba9876543210u);
+  const Result<Plan> read = ParsePlan(EncodePlan(plan), "p.plan");
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_TRUE(read.value() == plan);
+}
+
 // To protozero a fixed64 whose first byte is 7 looks like a packed column of the seven others. Found by plan_fuzz.
 TEST(PlanCodecTest, AColumnOfAnotherWireTypeIsRefused) {
   Plan plan = RandomFormats(4).MakePlan();

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// One device, two slots, one cycle script of two entries.
+// One device, two slots, one cycle script of two entries; two lent pools with a slot that lies in both.
 Plan SmallPlan() {
   DevicePlan device;
   device.device = 0;
@@ -28,6 +28,9 @@ Plan SmallPlan() {
   script.entries[1].slot = kNoSlot;
   script.phases = {{.mark = {}, .first_entry = 0}, {.mark = {}, .first_entry = 1}};
   device.cycle = {script};
+  device.lent_pools = {{.number = 2, .requests = 5, .layout = 7, .bytes = 2048},
+                       {.number = 1, .requests = 1, .layout = 9, .bytes = 1024}};
+  device.lent_slots = {{.offset = 1024, .capacity = 1536}};
   device.stream_edges = {{.from_slot = 0, .to_slot = 1, .from_stream = 0, .to_stream = 1}};
   Plan plan;
   plan.devices = {device};
@@ -88,6 +91,31 @@ INSTANTIATE_TEST_SUITE_P(
                d->prologue[0].entries[0].slot = 9;
              },
              "prologue script 0, entry 0: slot 9 of 2"},
+        Case{"LentSlotOffset", [](DevicePlan* d) { d->lent_slots[0].offset = 1; }, "lent slot 0: offset 1 is not"},
+        Case{"LentSlotBeyond", [](DevicePlan* d) { d->lent_slots[0].offset = 2048; },
+             "lent slot 0: offset 2048 and capacity 1536 reach beyond the lent pools' 3072 bytes"},
+        Case{"LentPoolTwice", [](DevicePlan* d) { d->lent_pools[1].number = 2; }, "lent pool 1: number 2 is listed"},
+        Case{"LentPoolNumber", [](DevicePlan* d) { d->lent_pools[1].number = 0; },
+             "lent pool 1: expected a number and requests above 0, found 0 and 1"},
+        Case{"LentPoolRequests", [](DevicePlan* d) { d->lent_pools[0].requests = 0; }, "above 0, found 2 and 0"},
+        Case{"LentPoolBytes", [](DevicePlan* d) { d->lent_pools[0].bytes = 1000; },
+             "lent pool 0: expected a positive multiple of 512 bytes"},
+        Case{"LentPoolsTooLarge", [](DevicePlan* d) { d->lent_pools[1].bytes = ~Bytes{511}; }, "lent pool 1: expected"},
+        Case{"EntryLentSlot", [](DevicePlan* d) { d->cycle[0].entries[1].lent_slot = 1; }, "lent slot 1 of 1"},
+        Case{"EntryTooBigToBeLent",
+             [](DevicePlan* d) {
+               d->cycle[0].entries[1].lent_slot = 0;
+               d->lent_slots[0].capacity = 512;
+             },
+             "bytes 1024 in lent slot 0 of capacity 512"},
+        Case{"EntryTwoPlaces", [](DevicePlan* d) { d->cycle[0].entries[0].lent_slot = 0; },
+             "cycle script 0, entry 0: expected a slot or a lent slot, found both, 0 and 0"},
+        Case{"KeptLent",
+             [](DevicePlan* d) {
+               d->kept.entries = {d->cycle[0].entries[1]};
+               d->kept.entries[0].lent_slot = 0;
+             },
+             "kept, entry 0: expected no lent slot, for its block stays, found 0"},
         Case{"EdgeSlot", [](DevicePlan* d) { d->stream_edges[0].to_slot = 2; }, "stream edge 0: slot 2 of 2"},
         Case{"EdgeStream", [](DevicePlan* d) { d->stream_edges[0].to_stream = 5; }, "stream ordinal 5 is not listed"}),
     [](const testing::TestParamInfo<Case>& each) { return each.param.name; });

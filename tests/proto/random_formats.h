@@ -15,7 +15,11 @@ namespace stalloc {
 inline bool operator==(const Slot& a, const Slot& b) { return a.offset == b.offset && a.capacity == b.capacity; }
 inline bool operator==(const Entry& a, const Entry& b) {
   return a.bytes == b.bytes && a.min_bytes == b.min_bytes && a.max_bytes == b.max_bytes && a.stream == b.stream &&
-         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life;
+         a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life &&
+         a.lent_slot == b.lent_slot;
+}
+inline bool operator==(const LentPool& a, const LentPool& b) {
+  return a.number == b.number && a.requests == b.requests && a.layout == b.layout && a.bytes == b.bytes;
 }
 inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
 inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
@@ -31,7 +35,8 @@ inline bool operator==(const Predicted& a, const Predicted& b) {
 inline bool operator==(const DevicePlan& a, const DevicePlan& b) {
   return a.device == b.device && a.arena_bytes == b.arena_bytes && a.slots == b.slots && a.prologue == b.prologue &&
          a.cycle == b.cycle && a.stream_edges == b.stream_edges && a.streams == b.streams &&
-         a.predicted == b.predicted && a.kept == b.kept && a.turns == b.turns;
+         a.predicted == b.predicted && a.kept == b.kept && a.turns == b.turns && a.lent_pools == b.lent_pools &&
+         a.lent_slots == b.lent_slots;
 }
 inline bool operator==(const Plan& a, const Plan& b) {
   return a.fingerprint == b.fingerprint && a.devices == b.devices && a.planner_version == b.planner_version &&
@@ -139,6 +144,7 @@ class RandomFormats {
         event.bytes = Number();
         event.allocation = trace->allocations++;
         event.stream = MakeStream(trace);
+        if (event.flags == kAllocCaptured && Below(3) != 0) event.address = Number();
         event.stack_plus_one = static_cast<std::uint32_t>(Below(trace->calls.size() + 1));
         live->push_back(event.allocation);
         break;
@@ -181,6 +187,13 @@ class RandomFormats {
     for (std::uint64_t i = 0; i < slots; ++i) {
       device.slots.push_back({.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20)});
     }
+    for (std::uint32_t i = static_cast<std::uint32_t>(Below(3)); i > 0; --i) {
+      const auto requests = static_cast<std::uint32_t>(1 + Below(1u << 20));
+      device.lent_pools.push_back({.number = i, .requests = requests, .layout = Number(), .bytes = Bytes{4} << 30});
+    }
+    for (std::uint64_t i = device.lent_pools.empty() ? 0 : Below(20); i > 0; --i) {
+      device.lent_slots.push_back({.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20)});
+    }
     for (std::uint64_t i = Below(3); i > 0; --i) device.prologue.push_back(MakeScript(device));
     for (std::uint64_t i = 1 + Below(2); i > 0; --i) device.cycle.push_back(MakeScript(device));
     if (Below(3) == 0) {
@@ -191,6 +204,7 @@ class RandomFormats {
     if (Below(2) == 0) {
       device.kept = MakeScript(device);
       device.kept.phases.clear();
+      for (Entry& entry : device.kept.entries) entry.lent_slot = kNoSlot;
     }
     for (std::uint64_t i = Below(3); i > 0; --i) {
       device.stream_edges.push_back({.from_slot = static_cast<std::uint32_t>(Below(slots)),
@@ -213,7 +227,12 @@ class RandomFormats {
     for (std::uint64_t i = 0; i < entries; ++i) {
       Entry entry;
       if (Below(4) != 0) entry.slot = static_cast<std::uint32_t>(Below(device.slots.size()));
-      entry.bytes = entry.slot == kNoSlot ? Aligned(1u << 20) : device.slots[entry.slot].capacity;
+      if (entry.slot == kNoSlot && !device.lent_slots.empty() && Below(2) == 0) {
+        entry.lent_slot = static_cast<std::uint32_t>(Below(device.lent_slots.size()));
+      }
+      entry.bytes = entry.slot != kNoSlot        ? device.slots[entry.slot].capacity
+                    : entry.lent_slot != kNoSlot ? device.lent_slots[entry.lent_slot].capacity
+                                                 : Aligned(1u << 20);
       entry.min_bytes = entry.bytes - Below(entry.bytes / kBlockAlignment) * kBlockAlignment;
       entry.max_bytes = entry.bytes + Below(100) * kBlockAlignment;
       entry.stream = static_cast<std::uint32_t>(Below(2));

@@ -174,6 +174,40 @@ TEST_F(TraceCodecTest, ChunkWriterSpeaksTheSchema) {
   EXPECT_TRUE(message.last());
 }
 
+// Values by allocation, as the distance to the one before; what is not captured has none.
+TEST_F(TraceCodecTest, AddressesOfCapturedAllocationsAreAColumnOfTheirOwn) {
+  TraceChunk chunk;
+  const auto append = [&](EventKind kind, std::uint32_t flags, std::uint64_t address) {
+    chunk.AppendRow(kind, 0, 512, 0, 0, 0, flags);
+    chunk.SetAddress(address);
+  };
+  append(EventKind::kAlloc, kAllocCaptured, 0x7f0000000400);
+  append(EventKind::kAlloc, kAllocParallel, 0x1000);
+  append(EventKind::kAlloc, kAllocCaptured | 3u << kAllocPoolShift, 0x7f0000000000);
+  std::string bytes;
+  AppendTraceFrame(chunk, &bytes);
+  proto::TraceChunk message;
+  ASSERT_TRUE(message.ParseFromString(bytes.substr(kFrameHeaderBytes)));
+  EXPECT_THAT(message.captured_address_delta(), ElementsAre(0x7f0000000400, -0x400));
+
+  chunk.StartNext();
+  append(EventKind::kAlloc, kAllocCaptured, 0);
+  bytes.clear();
+  AppendTraceFrame(chunk, &bytes);
+  ASSERT_TRUE(message.ParseFromString(bytes.substr(kFrameHeaderBytes)));
+  EXPECT_EQ(message.captured_address_delta_size(), 0) << "none is known";
+}
+
+// As of a recorder that does not tell addresses.
+TEST_F(TraceCodecTest, ATraceWithoutAddressesIsRead) {
+  proto::TraceChunk chunk = SmallChunk();
+  chunk.set_flags(0, proto::ALLOC_CAPTURED);
+  const absl::StatusOr<Trace> trace = Read(FileOf({chunk}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->events[0].flags, kAllocCaptured);
+  EXPECT_EQ(trace->events[0].address, 0u);
+}
+
 // What protobuf writes (another recorder, another language), the reader takes.
 TEST_F(TraceCodecTest, ReaderTakesChunksThatProtobufWrote) {
   proto::TraceChunk chunk = SmallChunk();
@@ -338,6 +372,14 @@ TEST_F(TraceCodecTest, EveryBrokenRowRuleIsNamed) {
       {"stream order", [](proto::TraceChunk* c) { c->mutable_streams(0)->set_ordinal(8); }, "expected stream ordinal"},
       {"stack column", [](proto::TraceChunk* c) { c->add_stack_plus_one(0); },
        "column stack: expected 3 values or none"},
+      {"address column", [](proto::TraceChunk* c) { c->add_captured_address_delta(512); },
+       "column captured address: expected 0 values, one for each captured allocation, or none, found 1"},
+      {"too few addresses",
+       [](proto::TraceChunk* c) {
+         for (const int row : {0, 1}) c->set_flags(row, proto::ALLOC_CAPTURED);
+         c->add_captured_address_delta(512);
+       },
+       "column captured address: expected 2 values"},
       {"stack",
        [](proto::TraceChunk* c) {
          for (const std::uint32_t stack : {0, 1, 0}) c->add_stack_plus_one(stack);

@@ -132,7 +132,11 @@ TEST_F(RecorderWindowTest, ALateTraceBeginsWithWhatIsLive) {
       const std::uint64_t address = (1 + random() % 200) * 512;
       const auto found = live.find(address);
       if (found == live.end()) {
-        const Block block{order++, random() % 100'000, random() % 3, step % 7 == 0 ? kAllocParallel : 0, false};
+        const Block block{order++, random() % 100'000, random() % 3,
+                          step % 7 == 0   ? kAllocParallel
+                          : step % 7 == 1 ? kAllocCaptured
+                                          : 0,
+                          false};
         recorder_->Allocated(0, At(address), block.bytes, block.stream, block.flags);
         live[address] = block;
       } else if (random() % 4 == 0) {
@@ -163,6 +167,7 @@ TEST_F(RecorderWindowTest, ALateTraceBeginsWithWhatIsLive) {
       ASSERT_EQ(event.bytes, block.bytes);
       ASSERT_EQ(trace.streams.at(event.stream).handle, block.stream);
       ASSERT_EQ(event.flags, block.flags);
+      ASSERT_EQ(event.address, block.flags == kAllocCaptured ? address : 0);
       if (address == live.begin()->first) freed_allocation = allocation;
       if (block.used_elsewhere) {
         ASSERT_EQ(trace.events.at(row).kind, EventKind::kRecordStream);
