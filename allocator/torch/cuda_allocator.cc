@@ -34,8 +34,14 @@ constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
     : VirtualFunctions(native),
       force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
-      devices_({session, native, &history_, &pools_, &mem_pools_, &relay_, std::move(torch_version)}) {
+      devices_({session, native, &history_, &pools_, &mem_pools_, &graph_pools_, &relay_, std::move(torch_version)}) {
   g_allocator = this;
+}
+
+// CUDA's own pools keep no graph's memory where we could see it.
+void StallocCudaAllocator::FollowGraphs() {
+  if (native_->name() != "native") return;
+  FollowGraphs(GraphGuard::Install(graph_pools_, [this](cudaStream_t stream) { return pools_.IsCaptured(stream); }));
 }
 
 c10::DataPtr StallocCudaAllocator::allocate(std::size_t bytes) {
@@ -129,7 +135,14 @@ void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId poo
   // opens one again and again must not pay for it each time.
   const bool is_new_graphs = !mem_pools_.Knows(device, pool) && !pools_.HasOpened(device, pool);
   if (CudaDevice* const found = devices_.Find(device); found != nullptr && is_new_graphs) found->MakeRoom();
-  native_->beginAllocateToPool(device, pool, filter);
+  const std::uint32_t number = guard_ != nullptr ? pools_.Announce(device, pool) : 0;
+  if (guard_ != nullptr) guard_->Opens(number, device);
+  try {
+    native_->beginAllocateToPool(device, pool, filter);
+  } catch (...) {
+    if (guard_ != nullptr) guard_->Closes(number);
+    throw;
+  }
   mem_pools_.Entered(device, pool);
   pools_.Begin(device, pool, std::move(filter));
 }
@@ -137,11 +150,16 @@ void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId poo
 void StallocCudaAllocator::endAllocateToPool(DeviceIndex device, MempoolId pool) {
   native_->endAllocateToPool(device, pool);
   pools_.End(device, pool);
+  if (guard_ != nullptr) guard_->Closes(pools_.NumberOf(device, pool));
 }
 
 // Not of ours alone: the native allocator may have blocks of a MemPool that the plan serves.
 void StallocCudaAllocator::releasePool(DeviceIndex device, MempoolId pool) {
-  native_->releasePool(device, pool);
+  {
+    const std::lock_guard lock(leaving_mutex_);
+    if (guard_ != nullptr && native_->getPoolUseCount(device, pool) <= 1) guard_->Left(pools_.NumberOf(device, pool));
+    native_->releasePool(device, pool);
+  }
   const std::vector<void*> kept = mem_pools_.Left(device, pool);
   if (kept.empty()) return;
   // Replays may still read them, on any stream; natively, too, their memory goes behind the whole device. While another
@@ -160,6 +178,9 @@ bool StallocCudaAllocator::checkPoolLiveAllocations(DeviceIndex device, MempoolI
 std::shared_ptr<StallocCudaAllocator::AllocatorState> StallocCudaAllocator::getCheckpointState(DeviceIndex device,
                                                                                                MempoolId pool) {
   mem_pools_.LeaveToNative(device, pool);
+  if (GraphPool* const graphs = graph_pools_.Find(pools_.NumberOf(device, pool)); graphs != nullptr) {
+    graphs->SetUnfollowable("its state was taken, to be set back to");
+  }
   return native_->getCheckpointState(device, pool);
 }
 

@@ -14,6 +14,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_mem_pools.h"
 #include "allocator/torch/cuda_pools.h"
+#include "allocator/torch/graph_guard.h"
 #include "allocator/torch/version/virtual_functions.h"
 
 namespace stalloc {
@@ -38,6 +40,12 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
 
   // `native`, `session`: live for ever.
   StallocCudaAllocator(Native* native, Session* session, std::string torch_version);
+
+  // Captures and launches of graphs are followed from now on, where this torch lets us. Before the first block; once.
+  void FollowGraphs();
+  // For tests: by this guard, of graph_pools().
+  void FollowGraphs(GraphGuard* guard) noexcept { guard_ = guard; }
+  [[nodiscard]] GraphPools& graph_pools() noexcept { return graph_pools_; }
 
   // Blocks: cuda_allocator.cc
   c10::DataPtr allocate(std::size_t bytes) override;
@@ -114,6 +122,9 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   c10::ApproximateClockToUnixTimeConverter clock_;
   PoolFilters pools_;
   MemPools mem_pools_;
+  GraphPools graph_pools_;       // that guard_ was told of
+  GraphGuard* guard_ = nullptr;  // null: graphs are not followed
+  std::mutex leaving_mutex_;     // held while a pool's users are counted and it is left by one
   OomRelay relay_;
   CudaDeviceTable devices_;
 };

@@ -110,7 +110,7 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::opti
     OnOutOfMemory(error, requested, stream);
     throw;
   }
-  if (captured) captured_blocks_.Add({pointer, requested, reinterpret_cast<StreamHandle>(stream), number});
+  if (captured) OnCaptured({pointer, requested, reinterpret_cast<StreamHandle>(stream), number});
   if (!serves_) return pointer;
   if (runtime_->Owns(pointer)) {
     blocks_->Began(pointer, requested, reinterpret_cast<StreamHandle>(stream));
@@ -124,7 +124,9 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::opti
 }
 
 void CudaDevice::Free(void* pointer) {
-  if (!Serves(pointer) || g_forked.load(std::memory_order_relaxed)) {
+  const bool forked = g_forked.load(std::memory_order_relaxed);
+  if (!Serves(pointer) || forked) {
+    if (C10_UNLIKELY(has_graph_blocks_.load(std::memory_order_relaxed)) && !forked) OnNativeFree(pointer);
     runtime_->Free(pointer);
   } else if (!environment_.mem_pools->Keeps(pointer)) {
     const std::optional<StreamHandle> current = CurrentStream(index_);
@@ -145,11 +147,42 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
   runtime_->RecordStream(pointer, foreign ? StreamOfDevice(stream.device_index(), handle) : handle);
 }
 
-// A block of the earlier state has an address that the pool gave out before: its size is remembered.
+// A block of a graphs' pool came. The stream is asked about only where it matters.
+void CudaDevice::OnCaptured(const KnownBlock& block) noexcept {
+  captured_blocks_.Add(block);
+  GraphPool* const pool = environment_.graph_pools->Find(block.pool);
+  if (pool == nullptr) return;
+  PoolCatalog& catalog = pool->catalog();
+  const bool captured =
+      catalog.capturing() && environment_.pools->IsCaptured(reinterpret_cast<cudaStream_t>(block.stream));
+  catalog.Allocated(reinterpret_cast<std::uint64_t>(block.pointer), block.requested, captured);
+  has_graph_blocks_.store(true, std::memory_order_relaxed);
+}
+
+// Told before the address can be given out again. One that was the pool's once, and is not now, is not live there.
+void CudaDevice::OnNativeFree(const void* pointer) noexcept {
+  const std::optional<KnownBlock> block = captured_blocks_.Find(pointer);
+  if (!block.has_value()) return;
+  if (GraphPool* const pool = environment_.graph_pools->Find(block->pool); pool != nullptr) {
+    pool->catalog().Freed(reinterpret_cast<std::uint64_t>(pointer));
+  }
+}
+
+// A block of the earlier state has an address that the pool gave out before: its size is remembered. What captures ask
+// for from then on lies elsewhere than their order tells.
 void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun) {
-  for (void* pointer : ended) runtime_->Forget(pointer);
+  const auto unfollow = [this](const void* pointer) {
+    const KnownBlock last = captured_blocks_.Find(pointer).value_or(KnownBlock{});
+    GraphPool* const pool = environment_.graph_pools->Find(last.pool);
+    if (pool != nullptr) pool->SetUnfollowable("it was set back to an earlier state");
+    return last;
+  };
+  for (void* pointer : ended) {
+    unfollow(pointer);
+    runtime_->Forget(pointer);
+  }
   for (const c10::DataPtr& block : begun) {
-    const KnownBlock last = captured_blocks_.Find(block.get()).value_or(KnownBlock{});
+    const KnownBlock last = unfollow(block.get());
     runtime_->Adopt(block.get(), last.requested, last.stream, last.pool);
   }
 }

@@ -18,6 +18,7 @@
 #include "allocator/driver/cuda_copies.h"
 #include "allocator/driver/cuda_driver.h"
 #include "allocator/driver/cuda_watch_memory.h"
+#include "allocator/graphs/graph_pools.h"
 #include "allocator/runtime/session.h"
 #include "allocator/torch/cuda_history.h"
 #include "allocator/torch/cuda_known_blocks.h"
@@ -39,6 +40,7 @@ class CudaDevice final : private ArenaListener {
     AllocationHistory* history = nullptr;
     PoolFilters* pools = nullptr;
     MemPools* mem_pools = nullptr;
+    GraphPools* graph_pools = nullptr;
     OomRelay* relay = nullptr;
     std::string torch_version;
   };
@@ -126,6 +128,9 @@ class CudaDevice final : private ArenaListener {
   void ApplyNativeShare();
   void WarnOfArenaAbove(Bytes share) const;
   void OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream);
+  void OnCaptured(const KnownBlock& block) noexcept;
+  // The block goes back to the native allocator: where it is of a graphs' pool that is followed, its catalog hears it.
+  void OnNativeFree(const void* pointer) noexcept;
 
   const Environment environment_;
   const c10::DeviceIndex index_;
@@ -139,6 +144,7 @@ class CudaDevice final : private ArenaListener {
   std::atomic<bool> serves_{false};         // there is an arena or a heap
   std::unique_ptr<ServedBlocks> blocks_;
   KnownBlocks captured_blocks_;                // what was last requested at each address of a graph pool
+  std::atomic<bool> has_graph_blocks_{false};  // a catalog has heard of some
   Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
   std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
   std::atomic<std::int64_t> times_unmapped_{0};

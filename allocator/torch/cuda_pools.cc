@@ -26,9 +26,7 @@ PoolFilters::PoolFilters(IsCapturing is_capturing) : is_capturing_(std::move(is_
 void PoolFilters::Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter) {
   captures_.CaptureBegins();
   const std::unique_lock lock(mutex_);
-  const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
-  const std::uint32_t number = numbers_.try_emplace({device, pool}, next).first->second;
-  open_.push_back({device, {pool, number}, std::move(filter)});
+  open_.push_back({device, {pool, Number(device, pool)}, std::move(filter)});
   open_count_.store(open_.size(), std::memory_order_relaxed);
 }
 
@@ -43,9 +41,20 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   captures_.CaptureEnds();
 }
 
-bool PoolFilters::HasOpened(c10::DeviceIndex device, c10::MempoolId_t pool) const {
+std::uint32_t PoolFilters::Number(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
+  return numbers_.try_emplace({device, pool}, next).first->second;
+}
+
+std::uint32_t PoolFilters::Announce(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  const std::unique_lock lock(mutex_);
+  return Number(device, pool);
+}
+
+std::uint32_t PoolFilters::NumberOf(c10::DeviceIndex device, c10::MempoolId_t pool) const {
   const std::shared_lock lock(mutex_);
-  return numbers_.contains({device, pool});
+  const auto found = numbers_.find({device, pool});
+  return found == numbers_.end() ? 0 : found->second;
 }
 
 std::optional<PoolFilters::OpenPool> PoolFilters::AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const {

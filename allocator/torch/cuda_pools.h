@@ -30,12 +30,19 @@ class PoolFilters {
   PoolFilters();  // asks the driver
   explicit PoolFilters(IsCapturing is_capturing);
 
+  // The pool's number (OpenPool): gives it one.
+  std::uint32_t Announce(c10::DeviceIndex device, c10::MempoolId_t pool);
+  // 0: it was never announced or opened.
+  [[nodiscard]] std::uint32_t NumberOf(c10::DeviceIndex device, c10::MempoolId_t pool) const;
+
   void Begin(c10::DeviceIndex device, c10::MempoolId_t pool, Filter filter);
   // Closes the pool's newest opening on that device; unknown pools are ignored.
   void End(c10::DeviceIndex device, c10::MempoolId_t pool);
 
-  // The pool was opened before, and may have been closed since.
-  [[nodiscard]] bool HasOpened(c10::DeviceIndex device, c10::MempoolId_t pool) const;
+  // The pool was opened or announced before, and may have been closed since.
+  [[nodiscard]] bool HasOpened(c10::DeviceIndex device, c10::MempoolId_t pool) const {
+    return NumberOf(device, pool) != 0;
+  }
 
   // Closed while a capture may run, on whichever device: from a pool's opening until it has served a stream that is not
   // captured. torch opens a capture's pool before the capture, and closes it after; a MemPool's may stay open for long,
@@ -44,7 +51,7 @@ class PoolFilters {
 
   struct OpenPool {
     c10::MempoolId_t id;
-    std::uint32_t number = 0;  // 1 + its ordinal among the pools that were opened on any device
+    std::uint32_t number = 0;  // 1 + its ordinal among the pools that were opened, or announced, on any device
   };
   // The open pool of the device that accepts the stream, if there is one. Filters may call CUDA, and throw what it
   // throws.
@@ -66,6 +73,7 @@ class PoolFilters {
 
   std::optional<OpenPool> AcceptSlowly(c10::DeviceIndex device, cudaStream_t stream) const;
   [[nodiscard]] bool NoneCaptures(int announced) const;
+  std::uint32_t Number(c10::DeviceIndex device, c10::MempoolId_t pool);  // REQUIRES: mutex_ is held
 
   std::atomic<std::size_t> open_count_{0};
   mutable std::shared_mutex mutex_;

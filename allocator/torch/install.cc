@@ -1,6 +1,7 @@
 // The exports of libstalloc_torch.so that stalloc.h does not have. Errors go to stalloc_last_error; nothing throws
 // across.
 #include "allocator/capi/global_session.h"
+#include "allocator/graphs/graph_error.h"
 #include "allocator/torch/cpu_allocator.h"
 #include "allocator/torch/cuda_install.h"
 #include "allocator/torch/fake_device.h"
@@ -56,6 +57,7 @@ const char* stalloc_torch_interface(void) { return stalloc::InterfaceClaim(); }
 int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
 int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInstall(running_torch, InstallCudaAndUses); }
 int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }
+const char* stalloc_graph_error(void) { return stalloc::GraphError(); }
 int stalloc_torch_install_fake(const char* running_torch, int device) {
   return CheckAndInstall(running_torch,
                          [device](const char* running) { return stalloc::InstallFake(running, device); });

@@ -24,6 +24,9 @@ STALLOC_API int stalloc_torch_install_cuda(const char* running_torch);
 /* The same for c10's CPU allocator. */
 STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 
+/* Why this thread's last launch of a CUDA graph was refused, in words; "": none was. Valid until its next refusal. */
+STALLOC_API const char* stalloc_graph_error(void);
+
 /* For traces of fake tensors: a device without memory, -1 for the CPU, else the index of a GPU. 0: installed. */
 STALLOC_API int stalloc_torch_install_fake(const char* running_torch, int device);
 /* What would be asked of it. The address names the block and is not to be read; null for 0 bytes. Call neither before

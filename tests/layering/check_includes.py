@@ -17,6 +17,7 @@ SHARED = ["proto/model", "proto/codec"]
 ORDERS = {
     "allocator": [
         "allocator/base",
+        "allocator/graphs",
         "allocator/driver",
         "allocator/arena",
         "allocator/engine/bytes",

@@ -1,0 +1,15 @@
+// Why this thread's last launch of a graph was refused, in words. One text per thread, valid until its next refusal.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/graphs/launch_listener.h"
+
+namespace stalloc {
+
+// Never null. "": none was refused.
+[[nodiscard]] const char* GraphError() noexcept;
+// Words it, and logs it as an error; not each one of many. REQUIRES: the verdict is not kLaunch.
+void SetGraphError(LaunchListener::Verdict verdict, std::uint32_t pool, GraphId graph) noexcept;
+
+}  // namespace stalloc

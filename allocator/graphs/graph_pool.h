@@ -1,0 +1,82 @@
+// GraphPool: one graphs' pool of a device: its catalog, whether it is open, and who is told of its launches.
+//
+//   unopened -> open <-> closed -> left, or not followable: from then on nobody is told anything
+//
+// It is open while the allocator has an opening of it, or a capture in it runs: conditional nodes close and open it
+// amid a capture. Thread-safe: one mutex is held over each call of the listener, and from BeforeLaunch to AfterLaunch,
+// so that two graphs of one pool are never launched at the same time.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "allocator/graphs/launch_listener.h"
+#include "allocator/graphs/pool_catalog.h"
+#include "proto/model/units.h"
+
+namespace stalloc {
+
+class GraphPool {
+ public:
+  // `listener` may be null.
+  GraphPool(std::uint32_t number, DeviceIndex device, LaunchListener* listener) noexcept
+      : number_(number), device_(device), listener_(listener) {}
+
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] DeviceIndex device() const noexcept { return device_; }
+  [[nodiscard]] PoolCatalog& catalog() noexcept { return catalog_; }
+  [[nodiscard]] const PoolCatalog& catalog() const noexcept { return catalog_; }
+
+  // The listener from now on: it is told where the pool stands, if there is something to tell.
+  void SetListener(LaunchListener* listener) noexcept;
+
+  // Before the native allocator opens it, and after it closed it. What was not opened cannot be closed.
+  void Opens() noexcept;
+  void Closes() noexcept;
+  // Before its last user leaves it.
+  void Left() noexcept;
+  // The same for whatever else makes launches unseen. `why`: lives for ever.
+  void SetUnfollowable(const char* why) noexcept;
+
+  [[nodiscard]] GraphId CaptureBegins() noexcept;
+  void CaptureEnds(GraphId graph, bool made) noexcept;
+  void GraphGone(GraphId graph) noexcept;
+
+  // Calls launch() if the listener lets it. `captured`: the stream is captured, so that the graph becomes a part of
+  // another one, whose launches are not seen.
+  template <typename Launch>
+  LaunchListener::Verdict LaunchWith(GraphId graph, StreamHandle stream, bool captured, Launch&& launch) noexcept {
+    using Verdict = LaunchListener::Verdict;
+    const std::lock_guard lock(mutex_);
+    if (captured) catalog_.SetUnfollowable("a graph of it became a part of another graph");
+    LaunchListener* const listener = Told();
+    if (listener == nullptr) {
+      launch();
+      return Verdict::kLaunch;
+    }
+    const Verdict verdict = listener->BeforeLaunch(number_, graph, stream);
+    if (verdict != Verdict::kLaunch) return verdict;
+    launch();
+    listener->AfterLaunch(number_, graph, stream);
+    return verdict;
+  }
+
+ private:
+  // All REQUIRE: mutex_ is held.
+  // The listener, null where there is none or it has heard the last of the pool. Tells it that the pool is not
+  // followable, if the catalog says so by now.
+  LaunchListener* Told() noexcept;
+  void ChangeOpen(int openings, int captures) noexcept;
+
+  const std::uint32_t number_;
+  const DeviceIndex device_;
+  PoolCatalog catalog_;
+  std::mutex mutex_;  // guards the rest
+  LaunchListener* listener_;
+  bool over_ = false;  // the listener has heard the last of it
+  int openings_ = 0;
+  int captures_ = 0;
+  GraphId last_ = 0;
+};
+
+}  // namespace stalloc
