@@ -87,6 +87,17 @@ Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
   return released;
 }
 
+DriverStatus IdleChunks::OwnBorrowed(std::span<const Arena::Range> ranges) noexcept {
+  const std::lock_guard lock(mutex_);
+  return ChangeArena([&] { return arena_.OwnBorrowed(ranges); });
+}
+
+void IdleChunks::ReleaseOwned(const Arena::Range& range) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (Sum(arena_.HolesIn(range.offset, range.bytes)) == range.bytes) return;
+  ChangeArena([&] { return arena_.ReleaseIdle({&range, 1}); });
+}
+
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   if (chunks.empty()) return {};
   for (const Arena::Range& chunk : chunks) {
@@ -346,7 +357,7 @@ void IdleChunks::MoveSome() noexcept {
   const std::lock_guard lock(mutex_);
   std::vector<Arena::Range> places = arena_.HolesIn(0, end_);
   const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
-  if (end_ + above <= arena_.reserved_bytes()) places.push_back({end_, above});
+  if (end_ + above <= arena_.borrow_begin()) places.push_back({end_, above});
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
   if (places.empty()) return;
   const Arena::Range place = places[random_() % places.size()];
@@ -442,7 +453,7 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
 // What could be mapped where not all could is there for others.
 bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Bytes before = arena_.mapped_bytes();
-  if (EndOf(range) > arena_.reserved_bytes() || !MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
+  if (EndOf(range) > arena_.borrow_begin() || !MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
   if (!Clear(range)) return false;
   const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;

@@ -115,6 +115,11 @@ class IdleChunks final : public ArenaBacking {
   // What is mapped of withdrawn ranges may be used.
   void RestoreBacked(std::span<const Arena::Range> ranges) noexcept;
 
+  // arena.h, Note [Borrowed memory]: what is borrowed there becomes own memory; or own memory there goes back, which no
+  // block uses any more. REQUIRE: as Arena's.
+  DriverStatus OwnBorrowed(std::span<const Arena::Range> ranges) noexcept;
+  void ReleaseOwned(const Arena::Range& range) noexcept;
+
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
 

@@ -6,9 +6,16 @@
 
 namespace stalloc {
 
-void PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges) noexcept {
+bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
+                          std::span<const GranuleRange> given) noexcept {
   const Lock lock(mutex_);
+  const GranuleRange all = lent_.RangeOf(pool);
+  LetGoOfLaunches(all);
+  if (!freed_.OnlyThisDevicesIn(all.lo, all.hi)) return false;
+  freed_.Take(all.lo, all.hi, kNoStream);
   lent_.Open(pool, ranges);
+  for (const GranuleRange& range : given) OccupyForLaunch(range, 0);
+  return true;
 }
 
 void PlanEngine::CloseLent(std::size_t pool) noexcept {
@@ -23,8 +30,9 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
   const Granules end = place.granule + request.granules;
   if (request.granules == 0 || place.granules < request.granules || !lent_.IsLaunchers(place.granule, end))
     return false;
-  if (!lent_.IsOpen(place.granule, end) || !lent_.NoteBlock(place.granule, end)) return false;
+  if (!lent_.IsOpen(place.granule, end) || !lent_.CanNoteBlock()) return false;
   if (OccupyInOrder(place, request, stats_.planned_hits, lock) != MissReason::kNone) return false;
+  lent_.NoteBlock(place.granule, end);
   ++stats_.lent_hits;
   return true;
 }
@@ -79,6 +87,15 @@ bool PlanEngine::MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock&
 void PlanEngine::EndLaunch(const GraphRanges& graph) noexcept {
   const Lock lock(mutex_);
   for (const GranuleRange& range : graph.own) LetGoOfLaunches(range);
+}
+
+bool PlanEngine::NoteLaunch(const GraphRanges& graph) noexcept {
+  const Lock lock(mutex_);
+  const auto was_used = [this](const GranuleRange& range) { return lent_.WasUsed(range); };
+  if (std::ranges::any_of(graph.takes, was_used)) return false;
+  for (const GranuleRange& range : graph.own) lent_.NoteWritten(range);
+  for (const GranuleRange& range : graph.gives) lent_.NoteWritten(range);
+  return true;
 }
 
 // Kernels of the launch may still run: whoever gets the bytes runs behind its stream.

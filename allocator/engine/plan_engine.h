@@ -194,9 +194,12 @@ class PlanEngine {
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
-  // Graphs' pools, by their number in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
-  // pool serve its slots, until CloseLent; blocks there stay.
-  void OpenLent(std::size_t pool, std::span<const GranuleRange> ranges) noexcept;
+  // Graphs' pools, by their index in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
+  // pool serve its slots, until CloseLent; blocks there stay. `given`, disjoint, are closed until a launch takes them.
+  // False, and nothing changes, while a block is there or another device may still use one. REQUIRES: this device is
+  // done with all that used the pool.
+  [[nodiscard]] bool OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
+                              std::span<const GranuleRange> given) noexcept;
   void CloseLent(std::size_t pool) noexcept;
   // A graph of the pool is about to be launched, on that stream. kReady: what it needs is closed, and the stream runs
   // behind all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
@@ -205,6 +208,9 @@ class PlanEngine {
   enum class Launch : std::uint8_t { kReady, kBlocksInTheWay, kCarriedGone, kNotOrdered };
   [[nodiscard]] Launch BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   void EndLaunch(const GraphRanges& graph) noexcept;
+  // A graph of a pool that was open once is launched: false where blocks of the program have been where it reads what
+  // an earlier one has left.
+  [[nodiscard]] bool NoteLaunch(const GraphRanges& graph) noexcept;
   // Live blocks of the program there; allocates, cold.
   [[nodiscard]] std::vector<LiveBlock> LentBlocks(std::size_t pool) const;
 

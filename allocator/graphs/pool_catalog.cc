@@ -110,6 +110,11 @@ std::uint32_t PoolCatalog::request_count() const {
   return static_cast<std::uint32_t>(blocks_.size());
 }
 
+GraphId PoolCatalog::graph_count() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<GraphId>(graphs_.size());
+}
+
 // Classes -------------------------------------------------------------------------------------------------------------
 
 PoolCatalog::Class PoolCatalog::ClassOf(const Block& block) const {

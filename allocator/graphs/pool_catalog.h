@@ -66,6 +66,8 @@ class PoolCatalog {
   [[nodiscard]] std::uint32_t request_count() const;
   // Dead or carried, and not kept: ascending, merged where they touch. Nothing where the pool is not followable.
   [[nodiscard]] std::vector<ByteRange> Lendable() const;
+  // Captures so far: graphs are numbered from 1 to this.
+  [[nodiscard]] GraphId graph_count() const;
   // Nothing where the graph is not known.
   [[nodiscard]] GraphUse UseOf(GraphId graph) const;
   // Changes whenever one of these may have.

@@ -91,6 +91,8 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& 
   options.moves_at_marks = parts.moves_at_marks;
   options.rules = parts.rules;
   options.keep_free = parts.keep_free;
+  options.device = parts.device;
+  options.graphs = watch == nullptr ? parts.graphs : nullptr;
   return PlannedSpace::Create(driver, parts.fence, plan, options, why);
 }
 
@@ -120,9 +122,12 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
     impl_->native.feed().Open([] { return std::vector<NativeFeed::LiveBlock>(); });
   }
   impl_->Sample();
+  if (parts.graphs != nullptr && !impl_->spaces.All().empty()) parts.graphs->SetListener(parts.device, impl_.get());
 }
 
-DeviceRuntime::~DeviceRuntime() = default;
+DeviceRuntime::~DeviceRuntime() {
+  if (impl_->parts.graphs != nullptr) impl_->parts.graphs->SetListener(impl_->parts.device, nullptr);
+}
 
 void DeviceRuntime::DropPlan() noexcept {
   Impl& self = *impl_;
@@ -432,6 +437,9 @@ void DeviceRuntime::Impl::OnIteration() {
   PlannedSpace* const space = spaces.Serving();
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
+  for (PlannedSpace* const each : spaces.All()) {
+    if (each->lending() != nullptr) each->lending()->OnIteration();
+  }
   const IterationPeaks peaks = EndIteration();
   Judge(space, peaks);
   GiveBackEnded();
@@ -571,6 +579,9 @@ Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
   const LiveBlock live = space != nullptr ? space->engine().FindLive(pointer) : LiveBlock{};
   if (live.bytes == 0 || live.freed_pending) return Error{"no block of the arena is in use there"};
   if (live.asleep) return Error{"it is asleep (stalloc.sleep)"};
+  // Another process may not have a graph's memory.
+  const Offset borrowed = space->arena().borrow_begin();
+  if (live.offset >= borrowed && !impl_->TakeBackPools()) return Error{"it lies in a graph's pool, and the device has no memory for it elsewhere"};
   // From here on it does not fall asleep: the other process would keep memory that is no longer its.
   (void)space->engine().SetShared(live.offset);
   const Offset begin = reinterpret_cast<Address>(pointer) - space->arena().base();

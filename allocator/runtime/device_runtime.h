@@ -28,6 +28,7 @@
 #include "allocator/arena/page_heap.h"
 #include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
+#include "allocator/graphs/graph_pools.h"
 #include "allocator/record/recorder.h"
 #include "allocator/runtime/block_watch.h"
 #include "allocator/runtime/config.h"
@@ -134,6 +135,13 @@ struct RuntimeStats {
     Bytes peak_live_bytes = 0;  // meanwhile
     bool overflowed = false;    // they were too many
   };
+  struct Graphs {
+    std::uint64_t hits = 0;         // requests that graphs' pools served
+    std::uint64_t times_lent = 0;   // pools, with those that were lent again
+    std::uint64_t surprises = 0;    // launches that found blocks in their way
+    Bytes lent_bytes = 0;           // of them, now
+  };
+  Graphs graphs;
   Native native;  // what PyTorch's native allocator would hold (native_held.h), and what is held apart
   WatchCounts watch;
 };
@@ -177,6 +185,7 @@ class DeviceRuntime {
     RunSignature* signature = nullptr;  // not owned, outlives the runtime; null: nobody wants it
     bool doubts = false;                // Alloc: the plan may be another run's: see PlanDoubt
     bool maps_late = false;             // Alloc: and its memory comes as requests need it
+    GraphPools* graphs = nullptr;       // Alloc; not owned, outlives the runtime; null: graphs' pools are kept apart
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

@@ -80,6 +80,13 @@ RuntimeStats DeviceRuntime::Stats() const {
     stats.dynamic_hits += engine.dynamic_hits;
     stats.arena_live_bytes += engine.live_bytes;
     stats.lent.Add(space->chunks().GetCounts());
+    stats.graphs.hits += engine.lent_hits;
+    if (const GraphLending* const lending = space->lending(); lending != nullptr) {
+      const GraphLending::Counts counts = lending->GetCounts();
+      stats.graphs.times_lent += counts.times_lent;
+      stats.graphs.surprises += counts.surprises;
+      stats.graphs.lent_bytes += counts.lent_bytes;
+    }
     stats.card_was_full = stats.card_was_full || space->chunks().was_card_full();
     if (space == serving || !space->has_plan()) continue;
     for (std::size_t i = 0; i < engine.misses.size(); ++i) stats.engine.misses[i] += engine.misses[i];

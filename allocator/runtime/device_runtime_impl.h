@@ -1,6 +1,6 @@
 // What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_oom.cc (what is said
 // of a lack of memory), device_runtime_figures.cc (what is held and was served), device_runtime_fit.cc (whether a plan
-// is worth that).
+// is worth that), device_runtime_graphs.cc (pools of graphs that serve requests).
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 
 namespace stalloc {
 
-struct DeviceRuntime::Impl : ArenaListener {
+struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   explicit Impl(const Parts& given) : parts(given), recording(given.recorder) {
     if (parts.reports != nullptr) {
       events = std::make_unique<RecentEvents>();
@@ -133,6 +133,16 @@ struct DeviceRuntime::Impl : ArenaListener {
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return spaces.Of(pointer) != nullptr || (heap != nullptr && heap->Contains(pointer));
   }
+
+  // device_runtime_graphs.cc
+  [[nodiscard]] Verdict BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
+  void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
+  [[nodiscard]] bool PoolOpens(std::uint32_t pool) noexcept override;
+  void PoolCloses(std::uint32_t pool) noexcept override;
+  void PoolLeft(std::uint32_t pool) noexcept override;
+  [[nodiscard]] bool Unfollowable(std::uint32_t pool, const char* why) noexcept override;
+  [[nodiscard]] bool TakeBackPool(std::uint32_t pool, bool for_good) noexcept;
+  [[nodiscard]] bool TakeBackPools() noexcept;
 
   // device_runtime_sleep.cc
   [[nodiscard]] Status MaySleep() const;

@@ -17,6 +17,7 @@ Status DeviceRuntime::Impl::MaySleep() const {
 Result<SleepFigures> DeviceRuntime::Sleep(const SleepOrder& order) {
   if (Status may = impl_->MaySleep(); !may.ok()) return Error{may.error()};
   if (const auto prepared = impl_->NextSpace(); prepared != nullptr) prepared->GiveBackIdle();
+  if (!impl_->TakeBackPools()) return Error{"blocks lie in graphs' pools, and cannot leave them now"};
   Result<SleepFigures> figures = impl_->sleep->Sleep(order);
   if (figures.ok()) figures.value().upstream_live = impl_->LiveUpstream();
   return figures;

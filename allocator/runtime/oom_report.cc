@@ -215,7 +215,7 @@ const char* OomReports::Write(const OutOfMemoryFacts& facts) noexcept {
   const std::size_t in_upstream =
       facts.ledger != nullptr ? facts.ledger->CopyUpstreamBlocks({upstream_blocks_.data(), kMostBlocks}) : 0;
   const Address planned = facts.arena != nullptr ? facts.arena->base() : 0;
-  const Bytes reserved = facts.arena != nullptr ? facts.arena->reserved_bytes() : 0;
+  const Bytes reserved = facts.arena != nullptr ? facts.arena->borrow_begin() : 0;
   const std::size_t own =
       facts.live != nullptr ? facts.live->CopyOwn(planned, reserved, {own_blocks_.data(), kMostBlocks}) : 0;
   json.BeginArray("live_blocks");

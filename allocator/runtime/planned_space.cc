@@ -32,15 +32,23 @@ std::string DescribeFailure(VmmDriver& driver, const DriverStatus& status, Bytes
 
 // Without a plan small blocks lie in the arena, too: most of what it is for is weights and state.
 DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, const Rules& rules) {
-  return {.limit_bytes = arena.reserved_bytes(),
+  return {.limit_bytes = arena.borrow_begin(),
           .mapped_bytes = height,
           .least_bytes = has_plan ? SmallBlockBytes(height) : 0,
-          .rules = rules};
+          .rules = rules,
+          .lent_begin = arena.borrow_begin() < arena.reserved_bytes() ? arena.borrow_begin() : 0};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
 Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, bool dynamic) {
   return dynamic ? arena_bytes + device_bytes : arena_bytes;
+}
+
+// Addresses for graphs' pools, whose layouts lie one after another.
+Bytes BorrowBytes(const DevicePlan& plan) {
+  Bytes bytes = 0;
+  for (const LentPool& pool : plan.lent_pools) bytes += pool.bytes;
+  return bytes;
 }
 
 // Of what is mapped such a part is worth a wait for the device.
@@ -95,7 +103,8 @@ bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::strin
   const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen.dynamic);
   const Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
   DriverStatus status;
-  arena_ = Arena::Create(driver, reserve, &status, chunk);
+  const bool shares = chosen.dynamic && chosen.graphs != nullptr;
+  arena_ = Arena::Create(driver, reserve, &status, chunk, shares ? BorrowBytes(plan_) : 0);
   if (arena_ != nullptr && has_plan_ && !chosen.maps_late) status = MapPlan(*arena_, plan_);
   if (arena_ != nullptr && status.ok()) return true;
   *why = DescribeFailure(driver, status, plan_.arena_bytes);
@@ -112,6 +121,15 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   if (chosen.maps_late) engine_->Withdraw(0, height);
   chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules, chosen.keep_free);
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
+  if (arena_->borrow_begin() < arena_->reserved_bytes()) {
+    lending_ = std::make_unique<GraphLending>(GraphLending::Parts{.device = chosen.device,
+                                                                  .driver = &driver,
+                                                                  .arena = arena_.get(),
+                                                                  .engine = engine_.get(),
+                                                                  .chunks = chunks_.get(),
+                                                                  .pools = chosen.graphs},
+                                              plan_.lent_pools);
+  }
   fit_.emplace(arena_->chunk_bytes() + kLeastSegment);
 }
 

@@ -14,6 +14,7 @@
 #include "allocator/arena/arena.h"
 #include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
+#include "allocator/runtime/graph_lending.h"
 #include "allocator/runtime/plan_fit.h"
 #include "allocator/runtime/resemblance.h"
 #include "allocator/runtime/varying_sizes.h"
@@ -28,6 +29,8 @@ class PlannedSpace {
     bool maps_late = false;       // memory comes as requests need it, not all of it at first
     Rules rules = {};
     Bytes keep_free = FreeMemory::kDefaultKeep;  // of the device, for others
+    DeviceIndex device = 0;
+    const GraphPools* graphs = nullptr;  // not owned; null: graphs' pools are kept apart
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
   // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.
@@ -103,6 +106,8 @@ class PlannedSpace {
   [[nodiscard]] const DevicePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const IdleChunks& chunks() const noexcept { return *chunks_; }
   [[nodiscard]] IdleChunks& chunks() noexcept { return *chunks_; }
+  // Null: the plan has no slots in graphs' pools, or these are kept apart.
+  [[nodiscard]] GraphLending* lending() const noexcept { return lending_.get(); }
   void SetListener(ArenaListener* listener) noexcept { chunks_->SetListener(listener); }
 
  private:
@@ -129,6 +134,7 @@ class PlannedSpace {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;  // after arena_: destroyed first
   std::unique_ptr<IdleChunks> chunks_;
+  std::unique_ptr<GraphLending> lending_;
   Bytes least_dynamic_ = 0;
   std::atomic<bool> gave_up_{false};
   std::atomic<int> given_up_for_{0};  // iterations

@@ -57,6 +57,12 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("arena_times_opened", stats.lent.times_opened);
   json->Field("arena_wait_seconds", static_cast<double>(stats.lent.wait_nanoseconds) * 1e-9);
   json->Field("arena_move_seconds", static_cast<double>(stats.lent.move_nanoseconds) * 1e-9);
+  json->BeginObject("graph_pools");
+  json->Field("hits", stats.graphs.hits);
+  json->Field("times_lent", stats.graphs.times_lent);
+  json->Field("surprises", stats.graphs.surprises);
+  json->Field("lent_bytes", stats.graphs.lent_bytes);
+  json->EndObject();
   json->Field("heap_bytes", stats.heap_bytes);
   json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);
   json->Field("upstream_reserved_peak_bytes", stats.run.upstream_bytes);

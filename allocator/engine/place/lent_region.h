@@ -62,10 +62,11 @@ class LentRegion {
     (void)closed_.Add(range.lo, range.hi);
   }
 
-  // A block of the program is placed in [lo, hi); false where that cannot be noted. A launch writes the range anew.
-  [[nodiscard]] bool NoteBlock(Granules lo, Granules hi) noexcept {
+  // A block of the program is placed in [lo, hi). A launch writes the range anew. REQUIRES of NoteBlock: CanNoteBlock.
+  [[nodiscard]] bool CanNoteBlock() const noexcept { return used_.CanChange(); }
+  void NoteBlock(Granules lo, Granules hi) noexcept {
     used_.Remove(lo, hi);
-    return used_.CanChange() && used_.Add(lo, hi);
+    (void)used_.Add(lo, hi);
   }
   void NoteWritten(const GranuleRange& range) noexcept { used_.Remove(range.lo, range.hi); }
   // Blocks of the program were there since a launch wrote it.

@@ -1,0 +1,266 @@
+#include "allocator/runtime/graph_lending.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/human_bytes.h"
+
+namespace stalloc {
+namespace {
+
+using GranuleRanges = std::vector<GranuleRange>;
+
+// Ascending, merged where they touch.
+GranuleRanges MergedGranules(GranuleRanges ranges) {
+  std::ranges::sort(ranges, {}, &GranuleRange::lo);
+  GranuleRanges merged;
+  for (const GranuleRange& range : ranges) {
+    if (!merged.empty() && range.lo <= merged.back().hi) {
+      merged.back().hi = std::max(merged.back().hi, range.hi);
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
+}
+
+// What of the range lies in none of `others`, which are ascending and disjoint.
+void AppendBeside(GranuleRange range, const GranuleRanges& others, GranuleRanges* beside) {
+  for (const GranuleRange& other : others) {
+    if (other.hi <= range.lo) continue;
+    if (other.lo >= range.hi) break;
+    if (other.lo > range.lo) beside->push_back({range.lo, other.lo});
+    range.lo = std::min(other.hi, range.hi);
+  }
+  if (range.lo < range.hi) beside->push_back(range);
+}
+
+// What of the range lies in these, which are ascending and disjoint.
+void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges* common) {
+  for (const GranuleRange& other : others) {
+    const GranuleRange both{std::max(range.lo, other.lo), std::min(range.hi, other.hi)};
+    if (both.lo < both.hi) common->push_back(both);
+  }
+}
+
+// From a pool's addresses to the arena's granules.
+class Places {
+ public:
+  Places(const PoolLayout& layout, Offset begin) : layout_(layout), begin_(begin) {}
+
+  [[nodiscard]] GranuleRange Of(const ByteRange& range) const {
+    const std::optional<Offset> offset = layout_.OffsetOf(range.begin);
+    if (!offset.has_value()) return {};
+    return {WholeGranules(begin_ + *offset), WholeGranules(begin_ + *offset + (range.end - range.begin))};
+  }
+
+ private:
+  const PoolLayout& layout_;
+  const Offset begin_;
+};
+
+// Only what is open has to be closed for a launch. What it gives is kept apart by who takes it.
+GraphRanges RangesOf(const GraphUse& use, const Places& places, const GranuleRanges& open) {
+  GraphRanges ranges;
+  GranuleRanges given;  // so far, ascending
+  for (const GraphUse::Carried& carried : use.gives) {
+    GranuleRanges parts;
+    AppendCommon(places.Of(carried.range), open, &parts);
+    for (const GranuleRange& part : parts) AppendBeside(part, given, &ranges.gives);
+    given = MergedGranules(ranges.gives);
+  }
+  GranuleRanges own;
+  for (const ByteRange& dead : use.dead) AppendCommon(places.Of(dead), open, &own);
+  for (const GraphUse::Carried& carried : use.takes) AppendCommon(places.Of(carried.range), open, &ranges.takes);
+  own.insert(own.end(), ranges.takes.begin(), ranges.takes.end());
+  for (const GranuleRange& part : MergedGranules(std::move(own))) AppendBeside(part, given, &ranges.own);
+  ranges.takes = MergedGranules(std::move(ranges.takes));
+  return ranges;
+}
+
+}  // namespace
+
+GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : parts_(std::move(parts)) {
+  Offset begin = parts_.arena->borrow_begin();
+  for (const LentPool& of_plan : pools) {
+    auto pool = std::make_unique<Pool>();
+    pool->of_plan = of_plan;
+    pool->index = pools_.size();
+    pool->begin = begin;
+    begin += of_plan.bytes;
+    pools_.push_back(std::move(pool));
+  }
+}
+
+GraphLending::Pool* GraphLending::Find(std::uint32_t number) noexcept {
+  const auto found =
+      std::ranges::find_if(pools_, [number](const auto& pool) { return pool->of_plan.number == number; });
+  return found != pools_.end() ? found->get() : nullptr;
+}
+
+// Lending -------------------------------------------------------------------------------------------------------------
+
+GraphLending::Verdict GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
+  Pool* const pool = Find(number);
+  if (pool == nullptr) return Verdict::kLaunch;
+  const std::lock_guard lock(pool->mutex);
+  const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
+  if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool);
+  // Before it was lent nobody was in the pool. Of a graph that was captured later nothing is known here: its capture
+  // has taken back what was lent.
+  if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return Verdict::kLaunch;
+  return MakeWay(*pool, pool->graphs[graph - 1], stream);
+}
+
+GraphLending::Verdict GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
+  using Launch = PlanEngine::Launch;
+  if (pool.state != State::kLent) {
+    return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+  }
+  switch (parts_.engine->BeginLaunch(pool.index, graph, stream)) {
+    case Launch::kReady:
+      return Verdict::kLaunch;
+    case Launch::kCarriedGone:
+      return Verdict::kCarriedGone;
+    case Launch::kNotOrdered:
+      return Verdict::kNotOrdered;
+    case Launch::kBlocksInTheWay:
+      break;
+  }
+  const bool is_last = ++pool.surprises >= kMostSurprises;
+  const DriverStatus status = TakeBack(pool, is_last ? State::kOver : State::kTakenBack);
+  if (!status.ok()) return status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered;
+  Log(is_last ? LogSeverity::kWarning : LogSeverity::kDebug,
+      "device %d: a graph was launched while blocks of the program lay in its pool: they have memory of their own now "
+      "(time %llu)%s",
+      parts_.device, static_cast<unsigned long long>(pool.surprises),
+      is_last ? "; the pool's memory is lent no more. A plan from a trace of this run knows when it is launched" : "");
+  return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+}
+
+void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
+  Pool* const pool = Find(number);
+  if (pool == nullptr) return;
+  const std::lock_guard lock(pool->mutex);
+  if (pool->state == State::kLent && graph > 0 && graph <= pool->graphs.size()) {
+    parts_.engine->EndLaunch(pool->graphs[graph - 1]);
+  }
+}
+
+void GraphLending::TryToLend(Pool& pool) noexcept {
+  const GraphPool* const found = parts_.pools->Find(pool.of_plan.number);
+  if (found == nullptr || (pool.state != State::kWaits && pool.state != State::kTakenBack)) return;
+  const PoolCatalog& catalog = found->catalog();
+  const std::uint64_t version = catalog.version();
+  if (version == pool.version || !catalog.followable() || catalog.capturing()) return;
+  const PoolLayout layout(catalog.Requests());
+  const LentPool& planned = pool.of_plan;
+  if (catalog.request_count() == planned.requests && layout.hash() == planned.layout &&
+      layout.bytes() == planned.bytes) {
+    Lend(pool, catalog, layout);
+  } else {
+    pool.version = version;
+  }
+}
+
+// The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
+// holds the pool's launch mutex. What graphs have given before may be needed yet.
+void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept {
+  if (!parts_.engine->LentBlocks(pool.index).empty() || !parts_.driver->Synchronize().ok()) return;
+  std::vector<Arena::Range> borrowed;
+  if (!Borrow(pool, layout, &borrowed)) return;
+  GranuleRanges mapped;
+  for (const Arena::Range& range : borrowed) {
+    mapped.push_back({WholeGranules(range.offset), WholeGranules(range.offset + range.bytes)});
+  }
+  mapped = MergedGranules(std::move(mapped));
+  const Places places(layout, pool.begin);
+  GranuleRanges open;
+  for (const ByteRange& range : catalog.Lendable()) AppendCommon(places.Of(range), mapped, &open);
+  open = MergedGranules(std::move(open));
+  GranuleRanges given;
+  pool.graphs.clear();
+  for (GraphId graph = 1; graph <= catalog.graph_count(); ++graph) {
+    pool.graphs.push_back(RangesOf(catalog.UseOf(graph), places, open));
+    const GranuleRanges before = MergedGranules(given);
+    for (const GranuleRange& range : pool.graphs.back().gives) AppendBeside(range, before, &given);
+  }
+  if (!parts_.engine->OpenLent(pool.index, open, given)) return;
+  pool.state = State::kLent;
+  ++pool.times_lent;
+  pool.lent_bytes = 0;
+  for (const GranuleRange& range : open) pool.lent_bytes += Bytes{range.hi - range.lo} * kBlockAlignment;
+  Log(LogSeverity::kDebug, "device %d: pool %u of graphs serves requests between their launches: %s of it",
+      parts_.device, pool.of_plan.number, HumanBytes(pool.lent_bytes).text);
+}
+
+bool GraphLending::Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept {
+  parts_.chunks->ReleaseOwned({pool.begin, pool.of_plan.bytes});  // what blocks had that are gone
+  (void)parts_.arena->EndBorrowing(pool.begin, pool.of_plan.bytes);
+  for (const PoolLayout::Extent& extent : layout.extents()) {
+    Arena::Range range{pool.begin + extent.offset, 0};
+    const DriverStatus status = parts_.arena->Borrow(range.offset, extent.address, extent.bytes, &range.bytes);
+    if (!status.ok()) {
+      Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device,
+          pool.of_plan.number, status.call, status.native);
+    }
+    if (range.bytes > 0) borrowed->push_back(range);
+  }
+  return !borrowed->empty();
+}
+
+// Taking back ---------------------------------------------------------------------------------------------------------
+
+DriverStatus GraphLending::OwnBlocks(Pool& pool) noexcept {
+  std::vector<Arena::Range> ranges;
+  for (const LiveBlock& block : parts_.engine->LentBlocks(pool.index)) ranges.push_back({block.offset, block.bytes});
+  if (ranges.empty()) return {};
+  DriverStatus status = parts_.chunks->OwnBorrowed(ranges);
+  if (status.code == DriverCode::kOutOfMemory && parts_.chunks->GiveBack() > 0) {
+    status = parts_.chunks->OwnBorrowed(ranges);
+  }
+  return status;
+}
+
+// On failure the pool is closed, and what lives there stays.
+DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
+  if (pool.state == State::kLent) {
+    parts_.engine->CloseLent(pool.index);
+    DriverStatus status = parts_.driver->Synchronize();
+    if (status.ok()) status = OwnBlocks(pool);
+    if (!status.ok()) return status;
+    (void)parts_.arena->EndBorrowing(pool.begin, pool.of_plan.bytes);
+    pool.lent_bytes = 0;
+    pool.state = State::kTakenBack;
+  }
+  if (then == State::kOver) pool.state = then;
+  return {};
+}
+
+bool GraphLending::TakeBack(std::uint32_t number, bool for_good) noexcept {
+  Pool* const pool = Find(number);
+  if (pool == nullptr) return true;
+  const std::lock_guard lock(pool->mutex);
+  return TakeBack(*pool, for_good ? State::kOver : State::kTakenBack).ok();
+}
+
+bool GraphLending::TakeBackAll() noexcept {
+  return std::ranges::all_of(pools_, [this](const auto& pool) {
+    const std::lock_guard lock(pool->mutex);
+    return TakeBack(*pool, State::kTakenBack).ok();
+  });
+}
+
+GraphLending::Counts GraphLending::GetCounts() const noexcept {
+  Counts counts;
+  for (const auto& pool : pools_) {
+    const std::lock_guard lock(pool->mutex);
+    counts.times_lent += pool->times_lent;
+    counts.surprises += pool->surprises;
+    counts.lent_bytes += pool->lent_bytes;
+  }
+  return counts;
+}
+
+}  // namespace stalloc
