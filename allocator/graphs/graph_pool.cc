@@ -59,6 +59,11 @@ void GraphPool::SetUnfollowable(const char* why) noexcept {
   (void)Told();
 }
 
+GraphPool::Figures GraphPool::figures() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return {.captures = last_, .launches = launches_, .refused = refused_, .open = openings_ + captures_ > 0};
+}
+
 GraphId GraphPool::CaptureBegins() noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.CaptureBegins(++last_);

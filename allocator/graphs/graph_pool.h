@@ -42,6 +42,14 @@ class GraphPool {
   void CaptureEnds(GraphId graph, bool made) noexcept;
   void GraphGone(GraphId graph) noexcept;
 
+  struct Figures {
+    GraphId captures = 0;
+    std::uint64_t launches = 0;
+    std::uint64_t refused = 0;  // launches
+    bool open = false;
+  };
+  [[nodiscard]] Figures figures() const noexcept;
+
   // Calls launch() if the listener lets it. `captured`: the stream is captured, so that the graph becomes a part of
   // another one, whose launches are not seen.
   template <typename Launch>
@@ -50,14 +58,11 @@ class GraphPool {
     const std::lock_guard lock(mutex_);
     if (captured) catalog_.SetUnfollowable("a graph of it became a part of another graph");
     LaunchListener* const listener = Told();
-    if (listener == nullptr) {
-      launch();
-      return Verdict::kLaunch;
-    }
-    const Verdict verdict = listener->BeforeLaunch(number_, graph, stream);
+    const Verdict verdict = listener == nullptr ? Verdict::kLaunch : listener->BeforeLaunch(number_, graph, stream);
+    ++(verdict == Verdict::kLaunch ? launches_ : refused_);
     if (verdict != Verdict::kLaunch) return verdict;
     launch();
-    listener->AfterLaunch(number_, graph, stream);
+    if (listener != nullptr) listener->AfterLaunch(number_, graph, stream);
     return verdict;
   }
 
@@ -71,12 +76,14 @@ class GraphPool {
   const std::uint32_t number_;
   const DeviceIndex device_;
   PoolCatalog catalog_;
-  std::mutex mutex_;  // guards the rest
+  mutable std::mutex mutex_;  // guards the rest
   LaunchListener* listener_;
   bool over_ = false;  // the listener has heard the last of it
   int openings_ = 0;
   int captures_ = 0;
   GraphId last_ = 0;
+  std::uint64_t launches_ = 0;
+  std::uint64_t refused_ = 0;
 };
 
 }  // namespace stalloc

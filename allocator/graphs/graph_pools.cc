@@ -23,12 +23,18 @@ GraphPool* GraphPools::Find(std::uint32_t number) const noexcept {
   return number < pools_.size() ? pools_[number].get() : nullptr;
 }
 
-std::vector<GraphPool*> GraphPools::OfDevice(DeviceIndex device) const {
-  std::vector<GraphPool*> found;
+std::vector<GraphPool*> GraphPools::All() const {
+  std::vector<GraphPool*> all;
   const std::lock_guard lock(mutex_);
   for (const std::unique_ptr<GraphPool>& pool : pools_) {
-    if (pool != nullptr && pool->device() == device) found.push_back(pool.get());
+    if (pool != nullptr) all.push_back(pool.get());
   }
+  return all;
+}
+
+std::vector<GraphPool*> GraphPools::OfDevice(DeviceIndex device) const {
+  std::vector<GraphPool*> found = All();
+  std::erase_if(found, [device](const GraphPool* pool) { return pool->device() != device; });
   return found;
 }
 

@@ -19,7 +19,8 @@ class GraphPools {
   GraphPool& Get(std::uint32_t number, DeviceIndex device);
   // Null if there is none.
   [[nodiscard]] GraphPool* Find(std::uint32_t number) const noexcept;
-  // In the order of their numbers. Allocates: cold.
+  // In the order of their numbers. Both allocate: cold.
+  [[nodiscard]] std::vector<GraphPool*> All() const;
   [[nodiscard]] std::vector<GraphPool*> OfDevice(DeviceIndex device) const;
 
   // Of the device's pools, those that are there and those that come; null: nobody. The one before is told nothing more

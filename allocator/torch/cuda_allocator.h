@@ -45,6 +45,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   void FollowGraphs();
   // For tests: by this guard, of graph_pools().
   void FollowGraphs(GraphGuard* guard) noexcept { guard_ = guard; }
+  [[nodiscard]] bool follows_graphs() const noexcept { return guard_ != nullptr; }
   [[nodiscard]] GraphPools& graph_pools() noexcept { return graph_pools_; }
 
   // Blocks: cuda_allocator.cc

@@ -5,6 +5,7 @@
 #include "allocator/base/log.h"
 #include "allocator/capi/global_session.h"
 #include "allocator/torch/cuda_allocator.h"
+#include "allocator/torch/graph_figures.h"
 
 namespace stalloc {
 namespace {
@@ -39,6 +40,11 @@ Status InstallCuda(const char* running_torch) {
   Log(LogSeverity::kDebug, "installed for CUDA, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);
   return Ok{};
+}
+
+std::string CudaGraphFigures() {
+  if (g_installed_cuda == nullptr) return "{}";
+  return GraphFigures(g_installed_cuda->graph_pools(), g_installed_cuda->follows_graphs());
 }
 
 }  // namespace stalloc

@@ -1,5 +1,7 @@
 // The exports of libstalloc_torch.so that stalloc.h does not have. Errors go to stalloc_last_error; nothing throws
 // across.
+#include <cstring>
+
 #include "allocator/capi/global_session.h"
 #include "allocator/graphs/graph_error.h"
 #include "allocator/torch/cpu_allocator.h"
@@ -58,6 +60,16 @@ int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
 int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInstall(running_torch, InstallCudaAndUses); }
 int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }
 const char* stalloc_graph_error(void) { return stalloc::GraphError(); }
+size_t stalloc_graphs_json(char* buffer, size_t capacity) {
+  try {
+    const std::string json = stalloc::CudaGraphFigures();
+    if (buffer != nullptr && capacity > json.size()) std::memcpy(buffer, json.c_str(), json.size() + 1);
+    return json.size();
+  } catch (const std::exception& error) {
+    stalloc::SetLastError(error.what());
+    return 0;
+  }
+}
 int stalloc_torch_install_fake(const char* running_torch, int device) {
   return CheckAndInstall(running_torch,
                          [device](const char* running) { return stalloc::InstallFake(running, device); });

@@ -2,6 +2,7 @@
 // that is here because the adapter's own base class has them.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class FakeNative : public version::VirtualFunctions {
 
   std::vector<std::string> heard;  // one entry a call
   AllocationHistory::Context context;
+  bool refuses_pools = false;
+  int pool_uses = 1;
 
   // Without `override`: where torch has no such function nobody calls it.
 #ifdef __clang__
@@ -83,8 +86,12 @@ class FakeNative : public version::VirtualFunctions {
   bool isEnabled() const override { return true; }
   void cacheInfo(Device, std::size_t*) override {}
   void* getBaseAllocation(void*, std::size_t*) override { return nullptr; }
-  void beginAllocateToPool(Device, version::MempoolId, std::function<bool(cudaStream_t)>) override {}
-  void endAllocateToPool(Device, version::MempoolId) override {}
+  void beginAllocateToPool(Device, version::MempoolId pool, std::function<bool(cudaStream_t)>) override {
+    if (refuses_pools) throw std::runtime_error("no pool");
+    Hear("pool ", pool.second, " is open");
+  }
+  void endAllocateToPool(Device, version::MempoolId pool) override { Hear("pool ", pool.second, " is closed"); }
+  int getPoolUseCount(Device, version::MempoolId) override { return pool_uses; }
   void releasePool(Device device, version::MempoolId pool) override {
     Hear("pool ", pool.second, " on ", int{device}, " is left");
   }

@@ -40,6 +40,8 @@ ABI = {
     "stalloc_read_asleep",
     "stalloc_reserve_host_pool",
     "stalloc_release_host_pools",
+    "stalloc_graph_error",
+    "stalloc_graphs_json",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
     "stalloc_torch_interface",

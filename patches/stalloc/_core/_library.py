@@ -202,6 +202,8 @@ class TorchLibrary(Library):
         self._function("stalloc_torch_install_cuda", ctypes.c_int, ctypes.c_char_p)
         self._function("stalloc_torch_install_cpu", ctypes.c_int, ctypes.c_char_p)
         self._function("stalloc_torch_install_fake", ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
+        self._function("stalloc_graph_error", ctypes.c_char_p)
+        self._function("stalloc_graphs_json", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
         # Bytes; the address names the block, None of 0 bytes.
         self.fake_allocate = self._function(
             "stalloc_torch_fake_allocate", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
@@ -219,6 +221,14 @@ class TorchLibrary(Library):
     @property
     def has_cuda(self) -> bool:
         return bool(self._dll.stalloc_torch_has_cuda())
+
+    def graph_error(self) -> str:
+        """Why this thread's last launch of a CUDA graph was refused; empty: none was."""
+        return _decoded(self._dll.stalloc_graph_error())
+
+    def graphs(self) -> dict[str, Any]:
+        """Which CUDA graphs' pools are followed; empty where nothing is installed for CUDA."""
+        return _parsed(self._dll.stalloc_graphs_json)
 
     def install(self, device: str, running_torch: str) -> None:
         """Puts our allocator in torch's place. RuntimeError with the library's words when that fails."""
