@@ -119,7 +119,8 @@ absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* obse
   return absl::OkStatus();
 }
 
-absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing) {
+absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing,
+                                   bool lend_graphs) {
   if (judge != nullptr && HasVarying(*model_)) {
     absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, *model_, packing);
     if (!trial.ok()) {
@@ -137,8 +138,17 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
     }
   }
   choice_ = choice;
+  if (lend_graphs) FindPools();
   timeline_ = BuildTimeline(device_, *model_, choice);
   return absl::OkStatus();
+}
+
+void DevicePlanner::FindPools() {
+  lendable_ = FindLendablePools(traced_, device_);
+  PoolSchedule schedule = SchedulePools(lendable_, traced_.segmentation, device_, *model_);
+  if (schedule.empty()) return;
+  schedule_ = std::make_unique<const PoolSchedule>(std::move(schedule));
+  model_->pools = schedule_.get();
 }
 
 // Slots for all where they take hardly more than is live: they are quicker than a search for room. Else for nothing
@@ -175,7 +185,7 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
     return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
   }
   plan_ = BuildDevicePlan(device_, timeline_, packing);
-  absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_, WholeAlignments(device_, *model_));
+  absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_, WholeAlignments(device_, *model_), &lendable_);
   if (!replay.ok()) {
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
   }
@@ -201,7 +211,7 @@ absl::StatusOr<TrialOutcome> DevicePlanner::Predict(const Replay& replay, const 
   outcome.arena_bytes = RoundUp(plan_.arena_bytes, kMappingUnit);
   outcome.upstream_bytes = HeldByUpstream(replay.upstream_peak_bytes);
   outcome.peak_live_bytes = replay.peak_live_bytes;
-  if (judge != nullptr && outcome.upstream_bytes > 0) return judge->Serve(traced_, device_, plan_);
+  if (judge != nullptr && outcome.upstream_bytes > 0) return judge->Serve(traced_, device_, plan_, replay.lent);
   return outcome;
 }
 
@@ -212,8 +222,8 @@ TrialOutcome DevicePlanner::PredictRunning(const Replay& replay) const {
   TrialOutcome outcome;
   outcome.peak_live_bytes = replay.peak_live_bytes;
   outcome.upstream_bytes = HeldByUpstream(PeakBeside(device_, model_->cycle.warmup + 1));
-  const Bytes beside = std::min(outcome.upstream_bytes, outcome.peak_live_bytes);
-  outcome.arena_bytes = RoundUp(std::max(plan_.arena_bytes, outcome.peak_live_bytes - beside), kMappingUnit);
+  const Bytes beside = std::min(outcome.upstream_bytes, replay.beside_lent_peak_bytes);
+  outcome.arena_bytes = RoundUp(std::max(plan_.arena_bytes, replay.beside_lent_peak_bytes - beside), kMappingUnit);
   return outcome;
 }
 
@@ -254,6 +264,8 @@ void DevicePlanner::DescribePacking(const Finished& finished) {
   packing.warmup = model_->cycle.warmup;
   packing.predicted = plan_.predicted;
   packing.held_bytes = finished.held_bytes;
+  packing.lent_bytes = finished.replay.lent_peak_bytes;
+  packing.lent_requests = timeline_.lending.requests.size();
   packing.varies = HasVarying(*model_);
   packing.trial = std::move(trial_);
   for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {

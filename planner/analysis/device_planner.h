@@ -2,9 +2,12 @@
 // both at last. Between the first two anybody may solve the problem. Not thread-safe.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
+#include "planner/analysis/lendable_pools.h"
+#include "planner/analysis/pool_schedule.h"
 #include "planner/analysis/rank_report.h"
 #include "planner/analysis/slot_judge.h"
 #include "planner/analysis/solve_timeline.h"
@@ -25,8 +28,10 @@ class DevicePlanner {
 
   // REQUIRES for what follows: Analyse() was fine.
   // Sets up timeline(), with the problem to solve. Where sizes or numbers of requests vary, `judge` (may be null) has
-  // the last word on `choice`. Errors as SlotJudge::Judge.
-  [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing);
+  // the last word on `choice`. `lend_graphs`: graphs' pools serve requests between launches. Errors as
+  // SlotJudge::Judge.
+  [[nodiscard]] absl::Status LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing,
+                                    bool lend_graphs = true);
   [[nodiscard]] const Timeline& timeline() const { return timeline_; }
   // Of options.work, what LayOut() has left of it.
   [[nodiscard]] SolvedPacking Solve(PackingOptions options, Solver& solver) const;
@@ -54,6 +59,7 @@ class DevicePlanner {
     Bytes held_bytes = 0;  // predicted, of the device
   };
 
+  void FindPools();
   [[nodiscard]] SlotChoice ChoiceByLoad(SlotChoice choice) const;
   [[nodiscard]] absl::StatusOr<TrialOutcome> Predict(const Replay& replay, const SlotJudge* judge) const;
   [[nodiscard]] TrialOutcome PredictRunning(const Replay& replay) const;
@@ -64,6 +70,8 @@ class DevicePlanner {
   std::optional<SteadyModel> model_;  // once it was analysed
   std::optional<TrialReport> trial_;
   Work spent_ = 0;  // on the trial
+  LendablePools lendable_;
+  std::unique_ptr<const PoolSchedule> schedule_;  // of the model, which knows it; null: nothing may be lent
   SlotChoice choice_;
   Timeline timeline_;
   DeviceReport report_;

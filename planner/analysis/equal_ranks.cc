@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "planner/analysis/lendable_pools.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -78,6 +80,10 @@ void AddDevice(const DeviceTrace& device, ContentHash* hash) {
   for (const SegmentRequests& segment : device.segments) AddNumbers(segment.allocations, hash);
   AddNumbers(device.stacks, hash);
   AddNumbers(device.pools, hash);
+  for (const auto& [number, pool] : FindTracedPools(device)) {
+    hash->Add(number);
+    hash->Add(pool.layout.hash());
+  }
   hash->Add(device.tensors.size());
   for (const BlockTensor& tensor : device.tensors) {
     hash->AddPair(tensor.allocation, tensor.name);

@@ -1,10 +1,5 @@
 // What the device needs of captured graphs. PyTorch counts a graph's block as live while a tensor holds it; a launch
-// writes blocks that no tensor holds. Three kinds, by where each was asked for and freed while graphs were captured:
-//
-//   captures   |--- A ---|     |--- B ---|
-//   dead       +==-                           written by A's launch alone
-//   carried         +===============-         from A's launch to B's, whatever is launched between
-//   kept           +=======-                  freed between captures, or never, or asked for outside of one: for good
+// writes blocks that no tensor holds (dead, carried, kept: graph_captures.h).
 //
 // Blocks of a pool share bytes, so no pool needs more than what lived in it at a time. What is not known counts as
 // needed: a graph that was captured before the trace begins, or is launched by C++ code, has what PyTorch counts.

@@ -132,6 +132,7 @@ absl::Status LifetimeBuilder::TakeAllocation(const TraceEvent& event, const std:
     device.trace.pools.resize(position + std::size_t{1});
     device.trace.pools.back() = PoolPlusOne(event.flags);
   }
+  if (event.address != 0) device.trace.addresses.push_back({position, event.address});
   homes_.push_back({event.device, position});
   device.trace.allocations.push_back(allocation);
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 // among each other need no order. Bytes are requested sizes rounded up to kBlockAlignment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -62,6 +63,12 @@ struct LayerInput {
   std::uint64_t event = 0;       // so many came before: the next of the layer's ends is the call's
 };
 
+// Where a captured block lay: a number.
+struct BlockAddress {
+  std::uint32_t allocation = 0;  // index into DeviceTrace::allocations
+  std::uint64_t address = 0;
+};
+
 struct DeviceTrace {
   DeviceIndex device = 0;
   std::vector<Allocation> allocations;    // in order of allocation
@@ -70,6 +77,7 @@ struct DeviceTrace {
   std::vector<StreamInfo> streams;        // of this device
   std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
   std::vector<std::uint32_t> pools;       // likewise: PoolPlusOne of its flags
+  std::vector<BlockAddress> addresses;    // of captured allocations, where they are known; ascending by allocation
   std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
   std::vector<LayerInput> layer_inputs;   // in the order of the trace
   Bytes held_peak_bytes = 0;              // what was held when traced; 0: not recorded, or exact
@@ -77,6 +85,11 @@ struct DeviceTrace {
   // PoolPlusOne of an allocation; 0: not known, or not captured.
   [[nodiscard]] std::uint32_t PoolOf(std::uint32_t allocation) const {
     return allocation < pools.size() ? pools[allocation] : 0;
+  }
+  // Of a captured allocation; 0: not known.
+  [[nodiscard]] std::uint64_t AddressOf(std::uint32_t allocation) const {
+    const auto found = std::ranges::lower_bound(addresses, allocation, {}, &BlockAddress::allocation);
+    return found != addresses.end() && found->allocation == allocation ? found->address : 0;
   }
   [[nodiscard]] const Allocation& Request(std::uint32_t segment, std::uint32_t ordinal) const {
     return allocations[segments[segment].allocations[ordinal]];

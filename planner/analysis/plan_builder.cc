@@ -19,6 +19,7 @@ std::vector<Entry> BuildEntries(const DeviceTrace& device, const std::vector<Tim
     entry.slot = from.block == kNone ? kNoSlot : from.block;
     entry.entry_class = from.entry_class;
     entry.expected_life = from.life;
+    entry.lent_slot = from.lent == kNone ? kNoSlot : from.lent;
     entries.push_back(entry);
   }
   return entries;
@@ -51,6 +52,8 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
     plan.slots[i].offset = packing.offsets[i];
     plan.slots[i].capacity = timeline.problem.blocks[i].bytes;
   }
+  plan.lent_pools = timeline.lending.pools;
+  for (const LentRequest& lent : timeline.lending.requests) plan.lent_slots.push_back({lent.offset, lent.bytes});
   for (std::size_t s = 0; s < timeline.scripts.size(); ++s) {
     auto& scripts = s < timeline.prologue ? plan.prologue : plan.cycle;
     const TimelineScript& from = timeline.scripts[s];

@@ -95,9 +95,9 @@ absl::Status RankPlanner::Analyse() {
     result_.plan_status.Update(status.ok() ? status : WithDevice(status, device.planner.device()));
     device.has_problem = status.ok();
     if (!status.ok()) continue;
-    if (absl::Status laid = device.planner.LayOut(options_.slots, options_.slot_judge, options_.packing); !laid.ok()) {
-      return WithDevice(laid, device.planner.device());
-    }
+    const absl::Status laid =
+        device.planner.LayOut(options_.slots, options_.slot_judge, options_.packing, options_.lend_graphs);
+    if (!laid.ok()) return WithDevice(laid, device.planner.device());
   }
   seconds_ += SecondsSince(start);
   return absl::OkStatus();
@@ -218,7 +218,8 @@ absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, cons
       return absl::InvalidArgumentError(
           absl::StrCat("the trace has no allocation on the plan's ", DeviceName(device_plan.device)));
     }
-    absl::StatusOr<Replay> replay = ReplayTrace(*device, device_plan);
+    const LendablePools pools = device_plan.lent_pools.empty() ? LendablePools{} : FindLendablePools(traced, *device);
+    absl::StatusOr<Replay> replay = ReplayTrace(*device, device_plan, {}, &pools);
     if (!replay.ok()) {
       return WithDevice(replay.status(), device_plan.device);
     }

@@ -24,6 +24,7 @@ struct RankPlannerOptions {
   // The plan is for the traced run itself, which goes on: what it allocated before its cycle, and in fences, stays
   // where it is.
   bool running = false;
+  bool lend_graphs = true;  // pools of captured graphs serve requests between launches
   SlotChoice slots;
   const SlotJudge* slot_judge = nullptr;  // overrules `slots`; may be null
   std::optional<Observed> observed;       // by runs in Alloc mode: widens what was traced

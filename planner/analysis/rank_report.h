@@ -133,6 +133,8 @@ struct PackingReport {
   std::vector<StreamPair> hand_overs;  // between streams, each a wait; empty if one stream is planned
   double scatter = 0;                  // of the idle space, see packing/scatter.h
   Bytes held_bytes = 0;                // predicted, of the device: arena and upstream, in units of mapping
+  Bytes lent_bytes = 0;                // of graphs' pools, that serve requests at a time
+  std::uint64_t lent_requests = 0;     // so many in a cycle
   bool varies = false;                 // sizes or numbers of requests do
   std::optional<TrialReport> trial;    // then, if the work allowed was enough
 

@@ -6,10 +6,12 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/alignment.h"
+#include "planner/analysis/launch_watch.h"
 #include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
@@ -18,7 +20,7 @@ namespace {
 // Blocks in the arena by offset, and who held each byte before.
 class ArenaModel {
  public:
-  // The live block that holds a byte of [begin, end).
+  // The live block that holds a byte of [begin, end), as Put() named it.
   [[nodiscard]] std::optional<std::uint32_t> LiveIn(Offset begin, Offset end) const {
     auto next = live_.lower_bound(end);
     if (next == live_.begin()) {
@@ -41,12 +43,13 @@ class ArenaModel {
 
 class Player {
  public:
-  Player(const DeviceTrace& device, const DevicePlan& plan, std::span<const Alignment* const> known)
-      : device_(device), plan_(plan), alignments_(known.begin(), known.end()) {}
+  Player(const DeviceTrace& device, const DevicePlan& plan, std::span<const Alignment* const> known, LaunchWatch watch)
+      : device_(device), plan_(plan), alignments_(known.begin(), known.end()), watch_(std::move(watch)) {}
 
   absl::StatusOr<Replay> Play() {
     replay_.segments.resize(device_.segments.size());
     places_.resize(device_.allocations.size(), kNoSlot);
+    if (!plan_.lent_slots.empty()) replay_.lent.resize(device_.allocations.size());
     alignments_.resize(device_.segments.size());
     for (std::uint32_t segment = 0; segment < device_.segments.size(); ++segment) {
       if (alignments_[segment] == nullptr && !IsExact(segment)) {
@@ -59,6 +62,9 @@ class Player {
     }
     Sweep sweep(device_);
     for (SweepStep step; sweep.Next(&step);) {
+      if (absl::Status status = Launch(step.event); !status.ok()) {
+        return status;
+      }
       if (step.is_free) {
         Free(step.allocation);
       } else if (absl::Status status = Allocate(step.allocation); !status.ok()) {
@@ -106,10 +112,63 @@ class Player {
         return status;
       }
     }
-    Bytes& live = places_[index] == kNoSlot ? upstream_ : arena_live_;
-    Bytes& peak = places_[index] == kNoSlot ? replay_.upstream_peak_bytes : replay_.planned_peak_bytes;
+    Bytes& live = LiveOf(index);
     live += allocation.bytes;
+    Bytes& peak = IsLent(index)               ? replay_.lent_peak_bytes
+                  : places_[index] == kNoSlot ? replay_.upstream_peak_bytes
+                                              : replay_.planned_peak_bytes;
     peak = std::max(peak, live);
+    replay_.beside_lent_peak_bytes = std::max(replay_.beside_lent_peak_bytes, live_ - lent_live_);
+    return absl::OkStatus();
+  }
+
+  [[nodiscard]] bool IsLent(std::uint32_t index) const { return !replay_.lent.empty() && replay_.lent[index]; }
+
+  // Of where the block lies.
+  [[nodiscard]] Bytes& LiveOf(std::uint32_t index) {
+    if (IsLent(index)) return lent_live_;
+    return places_[index] == kNoSlot ? upstream_ : arena_live_;
+  }
+
+  // Those before the event: what they need must be free.
+  absl::Status Launch(std::uint64_t event) {
+    absl::Status status;
+    watch_.AdvanceTo(event, [&](const ByteRanges& needs) {
+      for (const ByteRange& bytes : needs) {
+        const auto found = lent_.LiveIn(bytes.begin, bytes.end);
+        if (!found.has_value()) continue;
+        ++replay_.moved;
+        const Allocation& allocation = device_.allocations[*found];
+        if (IsExact(allocation.segment))
+          status.Update(InTheWay(allocation, places_[*found], "lives when a launch needs"));
+      }
+    });
+    return status;
+  }
+
+  absl::Status InTheWay(const Allocation& allocation, std::uint32_t slot, const char* what) const {
+    const Slot& lent = plan_.lent_slots[slot];
+    return absl::InvalidArgumentError(absl::StrCat("script ", allocation.segment, " entry ", allocation.ordinal, " ",
+                                                   what, " bytes of lent slot ", slot, " [", lent.offset, ", ",
+                                                   lent.offset + lent.capacity, ")"));
+  }
+
+  // Of an entry that is lent, and fits.
+  absl::Status ServeLent(std::uint32_t index, std::uint32_t number) {
+    const Allocation& allocation = device_.allocations[index];
+    SegmentReplay& counts = replay_.segments[allocation.segment];
+    const Slot& slot = plan_.lent_slots[number];
+    const bool waits = watch_.Waits({slot.offset, slot.offset + slot.capacity});
+    if (const auto other = lent_.LiveIn(slot.offset, slot.offset + slot.capacity); waits || other.has_value()) {
+      ++counts.occupied;
+      if (!IsExact(allocation.segment)) return absl::OkStatus();
+      return InTheWay(allocation, number, waits ? "comes while a graph waits for" : "overlaps a live block in");
+    }
+    ++counts.hits;
+    counts.hits_over_block += allocation.requested() > kBlockAlignment;
+    places_[index] = number;
+    replay_.lent[index] = true;
+    lent_.Put(slot.offset, slot.offset + slot.capacity, index);
     return absl::OkStatus();
   }
 
@@ -141,17 +200,19 @@ class Player {
       return absl::OkStatus();
     }
     const Entry& entry = script.entries[position];
-    if (entry.slot == kNoSlot) {
+    const bool lent = entry.lent_slot != kNoSlot;
+    if (entry.slot == kNoSlot && !lent) {
       ++counts.unplanned;
       return absl::OkStatus();
     }
-    const Slot& slot = plan_.slots[entry.slot];
+    const Slot& slot = lent ? plan_.lent_slots[entry.lent_slot] : plan_.slots[entry.slot];
     const bool varies = entry.entry_class == EntryClass::kDynamic;
     const bool fits = varies ? allocation.bytes <= slot.capacity : allocation.bytes == entry.bytes;
     if (!fits || entry.stream != allocation.stream) {
       ++counts.unmatched;
       return absl::OkStatus();
     }
+    if (lent) return ServeLent(index, entry.lent_slot);
     if (const auto other = arena_.LiveIn(slot.offset, slot.offset + slot.capacity); other.has_value()) {
       ++counts.occupied;
       return IsExact(allocation.segment) ? Overlap(allocation, entry.slot, *other) : absl::OkStatus();
@@ -175,23 +236,26 @@ class Player {
   void Free(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     live_ -= allocation.bytes;
-    if (places_[index] == kNoSlot) {
-      upstream_ -= allocation.bytes;
-      return;
+    LiveOf(index) -= allocation.bytes;
+    if (IsLent(index)) {
+      lent_.Remove(plan_.lent_slots[places_[index]].offset);
+    } else if (places_[index] != kNoSlot) {
+      arena_.Remove(plan_.slots[places_[index]].offset);
     }
-    arena_live_ -= allocation.bytes;
-    arena_.Remove(plan_.slots[places_[index]].offset);
   }
 
   const DeviceTrace& device_;
   const DevicePlan& plan_;
   std::vector<const Alignment*> alignments_;  // by segment; null where requests are the script's entries
   std::deque<Alignment> found_;
-  std::vector<std::uint32_t> places_;  // slot of each allocation; kNoSlot: upstream
-  ArenaModel arena_;
+  LaunchWatch watch_;
+  std::vector<std::uint32_t> places_;  // slot of each allocation, or lent slot; kNoSlot: upstream
+  ArenaModel arena_;                   // by slots
+  ArenaModel lent_;                    // by allocations
   Replay replay_;
   Bytes live_ = 0;
   Bytes arena_live_ = 0;
+  Bytes lent_live_ = 0;
   Bytes upstream_ = 0;
 };
 
@@ -214,7 +278,7 @@ const Script& ScriptOfSegment(const DevicePlan& plan, std::size_t segment) {
 }
 
 absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan,
-                                   std::span<const Alignment* const> known) {
+                                   std::span<const Alignment* const> known, const LendablePools* pools) {
   if (plan.cycle.empty() || device.segments.size() <= plan.prologue.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the trace has too few iterations for the plan: segments ",
                                                    device.segments.size(), ", prologue ", plan.prologue.size(),
@@ -223,7 +287,11 @@ absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& 
   if (absl::Status status = CheckInsideArena(plan); !status.ok()) {
     return status;
   }
-  return Player(device, plan, known).Play();
+  absl::StatusOr<LaunchWatch> watch = pools == nullptr ? LaunchWatch() : LaunchWatch::Create(*pools, plan);
+  if (!watch.ok()) {
+    return watch.status();
+  }
+  return Player(device, plan, known, *std::move(watch)).Play();
 }
 
 }  // namespace stalloc::planner

@@ -3,8 +3,9 @@
 // Shares nothing with how the plan was made but the trace's segments and the alignment: lifetimes come from the trace's
 // own events, places from the plan alone. Proved are, for the prologue and the first script of the cycle (whose
 // requests must be the traced ones to the byte): no two planned blocks overlap while both are alive, and none leaves
-// the arena. In later iterations a request whose place is still taken counts as a miss, as it does at run time. The
-// same walk predicts hits and what upstream has to hold.
+// the arena; none that lies in a graphs' pool is alive when a launch needs its bytes, or comes while they wait for one.
+// In later iterations a request whose place is still taken counts as a miss, as it does at run time. The same walk
+// predicts hits and what upstream has to hold.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "planner/analysis/alignment.h"
+#include "planner/analysis/lendable_pools.h"
 #include "planner/analysis/lifetimes.h"
 #include "proto/model/plan.h"
 
@@ -32,13 +34,19 @@ struct Replay {
   std::vector<SegmentReplay> segments;  // parallel to DeviceTrace::segments
   Bytes peak_live_bytes = 0;            // of the whole run, fences included
   Bytes planned_peak_bytes = 0;         // live in the arena
+  Bytes lent_peak_bytes = 0;            // live in graphs' pools
+  Bytes beside_lent_peak_bytes = 0;     // of what is not
   Bytes upstream_peak_bytes = 0;        // live elsewhere
+  std::uint64_t moved = 0;              // lent blocks in a launch's way: the run moves them
+  std::vector<bool> lent;               // by allocation: in a graphs' pool; empty where the plan lends nothing
 };
 
 // InvalidArgument naming script, entry and values where the plan does not hold. `known`: by segment, the alignment of
-// its script with all of it; what is null, or missing, is aligned here.
+// its script with all of it; what is null, or missing, is aligned here. `pools`: of the trace; null: no launch is
+// looked at.
 [[nodiscard]] absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& plan,
-                                                 std::span<const Alignment* const> known = {});
+                                                 std::span<const Alignment* const> known = {},
+                                                 const LendablePools* pools = nullptr);
 
 // The script that traced segment `segment` runs by.
 [[nodiscard]] const Script& ScriptOfSegment(const DevicePlan& plan, std::size_t segment);

@@ -52,10 +52,12 @@ class SlotJudge {
   [[nodiscard]] virtual absl::StatusOr<TrialReport> Judge(const TracedRank& traced, const DeviceTrace& device,
                                                           const SteadyModel& model,
                                                           const PackingOptions& packing) const = 0;
-  // What serving all that was traced by a finished plan of it comes to; its `choice` says nothing. Internal if the plan
-  // is malformed. Thread-safe.
+  // What serving all that was traced by a finished plan of it comes to; its `choice` says nothing. `lent`: by
+  // allocation, it lies in a graphs' pool, which holds it; empty: none does. Internal if the plan is malformed.
+  // Thread-safe.
   [[nodiscard]] virtual absl::StatusOr<TrialOutcome> Serve(const TracedRank& traced, const DeviceTrace& device,
-                                                           const DevicePlan& plan) const = 0;
+                                                           const DevicePlan& plan,
+                                                           const std::vector<bool>& lent) const = 0;
 };
 
 }  // namespace stalloc::planner

@@ -43,12 +43,15 @@ struct CycleEntry {
   bool resident = false;  // was never seen to be freed
 };
 
+struct PoolSchedule;
+
 struct SteadyModel {
   Cycle cycle;
   std::uint32_t main_stream = 0;                 // the one with most bytes: the arena serves it
   Bytes small_bytes = 0;                         // requests below it are small (SmallBlockBytes) for the traced peak
   bool all_streams = true;                       // blocks of other streams, and recorded on such, have places, too
   const ObservedDevice* observed = nullptr;      // the model was widened by it (refine.h)
+  const PoolSchedule* pools = nullptr;           // that requests of the cycle may lie in (lend.h)
   bool running = false;                          // for the traced run itself: what came before the cycle has places
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
@@ -75,7 +78,7 @@ struct SteadyModel {
 [[nodiscard]] SteadyModel CompareIterations(const DeviceTrace& device, const Cycle& cycle, bool all_streams = true);
 
 // What all iterations but this one say. REQUIRES: it is typical, and not of the template. `model` is of `device`; what
-// widened it (refine.h) is left out.
+// widened it (refine.h) is left out, and so are pools.
 [[nodiscard]] SteadyModel WithoutIteration(const DeviceTrace& device, const SteadyModel& model,
                                            std::uint32_t iteration);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/analysis/lend.h"
 #include "planner/packing/finish/state_room.h"
 
 namespace stalloc::planner {
@@ -68,10 +69,11 @@ class TimelineBuilder {
     for (std::uint32_t index = 0; index < device_.allocations.size(); ++index) {
       if (IsKept(device_.allocations[index])) PlaceKept(index);
     }
+    timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
+    if (model_.pools != nullptr) Lend(FindLending(), &timeline_);
     for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
       timeline_.problem.blocks[i].id = i;
     }
-    timeline_.twins.resize(timeline_.problem.blocks.size(), kNone);
     if (HasVarying(model_)) {
       // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
       // lie at the bottom (planner/packing/finish/sink.h).
@@ -99,13 +101,20 @@ class TimelineBuilder {
         TimelineScript& script = OpenScript(cycle.warmup + c + 1);
         script.entries.reserve(model_.scripts[c].size());
         for (const CycleEntry& entry : model_.scripts[c]) {
-          script.entries.push_back({entry.allocation, kNone, entry.entry_class, UnderChoice(entry, model_, choice_),
-                                    LifeOf(entry), entry.bytes, entry.min_bytes, entry.max_bytes});
+          script.entries.push_back({entry.allocation, kNone, kNone, entry.entry_class,
+                                    UnderChoice(entry, model_, choice_), LifeOf(entry), entry.bytes, entry.min_bytes,
+                                    entry.max_bytes});
         }
       }
     }
     timeline_.end = next_begin();
     timeline_.problem.blocks.reserve(timeline_.end);  // at most one a request
+  }
+
+  // The same in any number of turns: ranks whose problems are equal without turns share a packing with turns.
+  [[nodiscard]] Lending FindLending() const {
+    if (timeline_.in_turns) return BuildTimeline(device_, model_, choice_).lending;
+    return ChooseLent(*model_.pools, device_, model_, timeline_);
   }
 
   [[nodiscard]] Tick next_begin() const {
@@ -142,6 +151,7 @@ class TimelineBuilder {
   [[nodiscard]] TimelineEntry PrologueEntry(std::uint32_t segment, std::uint32_t index) const {
     const Allocation& allocation = device_.allocations[index];
     TimelineEntry entry{index,
+                        kNone,
                         kNone,
                         EntryClass::kStatic,
                         StreamObstacle(allocation, model_),
@@ -318,7 +328,7 @@ class TimelineBuilder {
 
   void PlaceKept(std::uint32_t index) {
     const Bytes bytes = device_.allocations[index].bytes;
-    TimelineEntry entry{index, kNone, EntryClass::kPersistent, Unplanned::kPlanned, 0, bytes, bytes, bytes};
+    TimelineEntry entry{index, kNone, kNone, EntryClass::kPersistent, Unplanned::kPlanned, 0, bytes, bytes, bytes};
     entry.block = AddBlock(entry, {0, timeline_.end}, std::nullopt);
     timeline_.kept.push_back(entry);
   }

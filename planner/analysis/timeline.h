@@ -26,7 +26,8 @@ namespace stalloc::planner {
 
 struct TimelineEntry {
   std::uint32_t allocation = kNone;  // index into DeviceTrace::allocations: the one the entry was made from
-  std::uint32_t block = kNone;       // index into Problem::blocks; kNone: not planned
+  std::uint32_t block = kNone;       // index into Problem::blocks; kNone: not planned, or lent
+  std::uint32_t lent = kNone;        // index into Lending::requests; kNone: not lent
   EntryClass entry_class = EntryClass::kStatic;
   Unplanned unplanned = Unplanned::kPlanned;
   // Requests from this one to the free, the latest of all traced iterations; 0: stays for good. Passes the axis' end
@@ -43,6 +44,19 @@ struct TimelineScript {
   std::vector<TimelineEntry> entries;
 };
 
+// A request of the cycle, in all its copies, whose block lies in a graphs' pool (lend.h).
+struct LentRequest {
+  std::uint32_t script = 0;  // of the period
+  std::uint32_t entry = 0;
+  Offset offset = 0;  // in the pools' layouts
+  Bytes bytes = 0;
+};
+
+struct Lending {
+  std::vector<LentPool> pools;  // their layouts lie behind each other, in this order
+  std::vector<LentRequest> requests;
+};
+
 struct Timeline {
   std::vector<TimelineScript> scripts;  // prologue, then cycle
   std::vector<TimelineEntry> kept;      // requests of fences whose blocks stay for good
@@ -51,7 +65,8 @@ struct Timeline {
   bool in_turns = false;                // each copy has places of its own
   Tick cycle_begin = 0;
   Tick end = 0;
-  Problem problem;
+  Problem problem;  // of what is not lent
+  Lending lending;
   // By block: that of the steady request which a warm-up request corresponds to, as late in the cycle; else kNone.
   std::vector<std::uint32_t> twins;
 

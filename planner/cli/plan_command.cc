@@ -29,6 +29,8 @@ ABSL_FLAG(
     "How many `SECONDS` to search for a better packing, per rank: about so many of one core of 2025. It is work "
     "that is counted, not time, so that the result does not depend on load or threads. Less where the lower bound "
     "is reached.");
+ABSL_FLAG(bool, lend_graphs, true,
+          "pools of captured graphs serve eager requests between launches; --nolend_graphs: the arena serves them all");
 ABSL_FLAG(bool, refine, false,
           "Widen what was traced by the sizes and lives that runs in Alloc mode saw (DIR/output/observed).");
 ABSL_FLAG(
@@ -121,6 +123,7 @@ PlanJobsOptions JobsOptions() {
   PlanJobsOptions options;
   options.trace_only = absl::GetFlag(FLAGS_trace_only);
   options.refine = absl::GetFlag(FLAGS_refine);
+  options.lend_graphs = absl::GetFlag(FLAGS_lend_graphs);
   options.running = absl::GetFlag(FLAGS_running);
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
@@ -246,7 +249,7 @@ const Command& PlanCommand() {
        "maps;\n"
        "ratio is arena / lower bound; E is peak live / bytes held on the device.\n",
        {"rank", "device", "devices", "model_memory_dir", "trace_only", "json", "threads", "time_limit", "headroom",
-        "refine", "running", "next_start", "nice", "seed"},
+        "refine", "lend_graphs", "running", "next_start", "nice", "seed"},
        "plan run1\n"
        "plan run1 --rank=3 --time-limit=60\n"
        "plan run1 --trace-only\n"},

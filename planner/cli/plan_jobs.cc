@@ -182,6 +182,7 @@ class Job : public std::enable_shared_from_this<Job> {
     RankPlannerOptions options;
     options.plan = !shop_.options.trace_only;
     options.running = shop_.options.running;
+    options.lend_graphs = shop_.options.lend_graphs;
     options.packing.work = shop_.options.packing_work;
     options.packing.solve.threads = shop_.solver_threads;
     options.packing.solve.seed = shop_.options.seed;

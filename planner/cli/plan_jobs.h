@@ -17,10 +17,11 @@ namespace stalloc::planner {
 
 struct PlanJobsOptions {
   bool trace_only = false;
-  bool refine = false;    // by what runs in Alloc mode saw
-  bool running = false;   // RankPlannerOptions::running
-  int threads = 1;        // in all
-  Work packing_work = 0;  // per device of a rank
+  bool lend_graphs = true;  // pools of captured graphs serve requests between launches
+  bool refine = false;      // by what runs in Alloc mode saw
+  bool running = false;     // RankPlannerOptions::running
+  int threads = 1;          // in all
+  Work packing_work = 0;    // per device of a rank
   std::uint64_t seed = 1;
   std::optional<double> headroom;  // see SlotTrial
   const std::atomic<bool>* stop = nullptr;

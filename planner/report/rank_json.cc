@@ -120,6 +120,8 @@ void WriteGraphs(const DeviceReport& device, JsonWriter* json) {
   json->Key("live_then_bytes").Value(needs.torch_then);
   json->Key("event").Value(needs.event);
   json->Key("traced_efficiency").Value(device.traced_device_efficiency());
+  json->Key("lent_bytes").Value(device.packing.has_value() ? device.packing->lent_bytes : 0);
+  json->Key("lent_requests").Value(device.packing.has_value() ? device.packing->lent_requests : 0);
   json->Key("graphs").BeginArray();
   for (const CapturedGraph& graph : needs.graphs) {
     json->BeginObject();

@@ -15,6 +15,7 @@
 #include "planner/analysis/sweep.h"
 #include "planner/analysis/turns.h"
 #include "planner/trial/trial_run.h"
+#include "planner/trial/without_lent.h"
 #include "proto/model/plan_shape.h"
 
 namespace stalloc::planner {
@@ -117,13 +118,13 @@ struct Bench {
 };
 
 absl::StatusOr<TrialOutcome> ServeSegments(const TracedRank& traced, const DeviceTrace& device, DevicePlan device_plan,
-                                           const std::vector<bool>& served) {
+                                           const std::vector<bool>& served, const std::vector<bool>& lent = {}) {
   Plan plan;
   plan.devices.push_back(std::move(device_plan));
   if (const Status shape = CheckPlanShape(plan); !shape.ok()) {
     return absl::InternalError(absl::StrCat("a plan on trial is malformed: ", shape.error()));
   }
-  const TrialRun run = ServeTraced(traced, device, plan.devices.front(), served);
+  const TrialRun run = ServeTraced(traced, device, plan.devices.front(), served, lent);
   return TrialOutcome{.choice = {},
                       .served = true,
                       .plan_bytes = plan.devices.front().arena_bytes,
@@ -350,8 +351,9 @@ absl::StatusOr<TrialReport> SlotTrial::Judge(const TracedRank& traced, const Dev
 }
 
 absl::StatusOr<TrialOutcome> SlotTrial::Serve(const TracedRank& traced, const DeviceTrace& device,
-                                              const DevicePlan& plan) const {
-  return ServeSegments(traced, device, plan, std::vector<bool>(device.segments.size(), true));
+                                              const DevicePlan& plan, const std::vector<bool>& lent) const {
+  const std::vector<bool> all(device.segments.size(), true);
+  return ServeSegments(traced, device, plan.lent_slots.empty() ? plan : WithoutLent(plan), all, lent);
 }
 
 }  // namespace stalloc::planner

@@ -37,7 +37,8 @@ class SlotTrial final : public SlotJudge {
                                                   const SteadyModel& model,
                                                   const PackingOptions& packing) const override;
   [[nodiscard]] absl::StatusOr<TrialOutcome> Serve(const TracedRank& traced, const DeviceTrace& device,
-                                                   const DevicePlan& plan) const override;
+                                                   const DevicePlan& plan,
+                                                   const std::vector<bool>& lent) const override;
 
  private:
   std::vector<SlotChoice> choices_;

@@ -62,9 +62,11 @@ std::unique_ptr<Arena> Mapped(VmmDriver& driver, const DevicePlan& plan, Bytes g
 
 class Server {
  public:
-  Server(const DeviceTrace& device, const DevicePlan& plan, const std::vector<bool>& served)
+  Server(const DeviceTrace& device, const DevicePlan& plan, const std::vector<bool>& served,
+         const std::vector<bool>& lent)
       : device_(device),
         served_(served),
+        lent_(lent),
         arena_(Mapped(driver_, plan, kMostGrowth * PeakLiveBytes(device))),
         engine_(plan, reinterpret_cast<void*>(arena_->base()), &fence_, OptionsFor(*arena_)),
         chunks_(driver_, &fence_, *arena_, engine_, plan),
@@ -96,7 +98,7 @@ class Server {
 
  private:
   struct Block {
-    void* pointer = nullptr;  // null: upstream
+    void* pointer = nullptr;  // null: upstream, or lent
     bool live = false;
   };
 
@@ -108,16 +110,22 @@ class Server {
 
   void Allocate(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
-    Block& block = blocks_[index];
-    block = {Place(allocation), true};
-    ++run_.requests;
     live_ += allocation.bytes;
     run_.peak_live_bytes = std::max(run_.peak_live_bytes, live_);
+    Block& block = blocks_[index];
+    if (IsLent(index)) {
+      block.live = true;
+      return;
+    }
+    block = {Place(allocation), true};
+    ++run_.requests;
     if (block.pointer == nullptr) {
       upstream_ += allocation.bytes;
       run_.upstream_peak_bytes = std::max(run_.upstream_peak_bytes, upstream_);
     }
   }
+
+  [[nodiscard]] bool IsLent(std::uint32_t index) const { return !lent_.empty() && lent_[index]; }
 
   void* Place(const Allocation& allocation) {
     const StreamHandle stream = allocation.stream < handles_.size() ? handles_[allocation.stream] : 0;
@@ -139,13 +147,14 @@ class Server {
     live_ -= device_.allocations[index].bytes;
     if (block.pointer != nullptr) {
       engine_.Free(block.pointer);
-    } else {
+    } else if (!IsLent(index)) {
       upstream_ -= device_.allocations[index].bytes;
     }
   }
 
   const DeviceTrace& device_;
   const std::vector<bool>& served_;
+  const std::vector<bool>& lent_;
   InstantFence fence_;
   NoMemory driver_;
   std::unique_ptr<Arena> arena_;
@@ -161,8 +170,8 @@ class Server {
 }  // namespace
 
 TrialRun ServeTraced(const TracedRank& traced, const DeviceTrace& device, const DevicePlan& plan,
-                     const std::vector<bool>& served) {
-  return Server(device, plan, served).Serve(MarksOf(traced, served));
+                     const std::vector<bool>& served, const std::vector<bool>& lent) {
+  return Server(device, plan, served, lent).Serve(MarksOf(traced, served));
 }
 
 }  // namespace stalloc::planner

@@ -27,8 +27,9 @@ struct TrialRun {
   std::uint64_t times_moved = 0;  // requests that idle chunks were moved for
 };
 
-// `served`: by segment of `device`, which is one of `traced`. REQUIRES: CheckPlanShape holds for `plan`.
+// `served`: by segment of `device`, which is one of `traced`. `lent`: by allocation, it is not asked for, as a graphs'
+// pool has room for it; empty: all are. REQUIRES: CheckPlanShape holds for `plan`, and it lends nothing.
 [[nodiscard]] TrialRun ServeTraced(const TracedRank& traced, const DeviceTrace& device, const DevicePlan& plan,
-                                   const std::vector<bool>& served);
+                                   const std::vector<bool>& served, const std::vector<bool>& lent = {});
 
 }  // namespace stalloc::planner

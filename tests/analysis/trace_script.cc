@@ -9,6 +9,8 @@
 namespace stalloc::planner {
 namespace {
 
+constexpr std::uint64_t kPoolAddress = std::uint64_t{0x7f} << 40;
+
 class ScriptReader {
  public:
   Trace Read(std::string_view script) {
@@ -124,6 +126,9 @@ class ScriptReader {
       const std::string pool = word.substr(mark + 1);
       event.flags =
           kAllocCaptured | (pool.empty() ? 0u : static_cast<std::uint32_t>(std::stoul(pool)) << kAllocPoolShift);
+    }
+    if (const std::size_t place = word.find('^'); place != std::string::npos) {
+      event.address = kPoolAddress + std::stoull(word.substr(place + 1));
     }
     if (word.back() == 'r') event.flags |= kAllocRecomputed;
     NoteStream(event.stream);

@@ -1,7 +1,8 @@
 // Traces from a compact script, for tests. Tokens, separated by blanks:
 //
 //   +w=4096      allocate block w (a name may be used again once freed); +w=4096@1 on stream 1; +w=4096! captured
-//                in a pool that is not known, +w=4096!2 in pool 2 (1 + its ordinal); +w=4096r recomputed
+//                in a pool that is not known, +w=4096!2 in pool 2 (1 + its ordinal), +w=4096!2^512 512 bytes behind
+//                where all addresses of the trace begin; +w=4096r recomputed
 //   -w           free it                       ~w@1     record it on stream 1
 //   I  I?        iteration begins, numbered from 0; automatic mark
 //   E            iteration ends                INIT     set-up begins

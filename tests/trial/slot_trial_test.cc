@@ -200,7 +200,7 @@ class NeverAsked final : public SlotJudge {
     return absl::InternalError("asked");
   }
   absl::StatusOr<TrialOutcome> Serve(const TracedRank& /*traced*/, const DeviceTrace& /*device*/,
-                                     const DevicePlan& /*plan*/) const override {
+                                     const DevicePlan& /*plan*/, const std::vector<bool>& /*lent*/) const override {
     return absl::InternalError("asked");
   }
 };

@@ -1,0 +1,109 @@
+#include "planner/analysis/graph_captures.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace stalloc::planner {
+namespace {
+
+constexpr absl::string_view kPrefix = "CUDA graph ";  // of marks: patches/stalloc/_marking/_graphs.py
+constexpr absl::string_view kCaptureSuffix = " capture";
+constexpr absl::string_view kReplaySuffix = " replay";
+
+std::optional<std::uint32_t> NumberOf(absl::string_view name, absl::string_view what) {
+  std::uint32_t number = 0;
+  if (!absl::ConsumePrefix(&name, kPrefix) || !absl::ConsumeSuffix(&name, what)) return std::nullopt;
+  return absl::SimpleAtoi(name, &number) ? std::optional(number) : std::nullopt;
+}
+
+class CaptureFinder {
+ public:
+  CaptureFinder(const TracedRank& traced, const DeviceTrace& device) : device_(device) {
+    for (const Segment& segment : traced.segmentation.segments) {
+      for (const SegmentMark& mark : segment.marks) TakeMark(mark.event, traced.head.marks[mark.mark]);
+    }
+  }
+
+  GraphCaptures Run() {
+    if (found_.captures.empty()) return {};
+    std::uint64_t last_end = 0;
+    for (GraphCapture& capture : found_.captures) capture.last_end = last_end = std::max(last_end, capture.end);
+    for (const auto& [event, number] : launched_) TakeLaunch(event, number);
+    found_.kinds.resize(device_.allocations.size());
+    for (std::uint32_t i = 0; i < device_.allocations.size(); ++i) Classify(i);
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr std::size_t kNoCapture = ~std::size_t{0};
+
+  void TakeMark(std::uint64_t event, const Mark& mark) {
+    if (mark.kind != MarkKind::kLayer) return;
+    const bool begins = mark.edge == MarkEdge::kBegin;
+    if (const auto number = NumberOf(mark.name, kCaptureSuffix)) {
+      if (begins) {
+        rows_[*number].push_back(found_.captures.size());
+        found_.captures.push_back({.number = *number, .begin = event, .asked = {}, .freed = {}});
+      } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
+        found_.captures[rows->second.back()].end = event;
+      }
+    } else if (const auto launched = NumberOf(mark.name, kReplaySuffix); launched && begins) {
+      launched_.emplace_back(event, *launched);
+    }
+  }
+
+  // Of the launched graph, the last one.
+  void TakeLaunch(std::uint64_t event, std::uint32_t number) {
+    const auto rows = rows_.find(number);
+    if (rows == rows_.end()) return;
+    const auto ended = [&](std::size_t row) { return found_.captures[row].end <= event; };
+    const auto last = std::find_if(rows->second.rbegin(), rows->second.rend(), ended);
+    if (last != rows->second.rend()) found_.launches.push_back({event, static_cast<std::uint32_t>(*last)});
+  }
+
+  // The capture that is open at the event; of several the one that began last.
+  [[nodiscard]] std::size_t CaptureAt(std::uint64_t event) const {
+    const std::vector<GraphCapture>& captures = found_.captures;
+    const auto behind = std::ranges::upper_bound(captures, event, {}, &GraphCapture::begin);
+    for (auto i = static_cast<std::size_t>(behind - captures.begin()); i-- > 0;) {
+      if (event < captures[i].end) return i;
+      if (event >= captures[i].last_end) break;
+    }
+    return kNoCapture;
+  }
+
+  void Classify(std::uint32_t index) {
+    const Allocation& allocation = device_.allocations[index];
+    if ((allocation.flags & kAllocCaptured) == 0) return;
+    const std::size_t asked = CaptureAt(allocation.event);
+    const std::size_t freed = allocation.freed() ? CaptureAt(allocation.free_event) : kNoCapture;
+    CapturedKind& kind = found_.kinds[index];
+    if (asked == kNoCapture || freed == kNoCapture) {
+      kind = CapturedKind::kKept;
+    } else {
+      kind = asked == freed ? CapturedKind::kDead : CapturedKind::kCarried;
+    }
+    if (asked != kNoCapture) found_.captures[asked].asked.push_back(index);
+    if (kind == CapturedKind::kCarried) found_.captures[freed].freed.push_back(index);
+  }
+
+  const DeviceTrace& device_;
+  std::map<std::uint32_t, std::vector<std::size_t>> rows_;         // captures, by the number of their graph
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> launched_;  // events and graphs' numbers
+  GraphCaptures found_;
+};
+
+}  // namespace
+
+GraphCaptures FindGraphCaptures(const TracedRank& traced, const DeviceTrace& device) {
+  return CaptureFinder(traced, device).Run();
+}
+
+}  // namespace stalloc::planner

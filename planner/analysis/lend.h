@@ -1,0 +1,33 @@
+// Which requests of the cycle lie in graphs' pools instead of the arena: those whose blocks make the load's peak, as
+// far as a place is free there for all their life. Each is taken out of the load, which then has its peak elsewhere;
+// what does not lower the load at last stays in the arena.
+//
+//   pool ^   [need of A]      [B   ]              blocks end before a launch begins that needs their bytes, and begin
+//        |   [       ]  lent  [    ]  lent        behind it
+//        +--------------------------------> tick of the cycle
+//
+// Lent are blocks that live within one cycle, of the stream that has most of its bytes, alone: whatever varies or stays
+// does not. Pure; deterministic.
+#pragma once
+
+#include <cstddef>
+
+#include "planner/analysis/lifetimes.h"
+#include "planner/analysis/pool_schedule.h"
+#include "planner/analysis/steady.h"
+#include "planner/analysis/timeline.h"
+
+namespace stalloc::planner {
+
+// Smaller blocks are not worth a place.
+inline constexpr Bytes kLeastLent = Bytes{256} << 10;
+
+// `timeline` has all blocks and no turns; `model` is its model. At most kMostTries blocks are tried: O(blocks * tries).
+inline constexpr std::size_t kMostTries = 1u << 13;
+[[nodiscard]] Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
+                                 const Timeline& timeline);
+
+// Takes the blocks of these requests, in all copies, out of the timeline's problem. Once.
+void Lend(Lending lending, Timeline* timeline);
+
+}  // namespace stalloc::planner

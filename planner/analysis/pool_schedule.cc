@@ -1,0 +1,189 @@
+#include "planner/analysis/pool_schedule.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace stalloc::planner {
+namespace {
+
+// A launch of one script, as one iteration has it or all together.
+struct CycleLaunch {
+  std::uint32_t capture = 0;
+  Lifetime gap;  // begins with the request before it, which may be that before the cycle's beginning
+};
+
+class Scheduler {
+ public:
+  Scheduler(const LendablePools& pools, const Segmentation& segmentation, const DeviceTrace& device,
+            const SteadyModel& model)
+      : pools_(pools), segmentation_(segmentation), device_(device), model_(model) {}
+
+  PoolSchedule Run() {
+    if (pools_.pools.empty() || model_.length() == 0) return {};
+    schedule_.pools = pools_.pools;
+    TakeBytes();
+    launches_.resize(model_.cycle.period);
+    for (std::uint32_t i = model_.cycle.warmup; i < model_.cycle.typical.size(); ++i) {
+      if (model_.cycle.typical[i]) TakeIteration(i);
+    }
+    for (const std::vector<CycleLaunch>& script : launches_) {
+      for (const CycleLaunch& launch : script) AddNeed(launch.gap, launch.capture);
+    }
+    if (schedule_.in_order) TakeGifts();
+    TakeLendable(schedule_.in_order ? pools_.lendable : pools_.dead);
+    TakeMoments();
+    std::ranges::sort(schedule_.needs, {}, [](const PoolSchedule::Need& need) {
+      return std::tuple(need.life.begin, need.life.end, need.bytes);
+    });
+    schedule_.needs.erase(std::unique(schedule_.needs.begin(), schedule_.needs.end()), schedule_.needs.end());
+    return std::move(schedule_);
+  }
+
+ private:
+  // Of launches, by capture; then of their gifts; then all.
+  void TakeBytes() {
+    std::vector<ByteRanges>& needed = schedule_.needed;
+    for (const LendablePools::Graph& graph : pools_.graphs) needed.push_back(graph.needs);
+    for (const LendablePools::Graph& graph : pools_.graphs) {
+      first_gifts_.push_back(static_cast<std::uint32_t>(needed.size()));
+      for (const LendablePools::Gift& gift : graph.gifts) needed.push_back(gift.bytes);
+    }
+    needed.push_back(pools_.lendable);
+  }
+
+  void TakeIteration(std::uint32_t iteration) {
+    const std::uint32_t segment = iteration + 1;
+    const std::uint32_t script = model_.cycle.ScriptOf(iteration);
+    const Segment& range = segmentation_.segments[segment];
+    std::vector<CycleLaunch> found;
+    for (auto launch = std::ranges::lower_bound(pools_.launches, range.begin_event, {}, &GraphLaunch::event);
+         launch != pools_.launches.end() && launch->event < range.end_event; ++launch) {
+      found.push_back({launch->capture, GapAt(launch->event, segment, script)});
+    }
+    for (const FenceRange& fence : segmentation_.fences) {
+      const bool inside = fence.begin_event >= range.begin_event && fence.begin_event < range.end_event;
+      if (inside) AddNeed(GapAt(fence.begin_event, segment, script), all());
+    }
+    Join(std::move(found), iteration == model_.cycle.warmup + script, &launches_[script]);
+  }
+
+  // In cycle time, from the request before an event on.
+  [[nodiscard]] Lifetime GapAt(std::uint64_t event, std::uint32_t segment, std::uint32_t script) const {
+    const std::vector<std::uint32_t>& requests = device_.segments[segment].allocations;
+    const auto behind = std::ranges::lower_bound(
+        requests, event, {}, [&](std::uint32_t index) { return std::uint64_t{device_.allocations[index].event}; });
+    const auto ordinal = static_cast<std::uint32_t>(behind - requests.begin());
+    const Alignment& alignment = *model_.alignments[segment];
+    const Tick begin = model_.begins[script];
+    return {begin + alignment.LeftReached(ordinal) - 1, begin + alignment.LeftBound(ordinal)};
+  }
+
+  // `launches`: of the template and the iterations that came before this one.
+  void Join(std::vector<CycleLaunch> found, bool is_template, std::vector<CycleLaunch>* launches) {
+    const bool same = std::ranges::equal(found, *launches, {}, &CycleLaunch::capture, &CycleLaunch::capture);
+    if (is_template) {
+      *launches = std::move(found);
+    } else if (schedule_.in_order && same) {
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        Lifetime& gap = (*launches)[i].gap;
+        gap = {std::min(gap.begin, found[i].gap.begin), std::max(gap.end, found[i].gap.end)};
+      }
+    } else {
+      schedule_.in_order = false;
+      launches->insert(launches->end(), found.begin(), found.end());
+    }
+  }
+
+  // `life` may pass the cycle's beginning or its end, not both.
+  void AddNeed(Lifetime life, std::uint32_t bytes) {
+    const Tick length = model_.length();
+    if (life.end - life.begin >= length) {
+      schedule_.needs.push_back({{0, length}, bytes});
+      return;
+    }
+    if (life.begin < 0) life = {life.begin + length, life.end + length};
+    schedule_.needs.push_back({{life.begin, std::min(life.end, length)}, bytes});
+    if (life.end > length) schedule_.needs.push_back({{0, life.end - length}, bytes});
+  }
+
+  void TakeGifts() {
+    std::vector<CycleLaunch> cycle;
+    for (const std::vector<CycleLaunch>& script : launches_) cycle.insert(cycle.end(), script.begin(), script.end());
+    std::vector<bool> launched(pools_.graphs.size());
+    for (std::size_t i = 0; i < cycle.size(); ++i) {
+      launched[cycle[i].capture] = true;
+      const std::vector<LendablePools::Gift>& gifts = pools_.graphs[cycle[i].capture].gifts;
+      for (std::uint32_t g = 0; g < gifts.size(); ++g) {
+        AddNeed({cycle[i].gap.begin, EndOfGift(cycle, i, gifts[g])}, first_gifts_[cycle[i].capture] + g);
+      }
+    }
+    TakeGiftsFromBefore(launched);
+  }
+
+  // As LendablePools::EndOfGift, in a cycle that repeats.
+  [[nodiscard]] Tick EndOfGift(const std::vector<CycleLaunch>& cycle, std::size_t at,
+                               const LendablePools::Gift& gift) const {
+    std::optional<Tick> taken;
+    for (std::size_t step = 1; step <= cycle.size(); ++step) {
+      const CycleLaunch& next = cycle[(at + step) % cycle.size()];
+      const Tick end = next.gap.end + (at + step >= cycle.size() ? model_.length() : 0);
+      if (next.capture == cycle[at].capture) return taken.value_or(end);
+      if (next.capture == gift.taker) taken = end;
+    }
+    return cycle[at].gap.begin + model_.length();
+  }
+
+  // Of graphs that the cycle does not launch: what is still needed in it is for good.
+  void TakeGiftsFromBefore(const std::vector<bool>& launched) {
+    const std::uint64_t begin = segmentation_.segments[model_.cycle.warmup + 1].begin_event;
+    for (std::size_t i = 0; i < pools_.launches.size() && pools_.launches[i].event < begin; ++i) {
+      const std::uint32_t giver = pools_.launches[i].capture;
+      const std::vector<LendablePools::Gift>& gifts = pools_.graphs[giver].gifts;
+      for (std::uint32_t g = 0; g < gifts.size() && !launched[giver]; ++g) {
+        if (pools_.EndOfGift(i, gifts[g]) >= begin) AddNeed({0, model_.length()}, first_gifts_[giver] + g);
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint32_t all() const { return static_cast<std::uint32_t>(schedule_.needed.size() - 1); }
+
+  // No block lies in two pools: a run may have one of them otherwise.
+  void TakeLendable(const ByteRanges& lendable) {
+    Offset begin = 0;
+    for (const LentPool& pool : pools_.pools) {
+      for (const ByteRange& range : lendable) {
+        const Offset first = RoundUp(std::max(range.begin, begin), kBlockAlignment);
+        const Offset last = std::min(range.end, begin + pool.bytes) / kBlockAlignment * kBlockAlignment;
+        if (first < last) schedule_.lendable.push_back({first, last});
+      }
+      begin += pool.bytes;
+    }
+  }
+
+  void TakeMoments() {
+    for (const GraphLaunch& launch : pools_.launches) schedule_.moments.push_back(launch.event);
+    for (const FenceRange& fence : segmentation_.fences) schedule_.moments.push_back(fence.begin_event);
+    std::ranges::sort(schedule_.moments);
+  }
+
+  const LendablePools& pools_;
+  const Segmentation& segmentation_;
+  const DeviceTrace& device_;
+  const SteadyModel& model_;
+  std::vector<std::vector<CycleLaunch>> launches_;  // by script
+  std::vector<std::uint32_t> first_gifts_;          // by capture: index into `needed`
+  PoolSchedule schedule_;
+};
+
+}  // namespace
+
+PoolSchedule SchedulePools(const LendablePools& pools, const Segmentation& segmentation, const DeviceTrace& device,
+                           const SteadyModel& model) {
+  return Scheduler(pools, segmentation, device, model).Run();
+}
+
+}  // namespace stalloc::planner
