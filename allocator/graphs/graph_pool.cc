@@ -4,14 +4,18 @@
 
 namespace stalloc {
 
-LaunchListener* GraphPool::Told() noexcept {
-  if (over_ || listener_ == nullptr) return nullptr;
+bool GraphPool::TellUnfollowable() noexcept {
   const char* const why = catalog_.why_not();
-  if (why == nullptr) return listener_;
+  if (over_ || listener_ == nullptr || why == nullptr) return true;
+  if (!listener_->Unfollowable(number_, why)) return false;
   over_ = true;
   Log(LogSeverity::kDebug, "device %d: the graphs of pool %u are not followed: %s", device_, number_, why);
-  listener_->Unfollowable(number_, why);
-  return nullptr;
+  return true;
+}
+
+LaunchListener* GraphPool::Told() noexcept {
+  (void)TellUnfollowable();
+  return over_ ? nullptr : listener_;
 }
 
 void GraphPool::SetListener(LaunchListener* listener) noexcept {
@@ -19,29 +23,35 @@ void GraphPool::SetListener(LaunchListener* listener) noexcept {
   if (listener_ == listener) return;
   listener_ = listener;
   over_ = false;
-  if (LaunchListener* const told = Told(); told != nullptr && openings_ + captures_ > 0) told->PoolOpens(number_);
+  // Nothing is lent yet.
+  if (LaunchListener* const told = Told(); told != nullptr && openings_ + captures_ > 0) (void)told->PoolOpens(number_);
 }
 
-void GraphPool::ChangeOpen(int openings, int captures) noexcept {
+bool GraphPool::ChangeOpen(int openings, int captures) noexcept {
   const bool was_open = openings_ + captures_ > 0;
-  if (openings_ + openings < 0 || captures_ + captures < 0) return;
+  if (openings_ + openings < 0 || captures_ + captures < 0) return true;
   openings_ += openings;
   captures_ += captures;
   const bool is_open = openings_ + captures_ > 0;
   LaunchListener* const told = Told();
-  if (told == nullptr) return;
-  if (openings > 0 || (is_open && !was_open)) told->PoolOpens(number_);
+  if (told == nullptr) return true;
+  const bool opens = openings > 0 || (is_open && !was_open);
+  if (opens && !told->PoolOpens(number_)) {
+    openings_ -= openings;
+    return false;
+  }
   if (was_open && !is_open) told->PoolCloses(number_);
+  return true;
 }
 
-void GraphPool::Opens() noexcept {
+bool GraphPool::Opens() noexcept {
   const std::lock_guard lock(mutex_);
-  ChangeOpen(1, 0);
+  return ChangeOpen(1, 0);
 }
 
 void GraphPool::Closes() noexcept {
   const std::lock_guard lock(mutex_);
-  ChangeOpen(-1, 0);
+  (void)ChangeOpen(-1, 0);
 }
 
 void GraphPool::Left() noexcept {
@@ -53,10 +63,10 @@ void GraphPool::Left() noexcept {
   catalog_.SetUnfollowable("all of its graphs are gone");
 }
 
-void GraphPool::SetUnfollowable(const char* why) noexcept {
+bool GraphPool::SetUnfollowable(const char* why) noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.SetUnfollowable(why);
-  (void)Told();
+  return TellUnfollowable();
 }
 
 GraphPool::Figures GraphPool::figures() const noexcept {
@@ -67,14 +77,14 @@ GraphPool::Figures GraphPool::figures() const noexcept {
 GraphId GraphPool::CaptureBegins() noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.CaptureBegins(++last_);
-  ChangeOpen(0, 1);
+  (void)ChangeOpen(0, 1);  // nothing is lent since it was opened
   return last_;
 }
 
 void GraphPool::CaptureEnds(GraphId graph, bool made) noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.CaptureEnds(graph, made);
-  ChangeOpen(0, -1);
+  (void)ChangeOpen(0, -1);
 }
 
 void GraphPool::GraphGone(GraphId graph) noexcept {

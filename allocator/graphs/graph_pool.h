@@ -30,13 +30,14 @@ class GraphPool {
   // The listener from now on: it is told where the pool stands, if there is something to tell.
   void SetListener(LaunchListener* listener) noexcept;
 
-  // Before the native allocator opens it, and after it closed it. What was not opened cannot be closed.
-  void Opens() noexcept;
+  // Before the native allocator opens it, and after it closed it. What was not opened cannot be closed. False: it must
+  // not be opened now, since others use its memory.
+  bool Opens() noexcept;
   void Closes() noexcept;
   // Before its last user leaves it.
   void Left() noexcept;
-  // The same for whatever else makes launches unseen. `why`: lives for ever.
-  void SetUnfollowable(const char* why) noexcept;
+  // Before whatever else makes launches unseen, which must not be where it is false. `why`: lives for ever.
+  bool SetUnfollowable(const char* why) noexcept;
 
   [[nodiscard]] GraphId CaptureBegins() noexcept;
   void CaptureEnds(GraphId graph, bool made) noexcept;
@@ -57,8 +58,10 @@ class GraphPool {
     using Verdict = LaunchListener::Verdict;
     const std::lock_guard lock(mutex_);
     if (captured) catalog_.SetUnfollowable("a graph of it became a part of another graph");
-    LaunchListener* const listener = Told();
-    const Verdict verdict = listener == nullptr ? Verdict::kLaunch : listener->BeforeLaunch(number_, graph, stream);
+    const bool is_seen = TellUnfollowable();
+    LaunchListener* const listener = over_ ? nullptr : listener_;
+    Verdict verdict = is_seen ? Verdict::kLaunch : Verdict::kOutOfMemory;
+    if (is_seen && listener != nullptr) verdict = listener->BeforeLaunch(number_, graph, stream);
     ++(verdict == Verdict::kLaunch ? launches_ : refused_);
     if (verdict != Verdict::kLaunch) return verdict;
     launch();
@@ -68,10 +71,11 @@ class GraphPool {
 
  private:
   // All REQUIRE: mutex_ is held.
-  // The listener, null where there is none or it has heard the last of the pool. Tells it that the pool is not
-  // followable, if the catalog says so by now.
+  // Tells the listener that the pool is not followable, if the catalog says so by now. False: it cannot be.
+  [[nodiscard]] bool TellUnfollowable() noexcept;
+  // The listener, null where there is none or it has heard the last of the pool.
   LaunchListener* Told() noexcept;
-  void ChangeOpen(int openings, int captures) noexcept;
+  [[nodiscard]] bool ChangeOpen(int openings, int captures) noexcept;
 
   const std::uint32_t number_;
   const DeviceIndex device_;

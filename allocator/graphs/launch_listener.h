@@ -30,18 +30,20 @@ class LaunchListener {
   virtual void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept = 0;
 
   // Requests may go to the pool from now on, and a capture may begin: nothing of it may be lent until it closes. Comes
-  // before the native allocator opens it, and once where it is opened again meanwhile.
-  virtual void PoolOpens(std::uint32_t pool) noexcept = 0;
+  // before the native allocator opens it, and once where it is opened again meanwhile. False: what is lent could not be
+  // taken back, so that it must not be opened.
+  [[nodiscard]] virtual bool PoolOpens(std::uint32_t pool) noexcept = 0;
   // After the native allocator closed it, with no capture open. The catalog may have changed.
   virtual void PoolCloses(std::uint32_t pool) noexcept = 0;
   // The graph is launched no more: its executables are gone. Its last launch may still run.
   virtual void GraphGone(std::uint32_t /*pool*/, GraphId /*graph*/) noexcept {}
 
-  // Each of these is the last call for the pool. What is lent of it must be taken back before the return.
-  // The last user leaves the pool: the native allocator may give its memory back.
+  // Each of these is the last call for the pool, if it succeeds. What is lent of it must be taken back before the
+  // return. The last user leaves the pool: the native allocator may give its memory back.
   virtual void PoolLeft(std::uint32_t pool) noexcept = 0;
-  // Its graphs can be launched where nobody sees it, from after this call on. `why`: lives for ever.
-  virtual void Unfollowable(std::uint32_t pool, const char* why) noexcept = 0;
+  // Its graphs can be launched where nobody sees it, from after this call on. `why`: lives for ever. False, as above:
+  // then this must not come to be, and the call comes again.
+  [[nodiscard]] virtual bool Unfollowable(std::uint32_t pool, const char* why) noexcept = 0;
 };
 
 }  // namespace stalloc

@@ -151,6 +151,13 @@ void ReadDynamic(Reader& reader, Config* config) {
   reader.Fail("STALLOC_DYNAMIC", "0, 1 or auto", value);
 }
 
+void ReadGraphs(Reader& reader, Config* config) {
+  const std::string_view value = reader.Value("STALLOC_GRAPHS");
+  if (value.empty() || EqualsIgnoringCase(value, "shared")) return;
+  if (!EqualsIgnoringCase(value, "apart")) return reader.Fail("STALLOC_GRAPHS", "shared or apart", value);
+  config->shares_graphs = false;
+}
+
 void ReadPlanTrust(Reader& reader, Config* config) {
   const std::string_view value = reader.Value("STALLOC_START_PLAN");
   if (value == "checked") {
@@ -285,6 +292,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Size("STALLOC_MEMORY_LIMIT", &config.memory_limit);
   if (reader.IsSet("STALLOC_KEEP_FREE")) reader.Size("STALLOC_KEEP_FREE", &config.keep_free.emplace(0));
   reader.Flag("STALLOC_ALIASES", &config.aliases);
+  ReadGraphs(reader, &config);
   reader.Text("STALLOC_OOM_REPORT", &config.oom_report);
   ReadDynamic(reader, &config);
   reader.Flag("STALLOC_STATIC_FALLBACK", &config.static_fallback);

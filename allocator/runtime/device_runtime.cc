@@ -581,7 +581,8 @@ Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
   if (live.asleep) return Error{"it is asleep (stalloc.sleep)"};
   // Another process may not have a graph's memory.
   const Offset borrowed = space->arena().borrow_begin();
-  if (live.offset >= borrowed && !impl_->TakeBackPools()) return Error{"it lies in a graph's pool, and the device has no memory for it elsewhere"};
+  if (live.offset >= borrowed && !impl_->TakeBackPools())
+    return Error{"it lies in a graph's pool, and the device has no memory for it elsewhere"};
   // From here on it does not fall asleep: the other process would keep memory that is no longer its.
   (void)space->engine().SetShared(live.offset);
   const Offset begin = reinterpret_cast<Address>(pointer) - space->arena().base();

@@ -136,10 +136,10 @@ struct RuntimeStats {
     bool overflowed = false;    // they were too many
   };
   struct Graphs {
-    std::uint64_t hits = 0;         // requests that graphs' pools served
-    std::uint64_t times_lent = 0;   // pools, with those that were lent again
-    std::uint64_t surprises = 0;    // launches that found blocks in their way
-    Bytes lent_bytes = 0;           // of them, now
+    std::uint64_t hits = 0;        // requests that graphs' pools served
+    std::uint64_t times_lent = 0;  // pools, with those that were lent again
+    std::uint64_t surprises = 0;   // launches that found blocks in their way
+    Bytes lent_bytes = 0;          // of them, now
   };
   Graphs graphs;
   Native native;  // what PyTorch's native allocator would hold (native_held.h), and what is held apart

@@ -28,9 +28,8 @@ bool DeviceRuntime::Impl::TakeBackPool(std::uint32_t pool, bool for_good) noexce
 }
 
 bool DeviceRuntime::Impl::TakeBackPools() noexcept {
-  return std::ranges::all_of(spaces.All(), [](PlannedSpace* space) {
-    return space->lending() == nullptr || space->lending()->TakeBackAll();
-  });
+  return std::ranges::all_of(
+      spaces.All(), [](PlannedSpace* space) { return space->lending() == nullptr || space->lending()->TakeBackAll(); });
 }
 
 bool DeviceRuntime::Impl::PoolOpens(std::uint32_t pool) noexcept { return TakeBackPool(pool, /*for_good=*/false); }

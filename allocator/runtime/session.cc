@@ -111,7 +111,7 @@ struct Session::Impl {
   void WriteObserved();
   [[nodiscard]] bool HasAllocated() const;
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                       WatchMemory* watch, PassHere pass_here, DeviceCopies* copies);
+                       WatchMemory* watch, PassHere pass_here, DeviceCopies* copies, GraphPools* graphs);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
     for (std::atomic<DeviceRuntime*>& slot : by_index) {
@@ -260,7 +260,7 @@ const DevicePlan* Session::Impl::PlanOf(DeviceIndex device) {
 
 // REQUIRES: mutex is held.
 DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                                    WatchMemory* watch, PassHere pass_here, DeviceCopies* copies) {
+                                    WatchMemory* watch, PassHere pass_here, DeviceCopies* copies, GraphPools* graphs) {
   if (config.watch && watch == nullptr) {
     Log(LogSeverity::kWarning, "device %d: its blocks cannot be watched (STALLOC_WATCH=1)", device);
   }
@@ -282,7 +282,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .pass_here = pass_here,
                              .signature = signature.get(),
                              .doubts = config.plan_trust != PlanTrust::kOwn,
-                             .maps_late = config.plan_trust == PlanTrust::kGuessed};
+                             .maps_late = config.plan_trust == PlanTrust::kGuessed,
+                             .graphs = config.shares_graphs ? graphs : nullptr};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);
@@ -297,13 +298,13 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
 
 DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                                   const Fingerprint& device_fingerprint, WatchMemory* watch, PassHere pass_here,
-                                  DeviceCopies* copies) {
+                                  DeviceCopies* copies, GraphPools* graphs) {
   Impl& self = *impl_;
   const std::lock_guard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
   if (!self.recorders.empty()) self.recorders.back()->UpdateFingerprint(self.fingerprint);
-  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, pass_here, copies);
+  DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, pass_here, copies, graphs);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
   const std::lock_guard marks_lock(self.marks_mutex);

@@ -40,10 +40,11 @@ class Session {
   // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the
   // first's. Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under
   // STALLOC_STRICT=1, when the plan does not fit this device: failure() says why and the adapter must raise it. `watch`
-  // is used if STALLOC_WATCH=1 asks for it; null: this device cannot be watched. `pass_here`, `copies`: see Parts.
+  // is used if STALLOC_WATCH=1 asks for it; null: this device cannot be watched. `pass_here`, `copies`, `graphs`: see
+  // Parts.
   DeviceRuntime* AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                            const Fingerprint& device_fingerprint, WatchMemory* watch = nullptr,
-                           PassHere pass_here = nullptr, DeviceCopies* copies = nullptr);
+                           PassHere pass_here = nullptr, DeviceCopies* copies = nullptr, GraphPools* graphs = nullptr);
   // Null if not added. Lock-free.
   [[nodiscard]] DeviceRuntime* Device(DeviceIndex device) const noexcept;
 

@@ -29,6 +29,10 @@ c10::DeviceIndex CurrentDevice() {
 // The native allocator's own test for sizes that must be a mistake; it also words the error.
 constexpr std::size_t kOneExabyte = std::size_t{1} << 60;
 
+constexpr const char* kStuck =
+    "stalloc: other tensors lie in this pool of CUDA graphs and cannot leave it now: the device has no memory for them "
+    "elsewhere, or a stream is captured";
+
 }  // namespace
 
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
@@ -136,7 +140,7 @@ void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId poo
   const bool is_new_graphs = !mem_pools_.Knows(device, pool) && !pools_.HasOpened(device, pool);
   if (CudaDevice* const found = devices_.Find(device); found != nullptr && is_new_graphs) found->MakeRoom();
   const std::uint32_t number = guard_ != nullptr ? pools_.Announce(device, pool) : 0;
-  if (guard_ != nullptr) guard_->Opens(number, device);
+  TORCH_CHECK_WITH(OutOfMemoryError, guard_ == nullptr || guard_->Opens(number, device), kStuck);
   try {
     native_->beginAllocateToPool(device, pool, filter);
   } catch (...) {
@@ -179,7 +183,7 @@ std::shared_ptr<StallocCudaAllocator::AllocatorState> StallocCudaAllocator::getC
                                                                                                MempoolId pool) {
   mem_pools_.LeaveToNative(device, pool);
   if (GraphPool* const graphs = graph_pools_.Find(pools_.NumberOf(device, pool)); graphs != nullptr) {
-    graphs->SetUnfollowable("its state was taken, to be set back to");
+    TORCH_CHECK_WITH(OutOfMemoryError, graphs->SetUnfollowable("its state was taken, to be set back to"), kStuck);
   }
   return native_->getCheckpointState(device, pool);
 }

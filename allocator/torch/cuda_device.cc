@@ -45,7 +45,7 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   WatchForks();
   OpenDriver(peers);
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
-                                             watch_.get(), &PassOfThread, copies_.get());
+                                             watch_.get(), &PassOfThread, copies_.get(), environment_.graph_pools);
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   blocks_ = std::make_unique<ServedBlocks>(index_, *runtime_, *environment_.native, *environment_.history);
   serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;

@@ -1,6 +1,7 @@
 #include "allocator/torch/graph_guard.h"
 
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "allocator/graphs/graph_error.h"
@@ -38,6 +39,13 @@ void TellGone(const std::optional<GraphHandles::Capture>& gone) noexcept {
   if (gone.has_value()) gone->pool->GraphGone(gone->graph);
 }
 
+// What is launched with the handle would write over tensors.
+[[noreturn]] void ThrowStuck() {
+  throw std::runtime_error(
+      "stalloc: other tensors lie in the pool of this CUDA graph and cannot leave it now: the device has no memory for "
+      "them elsewhere, or a stream is captured");
+}
+
 }  // namespace
 
 GraphGuard::GraphGuard(GraphPools& pools, const Functions& functions, IsCapturing is_capturing)
@@ -50,10 +58,11 @@ bool GraphGuard::IsCaptured(cudaStream_t stream) const noexcept {
 
 // Pools ---------------------------------------------------------------------------------------------------------------
 
-void GraphGuard::Opens(std::uint32_t pool, DeviceIndex device) {
+bool GraphGuard::Opens(std::uint32_t pool, DeviceIndex device) {
   GraphPool& opened = pools_.Get(pool, device);
-  opened.Opens();
+  if (!opened.Opens()) return false;
   t_last_opened = {this, &opened};
+  return true;
 }
 
 void GraphGuard::Closes(std::uint32_t pool) noexcept {
@@ -94,8 +103,9 @@ cudaError_t GraphGuard::EndCapture(cudaStream_t stream, cudaGraph_t* graph) noex
 cudaError_t GraphGuard::InstantiateWith(Instantiate real, cudaGraphExec_t* executable, cudaGraph_t graph,
                                         unsigned long long flags) noexcept {
   const std::optional<GraphHandles::Capture> capture = handles_.OfGraph(HandleOf(graph));
-  if (capture.has_value() && (flags & cudaGraphInstantiateFlagDeviceLaunch) != 0) {
-    capture->pool->SetUnfollowable("an executable of it can be launched from the device");
+  const bool of_device = capture.has_value() && (flags & cudaGraphInstantiateFlagDeviceLaunch) != 0;
+  if (of_device && !capture->pool->SetUnfollowable("an executable of it can be launched from the device")) {
+    return cudaErrorMemoryAllocation;
   }
   const cudaError_t error = real(executable, graph, flags);
   if (error == cudaSuccess) TellGone(handles_.SetExecutable(HandleOf(*executable), capture));
@@ -139,7 +149,7 @@ cudaError_t GraphGuard::DestroyGraph(cudaGraph_t graph) noexcept {
 void* GraphGuard::RawGraph(void* torch_graph) {
   void* const graph = functions_.raw_graph(torch_graph);
   if (const auto capture = handles_.OfGraph(HandleOf(graph)); capture.has_value()) {
-    capture->pool->SetUnfollowable("the program has the handle of a graph of it");
+    if (!capture->pool->SetUnfollowable("the program has the handle of a graph of it")) ThrowStuck();
   }
   return graph;
 }
@@ -147,7 +157,7 @@ void* GraphGuard::RawGraph(void* torch_graph) {
 void* GraphGuard::RawExecutable(void* torch_graph) {
   void* const executable = functions_.raw_executable(torch_graph);
   if (const auto capture = handles_.OfExecutable(HandleOf(executable)); capture.has_value()) {
-    capture->pool->SetUnfollowable("the program has the handle of an executable of it");
+    if (!capture->pool->SetUnfollowable("the program has the handle of an executable of it")) ThrowStuck();
   }
   return executable;
 }

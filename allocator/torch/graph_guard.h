@@ -52,8 +52,8 @@ class GraphGuard {
   // ever. Once.
   static GraphGuard* Install(GraphPools& pools, IsCapturing is_capturing);
 
-  // The allocator is about to open the pool on this thread, or has closed it.
-  void Opens(std::uint32_t pool, DeviceIndex device);
+  // The allocator is about to open the pool on this thread, or has closed it. False: it must not be opened now.
+  bool Opens(std::uint32_t pool, DeviceIndex device);
   void Closes(std::uint32_t pool) noexcept;
   // The pool's last user is about to leave it.
   void Left(std::uint32_t pool) noexcept;

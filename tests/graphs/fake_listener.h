@@ -19,11 +19,17 @@ class FakeListener final : public LaunchListener {
   void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle) noexcept override {
     Hear("after " + Named(pool, graph));
   }
-  void PoolOpens(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " opens"); }
+  bool PoolOpens(std::uint32_t pool) noexcept override {
+    Hear(std::to_string(pool) + " opens");
+    return !stuck;
+  }
   void PoolCloses(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " closes"); }
   void GraphGone(std::uint32_t pool, GraphId graph) noexcept override { Hear(Named(pool, graph) + " is gone"); }
   void PoolLeft(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " is left"); }
-  void Unfollowable(std::uint32_t pool, const char* why) noexcept override { Hear(std::to_string(pool) + ": " + why); }
+  bool Unfollowable(std::uint32_t pool, const char* why) noexcept override {
+    Hear(std::to_string(pool) + ": " + why);
+    return !stuck;
+  }
 
   void Hear(const std::string& what) {
     const std::lock_guard lock(mutex_);
@@ -36,6 +42,7 @@ class FakeListener final : public LaunchListener {
   }
 
   Verdict verdict = Verdict::kLaunch;
+  bool stuck = false;  // nothing can be taken back
 
  private:
   static std::string Named(std::uint32_t pool, GraphId graph) {

@@ -87,6 +87,17 @@ TEST_F(GraphPoolTest, NothingIsToldAfterThePoolIsLeft) {
   EXPECT_FALSE(pool_.catalog().followable());
 }
 
+TEST_F(GraphPoolTest, WhatCannotBeTakenBackStopsWhatWouldNotBeSeen) {
+  listener_.stuck = true;
+  EXPECT_FALSE(pool_.Opens());
+  EXPECT_FALSE(pool_.SetUnfollowable("a reason"));
+  EXPECT_EQ(Launch(1), Verdict::kOutOfMemory);
+  EXPECT_THAT(listener_.Heard(), ElementsAre("3 opens", "3: a reason", "3: a reason"));
+  listener_.stuck = false;
+  EXPECT_EQ(Launch(1), Verdict::kLaunch);
+  EXPECT_THAT(listener_.Heard(), ElementsAre("3: a reason", "launch"));
+}
+
 TEST_F(GraphPoolTest, AListenerThatComesLateIsToldWhereThePoolStands) {
   FakeListener open, closed, lost;
   pool_.Opens();

@@ -18,10 +18,16 @@ class Interleaved final : public LaunchListener {
   explicit Interleaved(FakeNative& native) : native_(native) {}
   Verdict BeforeLaunch(std::uint32_t, GraphId, StreamHandle) noexcept override { return Verdict::kLaunch; }
   void AfterLaunch(std::uint32_t, GraphId, StreamHandle) noexcept override {}
-  void PoolOpens(std::uint32_t pool) noexcept override { Hear(pool, " opens"); }
+  bool PoolOpens(std::uint32_t pool) noexcept override {
+    Hear(pool, " opens");
+    return true;
+  }
   void PoolCloses(std::uint32_t pool) noexcept override { Hear(pool, " closes"); }
   void PoolLeft(std::uint32_t pool) noexcept override { Hear(pool, " goes"); }
-  void Unfollowable(std::uint32_t pool, const char* why) noexcept override { Hear(pool, ": ", why); }
+  bool Unfollowable(std::uint32_t pool, const char* why) noexcept override {
+    Hear(pool, ": ", why);
+    return true;
+  }
 
  private:
   template <typename... Parts>

@@ -125,6 +125,13 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "0: for programs with kernels that stay resident beside others (NVSHMEM, DeepEP)",
         ),
         Variable(
+            "STALLOC_GRAPHS",
+            "`shared` (default), `apart`",
+            "whether memory of CUDA graphs serves other tensors between launches",
+            ("shared", "apart"),
+            "apart: what a graph's pool holds is its own",
+        ),
+        Variable(
             "STALLOC_LIB_PATH",
             "directory",
             "directory of the libraries",
