@@ -247,7 +247,7 @@ def not_followed() -> dict[str, Any]:
     assert kept.raw_cuda_graph() != 0
     kept.replay()
     child, child_result = _captured(lambda: source * 3)
-    parent, _ = _captured(lambda: child.replay())
+    parent, _ = _captured(child.replay)
     parent.replay()
     taken, taken_result = _captured(lambda: source * 4)
     taken.replay()
