@@ -17,6 +17,8 @@ library.stalloc_last_error.restype = ctypes.c_char_p
 library.stalloc_torch_built_for.restype = ctypes.c_char_p
 library.stalloc_stats_json.restype = ctypes.c_size_t
 library.stalloc_stats_json.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+library.stalloc_graphs_json.restype = ctypes.c_size_t
+library.stalloc_graphs_json.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 library.stalloc_mark.argtypes = [ctypes.c_int] * 5 + [ctypes.c_char_p, ctypes.c_int]
 
 
@@ -51,13 +53,22 @@ def end_fence() -> None:
     library.stalloc_mark(FENCE, END, 0, 0, 0, b"eval", 0)
 
 
-def stats() -> dict[str, Any]:
-    """The session's statistics."""
-    size = library.stalloc_stats_json(None, 0) + 4096
+def _parsed(write: Any) -> dict[str, Any]:
+    size = write(None, 0) + 4096
     buffer = ctypes.create_string_buffer(size)
-    library.stalloc_stats_json(buffer, size)
+    write(buffer, size)
     parsed: dict[str, Any] = json.loads(buffer.value)
     return parsed
+
+
+def stats() -> dict[str, Any]:
+    """The session's statistics."""
+    return _parsed(library.stalloc_stats_json)
+
+
+def graphs() -> dict[str, Any]:
+    """Which CUDA graphs' pools are followed."""
+    return _parsed(library.stalloc_graphs_json)
 
 
 def show(result: Any) -> None:

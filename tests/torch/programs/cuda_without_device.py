@@ -43,7 +43,8 @@ def main() -> None:
     if sys.argv[1] == "stalloc":
         adapter.install("cuda")
     outcomes = {name: outcome(call) for name, call in CALLS.items()}
-    adapter.show({"outcomes": outcomes, "settings": torch._C._cuda_memorySnapshot(None)["allocator_settings"]})
+    settings = torch._C._cuda_memorySnapshot(None)["allocator_settings"]
+    adapter.show({"outcomes": outcomes, "settings": settings, "graphs": adapter.graphs()})
 
 
 if __name__ == "__main__":

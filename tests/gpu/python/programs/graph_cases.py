@@ -196,6 +196,68 @@ def out_of_memory_in_capture() -> dict[str, Any]:
     return {"served": served()}
 
 
+def _captured(work: Callable[[], Any], **options: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
+    graph = torch.cuda.CUDAGraph(**{key: value for key, value in options.items() if key == "keep_graph"})
+    with torch.cuda.graph(graph, **{key: value for key, value in options.items() if key == "pool"}):
+        return graph, work()
+
+
+def _pools() -> list[dict[str, Any]]:
+    pools: list[dict[str, Any]] = adapter.graphs()["pools"]
+    return pools
+
+
+def followed() -> dict[str, Any]:
+    """Two graphs of a pool: what is dead, what the first leaves for the second, and how often they are launched."""
+    pool = torch.cuda.graph_pool_handle()
+    source = torch.ones(MIB, device="cuda")
+    held: list[torch.Tensor] = []
+
+    def first() -> torch.Tensor:
+        held.append(source * 2)  # 4 MiB, carried to the second one
+        return (source + 1) * 3  # 4 MiB of it are dead, 4 MiB stay
+
+    def second() -> torch.Tensor:
+        return held.pop() + 1
+
+    one, one_result = _captured(first, pool=pool)
+    two, two_result = _captured(second, pool=pool)
+    figures = []
+    for launches in range(3):
+        if not _pools():
+            break
+        figures.append(_pools()[-1])
+        assert figures[-1]["launches"] == 2 * launches
+        one.replay()
+        two.replay()
+        torch.cuda.synchronize()
+        assert bool((one_result == 6).all())
+        assert bool((two_result == 3).all())
+    assert all(each["layout"] == figures[0]["layout"] for each in figures)
+    del one, two, one_result, two_result
+    gone = _pools()[-1]["not_followed"] if _pools() else ""
+    return {"followed": adapter.graphs()["followed"], "figures": figures[:1], "gone": gone}
+
+
+def not_followed() -> dict[str, Any]:
+    """Handles that the program gets, a graph in a graph, and a pool whose state is taken."""
+    source = torch.ones(MIB, device="cuda")
+    kept, kept_result = _captured(lambda: source * 2, keep_graph=True)
+    kept.instantiate()
+    assert kept.raw_cuda_graph() != 0
+    kept.replay()
+    child, child_result = _captured(lambda: source * 3)
+    parent, _ = _captured(child.replay)
+    parent.replay()
+    taken, taken_result = _captured(lambda: source * 4)
+    taken.replay()
+    torch._C._cuda_getCheckpointState(0, taken.pool())
+    torch.cuda.synchronize()
+    for result, value in ((kept_result, 2), (child_result, 3), (taken_result, 4)):
+        assert bool((result == value).all())
+    return {"why": [each["not_followed"] for each in _pools()]}
+
+
 if __name__ == "__main__":
     adapter.install("cuda")
     case_result = globals()[sys.argv[1]]()
