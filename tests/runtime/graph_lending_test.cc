@@ -1,0 +1,277 @@
+// Graphs' pools that serve eager blocks between launches: on real bytes at two addresses, with kernels that run later.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/runtime/graph_program.h"
+
+namespace stalloc {
+namespace graph_lending_test {
+
+using Verdict = GraphProgram::Verdict;
+using Block = GraphProgram::Block;
+constexpr GraphId kA = GraphProgram::kA;
+constexpr GraphId kB = GraphProgram::kB;
+constexpr StreamHandle kStream = 7;
+constexpr StreamHandle kOther = 8;
+
+class GraphLendingTest : public testing::Test {
+ protected:
+  void Start(const GraphProgram::Options& options = {}) {
+    program_.emplace(options);
+    program_->WriteKept(kStream);
+  }
+  // An iteration whose launches open the pool.
+  void Begin(StreamHandle stream = kStream) {
+    program_->Iteration();
+    ASSERT_EQ(program_->Launch(kA, stream), Verdict::kLaunch);
+    ASSERT_EQ(program_->Launch(kB, stream), Verdict::kLaunch);
+  }
+  void TearDown() override {
+    if (!program_.has_value()) return;
+    const QueuedDevice::Findings findings = program_->device().GetFindings();
+    EXPECT_EQ(findings.count(), 0u) << findings.first;
+  }
+  [[nodiscard]] RuntimeStats::Graphs Graphs() { return program_->runtime().Stats().graphs; }
+
+  std::optional<GraphProgram> program_;
+};
+
+TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
+  Start();
+  Begin();
+  const Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  const Block carried = program_->Allocate(GraphProgram::kCarried, kStream);
+  EXPECT_TRUE(program_->IsLent(dead));
+  EXPECT_TRUE(program_->IsLent(carried));
+  EXPECT_EQ(Graphs().hits, 2u);
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, 4 * GraphProgram::kGranularity) << "nothing more is held";
+  ASSERT_TRUE(program_->device().Synchronize().ok());
+  EXPECT_EQ(*static_cast<const std::uint64_t*>(dead.pointer), dead.key);
+  EXPECT_EQ(*reinterpret_cast<const std::uint64_t*>(program_->address()), dead.key) << "one memory, two addresses";
+  program_->Free(dead);
+  program_->Free(carried);
+  Begin();
+  EXPECT_EQ(Graphs().surprises, 0u);
+  EXPECT_EQ(Graphs().times_lent, 1u);
+}
+
+TEST_F(GraphLendingTest, AnotherLayoutIsNotLent) {
+  Start({.layout_off = 1});
+  Begin();
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream)));
+  EXPECT_EQ(Graphs().times_lent, 0u);
+}
+
+TEST_F(GraphLendingTest, WhatIsCarriedIsNotLentMeanwhile) {
+  Start();
+  Begin();
+  program_->Iteration();
+  ASSERT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
+  const Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  const Block carried = program_->Allocate(GraphProgram::kCarried, kStream);
+  EXPECT_TRUE(program_->IsLent(dead));
+  EXPECT_FALSE(program_->IsLent(carried));
+  program_->Free(dead);
+  ASSERT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
+  program_->Free(carried);
+}
+
+// A block that is still there gets memory of its own, with its bytes; the graph has the pool's.
+TEST_F(GraphLendingTest, ASurpriseCostsMemory) {
+  Start();
+  for (std::uint64_t surprise = 1; surprise <= 3; ++surprise) {
+    Begin();
+    Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+    ASSERT_TRUE(program_->IsLent(dead)) << surprise;
+    EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+    EXPECT_EQ(Graphs().surprises, surprise);
+    EXPECT_EQ(program_->runtime().Stats().arena_bytes, 5 * GraphProgram::kGranularity);
+    program_->Use(&dead);  // finds what its kernels wrote
+    program_->Free(dead);
+    ASSERT_EQ(program_->Launch(kB, kOther), Verdict::kLaunch);
+  }
+  Begin();
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "no more";
+}
+
+TEST_F(GraphLendingTest, ASurpriseWithoutMemoryIsAnErrorBeforeTheLaunch) {
+  Start({.capacity = 5 * GraphProgram::kGranularity});
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  Block large = program_->Allocate(4 * GraphProgram::kGranularity, kStream);  // all that the arena has
+  EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kOutOfMemory);
+  program_->Use(&dead);
+  program_->Free(large);
+  EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch) << "what the arena has idle serves";
+  program_->Use(&dead);
+  program_->Free(dead);
+}
+
+TEST_F(GraphLendingTest, AGraphWhoseCarriedBytesAreGoneIsNotLaunched) {
+  Start();
+  Begin();
+  program_->Free(program_->Allocate(GraphProgram::kDead, kStream));
+  program_->Free(program_->Allocate(GraphProgram::kCarried, kStream));
+  EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kCarriedGone);
+  EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
+  EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
+  EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch) << "nobody was there";
+}
+
+// A capture, or a warm-up in the pool, may write all of it.
+TEST_F(GraphLendingTest, OpeningThePoolTakesItBack) {
+  Start();
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  EXPECT_TRUE(program_->pool().Opens());
+  EXPECT_EQ(Graphs().lent_bytes, 0u);
+  program_->device().Launch(kOther, {.address = program_->address(), .bytes = GraphProgram::kDead, .writes = 1});
+  program_->Use(&dead);
+  program_->Free(dead);
+  program_->pool().Closes();
+  Begin();
+  EXPECT_TRUE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "nothing was captured";
+  EXPECT_EQ(Graphs().surprises, 0u);
+}
+
+TEST_F(GraphLendingTest, ThePoolsMemoryMayGo) {
+  Start();
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  program_->pool().Left();
+  program_->LeavePool();
+  program_->Use(&dead);
+  program_->Free(dead);
+}
+
+TEST_F(GraphLendingTest, LaunchesThatAreNotSeenEndIt) {
+  Start();
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  EXPECT_TRUE(program_->pool().SetUnfollowable("the program has its handle"));
+  program_->device().Launch(kOther, {.address = program_->address(), .bytes = GraphProgram::kDead, .writes = 1});
+  program_->Use(&dead);
+  program_->Free(dead);
+}
+
+// Memory that another process is to map is the block's own.
+TEST_F(GraphLendingTest, ASharedBlockLeavesThePool) {
+  Start();
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  const Result<ExportedBlock> exported = program_->runtime().Export(dead.pointer);
+  ASSERT_TRUE(exported.ok()) << exported.error();
+  EXPECT_EQ(Graphs().lent_bytes, 0u);
+  program_->Use(&dead);
+  program_->Free(dead);
+}
+
+// Random programs ---------------------------------------------------------------------------------------------------
+
+struct Outcome {
+  QueuedDevice::Findings findings;
+  RuntimeStats::Graphs graphs;
+  std::uint64_t refused = 0;
+  std::uint64_t launches = 0;
+};
+
+// Launches and requests in any order, on either stream; another thread asks and frees meanwhile.
+Outcome RunRandomly(const GraphProgram::Options& options) {
+  Outcome outcome;
+  GraphProgram program(options);
+  std::mt19937_64 random(options.seed);
+  const auto stream = [&] { return random() % 4 == 0 ? kOther : kStream; };
+  std::atomic<bool> stop{false};
+  std::thread meddler([&] {
+    std::mt19937_64 chance(options.seed + 1);
+    while (!stop) {
+      void* const block = program.runtime().Allocate(GraphProgram::kDead, 9, Origin::kParallel);
+      if (chance() % 8 == 0) program.runtime().EmptyCache();
+      (void)program.runtime().Stats();
+      program.runtime().Free(block, 9);
+      std::this_thread::yield();
+    }
+  });
+  program.WriteKept(kStream);
+  program.device().OrderBehind(kOther, kStream);
+  const auto launch = [&](GraphId graph) {
+    // Launches of one pool are in order: so says PyTorch, whatever the streams.
+    const StreamHandle at = stream();
+    program.device().OrderBehind(at, at == kStream ? kOther : kStream);
+    const Verdict verdict = program.Launch(graph, at);
+    ++(verdict == Verdict::kLaunch ? outcome.launches : outcome.refused);
+    return verdict;
+  };
+  for (int iteration = 0; iteration < 60 && program.device().GetFindings().count() == 0; ++iteration) {
+    program.Iteration();
+    const auto odd = random() % 12;
+    if (odd != 0) launch(kA);
+    if (odd != 1) launch(kB);
+    if (odd == 2) launch(kB);
+    std::vector<Block> blocks;
+    const StreamHandle eager = stream();
+    for (const Bytes bytes : {GraphProgram::kDead, GraphProgram::kCarried}) {
+      if (random() % 8 != 0) blocks.push_back(program.Allocate(bytes, eager));
+    }
+    if (odd == 3) launch(kA);  // a surprise
+    for (Block& block : blocks) {
+      program.Use(&block);
+      program.Free(block);
+    }
+    if (odd == 4 && program.pool().Opens()) program.pool().Closes();
+  }
+  stop = true;
+  meddler.join();
+  outcome.graphs = program.runtime().Stats().graphs;
+  EXPECT_TRUE(program.device().Synchronize().ok());
+  outcome.findings = program.device().GetFindings();
+  return outcome;
+}
+
+TEST(GraphLendingProgramsTest, NoByteIsWrong) {
+  Outcome sum;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Outcome outcome = RunRandomly({.seed = seed});
+    ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
+    sum.graphs.hits += outcome.graphs.hits;
+    sum.graphs.surprises += outcome.graphs.surprises;
+    sum.graphs.times_lent += outcome.graphs.times_lent;
+    sum.refused += outcome.refused;
+    sum.launches += outcome.launches;
+  }
+  std::printf("%llu launches, %llu refused; %llu requests in the pool, lent %llu times, %llu surprises\n",
+              static_cast<unsigned long long>(sum.launches), static_cast<unsigned long long>(sum.refused),
+              static_cast<unsigned long long>(sum.graphs.hits), static_cast<unsigned long long>(sum.graphs.times_lent),
+              static_cast<unsigned long long>(sum.graphs.surprises));
+  EXPECT_GT(sum.graphs.hits, 1000u);
+  EXPECT_GT(sum.graphs.surprises, 0u);
+  EXPECT_GT(sum.graphs.times_lent, 60u);
+  EXPECT_GT(sum.refused, 0u);
+}
+
+// The check itself: what is taken for dead and is carried is found, and so are waits that do nothing.
+TEST(GraphLendingProgramsTest, AMistakeIsFound) {
+  const auto found = [](GraphProgram::Options options) {
+    for (options.seed = 1; options.seed < 60; ++options.seed) {
+      if (RunRandomly(options).findings.count() > 0) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(found({.carries = false}));
+  EXPECT_TRUE(found({.habits = {.waits_do_nothing = true}}));
+  EXPECT_TRUE(found({.habits = {.never_synchronizes = true}}));
+}
+
+}  // namespace graph_lending_test
+}  // namespace stalloc

@@ -1,0 +1,197 @@
+// GraphProgram: a program with captured graphs of one pool, over a QueuedDevice whose memory the host can read: kernels
+// of graphs and of eager blocks run later, and look at every granule of the physical bytes.
+//
+//   pool      |= dead of A =|= carried A -> B =|= kept =|        captures A, B in this order
+//   launches  A writes its dead block, reads it, writes the carried one; B reads that, and writes its own dead block,
+//             which lies where A's does; each reads the kept block, which the program writes
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allocator/driver/host_driver.h"
+#include "allocator/graphs/graph_pools.h"
+#include "allocator/runtime/device_runtime.h"
+#include "proto/model/pool_layout.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/plan_builder.h"
+#include "tests/runtime/queued_device.h"
+
+namespace stalloc {
+
+class GraphProgram {
+ public:
+  using Verdict = LaunchListener::Verdict;
+  static constexpr Bytes kGranularity = Bytes{2} << 20;
+  static constexpr Bytes kDead = 8 * kBlockAlignment;
+  static constexpr Bytes kCarried = 4 * kBlockAlignment;
+  static constexpr Bytes kKept = 2 * kBlockAlignment;
+  static constexpr std::uint32_t kNumber = 1;  // of the pool
+  static constexpr GraphId kA = 1;
+  static constexpr GraphId kB = 2;
+
+  struct Options {
+    std::uint64_t seed = 1;
+    QueuedDevice::Habits habits = {};
+    Bytes capacity = 0;            // of the device; 0: enough
+    bool carries = true;           // false: the catalog is told that A has freed what it gives
+    std::uint64_t layout_off = 0;  // the plan's hash is wrong by that
+  };
+  explicit GraphProgram(const Options& options)
+      : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
+        device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)) {
+    EXPECT_TRUE(device_->Reserve(PoolLayout::kExtentUnit, &pool_).ok());
+    EXPECT_TRUE(device_->Create(kGranularity, &memory_).ok());
+    EXPECT_TRUE(device_->Map(pool_, kGranularity, memory_).ok());
+    EXPECT_TRUE(device_->SetAccess(pool_, kGranularity).ok());
+    plan_ = MakePlan(options.layout_off);
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = device_.get(),
+                                                                    .fence = device_.get(),
+                                                                    .plan = &plan_,
+                                                                    .dynamic = true,
+                                                                    .graphs = &pools_});
+    CaptureAll(options.carries);
+  }
+  ~GraphProgram() {
+    runtime_ = nullptr;
+    if (memory_ != 0) LeavePool();
+  }
+
+  [[nodiscard]] GraphPool& pool() { return pools_.Get(kNumber, kCpuDevice); }
+  [[nodiscard]] DeviceRuntime& runtime() { return *runtime_; }
+  [[nodiscard]] QueuedDevice& device() { return *device_; }
+  [[nodiscard]] Address address() const { return pool_; }
+  void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
+
+  Verdict Launch(GraphId graph, StreamHandle stream) {
+    return pool().LaunchWith(graph, stream, /*captured=*/false, [&] { graph == kA ? RunA(stream) : RunB(stream); });
+  }
+  // The program writes its static buffer.
+  void WriteKept(StreamHandle stream) { Work(stream, kept(), kKept, &kept_key_); }
+
+  struct Block {
+    void* pointer = nullptr;
+    Bytes bytes = 0;
+    std::uint64_t key = 0;  // that its last kernel wrote
+    StreamHandle stream = 0;
+  };
+  // The plan's two requests of an iteration: one that lies in the dead bytes, one in the carried ones.
+  Block Allocate(Bytes bytes, StreamHandle stream) {
+    Block block{runtime_->Allocate(bytes, stream, Origin::kProgram), bytes, 0, stream};
+    Use(&block);
+    return block;
+  }
+  void Use(Block* block) {
+    if (!runtime_->Owns(block->pointer)) return;  // upstream's are no memory of the device's
+    Work(block->stream, AddressOf(*block), block->bytes, &block->key);
+  }
+  void Free(const Block& block) { runtime_->Free(block.pointer, block.stream); }
+  [[nodiscard]] static Address AddressOf(const Block& block) { return reinterpret_cast<Address>(block.pointer); }
+  // It is in the arena's addresses for pools.
+  [[nodiscard]] bool IsLent(const Block& block) const {
+    const Arena& arena = *runtime_->arena();
+    return arena.Contains(block.pointer) && AddressOf(block) - arena.base() >= arena.borrow_begin();
+  }
+
+  // The pool's memory goes.
+  void LeavePool() {
+    EXPECT_TRUE(device_->Synchronize().ok());
+    EXPECT_TRUE(device_->Unmap(pool_, kGranularity).ok());
+    EXPECT_TRUE(device_->Release(memory_).ok());
+    memory_ = 0;
+  }
+
+ private:
+  [[nodiscard]] Address dead() const { return pool_; }
+  [[nodiscard]] Address carried() const { return pool_ + kDead; }
+  [[nodiscard]] Address kept() const { return pool_ + kDead + kCarried; }
+
+  [[nodiscard]] std::vector<PoolBlock> Requests() const {
+    return {{kept(), kKept}, {dead(), kDead}, {carried(), kCarried}, {dead(), kDead}};
+  }
+
+  [[nodiscard]] DevicePlan MakePlan(std::uint64_t layout_off) const {
+    const PoolLayout layout(Requests());
+    DevicePlan plan = PlanBuilder().ArenaOf(4 * kGranularity).Build();
+    plan.lent_pools = {{.number = kNumber,
+                        .requests = static_cast<std::uint32_t>(Requests().size()),
+                        .layout = layout.hash() + layout_off,
+                        .bytes = layout.bytes()}};
+    plan.lent_slots = {{*layout.OffsetOf(dead()), kDead}, {*layout.OffsetOf(carried()), kCarried}};
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      Entry entry;
+      entry.bytes = entry.min_bytes = entry.max_bytes = plan.lent_slots[i].capacity;
+      entry.expected_life = 1;
+      entry.lent_slot = i;
+      plan.cycle[0].entries.push_back(entry);
+    }
+    return plan;
+  }
+
+  void CaptureAll(bool carries) {
+    PoolCatalog& catalog = pool().catalog();
+    EXPECT_TRUE(pool().Opens());
+    catalog.Allocated(kept(), kKept, /*captured=*/false);
+    EXPECT_EQ(pool().CaptureBegins(), kA);
+    catalog.Allocated(dead(), kDead);
+    catalog.Freed(dead());
+    catalog.Allocated(carried(), kCarried);
+    if (!carries) catalog.Freed(carried());
+    pool().CaptureEnds(kA, true);
+    EXPECT_EQ(pool().CaptureBegins(), kB);
+    if (carries) catalog.Freed(carried());
+    catalog.Allocated(dead(), kDead);
+    catalog.Freed(dead());
+    pool().CaptureEnds(kB, true);
+    pool().Closes();
+  }
+
+  void RunA(StreamHandle stream) {
+    Read(stream, kept(), kKept, &kept_key_);
+    Overwrite(stream, dead(), kDead, &dead_key_);
+    Read(stream, dead(), kDead, &dead_key_);
+    Overwrite(stream, carried(), kCarried, &carried_key_);
+  }
+  void RunB(StreamHandle stream) {
+    Read(stream, kept(), kKept, &kept_key_);
+    Read(stream, carried(), kCarried, &carried_key_);
+    Overwrite(stream, dead(), kDead, &dead_key_);
+    Read(stream, dead(), kDead, &dead_key_);
+  }
+  // A kernel that does not look at what was there.
+  void Overwrite(StreamHandle stream, Address address, Bytes bytes, std::uint64_t* key) {
+    *key = 0;
+    Work(stream, address, bytes, key);
+  }
+  // Kernels write whatever they read.
+  void Read(StreamHandle stream, Address address, Bytes bytes, std::uint64_t* key) {
+    if (*key != 0) Work(stream, address, bytes, key);
+  }
+  void Work(StreamHandle stream, Address address, Bytes bytes, std::uint64_t* key) {
+    device_->Launch(stream, {.address = address, .bytes = bytes, .expects = *key, .writes = ++last_key_});
+    *key = last_key_;
+  }
+
+  LogCapture log_;
+  FakeUpstream upstream_;
+  std::unique_ptr<HostDriver> host_;
+  std::unique_ptr<QueuedDevice> device_;
+  Address pool_ = 0;  // as the native allocator has it
+  PhysicalHandle memory_ = 0;
+  GraphPools pools_;
+  DevicePlan plan_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::uint64_t last_key_ = 0;
+  std::uint64_t dead_key_ = 0;
+  std::uint64_t carried_key_ = 0;
+  std::uint64_t kept_key_ = 0;
+  int iteration_ = 0;
+};
+
+}  // namespace stalloc
