@@ -60,6 +60,7 @@ absl::StatusOr<std::vector<MovedPool>> FindPools(const LendablePools& pools, con
 }  // namespace
 
 absl::StatusOr<LaunchWatch> LaunchWatch::Create(const LendablePools& pools, const DevicePlan& plan) {
+  if (plan.lent_pools.empty()) return LaunchWatch();
   const absl::StatusOr<std::vector<MovedPool>> moved = FindPools(pools, plan);
   if (!moved.ok()) return moved.status();
   LaunchWatch watch;
@@ -83,7 +84,8 @@ absl::StatusOr<LaunchWatch> LaunchWatch::Create(const LendablePools& pools, cons
 
 bool LaunchWatch::Waits(const ByteRange& bytes) const {
   return std::ranges::any_of(waiting_, [&](const Gift& gift) {
-    return std::ranges::any_of(*gift.bytes, [&](const ByteRange& range) { return range.Overlaps(bytes); });
+    return gift.end_event > now_ &&
+           std::ranges::any_of(*gift.bytes, [&](const ByteRange& range) { return range.Overlaps(bytes); });
   });
 }
 

@@ -25,14 +25,15 @@ class LaunchWatch {
   // plan's lent pools.
   template <typename Visit>
   void AdvanceTo(std::uint64_t event, Visit&& visit) {
+    now_ = event;
     for (; next_ < launches_.size() && launches_[next_].event < event; ++next_) {
       visit(needs_[launches_[next_].capture]);
+      std::erase_if(waiting_, [&](const Gift& gift) { return gift.end_event <= launches_[next_].event; });
       waiting_.insert(waiting_.end(), launches_[next_].gifts.begin(), launches_[next_].gifts.end());
     }
-    std::erase_if(waiting_, [&](const Gift& gift) { return gift.end_event < event; });
   }
 
-  // A graph that was launched before left something there for another one, which was not launched yet.
+  // A graph that was launched before left something there for another one, which was not launched for the last time.
   [[nodiscard]] bool Waits(const ByteRange& bytes) const;
 
  private:
@@ -51,6 +52,7 @@ class LaunchWatch {
   std::vector<Launch> launches_;
   std::vector<Gift> waiting_;
   std::size_t next_ = 0;
+  std::uint64_t now_ = 0;
 };
 
 }  // namespace stalloc::planner

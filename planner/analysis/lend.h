@@ -23,7 +23,7 @@ namespace stalloc::planner {
 inline constexpr Bytes kLeastLent = Bytes{256} << 10;
 
 // `timeline` has all blocks and no turns; `model` is its model. At most kMostTries blocks are tried: O(blocks * tries).
-inline constexpr std::size_t kMostTries = 1u << 13;
+inline constexpr std::size_t kMostTries = 1u << 14;
 [[nodiscard]] Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
                                  const Timeline& timeline);
 

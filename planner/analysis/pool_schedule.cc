@@ -98,17 +98,16 @@ class Scheduler {
     }
   }
 
-  // `life` may pass the cycle's beginning or its end, not both.
+  // `life` may pass the cycle's beginning or its end.
   void AddNeed(Lifetime life, std::uint32_t bytes) {
     const Tick length = model_.length();
-    if (life.end - life.begin >= length) {
-      schedule_.needs.push_back({{0, length}, bytes});
-      return;
-    }
+    if (life.end - life.begin > length) return AddForGood(bytes);
     if (life.begin < 0) life = {life.begin + length, life.end + length};
     schedule_.needs.push_back({{life.begin, std::min(life.end, length)}, bytes});
-    if (life.end > length) schedule_.needs.push_back({{0, life.end - length}, bytes});
+    if (life.end > length) schedule_.needs.push_back({{PoolSchedule::kBefore, life.end - length}, bytes});
   }
+
+  void AddForGood(std::uint32_t bytes) { schedule_.needs.push_back({{PoolSchedule::kBefore, model_.length()}, bytes}); }
 
   void TakeGifts() {
     std::vector<CycleLaunch> cycle;
@@ -144,7 +143,7 @@ class Scheduler {
       const std::uint32_t giver = pools_.launches[i].capture;
       const std::vector<LendablePools::Gift>& gifts = pools_.graphs[giver].gifts;
       for (std::uint32_t g = 0; g < gifts.size() && !launched[giver]; ++g) {
-        if (pools_.EndOfGift(i, gifts[g]) >= begin) AddNeed({0, model_.length()}, first_gifts_[giver] + g);
+        if (pools_.EndOfGift(i, gifts[g]) >= begin) AddForGood(first_gifts_[giver] + g);
       }
     }
   }

@@ -22,8 +22,10 @@
 namespace stalloc::planner {
 
 struct PoolSchedule {
+  // What is needed since before the cycle begins there: no launch comes in between.
+  static constexpr Tick kBefore = -1;
   struct Need {
-    Lifetime life;            // inside of the cycle: what passes its end has another one from its beginning
+    Lifetime life;            // in the cycle: what passes its end has another one, from kBefore on
     std::uint32_t bytes = 0;  // index into `needed`
     bool operator==(const Need&) const = default;
   };

@@ -89,7 +89,7 @@ const Command& DumpCommand() {
       {"dump",
        "TRACE",
        "Prints a trace as text, one event a line; tells which marks are missing and what that costs.",
-       "  1 <id> <bytes> <stream>   allocation; ids count allocations from 0 (the trace has no addresses)\n"
+       "  1 <id> <bytes> <stream>   allocation; ids count allocations from 0\n"
        "  0 <id> <bytes> <stream>   its free\n"
        "  2 <id> <bytes> <stream>   record_stream: the block is also used by this stream\n"
        "  3 <device> <bytes>        what the allocator below held on the device at this point\n"

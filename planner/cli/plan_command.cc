@@ -29,8 +29,9 @@ ABSL_FLAG(
     "How many `SECONDS` to search for a better packing, per rank: about so many of one core of 2025. It is work "
     "that is counted, not time, so that the result does not depend on load or threads. Less where the lower bound "
     "is reached.");
-ABSL_FLAG(bool, lend_graphs, true,
-          "pools of captured graphs serve eager requests between launches; --nolend_graphs: the arena serves them all");
+ABSL_FLAG(
+    bool, lend_graphs, true,
+    "Pools of captured graphs serve eager requests between launches. --nolend-graphs: the arena serves them all.");
 ABSL_FLAG(bool, refine, false,
           "Widen what was traced by the sizes and lives that runs in Alloc mode saw (DIR/output/observed).");
 ABSL_FLAG(

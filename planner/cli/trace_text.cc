@@ -112,6 +112,7 @@ std::string TraceTextWriter::JsonLine(const TraceEvent& event, const std::vector
     if (event.kind == EventKind::kAlloc) {
       json.Key("captured").Value((event.flags & kAllocCaptured) != 0);
       if (PoolPlusOne(event.flags) != 0) json.Key("pool").Value(PoolPlusOne(event.flags));
+      if (event.address != 0) json.Key("address").Value(event.address);
       if (event.stack_plus_one != 0) json.Key("stack").Value(event.stack_plus_one);
     }
   }

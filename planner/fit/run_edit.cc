@@ -142,6 +142,7 @@ class EditedTrace {
       if (block != kNone && !sizes_.empty() && sizes_[block] != device_.allocations[block].bytes) {
         event.bytes = sizes_[block];
       }
+      if (!sizes_.empty()) event.address = 0;  // blocks of other sizes lie elsewhere
     }
     if (now == kGone || (event.kind == EventKind::kFree && block != kNone && staying_[block])) return;
     event.allocation = now;

@@ -58,6 +58,7 @@ class Painter {
       for (std::size_t e = 0; e < script.entries.size(); ++e, ++position) {
         const Entry& entry = script.entries[e];
         for (const Stretch& stretch : LifeOf(entry, position, in_cycle)) {
+          if (entry.lent_slot != kNoSlot) continue;  // in a graphs' pool, which is not shown
           AddToColumns(stretch, entry.bytes, entry.slot == kNoSlot ? &unplanned : &planned);
           if (entry.slot != kNoSlot) PaintSlot(plan_.slots[entry.slot], stretch, ClassOf(s, e, entry));
         }

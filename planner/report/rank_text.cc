@@ -51,7 +51,8 @@ std::string GraphsText(const DeviceReport& device) {
                                   " as live; the rest is what a launch writes or leaves to a later one\n");
   if (device.packing.has_value() && device.packing->lent_requests > 0) {
     absl::StrAppend(&text, "  of their pools ", FormatBytes(device.packing->lent_bytes),
-                    " serve eager requests between launches (", device.packing->lent_requests, " requests)\n");
+                    " serve eager requests between launches (", device.packing->lent_requests,
+                    device.packing->lent_requests == 1 ? " request)\n" : " requests)\n");
   }
   const double efficiency = device.traced_device_efficiency();
   return efficiency == 0 ? text : absl::StrCat(text, "E of the device when traced: ", FormatShare(efficiency), "\n");

@@ -59,6 +59,16 @@ TEST(EqualRanksTest, WhoseATraceIsAndWhenDoesNotCount) {
   EXPECT_EQ(KeyOfWhole(TwoStreams()), KeyOfWhole(Elsewhere(TwoStreams())));
 }
 
+TEST(EqualRanksTest, HowAPoolsBlocksLieCountsAndNotWhere) {
+  const auto key = [](const char* first, const char* second) {
+    const std::string places =
+        absl::StrReplaceAll("+a=512!1^FIRST +b=512!1^SECOND I +c=512 -c", {{"FIRST", first}, {"SECOND", second}});
+    return KeyOfWhole(TraceFromScript(places));
+  };
+  EXPECT_EQ(key("0", "512"), key("4096", "4608"));
+  EXPECT_NE(key("0", "512"), key("0", "1024"));
+}
+
 TEST(EqualRanksTest, AllElseCounts) {
   std::set<TraceKey> keys{KeyOfWhole(TwoStreams())};
   std::size_t expected = 1;

@@ -92,6 +92,14 @@ TEST(RankTextTest, SaysWhatCapturedGraphsNeed) {
   EXPECT_THAT(RankJson(ReportOf("+w=4096 I +a=512 -a I +a=512 -a")), HasSubstr("\"graphs\": null"));
 }
 
+TEST(RankTextTest, SaysWhatPoolsServeBetweenLaunches) {
+  const RankReport report = ReportOf("+w=4194304 C0 +d=8388608!1^0 -d C0- " + Repeat("I R0 +t=6291456 -t", 4));
+  EXPECT_THAT(RankText(report),
+              HasSubstr("  of their pools 6.0 MiB serve eager requests between launches (1 request)\n"));
+  EXPECT_THAT(RankJson(report), HasSubstr("\"lent_bytes\": 6291456"));
+  EXPECT_THAT(RankJson(report), HasSubstr("\"lent_requests\": 1"));
+}
+
 TEST(RankTextTest, WithoutAPlanSaysWhatNoneCanBeBetterThan) {
   // 4 MiB and 4 KiB live at the peak; a device maps whole units of 2 MiB.
   const std::string script = "+w=4096 " + Repeat("I +a=1048576 +b=3145728 -a -b", 3);

@@ -123,7 +123,7 @@ class ScriptReader {
     event.bytes = std::stoull(word.substr(equals + 1));
     event.stream = at == std::string::npos ? 0 : static_cast<std::uint32_t>(std::stoul(word.substr(at + 1)));
     if (const std::size_t mark = word.find('!'); mark != std::string::npos) {
-      const std::string pool = word.substr(mark + 1);
+      const std::string pool = word.substr(mark + 1, word.find('^') - mark - 1);
       event.flags =
           kAllocCaptured | (pool.empty() ? 0u : static_cast<std::uint32_t>(std::stoul(pool)) << kAllocPoolShift);
     }

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "planner/analysis/rank_planner.h"
+#include "planner/packing/portfolio.h"
+#include "planner/trial/slot_trial.h"
+#include "planner/trial/without_lent.h"
 #include "tests/analysis/trace_script.h"
 
 namespace stalloc::planner {
@@ -83,6 +86,37 @@ TEST(TrialRunTest, CapturedBlocksAreUpstreams) {
   EXPECT_EQ(run.upstream_peak_bytes, 3 * kMiB);
   EXPECT_EQ(run.peak_live_bytes, 7 * kMiB);
   EXPECT_EQ(run.slot_hits, 3u);
+}
+
+// 6 and 2 MiB lie where the graph's 8 do between its launches: the plan without them has only the block of 1 MiB.
+TEST(TrialRunTest, WhatAGraphsPoolServesIsNotAskedFor) {
+  const Planned planned =
+      PlanOf("+w=" + Mib(4) + " C0 +d=" + Mib(8) + "!1^0 -d C0- " +
+             Repeat("I +b=" + Mib(1) + " R0 L:mlp +t=" + Mib(6) + " +u=" + Mib(2) + " -t L:head +v=512 -u -v -b", 4));
+  const Replay replay = ReplayTrace(planned.traced.devices[0], planned.plan, {}).value();  // which are lent
+  ASSERT_FALSE(planned.plan.lent_slots.empty());
+  const DevicePlan rest = WithoutLent(planned.plan);
+  const Script& script = rest.cycle.at(0);
+  ASSERT_EQ(script.entries.size(), 2u);
+  EXPECT_EQ(script.entries[0].bytes, 1 * kMiB);
+  EXPECT_EQ(planned.plan.cycle[0].entries[0].expected_life, 4u);
+  EXPECT_EQ(script.entries[0].expected_life, 2u);
+  EXPECT_EQ(script.entries[1].expected_life, 1u);
+  std::vector<std::uint32_t> firsts;
+  for (const Phase& phase : script.phases) {
+    if (phase.mark.name == "mlp" || phase.mark.name == "head") firsts.push_back(phase.first_entry);
+  }
+  EXPECT_EQ(firsts, (std::vector<std::uint32_t>{1, 1}));
+  const std::vector<bool> all(planned.traced.devices[0].segments.size(), true);
+  const TrialRun run = ServeTraced(planned.traced, planned.traced.devices[0], rest, all, replay.lent);
+  EXPECT_EQ(run.slot_hits, 1 + 4 * 2u);
+  EXPECT_EQ(run.dynamic_hits, 0u);
+  EXPECT_LE(run.arena_bytes, 8 * kMiB);  // 5, in chunks
+  EXPECT_EQ(run.upstream_peak_bytes, 8 * kMiB);
+  EXPECT_EQ(run.peak_live_bytes, 13 * kMiB);
+  const TrialOutcome outcome =
+      SlotTrial().Serve(planned.traced, planned.traced.devices[0], planned.plan, replay.lent).value();
+  EXPECT_EQ(outcome.arena_bytes, run.arena_bytes);
 }
 
 TEST(TrialRunTest, AnEvaluationInsideAFenceLeavesTheScriptWhereItWas) {
