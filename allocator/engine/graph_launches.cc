@@ -6,14 +6,14 @@
 
 namespace stalloc {
 
-bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
-                          std::span<const GranuleRange> given) noexcept {
+bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges, std::span<const GranuleRange> given,
+                          std::size_t graphs) {
   const Lock lock(mutex_);
   const GranuleRange all = lent_.RangeOf(pool);
   LetGoOfLaunches(all);
   if (!freed_.OnlyThisDevicesIn(all.lo, all.hi)) return false;
   freed_.Take(all.lo, all.hi, kNoStream);
-  lent_.Open(pool, ranges);
+  lent_.Open(pool, ranges, graphs);
   for (const GranuleRange& range : given) OccupyForLaunch(range, 0);
   return true;
 }
@@ -30,9 +30,40 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
   const Granules end = place.granule + request.granules;
   if (request.granules == 0 || place.granules < request.granules || !lent_.IsLaunchers(place.granule, end))
     return false;
-  if (!lent_.IsOpen(place.granule, end) || !lent_.CanNoteBlock()) return false;
-  if (OccupyInOrder(place, request, stats_.planned_hits, lock) != MissReason::kNone) return false;
-  lent_.NoteBlock(place.granule, end);
+  const StreamIndex stream = clocks_.IndexOf(request.stream);
+  return stream != kNoStream && OccupyLent(place.granule, request, stream, stats_.planned_hits, lock);
+}
+
+// The tightest room in pools, for a request without a slot; else it is watched, where it goes instead.
+Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, Lock& lock) noexcept {
+  if (request.granules < tuning::kLeastLent || !lent_.MayGoBeforeLaunch(request.granules)) return kNone;
+  const auto is_obstacle = [](const LiveRecord& record) { return !FreedBlocks::IsReusable(record); };
+  GranuleRange best;
+  lent_.ForEachOpen([&](GranuleRange open) {
+    while (open.lo < open.hi) {
+      const LiveRecord* const obstacle = occupancy_.LastIn(open.lo, open.hi, is_obstacle);
+      const GranuleRange room{obstacle != nullptr ? std::max(obstacle->end(), open.lo) : open.lo, open.hi};
+      const bool fits = room.lo < room.hi && room.hi - room.lo >= request.granules;
+      if (fits && (best.hi == 0 || room.hi - room.lo < best.hi - best.lo)) best = room;
+      if (obstacle == nullptr) break;
+      open.hi = std::max(obstacle->granule, open.lo);
+    }
+  });
+  return best.hi > 0 && OccupyLent(best.lo, request, stream, stats_.dynamic_hits, lock) ? best.lo : kNone;
+}
+
+// Blocks there leave a trace at their frees: graphs are launched on any stream.
+bool PlanEngine::OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
+                            Lock& lock) noexcept {
+  const Granules end = granule + request.granules;
+  if (!MayPlace(granule, end) || !lent_.CanNoteBlock() || !lent_.MayGoBeforeLaunch(request.granules)) return false;
+  StreamNeeds needs;
+  if (!freed_.Gather(granule, end, stream, needs) || (!needs.empty() && !clocks_.can_order())) return false;
+  freed_.Take(granule, end, stream);
+  Occupy(granule, request, stream, 0);
+  lent_.NoteBlock(granule, end);
+  ++hits;
+  if (!needs.empty() && !OrderOrPutBack(granule, stream, needs, hits, lock)) return false;
   ++stats_.lent_hits;
   return true;
 }
@@ -55,11 +86,27 @@ PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& 
   const auto in_the_way = [this](const GranuleRange& range) {
     return occupancy_.LastIn(range.lo, range.hi, &PlanEngine::IsProgramsBlock) != nullptr;
   };
+  lent_.OnLaunch(pool, [this](const GranuleRange& range) {
+    const LiveRecord* const record = occupancy_.Find(range.lo);
+    return record != nullptr && IsProgramsBlock(*record) && record->end() == range.hi;
+  });
   if (std::ranges::any_of(graph.own, in_the_way) || std::ranges::any_of(graph.gives, in_the_way)) {
+    NoteBlocksInTheWay(graph);
     return Launch::kBlocksInTheWay;
   }
   const StreamIndex stream = clocks_.IndexOf(handle);
   return stream != kNoStream && MakeOrdered(graph, stream, lock) ? Launch::kReady : Launch::kNotOrdered;
+}
+
+void PlanEngine::NoteBlocksInTheWay(const GraphRanges& graph) noexcept {
+  const auto note = [this](const GranuleRange& range) {
+    (void)occupancy_.LastIn(range.lo, range.hi, [this](const LiveRecord& record) {
+      if (IsProgramsBlock(record)) lent_.NoteLasting(record.granules);
+      return false;
+    });
+  };
+  std::ranges::for_each(graph.own, note);
+  std::ranges::for_each(graph.gives, note);
 }
 
 bool PlanEngine::MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept {

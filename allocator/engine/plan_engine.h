@@ -195,11 +195,12 @@ class PlanEngine {
   void OnMark(const Mark& mark) noexcept;
 
   // Graphs' pools, by their index in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
-  // pool serve its slots, until CloseLent; blocks there stay. `given`, disjoint, are closed until a launch takes them.
+  // pool, which has so many graphs, serve its slots and what finds no room in the arena as it is mapped, until
+  // CloseLent; blocks there stay. `given`, disjoint, are closed until a launch takes them.
   // False, and nothing changes, while a block is there or another device may still use one. REQUIRES: this device is
   // done with all that used the pool.
   [[nodiscard]] bool OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
-                              std::span<const GranuleRange> given) noexcept;
+                              std::span<const GranuleRange> given, std::size_t graphs);
   void CloseLent(std::size_t pool) noexcept;
   // A graph of the pool is about to be launched, on that stream. kReady: what it needs is closed, and the stream runs
   // behind all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
@@ -343,6 +344,10 @@ class PlanEngine {
     return !record.Is(LiveRecord::kFreed) && !record.IsOfLaunch();
   }
   [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept;
+  [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, Lock& lock) noexcept;
+  [[nodiscard]] bool OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
+                                Lock& lock) noexcept;
+  void NoteBlocksInTheWay(const GraphRanges& graph) noexcept;
   void LetGoOfLaunches(const GranuleRange& range) noexcept;
   void OccupyForLaunch(const GranuleRange& range, StreamIndex stream) noexcept;
 

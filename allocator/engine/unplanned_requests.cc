@@ -5,6 +5,7 @@
 //   what iterations use late     nothing: it is soon free again (a fence's requests alone)
 //   room that no slot needs      nothing; else a wait for another stream
 //   in the way of slots          their owners come here in turn: one of the size, else whoever it may be
+//   a graphs' pool               a launch's way, should it stay so long
 //   more memory                  what went back comes again, or moves, or the arena grows; not for a plan given up
 //   in their way for good        better than out of memory
 #include <algorithm>
@@ -107,12 +108,17 @@ Granules PlanEngine::TakeRoom(const Request& request, MissReason reason, Lock& l
   if (stream == kNoStream) return kNone;
   DynamicSpace::Request room{request.granules, stream, RoomFor(request.entry, reason)};
   room.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
+  if (lent_.pools() > 0 && FindMapped(room, StillThere(request.entry), MayGrow(request.granules)) == kNone) {
+    if (const Granules lent = TakeLentRoom(request, stream, lock); lent != kNone) return lent;
+  }
   Granules granule = FindRoom(room, request.entry, lock);
   if (granule == kNone && !room.window.empty()) {
     room.window = {};
     granule = FindRoom(room, request.entry, lock);
   }
-  return granule != kNone && OccupyRoom(granule, request, stream, lock) ? granule : kNone;
+  if (granule == kNone || !OccupyRoom(granule, request, stream, lock)) return kNone;
+  if (lent_.pools() > 0 && request.granules >= tuning::kLeastLent) lent_.Watch(granule, request.granules);
+  return granule;
 }
 
 // Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.

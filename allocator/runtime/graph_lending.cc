@@ -186,7 +186,7 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
     const GranuleRanges before = MergedGranules(given);
     for (const GranuleRange& range : pool.graphs.back().gives) AppendBeside(range, before, &given);
   }
-  if (!parts_.engine->OpenLent(pool.index, open, given)) return;
+  if (!parts_.engine->OpenLent(pool.index, open, given, pool.graphs.size())) return;
   pool.state = State::kLent;
   ++pool.times_lent;
   pool.lent_bytes = 0;

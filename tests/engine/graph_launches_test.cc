@@ -50,7 +50,7 @@ class GraphLaunchesTest : public testing::Test {
 
   void Open(std::vector<GranuleRange> given = {}) {
     const GranuleRange all = Range(0, kPool);
-    ASSERT_TRUE(engine_.OpenLent(0, {&all, 1}, given));
+    ASSERT_TRUE(engine_.OpenLent(0, {&all, 1}, given, /*graphs=*/1));
   }
   [[nodiscard]] Launch Run(const GraphRanges& graph, StreamHandle stream = kEager) {
     const Launch launch = engine_.BeginLaunch(0, graph, stream);
@@ -203,9 +203,9 @@ TEST_F(GraphLaunchesTest, APoolDoesNotOpenOverABlock) {
   ASSERT_EQ(block.pointer, PlaceAt(0));
   engine_.CloseLent(0);
   const GranuleRange all = Range(0, kPool);
-  EXPECT_FALSE(engine_.OpenLent(0, {&all, 1}, {}));
+  EXPECT_FALSE(engine_.OpenLent(0, {&all, 1}, {}, 1));
   engine_.Free(block.pointer);
-  EXPECT_TRUE(engine_.OpenLent(0, {&all, 1}, {}));
+  EXPECT_TRUE(engine_.OpenLent(0, {&all, 1}, {}, 1));
 }
 
 }  // namespace graph_launches_test

@@ -50,7 +50,7 @@ TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
   EXPECT_TRUE(program_->IsLent(dead));
   EXPECT_TRUE(program_->IsLent(carried));
   EXPECT_EQ(Graphs().hits, 2u);
-  EXPECT_EQ(program_->runtime().Stats().arena_bytes, 4 * GraphProgram::kGranularity) << "nothing more is held";
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, GraphProgram::kArena) << "nothing more is held";
   ASSERT_TRUE(program_->device().Synchronize().ok());
   EXPECT_EQ(*static_cast<const std::uint64_t*>(dead.pointer), dead.key);
   EXPECT_EQ(*reinterpret_cast<const std::uint64_t*>(program_->address()), dead.key) << "one memory, two addresses";
@@ -85,27 +85,67 @@ TEST_F(GraphLendingTest, WhatIsCarriedIsNotLentMeanwhile) {
 // A block that is still there gets memory of its own, with its bytes; the graph has the pool's.
 TEST_F(GraphLendingTest, ASurpriseCostsMemory) {
   Start();
-  for (std::uint64_t surprise = 1; surprise <= 3; ++surprise) {
-    Begin();
-    Block dead = program_->Allocate(GraphProgram::kDead, kStream);
-    ASSERT_TRUE(program_->IsLent(dead)) << surprise;
-    EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
-    EXPECT_EQ(Graphs().surprises, surprise);
-    EXPECT_EQ(program_->runtime().Stats().arena_bytes, 5 * GraphProgram::kGranularity);
-    program_->Use(&dead);  // finds what its kernels wrote
-    program_->Free(dead);
-    ASSERT_EQ(program_->Launch(kB, kOther), Verdict::kLaunch);
-  }
-  Begin();
-  EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "no more";
-}
-
-TEST_F(GraphLendingTest, ASurpriseWithoutMemoryIsAnErrorBeforeTheLaunch) {
-  Start({.capacity = 5 * GraphProgram::kGranularity});
   Begin();
   Block dead = program_->Allocate(GraphProgram::kDead, kStream);
   ASSERT_TRUE(program_->IsLent(dead));
-  Block large = program_->Allocate(4 * GraphProgram::kGranularity, kStream);  // all that the arena has
+  EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+  EXPECT_EQ(Graphs().surprises, 1u);
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, GraphProgram::kArena + GraphProgram::kPool);
+  program_->Use(&dead);  // finds what its kernels wrote
+  program_->Free(dead);
+  ASSERT_EQ(program_->Launch(kB, kOther), Verdict::kLaunch);
+  Begin();
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "its size stays too long";
+  EXPECT_TRUE(program_->IsLent(program_->Allocate(GraphProgram::kCarried, kStream)));
+}
+
+// What has no slot lies in the pool rather than that the arena grows, and so it does again after a surprise: up to the
+// third one.
+TEST_F(GraphLendingTest, WhatHasNoRoomInTheArenaLiesInThePool) {
+  Start();
+  const Block filler = program_->Allocate(GraphProgram::kArena, kStream);
+  ASSERT_FALSE(program_->IsLent(filler));
+  for (std::uint64_t surprise = 0; surprise < 3; ++surprise) {
+    Begin();
+    Begin();
+    Begin();
+    const Bytes bytes = (2048 + surprise) * kBlockAlignment;
+    Block block = program_->Allocate(bytes, kStream);
+    ASSERT_TRUE(program_->IsLent(block)) << surprise;
+    EXPECT_EQ(program_->runtime().Stats().arena_bytes, GraphProgram::kArena);
+    program_->Free(block);
+    block = program_->Allocate(bytes, kStream);
+    ASSERT_TRUE(program_->IsLent(block)) << surprise;
+    EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+    EXPECT_EQ(Graphs().surprises, surprise + 1);
+    program_->Use(&block);
+    program_->Free(block);
+    ASSERT_EQ(program_->Launch(kB, kOther), Verdict::kLaunch);
+  }
+  Begin();
+  Begin();
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(3000 * kBlockAlignment, kStream))) << "no more";
+}
+
+// Blocks of that size have been seen to live at a launch, elsewhere.
+TEST_F(GraphLendingTest, WhatLivesAtALaunchStaysOutOfThePool) {
+  Start();
+  Begin();
+  const Block early = program_->Allocate(2048 * kBlockAlignment, kStream);
+  EXPECT_FALSE(program_->IsLent(early));
+  Begin();
+  const Block filler = program_->Allocate(GraphProgram::kArena - 2048 * kBlockAlignment, kStream);
+  ASSERT_FALSE(program_->IsLent(filler));
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(2048 * kBlockAlignment, kStream)));
+  EXPECT_EQ(Graphs().surprises, 0u);
+}
+
+TEST_F(GraphLendingTest, ASurpriseWithoutMemoryIsAnErrorBeforeTheLaunch) {
+  Start({.capacity = GraphProgram::kArena + GraphProgram::kPool});
+  Begin();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  Block large = program_->Allocate(GraphProgram::kArena, kStream);  // all that the arena has
   EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kOutOfMemory);
   program_->Use(&dead);
   program_->Free(large);
@@ -205,6 +245,8 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
   });
   program.WriteKept(kStream);
   program.device().OrderBehind(kOther, kStream);
+  program.Iteration();
+  const Block filler = program.Allocate(GraphProgram::kArena - GraphProgram::kGranularity, kStream);
   const auto launch = [&](GraphId graph) {
     // Launches of one pool are in order: so says PyTorch, whatever the streams.
     const StreamHandle at = stream();
@@ -224,6 +266,8 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
     for (const Bytes bytes : {GraphProgram::kDead, GraphProgram::kCarried}) {
       if (random() % 8 != 0) blocks.push_back(program.Allocate(bytes, eager));
     }
+    // Without a slot, and of a size that was seldom there before.
+    if (random() % 2 != 0) blocks.push_back(program.Allocate((2048 + random() % 256) * kBlockAlignment, eager));
     if (odd == 3) launch(kA);  // a surprise
     for (Block& block : blocks) {
       program.Use(&block);
@@ -233,6 +277,7 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
   }
   stop = true;
   meddler.join();
+  program.Free(filler);
   outcome.graphs = program.runtime().Stats().graphs;
   EXPECT_TRUE(program.device().Synchronize().ok());
   outcome.findings = program.device().GetFindings();
@@ -241,7 +286,7 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
 
 TEST(GraphLendingProgramsTest, NoByteIsWrong) {
   Outcome sum;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const Outcome outcome = RunRandomly({.seed = seed});
     ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
     sum.graphs.hits += outcome.graphs.hits;
@@ -254,16 +299,16 @@ TEST(GraphLendingProgramsTest, NoByteIsWrong) {
               static_cast<unsigned long long>(sum.launches), static_cast<unsigned long long>(sum.refused),
               static_cast<unsigned long long>(sum.graphs.hits), static_cast<unsigned long long>(sum.graphs.times_lent),
               static_cast<unsigned long long>(sum.graphs.surprises));
-  EXPECT_GT(sum.graphs.hits, 1000u);
+  EXPECT_GT(sum.graphs.hits, 100u);
   EXPECT_GT(sum.graphs.surprises, 0u);
-  EXPECT_GT(sum.graphs.times_lent, 60u);
+  EXPECT_GT(sum.graphs.times_lent, 40u);
   EXPECT_GT(sum.refused, 0u);
 }
 
 // The check itself: what is taken for dead and is carried is found, and so are waits that do nothing.
 TEST(GraphLendingProgramsTest, AMistakeIsFound) {
   const auto found = [](GraphProgram::Options options) {
-    for (options.seed = 1; options.seed < 60; ++options.seed) {
+    for (options.seed = 1; options.seed < 1000; ++options.seed) {  // a busy host leaves little to find
       if (RunRandomly(options).findings.count() > 0) return true;
     }
     return false;

@@ -27,10 +27,12 @@ class GraphProgram {
  public:
   using Verdict = LaunchListener::Verdict;
   static constexpr Bytes kGranularity = Bytes{2} << 20;
-  static constexpr Bytes kDead = 8 * kBlockAlignment;
+  static constexpr Bytes kPool = 2 * kGranularity;  // as much of it is mapped
+  static constexpr Bytes kDead = 2560 * kBlockAlignment;
   static constexpr Bytes kCarried = 4 * kBlockAlignment;
   static constexpr Bytes kKept = 2 * kBlockAlignment;
-  static constexpr std::uint32_t kNumber = 1;  // of the pool
+  static constexpr Bytes kArena = 4 * kGranularity;  // of the plan
+  static constexpr std::uint32_t kNumber = 1;        // of the pool
   static constexpr GraphId kA = 1;
   static constexpr GraphId kB = 2;
 
@@ -45,9 +47,9 @@ class GraphProgram {
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
         device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)) {
     EXPECT_TRUE(device_->Reserve(PoolLayout::kExtentUnit, &pool_).ok());
-    EXPECT_TRUE(device_->Create(kGranularity, &memory_).ok());
-    EXPECT_TRUE(device_->Map(pool_, kGranularity, memory_).ok());
-    EXPECT_TRUE(device_->SetAccess(pool_, kGranularity).ok());
+    EXPECT_TRUE(device_->Create(kPool, &memory_).ok());
+    EXPECT_TRUE(device_->Map(pool_, kPool, memory_).ok());
+    EXPECT_TRUE(device_->SetAccess(pool_, kPool).ok());
     plan_ = MakePlan(options.layout_off);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
@@ -102,7 +104,7 @@ class GraphProgram {
   // The pool's memory goes.
   void LeavePool() {
     EXPECT_TRUE(device_->Synchronize().ok());
-    EXPECT_TRUE(device_->Unmap(pool_, kGranularity).ok());
+    EXPECT_TRUE(device_->Unmap(pool_, kPool).ok());
     EXPECT_TRUE(device_->Release(memory_).ok());
     memory_ = 0;
   }
@@ -118,7 +120,7 @@ class GraphProgram {
 
   [[nodiscard]] DevicePlan MakePlan(std::uint64_t layout_off) const {
     const PoolLayout layout(Requests());
-    DevicePlan plan = PlanBuilder().ArenaOf(4 * kGranularity).Build();
+    DevicePlan plan = PlanBuilder().ArenaOf(kArena).Build();
     plan.lent_pools = {{.number = kNumber,
                         .requests = static_cast<std::uint32_t>(Requests().size()),
                         .layout = layout.hash() + layout_off,

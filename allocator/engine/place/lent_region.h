@@ -49,17 +49,22 @@ class LentRegion {
 
   // [lo, hi) may be lent. REQUIRES: Contains(lo, hi).
   [[nodiscard]] bool IsOpen(Granules lo, Granules hi) const noexcept { return !closed_.Touches(lo, hi); }
-  // From now on `ranges` of the pool are open, and nothing else of it. More ranges than there is room for: fewer are.
-  void Open(std::size_t pool, std::span<const GranuleRange> ranges) noexcept {
+  // From now on `ranges` of the pool, which has so many graphs, are open, and nothing else of it. More ranges than
+  // there is room for: fewer are.
+  void Open(std::size_t pool, std::span<const GranuleRange> ranges, std::size_t graphs) {
     Close(pool);
     for (const GranuleRange& range : ranges) {
-      if (closed_.CanChange()) closed_.Remove(range.lo, range.hi);
+      if (!closed_.CanChange()) break;
+      closed_.Remove(range.lo, range.hi);
+      pools_[pool].open.push_back(range);
     }
+    pools_[pool].watches = 2 * graphs;
   }
   void Close(std::size_t pool) noexcept {
     const GranuleRange range = pools_[pool].range;
     closed_.Remove(range.lo, range.hi);
     (void)closed_.Add(range.lo, range.hi);
+    pools_[pool].open.clear();
   }
 
   // A block of the program is placed in [lo, hi). A launch writes the range anew. REQUIRES of NoteBlock: CanNoteBlock.
@@ -71,6 +76,38 @@ class LentRegion {
   void NoteWritten(const GranuleRange& range) noexcept { used_.Remove(range.lo, range.hi); }
   // Blocks of the program were there since a launch wrote it.
   [[nodiscard]] bool WasUsed(const GranuleRange& range) const noexcept { return used_.Touches(range.lo, range.hi); }
+
+  // Sizes of blocks that lived at a launch: such are lent no more. Of more sizes than there is room for none is.
+  [[nodiscard]] bool MayGoBeforeLaunch(Granules granules) const noexcept {
+    const auto end = lasting_.begin() + static_cast<std::ptrdiff_t>(lasting_count_);
+    return lasting_count_ < lasting_.size() && std::find(lasting_.begin(), end, granules) == end;
+  }
+  void NoteLasting(Granules granules) noexcept {
+    if (MayGoBeforeLaunch(granules)) lasting_[lasting_count_++] = granules;
+  }
+  // A block without a slot that lies elsewhere, to be looked at where the next graph is launched. Of more than there is
+  // room for some are not.
+  void Watch(Granules granule, Granules granules) noexcept {
+    if (watched_count_ < watched_.size()) watched_[watched_count_++] = {granule, granule + granules};
+  }
+  // A graph of the pool is launched: is_live(range) tells of those.
+  template <typename IsLive>
+  void OnLaunch(std::size_t pool, IsLive&& is_live) noexcept {
+    for (std::size_t i = 0; i < watched_count_; ++i) {
+      if (is_live(watched_[i])) NoteLasting(watched_[i].hi - watched_[i].lo);
+    }
+    watched_count_ = 0;
+    if (pools_[pool].watches > 0) --pools_[pool].watches;
+  }
+  // Calls visit(range) for open ranges of pools whose graphs the calling thread launches, once enough launches have
+  // shown what lives there.
+  template <typename Visit>
+  void ForEachOpen(Visit&& visit) const noexcept {
+    for (const Pool& pool : pools_) {
+      if (pool.watches > 0 || !IsLauncher(pool)) continue;
+      for (const GranuleRange& range : pool.open) visit(range);
+    }
+  }
 
   // The calling thread launches graphs of the pool. Of more threads than there is room for nothing is noted.
   void NoteLauncher(std::size_t pool) noexcept {
@@ -90,6 +127,8 @@ class LentRegion {
     GranuleRange range;
     std::array<std::uint32_t, 8> launchers{};  // threads
     std::size_t launcher_count = 0;
+    std::vector<GranuleRange> open;
+    std::size_t watches = 0;  // launches until blocks without slots are served
   };
 
   [[nodiscard]] static bool IsLauncher(const Pool& pool) noexcept {
@@ -104,6 +143,10 @@ class LentRegion {
   std::vector<Pool> pools_;
   RangeSet closed_{kMostRanges};
   RangeSet used_{kMostRanges};
+  std::array<Granules, 256> lasting_{};
+  std::size_t lasting_count_ = 0;
+  std::array<GranuleRange, 64> watched_{};
+  std::size_t watched_count_ = 0;
 };
 
 }  // namespace stalloc
