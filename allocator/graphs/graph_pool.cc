@@ -78,12 +78,14 @@ GraphId GraphPool::CaptureBegins() noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.CaptureBegins(++last_);
   (void)ChangeOpen(0, 1);  // nothing is lent since it was opened
+  if (listener_ != nullptr) listener_->SeesCapture(number_, last_, /*begins=*/true);
   return last_;
 }
 
 void GraphPool::CaptureEnds(GraphId graph, bool made) noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.CaptureEnds(graph, made);
+  if (listener_ != nullptr) listener_->SeesCapture(number_, graph, /*begins=*/false);
   (void)ChangeOpen(0, -1);
 }
 

@@ -64,7 +64,9 @@ class GraphPool {
     if (is_seen && listener != nullptr) verdict = listener->BeforeLaunch(number_, graph, stream);
     ++(verdict == Verdict::kLaunch ? launches_ : refused_);
     if (verdict != Verdict::kLaunch) return verdict;
+    if (listener_ != nullptr) listener_->SeesLaunch(number_, graph, /*begins=*/true);
     launch();
+    if (listener_ != nullptr) listener_->SeesLaunch(number_, graph, /*begins=*/false);
     if (listener != nullptr) listener->AfterLaunch(number_, graph, stream);
     return verdict;
   }

@@ -92,7 +92,7 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& 
   options.rules = parts.rules;
   options.keep_free = parts.keep_free;
   options.device = parts.device;
-  options.graphs = watch == nullptr ? parts.graphs : nullptr;
+  options.graphs = watch == nullptr && parts.shares_graphs ? parts.graphs : nullptr;
   return PlannedSpace::Create(driver, parts.fence, plan, options, why);
 }
 
@@ -122,7 +122,8 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
     impl_->native.feed().Open([] { return std::vector<NativeFeed::LiveBlock>(); });
   }
   impl_->Sample();
-  if (parts.graphs != nullptr && !impl_->spaces.All().empty()) parts.graphs->SetListener(parts.device, impl_.get());
+  const bool listens = !impl_->spaces.All().empty() || parts.recorder != nullptr;
+  if (parts.graphs != nullptr && listens) parts.graphs->SetListener(parts.device, impl_.get());
 }
 
 DeviceRuntime::~DeviceRuntime() {

@@ -185,7 +185,8 @@ class DeviceRuntime {
     RunSignature* signature = nullptr;  // not owned, outlives the runtime; null: nobody wants it
     bool doubts = false;                // Alloc: the plan may be another run's: see PlanDoubt
     bool maps_late = false;             // Alloc: and its memory comes as requests need it
-    GraphPools* graphs = nullptr;       // Alloc; not owned, outlives the runtime; null: graphs' pools are kept apart
+    GraphPools* graphs = nullptr;       // not owned, outlives the runtime; null: captures and launches are not seen
+    bool shares_graphs = true;          // Alloc: graphs' pools serve other requests between launches
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

@@ -1,5 +1,8 @@
 // Captured graphs, whose pools serve requests of the plan between launches: each arena looks after its own.
 #include <algorithm>
+#include <new>
+#include <string>
+#include <string_view>
 
 #include "allocator/runtime/device_runtime_impl.h"
 
@@ -41,6 +44,31 @@ void DeviceRuntime::Impl::PoolLeft(std::uint32_t pool) noexcept { (void)TakeBack
 
 bool DeviceRuntime::Impl::Unfollowable(std::uint32_t pool, const char* /*why*/) noexcept {
   return TakeBackPool(pool, /*for_good=*/true);
+}
+
+void DeviceRuntime::Impl::MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept {
+  Recorder* const told = recorder();
+  if (told == nullptr) return;
+  try {
+    std::uint32_t number = 0;
+    {
+      const std::lock_guard lock(cold);
+      number = graph_numbers.try_emplace({pool, graph}, graph_numbers.size()).first->second;
+    }
+    told->Marked({.kind = MarkKind::kLayer,
+                  .edge = begins ? MarkEdge::kBegin : MarkEdge::kEnd,
+                  .pass = Pass::kForward,
+                  .name = std::string(kGraphMarkPrefix) + std::to_string(number) + std::string(what)});
+  } catch (const std::bad_alloc&) {  // the trace lacks a mark
+  }
+}
+
+void DeviceRuntime::Impl::SeesCapture(std::uint32_t pool, GraphId graph, bool begins) noexcept {
+  MarkGraph(pool, graph, kCaptureMarkSuffix, begins);
+}
+
+void DeviceRuntime::Impl::SeesLaunch(std::uint32_t pool, GraphId graph, bool begins) noexcept {
+  MarkGraph(pool, graph, kReplayMarkSuffix, begins);
 }
 
 }  // namespace stalloc

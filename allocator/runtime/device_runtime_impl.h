@@ -4,10 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "allocator/base/log.h"
 #include "allocator/base/published.h"
@@ -91,6 +94,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   std::optional<std::uint64_t> taken_up_at;  // iterations that had begun when a plan was taken up
   IterationPeaks last_iteration;
   NativeHeld::Known native_known;
+  std::map<std::pair<std::uint32_t, GraphId>, std::uint32_t> graph_numbers;  // in traces, by pool and capture
 
   // device_runtime.cc
   void SetUpPlan();
@@ -141,6 +145,9 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void PoolCloses(std::uint32_t pool) noexcept override;
   void PoolLeft(std::uint32_t pool) noexcept override;
   [[nodiscard]] bool Unfollowable(std::uint32_t pool, const char* why) noexcept override;
+  void SeesCapture(std::uint32_t pool, GraphId graph, bool begins) noexcept override;
+  void SeesLaunch(std::uint32_t pool, GraphId graph, bool begins) noexcept override;
+  void MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept;
   [[nodiscard]] bool TakeBackPool(std::uint32_t pool, bool for_good) noexcept;
   [[nodiscard]] bool TakeBackPools() noexcept;
 

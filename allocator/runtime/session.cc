@@ -283,7 +283,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .signature = signature.get(),
                              .doubts = config.plan_trust != PlanTrust::kOwn,
                              .maps_late = config.plan_trust == PlanTrust::kGuessed,
-                             .graphs = config.shares_graphs ? graphs : nullptr};
+                             .graphs = graphs,
+                             .shares_graphs = config.shares_graphs};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);

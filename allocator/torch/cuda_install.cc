@@ -32,8 +32,7 @@ Status InstallCuda(const char* running_torch) {
   if (!session.ok()) return Error{session.error()};
   if (session.value()->config().mode == Mode::kTorch) return Ok{};
   g_installed_cuda = new StallocCudaAllocator(native, session.value(), running_torch);
-  const Mode mode = session.value()->config().mode;
-  if (mode == Mode::kAlloc || mode == Mode::kAuto) g_installed_cuda->FollowGraphs();
+  g_installed_cuda->FollowGraphs();
   allocator.store(g_installed_cuda);
   // torch.accelerator.* and getDeviceAllocator ask the other registry.
   c10::SetAllocator(c10::kCUDA, g_installed_cuda, 1);

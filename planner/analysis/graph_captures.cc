@@ -1,26 +1,24 @@
 #include "planner/analysis/graph_captures.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
-
-#include "absl/strings/numbers.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 
 namespace stalloc::planner {
 namespace {
 
-constexpr absl::string_view kPrefix = "CUDA graph ";  // of marks: patches/stalloc/_marking/_graphs.py
-constexpr absl::string_view kCaptureSuffix = " capture";
-constexpr absl::string_view kReplaySuffix = " replay";
-
-std::optional<std::uint32_t> NumberOf(absl::string_view name, absl::string_view what) {
+std::optional<std::uint32_t> NumberOf(std::string_view name, std::string_view what) {
+  if (!name.starts_with(kGraphMarkPrefix) || !name.ends_with(what)) return std::nullopt;
+  name.remove_prefix(kGraphMarkPrefix.size());
+  name.remove_suffix(what.size());
   std::uint32_t number = 0;
-  if (!absl::ConsumePrefix(&name, kPrefix) || !absl::ConsumeSuffix(&name, what)) return std::nullopt;
-  return absl::SimpleAtoi(name, &number) ? std::optional(number) : std::nullopt;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
 }
 
 class CaptureFinder {
@@ -47,14 +45,14 @@ class CaptureFinder {
   void TakeMark(std::uint64_t event, const Mark& mark) {
     if (mark.kind != MarkKind::kLayer) return;
     const bool begins = mark.edge == MarkEdge::kBegin;
-    if (const auto number = NumberOf(mark.name, kCaptureSuffix)) {
+    if (const auto number = NumberOf(mark.name, kCaptureMarkSuffix)) {
       if (begins) {
         rows_[*number].push_back(found_.captures.size());
         found_.captures.push_back({.number = *number, .begin = event, .asked = {}, .freed = {}});
       } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
         found_.captures[rows->second.back()].end = event;
       }
-    } else if (const auto launched = NumberOf(mark.name, kReplaySuffix); launched && begins) {
+    } else if (const auto launched = NumberOf(mark.name, kReplayMarkSuffix); launched && begins) {
       launched_.emplace_back(event, *launched);
     }
   }

@@ -178,7 +178,7 @@ absl::Status LifetimeBuilder::TakeMark(const TraceEvent& event, const std::vecto
   for (auto& [ordinal, device] : devices_) {
     if (opened) {
       device.trace.segments.emplace_back();
-    } else {
+    } else if (!IsGraphMark(marks[event.mark])) {
       SegmentRequests& open = device.trace.segments.back();
       open.phases.push_back({marks[event.mark], static_cast<std::uint32_t>(open.allocations.size())});
     }
@@ -197,7 +197,7 @@ LifetimeBuilder::Device& LifetimeBuilder::OpenDevice(DeviceIndex device, const s
     for (const Segment& segment : cutter_.so_far().segments) {
       SegmentRequests& requests = trace.segments.emplace_back();
       for (const SegmentMark& mark : segment.marks) {
-        requests.phases.push_back({marks[mark.mark], 0});
+        if (!IsGraphMark(marks[mark.mark])) requests.phases.push_back({marks[mark.mark], 0});
       }
     }
   }

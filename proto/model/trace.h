@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/model/block_use.h"
@@ -78,6 +79,15 @@ struct Mark {
 
   bool operator==(const Mark&) const = default;
 };
+
+// Layer marks around captures and launches of CUDA graphs: "CUDA graph 2 capture", "CUDA graph 2 replay". Graphs are
+// numbered in the order in which the trace first has them. A run from a plan makes none, so they are no phases of it.
+inline constexpr std::string_view kGraphMarkPrefix = "CUDA graph ";
+inline constexpr std::string_view kCaptureMarkSuffix = " capture";
+inline constexpr std::string_view kReplayMarkSuffix = " replay";
+[[nodiscard]] inline bool IsGraphMark(const Mark& mark) {
+  return mark.kind == MarkKind::kLayer && mark.name.starts_with(kGraphMarkPrefix);
+}
 
 // Bits of TraceEvent::flags (AllocFlags in trace.proto): what is never planned, nor part of a script.
 inline constexpr std::uint32_t kAllocCaptured = 1;

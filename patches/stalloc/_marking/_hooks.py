@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 
 from stalloc._marking._marks import END, Marker
 from stalloc._marking._names import TensorNames
+from stalloc._marking._captured_steps import CapturedSteps
 from stalloc._marking._optimizer_state import FirstSteps
 
 Hook = Callable[[Any, Any, Any], Any]
@@ -32,9 +33,11 @@ class OptimizerHooks:
         self._optimizer_marked = False
         self._running: list[int] = []  # steps that have begun, one inside the other, by their optimizers' ids
         self._handles: list[Any] = []
+        self._captured = CapturedSteps(self._boundary)
 
     def install(self, torch: Any) -> None:
         """Registers with torch.optim. A compiled step calls the hooks as they are, instead of tracing them away."""
+        self._captured.install(torch)
         uncompiled: Callable[[Hook], Hook] = getattr(torch, "_disable_dynamo", lambda hook: hook)
         optimizer_module = importlib.import_module("torch.optim.optimizer")
         self._handles = [
@@ -75,6 +78,10 @@ class OptimizerHooks:
         if self._optimizer_marked:
             self._marker.automatic_optimizer(END)
         self._optimizer_marked = False
+        if not self._captured.captures_step():
+            self._boundary()
+
+    def _boundary(self) -> None:
         self._marker.automatic_boundary()
 
     def _end_down_to(self, optimizer: Any) -> None:
