@@ -18,6 +18,13 @@ bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges
   return true;
 }
 
+std::optional<PlanEngine::LentPlace> PlanEngine::AddLentPool(Bytes bytes) noexcept {
+  const Lock lock(mutex_);
+  const std::optional<std::size_t> pool = lent_.Add(WholeGranules(bytes));
+  if (!pool.has_value()) return std::nullopt;
+  return LentPlace{*pool, Offset{lent_.RangeOf(*pool).lo} * kBlockAlignment};
+}
+
 void PlanEngine::CloseLent(std::size_t pool) noexcept {
   const Lock lock(mutex_);
   lent_.Close(pool);
@@ -69,7 +76,11 @@ bool PlanEngine::OccupyLent(Granules granule, const Request& request, StreamInde
 }
 
 std::vector<LiveBlock> PlanEngine::LentBlocks(std::size_t pool) const {
-  const GranuleRange range = lent_.RangeOf(pool);
+  GranuleRange range;
+  {
+    const Lock lock(mutex_);
+    range = lent_.RangeOf(pool);
+  }
   std::vector<LiveBlock> blocks = LiveBlocks();
   std::erase_if(blocks, [&](const LiveBlock& block) {
     const Granules at = WholeGranules(block.offset);

@@ -24,7 +24,7 @@ std::size_t MaxBlocks(const DevicePlan& plan) {
 // Where the arena's addresses end; 0 if nothing can be served.
 Granules ArenaGranules(const DevicePlan& plan, const DynamicSpaceOptions& options) {
   Bytes end = std::max(plan.arena_bytes, std::min(options.limit_bytes, kMaxArenaBytes));
-  for (const LentPool& pool : plan.lent_pools) end = std::max(end, options.lent_begin) + pool.bytes;
+  if (options.lent_bytes > 0) end = std::max(end, options.lent_begin + options.lent_bytes);
   return end <= kMaxArenaBytes ? WholeGranules(end) : 0;
 }
 
@@ -35,14 +35,14 @@ PlanEngine::PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, c
       arena_granules_(ArenaGranules(plan, options)),
       plan_granules_(std::min(arena_granules_, WholeGranules(plan.arena_bytes))),
       streams_(plan),
-      cursor_(plan, streams_, WholeGranules(options.lent_begin)),
+      cursor_(plan, streams_, WholeGranules(options.lent_bytes > 0 ? options.lent_begin : 0)),
       observations_(plan),
       occupancy_(arena_granules_, MaxBlocks(plan)),
       clocks_(fence),
       freed_(occupancy_, clocks_, MaxBlocks(plan)),
       freed_at_(arena_granules_),
       space_(plan, options, occupancy_, freed_, withdrawn_, live_),
-      lent_(options.lent_begin > 0 ? plan.lent_pools : std::vector<LentPool>(), WholeGranules(options.lent_begin)),
+      lent_(plan.lent_pools, WholeGranules(options.lent_begin), WholeGranules(options.lent_begin + options.lent_bytes)),
       bindings_(std::max<std::size_t>(streams_.size(), 1)),
       kept_(plan.kept, plan.slots, FlagsOfSlots(plan, streams_), streams_),
       turns_(plan),

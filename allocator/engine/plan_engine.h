@@ -202,6 +202,12 @@ class PlanEngine {
   [[nodiscard]] bool OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
                               std::span<const GranuleRange> given, std::size_t graphs);
   void CloseLent(std::size_t pool) noexcept;
+  // A pool of so many bytes that the plan does not know. Its index and where it lies; none where there is no room.
+  struct LentPlace {
+    std::size_t pool = 0;
+    Offset begin = 0;
+  };
+  [[nodiscard]] std::optional<LentPlace> AddLentPool(Bytes bytes) noexcept;
   // A graph of the pool is about to be launched, on that stream. kReady: what it needs is closed, and the stream runs
   // behind all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
   // of the program have been where the graph reads what an earlier one has left. EndLaunch, after it was given to the

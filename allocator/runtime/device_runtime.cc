@@ -438,8 +438,9 @@ void DeviceRuntime::Impl::OnIteration() {
   PlannedSpace* const space = spaces.Serving();
   if (space != nullptr && space->engine().Stats().iterations == counts.iterations()) return;
   counts.Iteration();
+  const bool is_awake = sleep == nullptr || sleep->awake();
   for (PlannedSpace* const each : spaces.All()) {
-    if (each->lending() != nullptr) each->lending()->OnIteration();
+    if (each->lending() != nullptr && is_awake) each->lending()->OnIteration();
   }
   const IterationPeaks peaks = EndIteration();
   Judge(space, peaks);

@@ -30,7 +30,7 @@ bool DeviceRuntime::Impl::TakeBackPool(std::uint32_t pool, bool for_good) noexce
   });
 }
 
-bool DeviceRuntime::Impl::TakeBackPools() noexcept {
+bool DeviceRuntime::Impl::TakeBackPools() {
   return std::ranges::all_of(
       spaces.All(), [](PlannedSpace* space) { return space->lending() == nullptr || space->lending()->TakeBackAll(); });
 }

@@ -149,7 +149,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void SeesLaunch(std::uint32_t pool, GraphId graph, bool begins) noexcept override;
   void MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept;
   [[nodiscard]] bool TakeBackPool(std::uint32_t pool, bool for_good) noexcept;
-  [[nodiscard]] bool TakeBackPools() noexcept;
+  [[nodiscard]] bool TakeBackPools();
 
   // device_runtime_sleep.cc
   [[nodiscard]] Status MaySleep() const;

@@ -1,6 +1,7 @@
 #include "allocator/runtime/graph_lending.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "allocator/base/log.h"
@@ -85,24 +86,44 @@ GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : pa
   Offset begin = parts_.arena->borrow_begin();
   for (const LentPool& of_plan : pools) {
     auto pool = std::make_unique<Pool>();
+    pool->number = of_plan.number;
     pool->of_plan = of_plan;
     pool->index = pools_.size();
-    pool->begin = begin;
+    pool->place = {begin, of_plan.bytes};
     begin += of_plan.bytes;
     pools_.push_back(std::move(pool));
   }
 }
 
-GraphLending::Pool* GraphLending::Find(std::uint32_t number) noexcept {
-  const auto found =
-      std::ranges::find_if(pools_, [number](const auto& pool) { return pool->of_plan.number == number; });
+GraphLending::Pool* GraphLending::Find(std::uint32_t number) const noexcept {
+  const std::lock_guard lock(table_mutex_);
+  const auto found = std::ranges::find_if(pools_, [number](const auto& pool) { return pool->number == number; });
   return found != pools_.end() ? found->get() : nullptr;
+}
+
+GraphLending::Pool* GraphLending::Get(std::uint32_t number) noexcept {
+  if (Pool* const known = Find(number); known != nullptr) return known;
+  try {
+    auto pool = std::make_unique<Pool>();
+    pool->number = number;
+    const std::lock_guard lock(table_mutex_);
+    return pools_.emplace_back(std::move(pool)).get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+std::vector<GraphLending::Pool*> GraphLending::All() const {
+  const std::lock_guard lock(table_mutex_);
+  std::vector<Pool*> all;
+  for (const auto& pool : pools_) all.push_back(pool.get());
+  return all;
 }
 
 // Lending -------------------------------------------------------------------------------------------------------------
 
 GraphLending::Verdict GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
-  Pool* const pool = Find(number);
+  Pool* const pool = Get(number);
   if (pool == nullptr) return Verdict::kLaunch;
   const std::lock_guard lock(pool->mutex);
   const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
@@ -148,26 +169,43 @@ void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
   }
 }
 
+// A catalog that has changed since the iteration before may change further.
 void GraphLending::TryToLend(Pool& pool) noexcept {
-  const GraphPool* const found = parts_.pools->Find(pool.of_plan.number);
+  const GraphPool* const found = parts_.pools->Find(pool.number);
   if (found == nullptr || (pool.state != State::kWaits && pool.state != State::kTakenBack)) return;
   const PoolCatalog& catalog = found->catalog();
   const std::uint64_t version = catalog.version();
-  if (version == pool.version || !catalog.followable() || catalog.capturing()) return;
-  const PoolLayout layout(catalog.Requests());
-  const LentPool& planned = pool.of_plan;
-  if (catalog.request_count() == planned.requests && layout.hash() == planned.layout &&
-      layout.bytes() == planned.bytes) {
-    Lend(pool, catalog, layout);
-  } else {
-    pool.version = version;
+  const bool is_settled = std::exchange(pool.version, version) == version;
+  if (!catalog.followable() || catalog.capturing()) return;
+  try {
+    const PoolLayout layout(catalog.Requests());
+    const bool is_planned = pool.of_plan.has_value() && catalog.request_count() == pool.of_plan->requests &&
+                            layout.hash() == pool.of_plan->layout && layout.bytes() == pool.of_plan->bytes;
+    if (!is_planned && !is_settled) return;
+    if (layout.empty() || !parts_.engine->LentBlocks(pool.index).empty()) return;
+    if (is_planned || FindPlace(pool, layout)) Lend(pool, catalog, layout);
+  } catch (const std::bad_alloc&) {  // in another iteration, maybe
   }
+}
+
+// Of a pool that is not as the plan has it; slots there serve nobody.
+bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
+  if (!pool.of_plan.has_value() && layout.bytes() <= pool.place.bytes) return true;
+  const std::optional<PlanEngine::LentPlace> place = parts_.engine->AddLentPool(layout.bytes());
+  if (!place.has_value()) {
+    pool.state = State::kOver;
+    return false;
+  }
+  pool.of_plan.reset();
+  pool.index = place->pool;
+  pool.place = {place->begin, layout.bytes()};
+  return true;
 }
 
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
 // holds the pool's launch mutex. What graphs have given before may be needed yet.
 void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept {
-  if (!parts_.engine->LentBlocks(pool.index).empty() || !parts_.driver->Synchronize().ok()) return;
+  if (!parts_.driver->Synchronize().ok()) return;
   std::vector<Arena::Range> borrowed;
   if (!Borrow(pool, layout, &borrowed)) return;
   GranuleRanges mapped;
@@ -175,7 +213,7 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
     mapped.push_back({WholeGranules(range.offset), WholeGranules(range.offset + range.bytes)});
   }
   mapped = MergedGranules(std::move(mapped));
-  const Places places(layout, pool.begin);
+  const Places places(layout, pool.place.offset);
   GranuleRanges open;
   for (const ByteRange& range : catalog.Lendable()) AppendCommon(places.Of(range), mapped, &open);
   open = MergedGranules(std::move(open));
@@ -189,21 +227,22 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
   if (!parts_.engine->OpenLent(pool.index, open, given, pool.graphs.size())) return;
   pool.state = State::kLent;
   ++pool.times_lent;
-  pool.lent_bytes = 0;
-  for (const GranuleRange& range : open) pool.lent_bytes += Bytes{range.hi - range.lo} * kBlockAlignment;
+  Bytes bytes = 0;
+  for (const GranuleRange& range : open) bytes += Bytes{range.hi - range.lo} * kBlockAlignment;
+  pool.lent_bytes = bytes;
   Log(LogSeverity::kDebug, "device %d: pool %u of graphs serves requests between their launches: %s of it",
-      parts_.device, pool.of_plan.number, HumanBytes(pool.lent_bytes).text);
+      parts_.device, pool.number, HumanBytes(bytes).text);
 }
 
 bool GraphLending::Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept {
-  parts_.chunks->ReleaseOwned({pool.begin, pool.of_plan.bytes});  // what blocks had that are gone
-  (void)parts_.arena->EndBorrowing(pool.begin, pool.of_plan.bytes);
+  parts_.chunks->ReleaseOwned({pool.place.offset, pool.place.bytes});  // what blocks had that are gone
+  (void)parts_.arena->EndBorrowing(pool.place.offset, pool.place.bytes);
   for (const PoolLayout::Extent& extent : layout.extents()) {
-    Arena::Range range{pool.begin + extent.offset, 0};
+    Arena::Range range{pool.place.offset + extent.offset, 0};
     const DriverStatus status = parts_.arena->Borrow(range.offset, extent.address, extent.bytes, &range.bytes);
     if (!status.ok()) {
-      Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device,
-          pool.of_plan.number, status.call, status.native);
+      Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
+          status.call, status.native);
     }
     if (range.bytes > 0) borrowed->push_back(range);
   }
@@ -230,7 +269,7 @@ DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
     DriverStatus status = parts_.driver->Synchronize();
     if (status.ok()) status = OwnBlocks(pool);
     if (!status.ok()) return status;
-    (void)parts_.arena->EndBorrowing(pool.begin, pool.of_plan.bytes);
+    (void)parts_.arena->EndBorrowing(pool.place.offset, pool.place.bytes);
     pool.lent_bytes = 0;
     pool.state = State::kTakenBack;
   }
@@ -245,17 +284,18 @@ bool GraphLending::TakeBack(std::uint32_t number, bool for_good) noexcept {
   return TakeBack(*pool, for_good ? State::kOver : State::kTakenBack).ok();
 }
 
-bool GraphLending::TakeBackAll() noexcept {
-  return std::ranges::all_of(pools_, [this](const auto& pool) {
+// Not before the next iteration are they lent again.
+bool GraphLending::TakeBackAll() {
+  return std::ranges::all_of(All(), [this](Pool* pool) {
     const std::lock_guard lock(pool->mutex);
+    pool->tried_in = iterations_.load(std::memory_order_relaxed);
     return TakeBack(*pool, State::kTakenBack).ok();
   });
 }
 
-GraphLending::Counts GraphLending::GetCounts() const noexcept {
+GraphLending::Counts GraphLending::GetCounts() const {
   Counts counts;
-  for (const auto& pool : pools_) {
-    const std::lock_guard lock(pool->mutex);
+  for (const Pool* const pool : All()) {
     counts.times_lent += pool->times_lent;
     counts.surprises += pool->surprises;
     counts.lent_bytes += pool->lent_bytes;

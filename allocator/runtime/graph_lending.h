@@ -1,11 +1,12 @@
 // GraphLending: graphs' pools that serve slots of one plan between launches (docs/design/allocator.md, Graphs).
 //
-//   waits --layout is the plan's, first launch of an iteration--> lent --surprise, opened, asleep--> taken back -->
+//   waits --nothing new, first launch of an iteration--> lent --surprise, opened, asleep--> taken back -->
 //   waits
 //                                                                   \--left, not followable, too many surprises--> over
 //
-// A pool of the run is the plan's when the sizes and places of all its requests are (pool_layout.h). Then its memory is
-// mapped in the arena as well, and what its launches do not always need is open to the plan's slots. A launch closes
+// Once nothing is captured in a pool any more its memory is mapped in the arena as well, and what its launches do not
+// always need is open to requests that find no room in the arena as it is mapped. Where the pool is the plan's, since
+// the sizes and places of all its requests are (pool_layout.h), it is open to the plan's slots, too. A launch closes
 // what it needs, and its stream runs behind all who used that. Blocks that are there all the same, a surprise, get
 // memory of their own at their addresses, once the device is done: the launch costs that time, and never goes ahead
 // over them.
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "allocator/arena/arena.h"
@@ -46,42 +48,47 @@ class GraphLending {
   // An iteration begins: pools that wait may be lent from the next launch on.
   void OnIteration() noexcept { iterations_.fetch_add(1, std::memory_order_relaxed); }
 
-  // As LaunchListener's, for pools of the plan; others are none of this. The caller holds the pool's launch mutex.
+  // As LaunchListener's. The caller holds the pool's launch mutex.
   [[nodiscard]] Verdict BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
   void AfterLaunch(std::uint32_t number, GraphId graph) noexcept;
 
   // Nothing is lent of the pool any more, and no block of the program lies in its memory. False where that is not
   // possible, since the device cannot be waited for or has no memory. `for_good`: nor will it be again.
   bool TakeBack(std::uint32_t number, bool for_good) noexcept;
-  bool TakeBackAll() noexcept;
+  bool TakeBackAll();
 
   struct Counts {
     std::uint64_t times_lent = 0;  // pools, with those that were lent again
     std::uint64_t surprises = 0;
     Bytes lent_bytes = 0;  // open now, if no graph runs
   };
-  [[nodiscard]] Counts GetCounts() const noexcept;
+  [[nodiscard]] Counts GetCounts() const;
 
  private:
   enum class State : std::uint8_t { kWaits, kLent, kTakenBack, kOver };
   struct Pool {
-    LentPool of_plan;
-    std::size_t index = 0;     // in the plan's lent_pools
-    Offset begin = 0;          // in the arena
-    mutable std::mutex mutex;  // guards what follows
+    std::uint32_t number = 0;
+    mutable std::mutex mutex;         // guards what follows, but for the counts
+    std::optional<LentPool> of_plan;  // none: the plan does not know it, or another layout
+    std::size_t index = 0;            // the engine's
+    Arena::Range place;               // in the arena; of no bytes: none yet
     State state = State::kWaits;
-    std::uint64_t version = 0;        // of the catalog that is not the plan's
+    std::uint64_t version = 0;        // of the catalog in the last iteration in which it was looked at
     std::uint64_t tried_in = 0;       // iteration
-    std::vector<GraphRanges> graphs;  // by id - 1; of the layout that is the plan's
-    std::uint64_t surprises = 0;
-    std::uint64_t times_lent = 0;
-    Bytes lent_bytes = 0;
+    std::vector<GraphRanges> graphs;  // by id - 1; of the layout that was lent last
+    std::atomic<std::uint64_t> surprises{0};
+    std::atomic<std::uint64_t> times_lent{0};
+    std::atomic<Bytes> lent_bytes{0};
   };
   static constexpr std::uint64_t kMostSurprises = 3;
 
-  [[nodiscard]] Pool* Find(std::uint32_t number) noexcept;
+  // Null where it is not known, and cannot be.
+  [[nodiscard]] Pool* Find(std::uint32_t number) const noexcept;
+  [[nodiscard]] Pool* Get(std::uint32_t number) noexcept;
+  [[nodiscard]] std::vector<Pool*> All() const;
   // All REQUIRE: the pool's mutex is held.
   void TryToLend(Pool& pool) noexcept;
+  [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
   void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept;
   [[nodiscard]] bool Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept;
   [[nodiscard]] Verdict MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
@@ -89,6 +96,7 @@ class GraphLending {
   [[nodiscard]] DriverStatus TakeBack(Pool& pool, State then) noexcept;
 
   const Parts parts_;
+  mutable std::mutex table_mutex_;  // guards the next one; pools stay
   std::vector<std::unique_ptr<Pool>> pools_;
   std::atomic<std::uint64_t> iterations_{1};
 };

@@ -36,7 +36,8 @@ DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, c
           .mapped_bytes = height,
           .least_bytes = has_plan ? SmallBlockBytes(height) : 0,
           .rules = rules,
-          .lent_begin = arena.borrow_begin() < arena.reserved_bytes() ? arena.borrow_begin() : 0};
+          .lent_begin = arena.borrow_begin(),
+          .lent_bytes = arena.reserved_bytes() - arena.borrow_begin()};
 }
 
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
@@ -44,9 +45,9 @@ Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, bool dynamic) {
   return dynamic ? arena_bytes + device_bytes : arena_bytes;
 }
 
-// Addresses for graphs' pools, whose layouts lie one after another.
-Bytes BorrowBytes(const DevicePlan& plan) {
-  Bytes bytes = 0;
+// Addresses for graphs' pools: the plan's, and as much as the device has for others.
+Bytes BorrowBytes(const DevicePlan& plan, Bytes device_bytes) {
+  Bytes bytes = device_bytes;
   for (const LentPool& pool : plan.lent_pools) bytes += pool.bytes;
   return bytes;
 }
@@ -103,8 +104,8 @@ bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::strin
   const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen.dynamic);
   const Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
   DriverStatus status;
-  const bool shares = chosen.dynamic && chosen.graphs != nullptr;
-  arena_ = Arena::Create(driver, reserve, &status, chunk, shares ? BorrowBytes(plan_) : 0);
+  const bool shares = has_plan_ && chosen.dynamic && chosen.graphs != nullptr;
+  arena_ = Arena::Create(driver, reserve, &status, chunk, shares ? BorrowBytes(plan_, info.total) : 0);
   if (arena_ != nullptr && has_plan_ && !chosen.maps_late) status = MapPlan(*arena_, plan_);
   if (arena_ != nullptr && status.ok()) return true;
   *why = DescribeFailure(driver, status, plan_.arena_bytes);

@@ -120,7 +120,7 @@ class Chooser {
   std::vector<LentRequest> Run() {
     FindCandidates();
     if (candidates_.empty()) return {};
-    Load load(LoadByTick(timeline_.problem, timeline_.end));
+    Load load(LoadOfCycle());
     Bytes least = load.most();
     std::size_t useful = 0;
     std::vector<LentRequest> lent;
@@ -138,6 +138,13 @@ class Chooser {
   }
 
  private:
+  // Set-up may need more, but pools are not yet full then, and what it leaves idle goes back.
+  [[nodiscard]] std::vector<Bytes> LoadOfCycle() const {
+    std::vector<Bytes> load = LoadByTick(timeline_.problem, timeline_.end);
+    std::fill_n(load.begin(), timeline_.cycle_begin, Bytes{0});
+    return load;
+  }
+
   void FindCandidates() {
     const std::uint32_t stream = MostUsedStream();
     for (std::uint32_t c = 0; c < model_.scripts.size(); ++c) {

@@ -1,4 +1,4 @@
-// Which requests of the cycle lie in graphs' pools instead of the arena: those whose blocks make the load's peak, as
+// Which requests of the cycle lie in graphs' pools instead of the arena: those whose blocks make the cycle's peak, as
 // far as a place is free there for all their life. Each is taken out of the load, which then has its peak elsewhere;
 // what does not lower the load at last stays in the arena.
 //

@@ -43,7 +43,10 @@ class GraphLaunchesTest : public testing::Test {
  protected:
   GraphLaunchesTest()
       : engine_(LentPlan(), kBase, &fence_,
-                {.limit_bytes = kLentBegin, .mapped_bytes = 16 * kBlock, .lent_begin = kLentBegin}) {
+                {.limit_bytes = kLentBegin,
+                 .mapped_bytes = 16 * kBlock,
+                 .lent_begin = kLentBegin,
+                 .lent_bytes = 2 * kPool}) {
     engine_.OnMark(MarkOf(MarkKind::kIteration));
   }
   ~GraphLaunchesTest() override { EXPECT_EQ(engine_.CheckInvariants(), ""); }

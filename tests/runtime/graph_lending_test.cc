@@ -68,6 +68,21 @@ TEST_F(GraphLendingTest, AnotherLayoutIsNotLent) {
   EXPECT_EQ(Graphs().times_lent, 0u);
 }
 
+// Once it has shown what lives at its launches.
+TEST_F(GraphLendingTest, APoolThatThePlanDoesNotKnowServesWhatHasNoRoom) {
+  Start({.layout_off = 1});
+  const Block filler = program_->Allocate(GraphProgram::kArena, kStream);
+  ASSERT_FALSE(program_->IsLent(filler));
+  for (int iteration = 0; iteration < 4; ++iteration) Begin();
+  EXPECT_EQ(Graphs().times_lent, 1u);
+  Block block = program_->Allocate(2048 * kBlockAlignment, kStream);
+  EXPECT_TRUE(program_->IsLent(block));
+  program_->Use(&block);
+  program_->Free(block);
+  Begin();
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, GraphProgram::kArena);
+}
+
 TEST_F(GraphLendingTest, WhatIsCarriedIsNotLentMeanwhile) {
   Start();
   Begin();

@@ -28,6 +28,7 @@ struct DynamicSpaceOptions {
   Bytes least_bytes = 0;   // smaller requests are left to upstream, whose pool for small blocks takes a few MiB
   Rules rules = {};
   Bytes lent_begin = 0;  // where graphs' pools are mapped (lent_region.h), at limit_bytes or above
+  Bytes lent_bytes = 0;  // addresses for them; 0: none are
 };
 
 class DynamicSpace {

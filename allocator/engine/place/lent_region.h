@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,17 +29,22 @@ struct GraphRanges {
 
 class LentRegion {
  public:
-  // The pools' layouts begin at `begin`. No pools: nothing is ever lent.
-  LentRegion(const std::vector<LentPool>& pools, Granules begin) : begin_(begin) {
-    Granules at = begin;
-    for (const LentPool& pool : pools) {
-      Pool added;
-      added.range = {at, at + WholeGranules(pool.bytes)};
-      at = added.range.hi;
-      pools_.push_back(added);
-    }
-    end_ = at;
-    if (begin < end_) (void)closed_.Add(begin, end_);
+  static constexpr std::size_t kMostPools = 64;
+
+  // The plan's pools lie one after another from `begin` on. begin == end: nothing is ever lent.
+  LentRegion(const std::vector<LentPool>& pools, Granules begin, Granules end) : begin_(begin), end_(end) {
+    pools_.reserve(kMostPools);
+    if (begin == end) return;
+    for (const LentPool& pool : pools) (void)Add(WholeGranules(pool.bytes));
+    (void)closed_.Add(begin, end);
+  }
+
+  // Behind those that are there. Its index, none where there is no room.
+  [[nodiscard]] std::optional<std::size_t> Add(Granules granules) noexcept {
+    const Granules at = pools_.empty() ? begin_ : pools_.back().range.hi;
+    if (pools_.size() == kMostPools || granules > end_ - at) return std::nullopt;
+    pools_.push_back({.range = {at, at + granules}});
+    return pools_.size() - 1;
   }
 
   [[nodiscard]] Granules begin() const noexcept { return begin_; }
@@ -124,10 +130,10 @@ class LentRegion {
  private:
   static constexpr std::size_t kMostRanges = 4096;
   struct Pool {
-    GranuleRange range;
+    GranuleRange range = {};
     std::array<std::uint32_t, 8> launchers{};  // threads
     std::size_t launcher_count = 0;
-    std::vector<GranuleRange> open;
+    std::vector<GranuleRange> open = {};
     std::size_t watches = 0;  // launches until blocks without slots are served
   };
 
@@ -139,7 +145,7 @@ class LentRegion {
   [[nodiscard]] static std::uint32_t ThisThread() noexcept;
 
   const Granules begin_;
-  Granules end_ = 0;
+  const Granules end_;
   std::vector<Pool> pools_;
   RangeSet closed_{kMostRanges};
   RangeSet used_{kMostRanges};
