@@ -41,8 +41,21 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
   return stream != kNoStream && OccupyLent(place.granule, request, stream, stats_.planned_hits, lock);
 }
 
+// The slot's memory is not there: before it is had from elsewhere, room in a pool serves as well.
+bool PlanEngine::TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept {
+  if (lent_.pools() == 0 || withdrawn_.empty()) return false;
+  if (!withdrawn_.Touches(place.granule, place.granule + request.granules)) return false;
+  const StreamIndex stream = clocks_.IndexOf(request.stream);
+  if (stream == kNoStream) return false;
+  const Granules lent = TakeLentRoom(request, stream, stats_.planned_hits, lock);
+  if (lent == kNone) return false;
+  place.granule = lent;
+  return true;
+}
+
 // The tightest room in pools, for a request without a slot; else it is watched, where it goes instead.
-Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, Lock& lock) noexcept {
+Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
+                                  Lock& lock) noexcept {
   if (request.granules < tuning::kLeastLent || !lent_.MayGoBeforeLaunch(request.granules)) return kNone;
   const auto is_obstacle = [](const LiveRecord& record) { return !FreedBlocks::IsReusable(record); };
   GranuleRange best;
@@ -56,7 +69,7 @@ Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, Lo
       open.hi = std::max(obstacle->granule, open.lo);
     }
   });
-  return best.hi > 0 && OccupyLent(best.lo, request, stream, stats_.dynamic_hits, lock) ? best.lo : kNone;
+  return best.hi > 0 && OccupyLent(best.lo, request, stream, hits, lock) ? best.lo : kNone;
 }
 
 // Blocks there leave a trace at their frees: graphs are launched on any stream.

@@ -350,7 +350,9 @@ class PlanEngine {
     return !record.Is(LiveRecord::kFreed) && !record.IsOfLaunch();
   }
   [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept;
-  [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, Lock& lock) noexcept;
+  [[nodiscard]] bool TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept;
+  [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
+                                      Lock& lock) noexcept;
   [[nodiscard]] bool OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
                                 Lock& lock) noexcept;
   void NoteBlocksInTheWay(const GraphRanges& graph) noexcept;

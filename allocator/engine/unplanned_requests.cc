@@ -109,7 +109,7 @@ Granules PlanEngine::TakeRoom(const Request& request, MissReason reason, Lock& l
   DynamicSpace::Request room{request.granules, stream, RoomFor(request.entry, reason)};
   room.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
   if (lent_.pools() > 0 && FindMapped(room, StillThere(request.entry), MayGrow(request.granules)) == kNone) {
-    if (const Granules lent = TakeLentRoom(request, stream, lock); lent != kNone) return lent;
+    if (const Granules lent = TakeLentRoom(request, stream, stats_.dynamic_hits, lock); lent != kNone) return lent;
   }
   Granules granule = FindRoom(room, request.entry, lock);
   if (granule == kNone && !room.window.empty()) {

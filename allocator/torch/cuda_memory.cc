@@ -29,6 +29,21 @@ thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
 // Trackers of segments are called by this thread.
 thread_local bool t_tells_segments = false;
 
+// Blocks in memory of graphs' pools, which are the native allocator's segments at other addresses: each is shown by
+// itself.
+std::vector<LiveBlock> LentBlocksOf(const Arena& arena, std::vector<LiveBlock> live) {
+  std::erase_if(live, [&](const LiveBlock& block) {
+    return block.offset < arena.borrow_begin() || arena.HolesIn(block.offset, block.bytes).empty();
+  });
+  return live;
+}
+
+// From the arena's base.
+Bytes EndOfBlock(const PlannedSpace& space, const void* pointer) {
+  const LiveBlock block = space.engine().FindLive(pointer);
+  return block.offset + block.bytes;
+}
+
 }  // namespace
 
 // Changes of the arena ----------------------------------------------------------------------------------------------
@@ -194,7 +209,7 @@ c10::cuda::CUDACachingAllocator::ShareableHandle CudaDevice::Share(const void* p
 
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
   if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
-    if (bytes != nullptr) *bytes = space->arena().mapped_end();
+    if (bytes != nullptr) *bytes = std::max(space->arena().mapped_end(), EndOfBlock(*space, pointer));
     return reinterpret_cast<void*>(space->arena().base());
   }
   const std::optional<KnownBlock> block = blocks_->of_heap().Find(pointer);
@@ -228,6 +243,11 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
     const std::vector<LiveBlock> live = space->engine().LiveBlocks();
     for (const Arena::Range& run : Runs(space->arena().Chunks())) {
       segments.push_back(ArenaSegment(index_, space->arena().base(), run, live, history));
+    }
+    for (const LiveBlock& block : LentBlocksOf(space->arena(), live)) {
+      const KnownBlock known{reinterpret_cast<void*>(space->arena().base() + block.offset), block.requested,
+                             block.stream};
+      segments.push_back(LoneSegment(index_, known, history));
     }
   }
   for (const KnownBlock& block : blocks_->of_heap().All()) segments.push_back(LoneSegment(index_, block, history));
