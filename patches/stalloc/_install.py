@@ -102,7 +102,9 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
             session = _session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto)
             _session.start(session, _device_of(config.device, torch))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
-            _watch_modules(config, torch, library, marker, tracing, auto)
+            if tracing is not None and not library.graphs().get("followed"):
+                GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
+            _watch_modules(config, torch, marker, tracing, auto)
             if fake is not None:
                 fake.begin(to_the_end)
             server.serve_if_asked(config.sleep_socket)
@@ -178,17 +180,10 @@ def _watch_memory_errors() -> None:
 
 
 def _watch_modules(
-    config: _config.Config,
-    torch: Any,
-    library: Library,
-    marker: Marker,
-    tracing: Optional[Tracing],
-    auto: Optional[_auto.Auto],
+    config: _config.Config, torch: Any, marker: Marker, tracing: Optional[Tracing], auto: Optional[_auto.Auto]
 ) -> None:
     if auto is not None:
         auto.watch_set_up(torch, marker)
-    if tracing is not None and not library.graphs().get("followed"):
-        GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
     if config.trace_modules and tracing is not None:
         inputs = () if tracing.names is None else (tracing.names.layer_inputs,)
         marks = ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling, *inputs)

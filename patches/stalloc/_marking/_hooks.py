@@ -10,9 +10,9 @@ import importlib
 import weakref
 from typing import Any, Callable, Optional
 
+from stalloc._marking._captured_steps import CapturedSteps
 from stalloc._marking._marks import END, Marker
 from stalloc._marking._names import TensorNames
-from stalloc._marking._captured_steps import CapturedSteps
 from stalloc._marking._optimizer_state import FirstSteps
 
 Hook = Callable[[Any, Any, Any], Any]
