@@ -139,7 +139,8 @@ struct RuntimeStats {
     std::uint64_t hits = 0;        // requests that graphs' pools served
     std::uint64_t times_lent = 0;  // pools, with those that were lent again
     std::uint64_t surprises = 0;   // launches that found blocks in their way
-    Bytes lent_bytes = 0;          // of them, now
+    Bytes lent_bytes = 0;          // of pools, now
+    Bytes most_bytes = 0;          // the same, at any time
   };
   Graphs graphs;
   Native native;  // what PyTorch's native allocator would hold (native_held.h), and what is held apart

@@ -86,6 +86,7 @@ RuntimeStats DeviceRuntime::Stats() const {
       stats.graphs.times_lent += counts.times_lent;
       stats.graphs.surprises += counts.surprises;
       stats.graphs.lent_bytes += counts.lent_bytes;
+      stats.graphs.most_bytes += counts.most_bytes;
     }
     stats.card_was_full = stats.card_was_full || space->chunks().was_card_full();
     if (space == serving || !space->has_plan()) continue;

@@ -230,6 +230,7 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
   Bytes bytes = 0;
   for (const GranuleRange& range : open) bytes += Bytes{range.hi - range.lo} * kBlockAlignment;
   pool.lent_bytes = bytes;
+  pool.most_bytes = std::max<Bytes>(pool.most_bytes, bytes);
   Log(LogSeverity::kDebug, "device %d: pool %u of graphs serves requests between their launches: %s of it",
       parts_.device, pool.number, HumanBytes(bytes).text);
 }
@@ -299,6 +300,7 @@ GraphLending::Counts GraphLending::GetCounts() const {
     counts.times_lent += pool->times_lent;
     counts.surprises += pool->surprises;
     counts.lent_bytes += pool->lent_bytes;
+    counts.most_bytes += pool->most_bytes;
   }
   return counts;
 }

@@ -61,6 +61,7 @@ class GraphLending {
     std::uint64_t times_lent = 0;  // pools, with those that were lent again
     std::uint64_t surprises = 0;
     Bytes lent_bytes = 0;  // open now, if no graph runs
+    Bytes most_bytes = 0;  // the same, at any time
   };
   [[nodiscard]] Counts GetCounts() const;
 
@@ -79,6 +80,7 @@ class GraphLending {
     std::atomic<std::uint64_t> surprises{0};
     std::atomic<std::uint64_t> times_lent{0};
     std::atomic<Bytes> lent_bytes{0};
+    std::atomic<Bytes> most_bytes{0};
   };
   static constexpr std::uint64_t kMostSurprises = 3;
 

@@ -62,6 +62,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("times_lent", stats.graphs.times_lent);
   json->Field("surprises", stats.graphs.surprises);
   json->Field("lent_bytes", stats.graphs.lent_bytes);
+  json->Field("most_lent_bytes", stats.graphs.most_bytes);
   json->EndObject();
   json->Field("heap_bytes", stats.heap_bytes);
   json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);

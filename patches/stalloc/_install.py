@@ -102,9 +102,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
             session = _session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto)
             _session.start(session, _device_of(config.device, torch))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
-            if tracing is not None and not library.graphs().get("followed"):
-                GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
-            _watch_modules(config, torch, marker, tracing, auto)
+            _watch_modules(config, torch, session)
             if fake is not None:
                 fake.begin(to_the_end)
             server.serve_if_asked(config.sleep_socket)
@@ -179,11 +177,12 @@ def _watch_memory_errors() -> None:
         torch_mode.watch(rank, "none")
 
 
-def _watch_modules(
-    config: _config.Config, torch: Any, marker: Marker, tracing: Optional[Tracing], auto: Optional[_auto.Auto]
-) -> None:
-    if auto is not None:
-        auto.watch_set_up(torch, marker)
+def _watch_modules(config: _config.Config, torch: Any, session: _session.Session) -> None:
+    marker, tracing = session.marker, session.tracing
+    if session.auto is not None:
+        session.auto.watch_set_up(torch, marker)
+    if tracing is not None and session.library is not None and not session.library.follows_graphs():
+        GraphMarks(lambda name, begins: marker.module(name, "F", begins)).install(torch)
     if config.trace_modules and tracing is not None:
         inputs = () if tracing.names is None else (tracing.names.layer_inputs,)
         marks = ModuleMarks(marker.module, tracing.paths, torch.compiler.is_compiling, *inputs)

@@ -64,7 +64,7 @@ class LentRegion {
       closed_.Remove(range.lo, range.hi);
       pools_[pool].open.push_back(range);
     }
-    pools_[pool].watches = 2 * graphs;
+    pools_[pool].watches = graphs;
   }
   void Close(std::size_t pool) noexcept {
     const GranuleRange range = pools_[pool].range;

@@ -191,6 +191,10 @@ class Library:
         if status != 0:
             raise RuntimeError(self.last_error or f"{self.path.name} failed without a reason: status {status}")
 
+    def follows_graphs(self) -> bool:
+        """It sees captures and launches of CUDA graphs, which only an adapter can."""
+        return False
+
 
 class TorchLibrary(Library):
     """libstalloc_torch.so. Load it after `import torch`: it finds torch's libraries in the process."""
@@ -221,6 +225,10 @@ class TorchLibrary(Library):
     @property
     def has_cuda(self) -> bool:
         return bool(self._dll.stalloc_torch_has_cuda())
+
+    def follows_graphs(self) -> bool:
+        """It sees captures and launches of CUDA graphs."""
+        return bool(self.graphs().get("followed"))
 
     def graph_error(self) -> str:
         """Why this thread's last launch of a CUDA graph was refused; empty: none was."""
