@@ -139,25 +139,25 @@ GraphLending::Verdict GraphLending::MakeWay(Pool& pool, const GraphRanges& graph
   if (pool.state != State::kLent) {
     return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
   }
-  switch (parts_.engine->BeginLaunch(pool.index, graph, stream)) {
-    case Launch::kReady:
-      return Verdict::kLaunch;
-    case Launch::kCarriedGone:
-      return Verdict::kCarriedGone;
-    case Launch::kNotOrdered:
-      return Verdict::kNotOrdered;
-    case Launch::kBlocksInTheWay:
-      break;
-  }
-  const bool is_last = ++pool.surprises >= kMostSurprises;
+  const Launch launch = parts_.engine->BeginLaunch(pool.index, graph, stream);
+  if (launch == Launch::kReady) return Verdict::kLaunch;
+  if (launch == Launch::kCarriedGone) return Verdict::kCarriedGone;
+  // Where the stream cannot be made to wait the host waits, and nobody is in the pool any more.
+  const bool is_surprise = launch == Launch::kBlocksInTheWay;
+  if (is_surprise) ++pool.surprises;
+  const bool is_last = pool.surprises >= kMostSurprises;
   const DriverStatus status = TakeBack(pool, is_last ? State::kOver : State::kTakenBack);
   if (!status.ok()) return status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered;
+  if (is_surprise) TellSurprise(pool, is_last);
+  return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+}
+
+void GraphLending::TellSurprise(const Pool& pool, bool is_last) const noexcept {
   Log(is_last ? LogSeverity::kWarning : LogSeverity::kDebug,
       "device %d: a graph was launched while blocks of the program lay in its pool: they have memory of their own now "
       "(time %llu)%s",
       parts_.device, static_cast<unsigned long long>(pool.surprises),
-      is_last ? "; the pool's memory is lent no more. A plan from a trace of this run knows when it is launched" : "");
-  return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+      is_last ? "; the pool's memory serves no others any more" : "");
 }
 
 void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
@@ -173,17 +173,20 @@ void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
 void GraphLending::TryToLend(Pool& pool) noexcept {
   const GraphPool* const found = parts_.pools->Find(pool.number);
   if (found == nullptr || (pool.state != State::kWaits && pool.state != State::kTakenBack)) return;
+  if (pool.times_lent == kMostTimes) pool.state = State::kOver;
   const PoolCatalog& catalog = found->catalog();
   const std::uint64_t version = catalog.version();
   const bool is_settled = std::exchange(pool.version, version) == version;
-  if (!catalog.followable() || catalog.capturing()) return;
+  if (!catalog.followable() || catalog.capturing() || version == pool.hopeless) return;
   try {
     const PoolLayout layout(catalog.Requests());
     const bool is_planned = pool.of_plan.has_value() && catalog.request_count() == pool.of_plan->requests &&
                             layout.hash() == pool.of_plan->layout && layout.bytes() == pool.of_plan->bytes;
     if (!is_planned && !is_settled) return;
     if (layout.empty() || !parts_.engine->LentBlocks(pool.index).empty()) return;
-    if (is_planned || FindPlace(pool, layout)) Lend(pool, catalog, layout);
+    if (catalog.Lendable().empty()) pool.hopeless = version;
+    const bool may_lend = pool.hopeless != version && pool.state != State::kOver;
+    if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, catalog, layout);
   } catch (const std::bad_alloc&) {  // in another iteration, maybe
   }
 }
@@ -207,7 +210,10 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
 void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept {
   if (!parts_.driver->Synchronize().ok()) return;
   std::vector<Arena::Range> borrowed;
-  if (!Borrow(pool, layout, &borrowed)) return;
+  if (!Borrow(pool, layout, &borrowed)) {
+    pool.state = State::kOver;
+    return;
+  }
   GranuleRanges mapped;
   for (const Arena::Range& range : borrowed) {
     mapped.push_back({WholeGranules(range.offset), WholeGranules(range.offset + range.bytes)});

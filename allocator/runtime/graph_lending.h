@@ -76,6 +76,7 @@ class GraphLending {
     State state = State::kWaits;
     std::uint64_t version = 0;        // of the catalog in the last iteration in which it was looked at
     std::uint64_t tried_in = 0;       // iteration
+    std::uint64_t hopeless = 0;       // version of the catalog that has nothing to lend
     std::vector<GraphRanges> graphs;  // by id - 1; of the layout that was lent last
     std::atomic<std::uint64_t> surprises{0};
     std::atomic<std::uint64_t> times_lent{0};
@@ -83,6 +84,7 @@ class GraphLending {
     std::atomic<Bytes> most_bytes{0};
   };
   static constexpr std::uint64_t kMostSurprises = 3;
+  static constexpr std::uint64_t kMostTimes = 64;  // that a pool is lent: each costs a wait for the device
 
   // Null where it is not known, and cannot be.
   [[nodiscard]] Pool* Find(std::uint32_t number) const noexcept;
@@ -94,6 +96,7 @@ class GraphLending {
   void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept;
   [[nodiscard]] bool Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept;
   [[nodiscard]] Verdict MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  void TellSurprise(const Pool& pool, bool is_last) const noexcept;
   [[nodiscard]] DriverStatus OwnBlocks(Pool& pool) noexcept;
   [[nodiscard]] DriverStatus TakeBack(Pool& pool, State then) noexcept;
 

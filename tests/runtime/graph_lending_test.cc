@@ -180,6 +180,16 @@ TEST_F(GraphLendingTest, AGraphWhoseCarriedBytesAreGoneIsNotLaunched) {
   EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch) << "nobody was there";
 }
 
+// The launch's stream cannot wait: the host does, and takes the pool back.
+TEST_F(GraphLendingTest, AWaitThatCannotBeGivenIsTheHosts) {
+  Start({.habits = {.refuses = 1}});
+  Begin();
+  program_->Free(program_->Allocate(GraphProgram::kDead, kStream));
+  EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+  EXPECT_EQ(Graphs().surprises, 0u);
+  EXPECT_EQ(Graphs().lent_bytes, 0u);
+}
+
 // A capture, or a warm-up in the pool, may write all of it.
 TEST_F(GraphLendingTest, OpeningThePoolTakesItBack) {
   Start();
@@ -302,7 +312,7 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
 TEST(GraphLendingProgramsTest, NoByteIsWrong) {
   Outcome sum;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome outcome = RunRandomly({.seed = seed});
+    const Outcome outcome = RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}});
     ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
     sum.graphs.hits += outcome.graphs.hits;
     sum.graphs.surprises += outcome.graphs.surprises;
