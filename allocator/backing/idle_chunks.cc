@@ -192,6 +192,14 @@ void IdleChunks::ReleaseSurplus() noexcept {
   most_.fetch_sub(Release(surplus), std::memory_order_relaxed);
 }
 
+bool IdleChunks::MayGrowOnFullCard(Bytes more) const noexcept {
+  if (free_.is_keep_given() || more >= too_much_.load(std::memory_order_relaxed)) return false;
+  if (arena_.mapped_bytes() + more > GrowsUpTo(engine_.Stats().peak_live_bytes)) return false;
+  MemoryInfo info;
+  if (!driver_.GetMemoryInfo(&info).ok()) return false;
+  return info.free >= more + std::min(tuning::kDriversBytes, info.total / tuning::kDriversParts);
+}
+
 bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   const Arena::Range missing = Missing(range);
   if (missing.bytes == 0) return true;

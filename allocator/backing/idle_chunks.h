@@ -154,10 +154,9 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);
   }
-  // Up to there what the device has is spent before the time of the driver's calls, unless it is for others.
-  [[nodiscard]] bool MayGrowOnFullCard(Bytes more) const noexcept {
-    return !free_.is_keep_given() && arena_.mapped_bytes() + more <= GrowsUpTo(engine_.Stats().peak_live_bytes);
-  }
+  // Up to there what the device has is spent before the time of the driver's calls, unless it is for others, or all
+  // that is left for the driver, without which kernels cannot be loaded.
+  [[nodiscard]] bool MayGrowOnFullCard(Bytes more) const noexcept;
   [[nodiscard]] static Bytes Times(Bytes bytes, double factor) noexcept {
     return static_cast<Bytes>(static_cast<double>(bytes) * factor);
   }

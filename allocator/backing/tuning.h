@@ -16,8 +16,10 @@ inline constexpr Bytes kMovedBytes = Bytes{4} << 20;  // so large at least where
 
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
-inline constexpr Bytes kKeptFreeParts = 50;        // of the device
-inline constexpr Bytes kStepParts = 8;             // of what may be taken, before the device is asked again
+inline constexpr Bytes kKeptFreeParts = 50;               // of the device
+inline constexpr Bytes kDriversBytes = Bytes{512} << 20;  // a full card keeps so much for kernels that are loaded late,
+inline constexpr Bytes kDriversParts = 256;               // or such a part, as long as the run goes on without it
+inline constexpr Bytes kStepParts = 8;                    // of what may be taken, before the device is asked again
 inline constexpr double kLeastGrowth = 1.05;       // of the live peak, up to which an arena grows before it reuses
 inline constexpr double kMostOverOthers = 1.02;    // but of what expandable_segments would hold not more than that
 inline constexpr std::size_t kIdleIterations = 8;  // what they left idle above that goes back

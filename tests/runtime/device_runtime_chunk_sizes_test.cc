@@ -185,6 +185,16 @@ TEST_F(SmallMovesTest, WhatAFullCardHasLeftIsSpentBeforeTheTimeOfCalls) {
   End(small);
 }
 
+// All but what kernels need that are loaded late: a 256th of the card.
+TEST_F(SmallMovesTest, WhatTheDriverNeedsIsLeftAsLongAsMemoryCanMove) {
+  InstantFence fence;
+  StartWith(fence, kSmall + 4 * kMiB);
+  void* const small = Allocate(kSmall);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
+  EXPECT_EQ(runtime_->Stats().lent.times_waited, 0u);
+  End(small);
+}
+
 TEST_F(SmallMovesTest, ForASmallBlockTheHostNeverWaits) {
   NeverFence fence;
   StartWith(fence, kUnit);
