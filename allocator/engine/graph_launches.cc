@@ -43,7 +43,7 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
 
 // The slot's memory is not there: before it is had from elsewhere, room in a pool serves as well.
 bool PlanEngine::TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept {
-  if (lent_.pools() == 0 || withdrawn_.empty()) return false;
+  if (lent_.pools() == 0) return false;
   if (!withdrawn_.Touches(place.granule, place.granule + request.granules)) return false;
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   if (stream == kNoStream) return false;

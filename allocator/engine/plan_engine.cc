@@ -61,7 +61,9 @@ PlanEngine::Allocation PlanEngine::Allocate(Bytes requested, StreamHandle stream
   Request request{requested, ToGranules(requested), stream};
   Place place;
   MissReason reason = FindPlace(request, place);
-  if (reason == MissReason::kNone && TakeLentInstead(request, place, lock)) return {AddressOf(place.granule), reason};
+  if (reason == MissReason::kNone && !withdrawn_.empty() && TakeLentInstead(request, place, lock)) {
+    return {AddressOf(place.granule), reason};
+  }
   if (reason == MissReason::kNone) reason = TakePlace(place, request, lock);
   if (reason == MissReason::kUnplanned && TakeLentSlot(request, place, lock)) reason = MissReason::kNone;
   if (reason == MissReason::kNone) return {AddressOf(place.granule), reason};

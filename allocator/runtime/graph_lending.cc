@@ -2,85 +2,14 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "allocator/base/log.h"
 #include "allocator/runtime/human_bytes.h"
+#include "allocator/runtime/pool_places.h"
 
 namespace stalloc {
-namespace {
-
-using GranuleRanges = std::vector<GranuleRange>;
-
-// Ascending, merged where they touch.
-GranuleRanges MergedGranules(GranuleRanges ranges) {
-  std::ranges::sort(ranges, {}, &GranuleRange::lo);
-  GranuleRanges merged;
-  for (const GranuleRange& range : ranges) {
-    if (!merged.empty() && range.lo <= merged.back().hi) {
-      merged.back().hi = std::max(merged.back().hi, range.hi);
-    } else {
-      merged.push_back(range);
-    }
-  }
-  return merged;
-}
-
-// What of the range lies in none of `others`, which are ascending and disjoint.
-void AppendBeside(GranuleRange range, const GranuleRanges& others, GranuleRanges* beside) {
-  for (const GranuleRange& other : others) {
-    if (other.hi <= range.lo) continue;
-    if (other.lo >= range.hi) break;
-    if (other.lo > range.lo) beside->push_back({range.lo, other.lo});
-    range.lo = std::min(other.hi, range.hi);
-  }
-  if (range.lo < range.hi) beside->push_back(range);
-}
-
-// What of the range lies in these, which are ascending and disjoint.
-void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges* common) {
-  for (const GranuleRange& other : others) {
-    const GranuleRange both{std::max(range.lo, other.lo), std::min(range.hi, other.hi)};
-    if (both.lo < both.hi) common->push_back(both);
-  }
-}
-
-// From a pool's addresses to the arena's granules.
-class Places {
- public:
-  Places(const PoolLayout& layout, Offset begin) : layout_(layout), begin_(begin) {}
-
-  [[nodiscard]] GranuleRange Of(const ByteRange& range) const {
-    const std::optional<Offset> offset = layout_.OffsetOf(range.begin);
-    if (!offset.has_value()) return {};
-    return {WholeGranules(begin_ + *offset), WholeGranules(begin_ + *offset + (range.end - range.begin))};
-  }
-
- private:
-  const PoolLayout& layout_;
-  const Offset begin_;
-};
-
-// Only what is open has to be closed for a launch. What it gives is kept apart by who takes it.
-GraphRanges RangesOf(const GraphUse& use, const Places& places, const GranuleRanges& open) {
-  GraphRanges ranges;
-  GranuleRanges given;  // so far, ascending
-  for (const GraphUse::Carried& carried : use.gives) {
-    GranuleRanges parts;
-    AppendCommon(places.Of(carried.range), open, &parts);
-    for (const GranuleRange& part : parts) AppendBeside(part, given, &ranges.gives);
-    given = MergedGranules(ranges.gives);
-  }
-  GranuleRanges own;
-  for (const ByteRange& dead : use.dead) AppendCommon(places.Of(dead), open, &own);
-  for (const GraphUse::Carried& carried : use.takes) AppendCommon(places.Of(carried.range), open, &ranges.takes);
-  own.insert(own.end(), ranges.takes.begin(), ranges.takes.end());
-  for (const GranuleRange& part : MergedGranules(std::move(own))) AppendBeside(part, given, &ranges.own);
-  ranges.takes = MergedGranules(std::move(ranges.takes));
-  return ranges;
-}
-
-}  // namespace
 
 GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : parts_(std::move(parts)) {
   Offset begin = parts_.arena->borrow_begin();
@@ -207,21 +136,21 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
 
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
 // holds the pool's launch mutex. What graphs have given before may be needed yet.
-void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept {
+void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) {
   if (!parts_.driver->Synchronize().ok()) return;
-  std::vector<Arena::Range> borrowed;
-  if (!Borrow(pool, layout, &borrowed)) {
+  const std::vector<ByteRange> lendable = catalog.Lendable();
+  const bool in_layouts_order = pool.of_plan.has_value();
+  const PoolPlaces places(layout, pool.place.offset, in_layouts_order ? std::span<const ByteRange>() : lendable);
+  GranuleRanges mapped = Borrow(pool, places);
+  if (mapped.empty()) {
     pool.state = State::kOver;
     return;
   }
-  GranuleRanges mapped;
-  for (const Arena::Range& range : borrowed) {
-    mapped.push_back({WholeGranules(range.offset), WholeGranules(range.offset + range.bytes)});
-  }
   mapped = MergedGranules(std::move(mapped));
-  const Places places(layout, pool.place.offset);
+  GranuleRanges lent;
+  for (const ByteRange& range : lendable) places.Append(range, &lent);
   GranuleRanges open;
-  for (const ByteRange& range : catalog.Lendable()) AppendCommon(places.Of(range), mapped, &open);
+  for (const GranuleRange& range : lent) AppendCommon(range, mapped, &open);
   open = MergedGranules(std::move(open));
   GranuleRanges given;
   pool.graphs.clear();
@@ -241,19 +170,21 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
       parts_.device, pool.number, HumanBytes(bytes).text);
 }
 
-bool GraphLending::Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept {
-  parts_.chunks->ReleaseOwned({pool.place.offset, pool.place.bytes});  // what blocks had that are gone
+// What is mapped of the pool's pieces.
+std::vector<GranuleRange> GraphLending::Borrow(const Pool& pool, const PoolPlaces& places) {
+  parts_.chunks->ReleaseOwned(pool.place);  // what blocks had that are gone
   (void)parts_.arena->EndBorrowing(pool.place.offset, pool.place.bytes);
-  for (const PoolLayout::Extent& extent : layout.extents()) {
-    Arena::Range range{pool.place.offset + extent.offset, 0};
-    const DriverStatus status = parts_.arena->Borrow(range.offset, extent.address, extent.bytes, &range.bytes);
-    if (!status.ok()) {
-      Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
-          status.call, status.native);
-    }
-    if (range.bytes > 0) borrowed->push_back(range);
+  GranuleRanges mapped;
+  for (const PoolPlaces::Piece& piece : places.pieces()) {
+    Bytes bytes = 0;
+    const DriverStatus status = parts_.arena->Borrow(piece.offset, piece.address, PoolLayout::kExtentUnit, &bytes);
+    if (bytes > 0) mapped.push_back({WholeGranules(piece.offset), WholeGranules(piece.offset + bytes)});
+    if (status.ok() || !mapped.empty()) continue;
+    Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
+        status.call, status.native);
+    break;
   }
-  return !borrowed->empty();
+  return mapped;
 }
 
 // Taking back ---------------------------------------------------------------------------------------------------------

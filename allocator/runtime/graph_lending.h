@@ -31,6 +31,8 @@
 
 namespace stalloc {
 
+class PoolPlaces;
+
 class GraphLending {
  public:
   using Verdict = LaunchListener::Verdict;
@@ -93,8 +95,8 @@ class GraphLending {
   // All REQUIRE: the pool's mutex is held.
   void TryToLend(Pool& pool) noexcept;
   [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
-  void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) noexcept;
-  [[nodiscard]] bool Borrow(Pool& pool, const PoolLayout& layout, std::vector<Arena::Range>* borrowed) noexcept;
+  void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout);
+  [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);
   [[nodiscard]] Verdict MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   void TellSurprise(const Pool& pool, bool is_last) const noexcept;
   [[nodiscard]] DriverStatus OwnBlocks(Pool& pool) noexcept;

@@ -58,6 +58,7 @@ class LentRegion {
   // From now on `ranges` of the pool, which has so many graphs, are open, and nothing else of it. More ranges than
   // there is room for: fewer are.
   void Open(std::size_t pool, std::span<const GranuleRange> ranges, std::size_t graphs) {
+    pools_[pool].open.reserve(ranges.size());  // what may throw comes first
     Close(pool);
     for (const GranuleRange& range : ranges) {
       if (!closed_.CanChange()) break;
