@@ -10,9 +10,13 @@ namespace stalloc {
 
 LaunchListener::Verdict DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, GraphId graph,
                                                           StreamHandle stream) noexcept {
+  PlannedSpace* const serving = spaces.Serving();
   for (PlannedSpace* const space : spaces.All()) {
     GraphLending* const lending = space->lending();
-    const Verdict verdict = lending != nullptr ? lending->BeforeLaunch(pool, graph, stream) : Verdict::kLaunch;
+    if (lending == nullptr) continue;
+    // The arenas before know nothing of what lies in the pool for the one that serves.
+    if (space != serving && !lending->TakeBack(pool, /*for_good=*/true)) return Verdict::kOutOfMemory;
+    const Verdict verdict = lending->BeforeLaunch(pool, graph, stream);
     if (verdict != Verdict::kLaunch) return verdict;
   }
   return Verdict::kLaunch;

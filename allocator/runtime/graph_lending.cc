@@ -216,7 +216,7 @@ DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
 }
 
 bool GraphLending::TakeBack(std::uint32_t number, bool for_good) noexcept {
-  Pool* const pool = Find(number);
+  Pool* const pool = for_good ? Get(number) : Find(number);
   if (pool == nullptr) return true;
   const std::lock_guard lock(pool->mutex);
   return TakeBack(*pool, for_good ? State::kOver : State::kTakenBack).ok();

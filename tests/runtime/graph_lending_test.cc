@@ -207,6 +207,24 @@ TEST_F(GraphLendingTest, OpeningThePoolTakesItBack) {
   EXPECT_EQ(Graphs().surprises, 0u);
 }
 
+// A plan is taken up while a block lies in the pool: no block of the new arena's is put over it.
+TEST_F(GraphLendingTest, ThePoolIsLentByOneArenaAtATime) {
+  Start();
+  Begin();
+  Block before = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(before));
+  ASSERT_EQ(program_->runtime().TakePlan(program_->plan(), 0), "");
+  Begin();
+  Block behind = program_->Allocate(GraphProgram::kDead, kStream);
+  EXPECT_TRUE(program_->IsLent(behind)) << "the new arena has its own addresses for it";
+  program_->Use(&before);
+  program_->Use(&behind);
+  program_->Free(before);
+  program_->Free(behind);
+  Begin();
+  EXPECT_EQ(Graphs().surprises, 0u);
+}
+
 TEST_F(GraphLendingTest, ThePoolsMemoryMayGo) {
   Start();
   Begin();

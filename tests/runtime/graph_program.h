@@ -67,6 +67,7 @@ class GraphProgram {
 
   [[nodiscard]] GraphPool& pool() { return pools_.Get(kNumber, kCpuDevice); }
   [[nodiscard]] DeviceRuntime& runtime() { return *runtime_; }
+  [[nodiscard]] const DevicePlan& plan() const { return plan_; }
   [[nodiscard]] QueuedDevice& device() { return *device_; }
   [[nodiscard]] Address address() const { return pool_; }
   void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
