@@ -112,7 +112,8 @@ void GraphLending::TryToLend(Pool& pool) noexcept {
     const bool is_planned = pool.of_plan.has_value() && catalog.request_count() == pool.of_plan->requests &&
                             layout.hash() == pool.of_plan->layout && layout.bytes() == pool.of_plan->bytes;
     if (!is_planned && !is_settled) return;
-    if (layout.empty() || !parts_.engine->LentBlocks(pool.index).empty()) return;
+    const bool has_place = pool.place.bytes > 0;
+    if (layout.empty() || (has_place && !parts_.engine->LentBlocks(pool.index).empty())) return;
     if (catalog.Lendable().empty()) pool.hopeless = version;
     const bool may_lend = pool.hopeless != version && pool.state != State::kOver;
     if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, catalog, layout);
