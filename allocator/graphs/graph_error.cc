@@ -14,10 +14,10 @@ const char* RefusalOf(LaunchListener::Verdict verdict) noexcept {
   switch (verdict) {
     case LaunchListener::Verdict::kOutOfMemory:
       return "out of memory: other tensors lie on bytes that the graph writes, and there is no memory to move them to; "
-             "STALLOC_MODE=Torch lends no bytes of graphs";
+             "STALLOC_GRAPHS=apart keeps graphs' memory apart";
     case LaunchListener::Verdict::kCarriedGone:
       return "what an earlier graph of the pool left for it was overwritten: graphs that share a pool are launched in "
-             "the order in which they were captured";
+             "the order in which they were captured, or STALLOC_GRAPHS=apart keeps their memory apart";
     case LaunchListener::Verdict::kNotOrdered:
       return "its stream could not be made to wait for others that use bytes that the graph writes";
     case LaunchListener::Verdict::kLaunch:
