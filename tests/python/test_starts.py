@@ -192,14 +192,20 @@ def test_what_a_killed_start_has_left_goes_with_the_next(training: Training, loo
     assert (training.info / "trace" / "rank00000.trace").is_file(), "of a run too short for a plan, for reports"
 
 
+# Once the trace has its first allocations: before, it is begun anew where its directory has gone.
+DIRECTORY_GOES = """
+import shutil
+from stalloc import _session
+_session.current.flush()
+shutil.rmtree(os.environ["STALLOC_MODEL_INFO_PATH"])"""
+
+
 def test_a_directory_that_goes_during_the_run_costs_the_plan_alone(training: Training, loop: Path) -> None:
-    loop.write_text(before_the_loop("import shutil; shutil.rmtree(os.environ['STALLOC_MODEL_INFO_PATH'])"))
+    loop.write_text(before_the_loop(DIRECTORY_GOES))
     done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40", STALLOC_AUTO_WAIT="1")
     assert done.code == 0, done.err
     assert told(done)["loss"]
-    # On a busy machine the trace is written after the directory has gone, and makes a new one.
-    is_planned = "is served from its plan from iteration" in done.err
-    assert is_planned != ("this run has no plan, and stays on PyTorch's allocator" in done.err)
+    assert "this run has no plan, and stays on PyTorch's allocator" in done.err
     assert "Traceback" not in done.err
 
 
