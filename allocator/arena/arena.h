@@ -107,9 +107,8 @@ class Arena {
   // touches, up to `bytes`. REQUIRES: the range lies in [borrow_begin(), reserved_bytes()) and nothing is mapped there.
   // On failure nothing changes. Returns what is mapped in `borrowed`, bytes.
   DriverStatus Borrow(Offset offset, Address from, Bytes bytes, Bytes* borrowed) noexcept;
-  // Ends that wherever it touches the range. REQUIRES: the device is done with it. Bytes; what the driver refuses
-  // stays.
-  Bytes EndBorrowing(Offset offset, Bytes bytes) noexcept;
+  // Ends that wherever it touches the range. REQUIRES: the device is done with it. What the driver refuses stays.
+  void EndBorrowing(const Range& range) noexcept;
   // What is borrowed and touches one of the ranges (any order) is replaced by own memory, into which the ranges' bytes
   // are copied. REQUIRES: nobody gives the device work on them meanwhile. On failure the bytes are where they were, in
   // borrowed memory or, where some was replaced already, in own memory.
@@ -205,6 +204,7 @@ class Arena {
   };
   DriverStatus MapBorrowed(Offset offset, const MappedMemory& memory) noexcept;
   bool UnmapBorrowed(Offset offset, const Borrowed& borrowed) noexcept;
+  void UnmapBorrowedIn(const Range& range) noexcept;
   DriverStatus FillNew(const Chunk& chunk, std::span<const Range> ranges) noexcept;
   DriverStatus Own(Offset offset, const Borrowed& borrowed, std::span<const Range> ranges) noexcept;
 

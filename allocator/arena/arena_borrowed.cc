@@ -33,10 +33,7 @@ DriverStatus Arena::Borrow(Offset offset, Address from, Bytes bytes, Bytes* borr
   if (*borrowed > 0) status = {};  // it ends there
   if (status.ok()) status = driver_.SetAccess(base_ + offset, *borrowed);
   if (status.ok()) return status;
-  std::erase_if(borrowed_, [&](const auto& entry) {
-    return TouchesBorrowed({offset, bytes}, entry.first, entry.second.bytes) &&
-           UnmapBorrowed(entry.first, entry.second);
-  });
+  UnmapBorrowedIn({offset, bytes});
   *borrowed = 0;
   return status;
 }
@@ -57,16 +54,15 @@ bool Arena::UnmapBorrowed(Offset offset, const Borrowed& borrowed) noexcept {
   return true;
 }
 
-Bytes Arena::EndBorrowing(Offset offset, Bytes bytes) noexcept {
-  const std::lock_guard lock(mutex_);
-  Bytes ended = 0;
+void Arena::UnmapBorrowedIn(const Range& range) noexcept {
   std::erase_if(borrowed_, [&](const auto& entry) {
-    const bool ends =
-        TouchesBorrowed({offset, bytes}, entry.first, entry.second.bytes) && UnmapBorrowed(entry.first, entry.second);
-    ended += ends ? entry.second.bytes : 0;
-    return ends;
+    return TouchesBorrowed(range, entry.first, entry.second.bytes) && UnmapBorrowed(entry.first, entry.second);
   });
-  return ended;
+}
+
+void Arena::EndBorrowing(const Range& range) noexcept {
+  const std::lock_guard lock(mutex_);
+  UnmapBorrowedIn(range);
 }
 
 DriverStatus Arena::OwnBorrowed(std::span<const Range> ranges) noexcept {

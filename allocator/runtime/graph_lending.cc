@@ -174,7 +174,7 @@ void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout
 // What is mapped of the pool's pieces.
 std::vector<GranuleRange> GraphLending::Borrow(const Pool& pool, const PoolPlaces& places) {
   parts_.chunks->ReleaseOwned(pool.place);  // what blocks had that are gone
-  (void)parts_.arena->EndBorrowing(pool.place.offset, pool.place.bytes);
+  parts_.arena->EndBorrowing(pool.place);
   GranuleRanges mapped;
   for (const PoolPlaces::Piece& piece : places.pieces()) {
     Bytes bytes = 0;
@@ -208,7 +208,7 @@ DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
     DriverStatus status = parts_.driver->Synchronize();
     if (status.ok()) status = OwnBlocks(pool);
     if (!status.ok()) return status;
-    (void)parts_.arena->EndBorrowing(pool.place.offset, pool.place.bytes);
+    parts_.arena->EndBorrowing(pool.place);
     pool.lent_bytes = 0;
     pool.state = State::kTakenBack;
   }
