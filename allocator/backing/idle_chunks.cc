@@ -152,6 +152,12 @@ bool IdleChunks::MayHold(Bytes more) const noexcept {
   return listener == nullptr || listener->MayHold(more);
 }
 
+void IdleChunks::TakenByOthers(Bytes bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const Bytes most = most_.load(std::memory_order_relaxed);
+  most_.store(std::max(arena_.mapped_bytes(), most - std::min(most, bytes)), std::memory_order_relaxed);
+}
+
 void IdleChunks::TryAgain() noexcept {
   const std::lock_guard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);

@@ -93,6 +93,8 @@ class IdleChunks final : public ArenaBacking {
   }
   // What an arena may hold on a free card, over what lives.
   [[nodiscard]] double growth() const noexcept { return growth_; }
+  // Others took so much of the device: what went back for that is not to come again for want of a better place.
+  void TakenByOthers(Bytes bytes) noexcept;
   // What could not be mapped may be tried again: a cache was emptied, a limit is another.
   void TryAgain() noexcept;
   // The same; and of what is mapped beyond the bound of MayGrow a few chunks go back, which iterations left idle and

@@ -251,6 +251,10 @@ class DeviceRuntime {
   // The program empties its caches: idle chunks of the arena, or cached pages of the heap, go back to the device, and
   // are mapped again when requests need them. Bytes. Nothing while the device may not be synchronised.
   Bytes EmptyCache() noexcept;
+  // Before a pool of upstream's is opened, and after it was closed: memory that it takes meanwhile, which the arena may
+  // have given back for it, is the pool's.
+  void UpstreamPoolOpens() noexcept;
+  void UpstreamPoolCloses() noexcept;
 
   // Arena and upstream together shall hold no more: idle chunks go back now if they do, and the arena maps no more than
   // the limit allows. Does not stop upstream. 0: no limit. Bytes.

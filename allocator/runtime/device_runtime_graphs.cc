@@ -50,6 +50,23 @@ bool DeviceRuntime::Impl::Unfollowable(std::uint32_t pool, const char* /*why*/) 
   return TakeBackPool(pool, /*for_good=*/true);
 }
 
+void DeviceRuntime::Impl::CountOpenPools(int more) noexcept {
+  PlannedSpace* const space = spaces.Serving();
+  if (space == nullptr || inert.load(std::memory_order_relaxed)) return;
+  const Bytes held = parts.upstream->HeldBytes().current;
+  Bytes taken = 0;
+  {
+    const std::lock_guard lock(cold);
+    if (open_pools > 0 && held > held_at_pools) taken = held - held_at_pools;
+    held_at_pools = held;
+    open_pools = std::max(0, open_pools + more);
+  }
+  if (taken > 0) space->chunks().TakenByOthers(taken);
+}
+
+void DeviceRuntime::UpstreamPoolOpens() noexcept { impl_->CountOpenPools(1); }
+void DeviceRuntime::UpstreamPoolCloses() noexcept { impl_->CountOpenPools(-1); }
+
 void DeviceRuntime::Impl::MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept {
   Recorder* const told = recorder();
   if (told == nullptr) return;

@@ -93,6 +93,8 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   mutable Bytes run_arena_bytes = 0;
   std::optional<std::uint64_t> taken_up_at;  // iterations that had begun when a plan was taken up
   IterationPeaks last_iteration;
+  int open_pools = 0;       // upstream's
+  Bytes held_at_pools = 0;  // by upstream, when their number changed last
   NativeHeld::Known native_known;
   std::map<std::pair<std::uint32_t, GraphId>, std::uint32_t> graph_numbers;  // in traces, by pool and capture
 
@@ -150,6 +152,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept;
   [[nodiscard]] bool TakeBackPool(std::uint32_t pool, bool for_good) noexcept;
   [[nodiscard]] bool TakeBackPools();
+  void CountOpenPools(int more) noexcept;
 
   // device_runtime_sleep.cc
   [[nodiscard]] Status MaySleep() const;

@@ -138,7 +138,8 @@ void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId poo
   // A graph's pool is about to be filled, and this is the last moment at which the device may be waited for. Once: who
   // opens one again and again must not pay for it each time.
   const bool is_new_graphs = !mem_pools_.Knows(device, pool) && !pools_.HasOpened(device, pool);
-  if (CudaDevice* const found = devices_.Find(device); found != nullptr && is_new_graphs) found->MakeRoom();
+  CudaDevice* const found = devices_.Find(device);
+  if (found != nullptr && is_new_graphs) found->MakeRoom();
   const std::uint32_t number = guard_ != nullptr ? pools_.Announce(device, pool) : 0;
   TORCH_CHECK_WITH(OutOfMemoryError, guard_ == nullptr || guard_->Opens(number, device), kStuck);
   try {
@@ -149,11 +150,13 @@ void StallocCudaAllocator::beginAllocateToPool(DeviceIndex device, MempoolId poo
   }
   mem_pools_.Entered(device, pool);
   pools_.Begin(device, pool, std::move(filter));
+  if (found != nullptr) found->PoolOpens();
 }
 
 void StallocCudaAllocator::endAllocateToPool(DeviceIndex device, MempoolId pool) {
   native_->endAllocateToPool(device, pool);
   pools_.End(device, pool);
+  if (CudaDevice* const found = devices_.Find(device); found != nullptr) found->PoolCloses();
   if (guard_ != nullptr) guard_->Closes(pools_.NumberOf(device, pool));
 }
 

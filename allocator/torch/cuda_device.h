@@ -82,6 +82,9 @@ class CudaDevice final : private ArenaListener {
   void EmptyCache();
   // The idle chunks alone, for a graph's pool that is about to be filled.
   void MakeRoom();
+  // A pool is opened, or closed.
+  void PoolOpens() noexcept;
+  void PoolCloses() noexcept;
 
   void SetMemoryFraction(double fraction);
   [[nodiscard]] double MemoryFraction() const;

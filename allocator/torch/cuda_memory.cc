@@ -125,6 +125,14 @@ void CudaDevice::MakeRoom() {
   if (serves_ && runtime_->arena() != nullptr) EmptyCache();
 }
 
+void CudaDevice::PoolOpens() noexcept {
+  if (serves_) runtime_->UpstreamPoolOpens();
+}
+
+void CudaDevice::PoolCloses() noexcept {
+  if (serves_) runtime_->UpstreamPoolCloses();
+}
+
 void CudaDevice::UpdateSample() {
   if (runtime_->spaces().empty()) return;
   CombinedStats::Sample sample;

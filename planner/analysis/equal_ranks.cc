@@ -41,6 +41,11 @@ void AddSegments(const Segmentation& segmentation, ContentHash* hash) {
       hash->Add(mark.mark);
     }
   }
+  hash->Add(segmentation.graph_marks.size());
+  for (const SegmentMark& mark : segmentation.graph_marks) {
+    hash->Add(mark.event);
+    hash->Add(mark.mark);
+  }
   hash->Add(segmentation.fences.size());
   for (const FenceRange& fence : segmentation.fences) {
     hash->Add(fence.begin_event);

@@ -24,9 +24,7 @@ std::optional<std::uint32_t> NumberOf(std::string_view name, std::string_view wh
 class CaptureFinder {
  public:
   CaptureFinder(const TracedRank& traced, const DeviceTrace& device) : device_(device) {
-    for (const Segment& segment : traced.segmentation.segments) {
-      for (const SegmentMark& mark : segment.marks) TakeMark(mark.event, traced.head.marks[mark.mark]);
-    }
+    for (const SegmentMark& mark : traced.segmentation.graph_marks) TakeMark(mark.event, traced.head.marks[mark.mark]);
   }
 
   GraphCaptures Run() {
@@ -43,7 +41,6 @@ class CaptureFinder {
   static constexpr std::size_t kNoCapture = ~std::size_t{0};
 
   void TakeMark(std::uint64_t event, const Mark& mark) {
-    if (mark.kind != MarkKind::kLayer) return;
     const bool begins = mark.edge == MarkEdge::kBegin;
     if (const auto number = NumberOf(mark.name, kCaptureMarkSuffix)) {
       if (begins) {

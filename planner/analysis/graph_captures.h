@@ -6,8 +6,7 @@
 //   carried         +===============-         from A's launch to B's, whatever is launched between
 //   kept           +=======-                  freed between captures, or never, or asked for outside of one: for good
 //
-// What is not known is kept: a graph that was captured before the trace begins, or is captured by C++ code. Launches
-// and captures inside of fences are not seen. Pure.
+// What is not known is kept: a graph that was captured before the trace begins, or is captured by C++ code. Pure.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,7 @@
 // writes blocks that no tensor holds (dead, carried, kept: graph_captures.h).
 //
 // Blocks of a pool share bytes, so no pool needs more than what lived in it at a time. What is not known counts as
-// needed: a graph that was captured before the trace begins, or is launched by C++ code, has what PyTorch counts.
-// Launches and captures inside of fences are not seen. Pure.
+// needed: a graph that was captured before the trace begins, or is launched by C++ code, has what PyTorch counts. Pure.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 namespace stalloc::planner {
 
 void SegmentCutter::Take(std::uint64_t event, std::uint32_t mark_index, const Mark& mark) {
+  if (IsGraphMark(mark)) result_.graph_marks.push_back({event, mark_index});
   if (Overruled(mark)) {
     ++result_.census.ignored_automatic;
   } else if (mark.kind == MarkKind::kFence) {

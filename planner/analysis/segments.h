@@ -7,6 +7,7 @@
 // Segment 0 is everything before the first iteration mark (it may be empty); segment i + 1 is the i-th traced
 // iteration. The end mark of an iteration does not cut: what follows it belongs to the same segment. Fences
 // (evaluation, checkpoint) are excised: marks inside them do not count, and requests inside them are nobody's script.
+// Marks of CUDA graphs (IsGraphMark) inside them are listed all the same: what is captured there is launched elsewhere.
 // Pure functions of the trace.
 #pragma once
 
@@ -51,6 +52,7 @@ struct MarkCensus {
 struct Segmentation {
   std::vector<Segment> segments;  // never empty
   std::vector<FenceRange> fences;
+  std::vector<SegmentMark> graph_marks;  // in order, also those that fences and others hide
   MarkCensus census;
 
   [[nodiscard]] std::size_t iterations() const { return segments.size() - 1; }

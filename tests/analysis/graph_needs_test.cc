@@ -51,6 +51,15 @@ TEST(GraphNeedsTest, WhatIsCarriedIsNeededUntilTheOtherLaunch) {
   EXPECT_EQ(NeedsOf(captures + "R0 R1").peak, 1024u + 2048 + 4096);
 }
 
+// Megatron-LM's captures are fenced: evaluations run the same code.
+TEST(GraphNeedsTest, CapturesAndLaunchesInsideAFenceAreSeen) {
+  const GraphNeeds found = NeedsOf("I (capture C0 +a=4096!1 -a C0- R0 ) +w=1024 R0 R0");
+  ASSERT_EQ(found.graphs.size(), 1u);
+  EXPECT_EQ(found.graphs[0].launches, 3u);
+  EXPECT_EQ(found.graphs[0].dead, 4096u);
+  EXPECT_EQ(found.peak, 4096u + 1024);
+}
+
 // Launched twice before the other graph is, it waits once.
 TEST(GraphNeedsTest, WhatIsCarriedTwiceIsNeededOnce) {
   EXPECT_EQ(NeedsOf("I C0 +s=2048!1 C0- C1 -s C1- R0 R0 +e=4096 -e").peak, 2048u + 4096);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "planner/trial/instant_fence.h"
 #include "tests/runtime/alloc_fixture.h"
 #include "tests/runtime/pattern.h"
 
@@ -123,6 +124,31 @@ TEST_F(AllocTest, AnEmptiedCacheHoldsOnlyTheChunksUnderLiveBlocks) {
   EXPECT_EQ(runtime_->Stats().arena_bytes, 2 * kGiB);
   EXPECT_TRUE(HasPattern(first, kMiB, 3));
   for (void* pointer : {first, second}) runtime_->Free(pointer);
+}
+
+// The memory that a graph's pool took of what had gone back is not the arena's to map again: slots that are never in
+// use at once take turns in what is left.
+TEST_F(AllocTest, WhatAPoolTookIsNotMappedAgainInsteadOfMovingAChunk) {
+  keep_free_ = kGiB;  // all of it: the card is full
+  InstantFence fence;
+  PlanBuilder builder;
+  for (int i = 0; i < 3; ++i) builder.Each(64 * kMiB);
+  Start(builder.Build(), /*capacity=*/kGiB, /*granularity=*/2 * kMiB, &fence);
+  Iteration();
+  EXPECT_EQ(runtime_->EmptyCache(), 192 * kMiB);
+  runtime_->UpstreamPoolOpens();
+  void* const captured = runtime_->Allocate(128 * kMiB, 0, Origin::kCaptured);
+  runtime_->UpstreamPoolCloses();
+  for (int i = 0; i < 3; ++i) {
+    void* const block = Allocate(64 * kMiB);
+    EXPECT_TRUE(runtime_->Owns(block));
+    EXPECT_EQ(runtime_->Stats().arena_bytes, 64 * kMiB);
+    runtime_->Free(block);
+    runtime_->OnMark({.kind = MarkKind::kLayer, .name = "layer"});
+  }
+  EXPECT_EQ(runtime_->Stats().planned_hits, 3u);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 2u);
+  runtime_->Free(captured);
 }
 
 // Programs compare what is held before and after what they do, caches emptied in between.
