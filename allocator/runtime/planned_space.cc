@@ -120,7 +120,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options);
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
-  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules, chosen.keep_free);
+  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.keep_free);
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
   if (arena_->borrow_begin() < arena_->reserved_bytes()) {
     lending_ = std::make_unique<GraphLending>(GraphLending::Parts{.device = chosen.device,
