@@ -349,14 +349,12 @@ std::span<Arena::Chunk> Arena::ChunksUnder(Offset offset, Bytes bytes) noexcept 
 DriverStatus Arena::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
   DriverStatus first_failure;
-  for (const Chunk& chunk : chunks_) {
-    const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes);
+  const auto refresh = [&](Offset offset, Bytes bytes) {
+    const DriverStatus status = driver_.SetAccess(base_ + offset, bytes);
     if (first_failure.ok()) first_failure = status;
-  }
-  for (const auto& [offset, borrowed] : borrowed_) {
-    const DriverStatus status = driver_.SetAccess(base_ + offset, borrowed.bytes);
-    if (first_failure.ok()) first_failure = status;
-  }
+  };
+  for (const Chunk& chunk : chunks_) refresh(chunk.offset, chunk.bytes);
+  for (const auto& [offset, borrowed] : borrowed_) refresh(offset, borrowed.bytes);
   return first_failure;
 }
 

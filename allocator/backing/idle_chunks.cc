@@ -1,7 +1,9 @@
 #include "allocator/backing/idle_chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "allocator/base/clock.h"
 
@@ -265,9 +267,7 @@ void IdleChunks::MoveSome() noexcept {
   const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
   if (end_ + above <= arena_.borrow_begin()) places.push_back({end_, above});
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
-  if (places.empty()) return;
-  const Arena::Range place = places[random_() % places.size()];
-  MoveInto(place, now, random_() % 2 == 0);
+  if (!places.empty()) MoveInto(places[random_() % places.size()], now, random_() % 2 == 0);
 }
 
 // Which chunks go where; they are withdrawn. That which is due last goes first.
@@ -329,9 +329,8 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
     const std::uint64_t until = UntilDue(chunk, now);
     movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > arena_.chunk_bytes() ? 0 : until});
   }
-  std::sort(movable.begin(), movable.end(), [](const Part& a, const Part& b) {
-    return a.until_due != b.until_due ? a.until_due > b.until_due : a.range.offset > b.range.offset;
-  });
+  std::ranges::sort(movable, std::ranges::greater{},
+                    [](const Part& part) { return std::pair(part.until_due, part.range.offset); });
   return movable;
 }
 

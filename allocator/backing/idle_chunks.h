@@ -120,7 +120,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
-  // May move, or the place of one that may.
+  // May move.
   struct Part {
     Arena::Range range;
     std::uint64_t until_due = 0;  // requests until a slot in it is
