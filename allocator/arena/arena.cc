@@ -6,7 +6,6 @@
 #include <iterator>
 #include <numeric>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace stalloc {
@@ -144,24 +143,11 @@ DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept 
   if (!status.ok()) {
     return status;
   }
-  status = MapAt(offset, bytes, chunk->handle);
+  status = driver_.Map(base_ + offset, bytes, chunk->handle);
   if (!status.ok()) {
     (void)driver_.Release(chunk->handle);
   }
   return status;
-}
-
-DriverStatus Arena::MapAt(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept {
-  DropClosed([&](Offset at, const Closed& window) { return at < offset + bytes && offset < at + window.bytes; });
-  return driver_.Map(base_ + offset, bytes, handle);
-}
-
-template <typename Matches>
-void Arena::DropClosed(Matches&& matches) noexcept {
-  std::erase_if(closed_, [&](const auto& entry) {
-    const auto& [offset, window] = entry;
-    return matches(offset, window) && driver_.Unmap(base_ + offset, window.bytes).ok();
-  });
 }
 
 bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
@@ -180,11 +166,6 @@ void Arena::CloseDescriptor(const Chunk& chunk) noexcept {
 
 void Arena::Release(const Chunk& chunk) noexcept {
   CloseDescriptor(chunk);
-  DropClosed([&](Offset, const Closed& window) { return window.handle == chunk.handle; });
-  // The driver may give this number to other memory.
-  for (auto& [offset, window] : closed_) {
-    if (window.handle == chunk.handle) window.handle = kNone;
-  }
   // A handle that cannot be released is beyond help; its addresses are free in any case.
   (void)driver_.Release(chunk.handle);
 }
@@ -252,18 +233,13 @@ void Arena::Move(std::span<const Range> from, std::span<const Range> to) noexcep
   Insert(parts);
 }
 
-Arena::Chunk* Arena::Find(const Range& range) noexcept {
-  const auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), range.offset,
-                                      [](const Chunk& one, Offset offset) { return one.offset < offset; });
-  const bool whole = chunk != chunks_.end() && chunk->offset == range.offset && chunk->bytes == range.bytes;
-  return whole ? &*chunk : nullptr;
-}
-
 std::vector<Arena::Chunk> Arena::Take(std::span<const Range> from) noexcept {
   std::vector<Chunk> taken;
   for (const Range& range : from) {
-    Chunk* const chunk = Find(range);
-    if (chunk == nullptr || !driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) continue;
+    const auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), range.offset,
+                                        [](const Chunk& one, Offset offset) { return one.offset < offset; });
+    const bool whole = chunk != chunks_.end() && chunk->offset == range.offset && chunk->bytes == range.bytes;
+    if (!whole || !driver_.Unmap(base_ + chunk->offset, chunk->bytes).ok()) continue;
     taken.push_back(*chunk);
     chunk->bytes = 0;
   }
@@ -303,7 +279,7 @@ void Arena::MapParts(std::vector<Chunk>* parts) noexcept {
   std::sort(parts->begin(), parts->end(), [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
   std::erase_if(*parts, [this](Chunk& part) {
     if (part.handle == kNone) return !MapChunk(part.offset, part.bytes, &part).ok();
-    if (MapAt(part.offset, part.bytes, part.handle).ok()) return false;
+    if (driver_.Map(base_ + part.offset, part.bytes, part.handle).ok()) return false;
     Release(part);
     return true;
   });
@@ -321,70 +297,6 @@ void Arena::MapParts(std::vector<Chunk>* parts) noexcept {
     });
     first = parts->erase(first, last);
   }
-}
-
-bool Arena::IsClosedAt(const Passing& passing, PhysicalHandle handle) const noexcept {
-  const auto window = closed_.find(passing.to);
-  return window != closed_.end() && window->second.handle == handle;
-}
-
-std::vector<Arena::Passing> Arena::Pass(std::span<const Passing> passings) noexcept {
-  const std::lock_guard lock(mutex_);
-  std::vector<Passing> passed(passings.begin(), passings.end());
-  std::erase_if(passed, [this](const Passing& passing) {
-    const Chunk* const chunk = Find(passing.from);
-    return chunk == nullptr || chunk->descriptor >= 0;
-  });
-  MapWindows(&passed);
-  std::vector<Chunk> opened;
-  for (const Passing& passing : passed) {
-    Chunk& chunk = *Find(passing.from);
-    closed_.erase(passing.to);
-    closed_[chunk.offset] = {chunk.bytes, chunk.handle, passing.stamp};
-    opened.push_back({passing.to, chunk.bytes, chunk.handle});
-    chunk.handle = kNone;
-  }
-  std::erase_if(chunks_, [](const Chunk& chunk) { return chunk.handle == kNone; });
-  Insert(opened);
-  return passed;
-}
-
-void Arena::MapWindows(std::vector<Passing>* passings) noexcept {
-  std::vector<Range> mapped;
-  std::erase_if(*passings, [&](const Passing& passing) {
-    const Chunk& chunk = *Find(passing.from);
-    if (IsClosedAt(passing, chunk.handle)) return false;
-    if (!MapAt(passing.to, chunk.bytes, chunk.handle).ok()) return true;
-    mapped.push_back({passing.to, chunk.bytes});
-    return false;
-  });
-  std::vector<Range> refused;
-  for (const Range& run : Union(mapped)) {
-    if (!driver_.SetAccess(base_ + run.offset, run.bytes).ok()) refused.push_back(run);
-  }
-  std::erase_if(*passings, [&](const Passing& passing) {
-    const bool is_refused = std::ranges::any_of(
-        refused, [&](const Range& run) { return run.offset <= passing.to && passing.to < run.offset + run.bytes; });
-    if (is_refused) (void)driver_.Unmap(base_ + passing.to, passing.from.bytes);
-    return is_refused;
-  });
-}
-
-std::vector<Arena::Window> Arena::ClosedIn(Offset offset, Bytes bytes) const {
-  const std::lock_guard lock(mutex_);
-  auto first = closed_.lower_bound(offset);
-  if (first != closed_.begin() && std::prev(first)->first + std::prev(first)->second.bytes > offset) --first;
-  const auto last = closed_.lower_bound(offset + bytes);
-  if (first == last) return {};
-  std::unordered_map<PhysicalHandle, Offset> open;
-  for (const Chunk& chunk : chunks_) open.emplace(chunk.handle, chunk.offset);
-  std::vector<Window> windows;
-  for (; first != last; ++first) {
-    const auto& [at, window] = *first;
-    const auto chunk = open.find(window.handle);
-    windows.push_back({{at, window.bytes}, chunk != open.end() ? chunk->second : Window::kNoChunk, window.stamp});
-  }
-  return windows;
 }
 
 Result<Arena::Exported> Arena::Export(Offset offset, Bytes bytes) {
@@ -437,18 +349,12 @@ std::span<Arena::Chunk> Arena::ChunksUnder(Offset offset, Bytes bytes) noexcept 
 DriverStatus Arena::RefreshAccess() noexcept {
   const std::lock_guard lock(mutex_);
   DriverStatus first_failure;
-  for (const Chunk& chunk : chunks_) {
-    const DriverStatus status = driver_.SetAccess(base_ + chunk.offset, chunk.bytes);
+  const auto refresh = [&](Offset offset, Bytes bytes) {
+    const DriverStatus status = driver_.SetAccess(base_ + offset, bytes);
     if (first_failure.ok()) first_failure = status;
-  }
-  for (const auto& [offset, window] : closed_) {
-    const DriverStatus status = driver_.SetAccess(base_ + offset, window.bytes);
-    if (first_failure.ok()) first_failure = status;
-  }
-  for (const auto& [offset, borrowed] : borrowed_) {
-    const DriverStatus status = driver_.SetAccess(base_ + offset, borrowed.bytes);
-    if (first_failure.ok()) first_failure = status;
-  }
+  };
+  for (const Chunk& chunk : chunks_) refresh(chunk.offset, chunk.bytes);
+  for (const auto& [offset, borrowed] : borrowed_) refresh(offset, borrowed.bytes);
   return first_failure;
 }
 

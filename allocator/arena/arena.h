@@ -14,17 +14,12 @@
 // it. So a descriptor never stands for other memory than the chunk's that it is found at, and as long as a chunk lives
 // no other one gets its number. Receivers of torch know what they have mapped by these numbers.
 //
-// Note [Several addresses]
-// A chunk may be mapped at several addresses, its windows. One of them is open: there the chunk lies for all that asks
-// this class. The others are holes, which kernels that were given to the device before they closed may still use; to
-// open one again takes no call of the driver. An address keeps its window until it is backed by another chunk, or the
-// chunk's memory goes back: before either the device must be done with it. CUDA allows this as long as the kernels that
-// use one window are ordered after those that used another (Programming Guide, Virtual Aliasing Support).
-//
 // Note [Borrowed memory]
 // The last addresses are for memory of another allocator's, which is mapped there a second time, chunk by chunk as it
 // has it. It is that one's: among Chunks() and what is held it is not. Whoever has to have its bytes to himself gets
-// own memory at the same address, which is a chunk like others from then on.
+// own memory at the same address, which is a chunk like others from then on. CUDA allows two addresses as long as the
+// kernels that use one of them are ordered after those that used the other (Programming Guide, Virtual Aliasing
+// Support).
 #pragma once
 
 #include <atomic>
@@ -63,9 +58,8 @@ class Arena {
   // (a failed step rolls the earlier ones back).
   DriverStatus GrowTo(Bytes bytes, Bytes chunk_bytes = 0) noexcept;
 
-  // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies in reserved_bytes();
-  // the device is done with closed windows there, here and wherever else holes are backed. On failure nothing else
-  // changes.
+  // Backs whatever part of [offset, offset + bytes) is not backed yet. REQUIRES: the range lies below borrow_begin().
+  // On failure nothing changes.
   DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
 
   // Backs each of the ranges by one chunk, as Chunks() told of them before they were released. REQUIRES: nothing in
@@ -84,24 +78,6 @@ class Arena {
   // far as it goes; what is more stays where the last chunk began. Nothing more is held meanwhile. What the driver
   // refuses goes back to the device: HolesIn tells what is backed. REQUIRES: as for ReleaseIdle, of `from`.
   void Move(std::span<const Range> from, std::span<const Range> to) noexcept;
-
-  struct Passing {
-    Range from;  // a whole chunk
-    Offset to = 0;
-    std::uint64_t stamp = 0;  // the caller's, kept with the window that closes
-  };
-  // Opens each chunk at `to`, a hole of its size: where its own window is there, without a call of the driver. Windows
-  // of other chunks there are unmapped. REQUIRES: the device is done with those. Returns the passings that were made,
-  // in order; chunks that the driver refuses to map, or that have a descriptor, stay as they were.
-  std::vector<Passing> Pass(std::span<const Passing> passings) noexcept;
-  struct Window {
-    static constexpr Offset kNoChunk = ~Offset{0};
-    Range range;
-    Offset chunk = 0;  // where its chunk is open; kNoChunk: it is gone, and the driver did not unmap the window
-    std::uint64_t stamp = 0;
-  };
-  // The closed windows that lie in [offset, offset + bytes), if only in part, ascending.
-  [[nodiscard]] std::vector<Window> ClosedIn(Offset offset, Bytes bytes) const;
 
   // Maps memory of another allocator, beginning with the mapping at the address `from`, at `offset`; as much of it as
   // touches, up to `bytes`. REQUIRES: the range lies in [borrow_begin(), reserved_bytes()) and nothing is mapped there.
@@ -169,18 +145,8 @@ class Arena {
   // False when the driver refuses; the chunk is then as before. One call each: the driver promises no more than to
   // unmap what one cuMemMap mapped, and one call for many takes as long.
   bool UnmapChunk(const Chunk& chunk) noexcept;
-  // Lets its memory go, and with it its closed windows.
+  // Lets its memory go.
   void Release(const Chunk& chunk) noexcept;
-  // The driver maps there, where nothing is open; what is closed there is gone.
-  DriverStatus MapAt(Offset offset, Bytes bytes, PhysicalHandle handle) noexcept;
-  // Unmaps closed windows for which matches(offset, window) is true; those that the driver refuses stay.
-  template <typename Matches>
-  void DropClosed(Matches&& matches) noexcept;
-  [[nodiscard]] bool IsClosedAt(const Passing& passing, PhysicalHandle handle) const noexcept;
-  // Maps the chunks where they have no window yet, and makes that usable. What fails is not among `passings` any more.
-  void MapWindows(std::vector<Passing>* passings) noexcept;
-  // Null if no chunk is just that.
-  [[nodiscard]] Chunk* Find(const Range& range) noexcept;
   static void CloseDescriptor(const Chunk& chunk) noexcept;
   // The chunks that the range lies in; none if a part of it is in none.
   std::span<Chunk> ChunksUnder(Offset offset, Bytes bytes) noexcept;
@@ -214,13 +180,7 @@ class Arena {
   const Bytes chunk_bytes_;
   const Offset borrow_begin_;
   mutable std::mutex mutex_;
-  std::vector<Chunk> chunks_;  // ascending, disjoint; guarded by mutex_
-  struct Closed {
-    Bytes bytes = 0;
-    PhysicalHandle handle = 0;  // of one in chunks_, or none any more
-    std::uint64_t stamp = 0;
-  };
-  std::map<Offset, Closed> closed_;      // disjoint, in holes; guarded by mutex_
+  std::vector<Chunk> chunks_;            // ascending, disjoint; guarded by mutex_
   std::map<Offset, Borrowed> borrowed_;  // disjoint, above borrow_begin_; guarded by mutex_
   std::atomic<Bytes> mapped_bytes_{0};
   std::atomic<Bytes> mapped_end_{0};

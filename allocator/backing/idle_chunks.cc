@@ -1,7 +1,9 @@
 #include "allocator/backing/idle_chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "allocator/base/clock.h"
 
@@ -30,11 +32,10 @@ bool Touch(const Arena::Range& a, const Arena::Range& b) { return a.offset < End
 }  // namespace
 
 IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
-                       const Rules& rules, Bytes keep_free)
+                       Bytes keep_free)
     : driver_(driver),
       arena_(arena),
       engine_(engine),
-      rules_(rules),
       clock_(fence, engine),
       begin_(MonotonicNanoseconds()),
       traced_peak_(plan.predicted.peak_live_bytes),
@@ -100,9 +101,6 @@ void IdleChunks::ReleaseOwned(const Arena::Range& range) noexcept {
 
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   if (chunks.empty()) return {};
-  for (const Arena::Range& chunk : chunks) {
-    if (!Clear(chunk)) return {DriverCode::kFailed, 0, "Synchronize"};
-  }
   const DriverStatus status = ChangeArena([&] { return arena_.MapAsChunks(chunks); });
   if (status.ok()) counts_.lent_bytes -= std::min(counts_.lent_bytes, Sum(chunks));
   return status;
@@ -118,17 +116,13 @@ bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may
   if (may_take == MayTake::kSpare) return false;
   const bool may_grow = may_take == MayTake::kMore;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
-  if (was_card_full()) {
-    if (PassInto(range, now, Windows::kThere)) return true;
-    if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
-    PassInto(range, now, Windows::kAny);
-  }
-  if (Missing(range).bytes != 0 && MayMove()) MoveInto(range, now, false);
+  if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
+  if (MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
   if (!may_grow || still_missing == 0) return still_missing == 0;
   if (Grow(range, still_missing) || BackByMapping(range)) return true;
   MoveInto(range, now, true);  // no more is to be had
-  return Missing(range).bytes == 0 || (Clear(Missing(range)) && BackByMapping(range));
+  return BackByMapping(range);
 }
 
 // Without a plan there is no peak yet that idle parts would add to. On a free card moves take next to no time.
@@ -140,7 +134,6 @@ bool IdleChunks::MayMove() const noexcept {
 
 // README, A free card and a full one.
 bool IdleChunks::Grow(const Arena::Range& range, Bytes missing) noexcept {
-  if (!IsClear(Missing(range), Done())) return false;
   if (!free_.Take(missing, [this](Bytes bytes) { return MayHold(bytes); })) return false;
   if (BackByMapping(range)) return true;
   free_.Refused();
@@ -209,7 +202,7 @@ bool IdleChunks::MayGrowOnFullCard(Bytes more) const noexcept {
 bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   const Arena::Range missing = Missing(range);
   if (missing.bytes == 0) return true;
-  if (missing.bytes >= too_much_.load(std::memory_order_relaxed) || !IsClear(missing, Done())) return false;
+  if (missing.bytes >= too_much_.load(std::memory_order_relaxed)) return false;
   const Stopwatch mapping(&counts_.map_nanoseconds);
   const bool grows = EndOf(range) > end_;
   if (!Map(missing)) {
@@ -221,117 +214,24 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   return true;
 }
 
-// README, Passing chunks on. What cannot be had so is left; of windows that are there, it is all or nothing.
-bool IdleChunks::PassInto(const Arena::Range& range, std::uint64_t now, Windows windows) noexcept {
-  ArenaListener* const listener = listener_.load(std::memory_order_acquire);
-  if (plan_end_ == 0 || !rules_.Have(Rule::kAddresses) || (listener != nullptr && !listener->MayPass())) return false;
-  moves_.store(true, std::memory_order_relaxed);
-  const Stopwatch moving(&counts_.move_nanoseconds);
-  Passings passings;
-  passings.done = Done();
-  if (windows == Windows::kAny) passings.idle = Movable(range, now);
-  for (const Arena::Range& hole : Lacking(range)) {
-    if (windows == Windows::kThere && !passings.opens) break;
-    Choose(hole, range, &passings);
-  }
-  if (windows == Windows::kThere && !passings.opens) {
-    for (const Arena::Passing& chunk : passings.chunks) RestoreBacked({&chunk.from, 1});
-    return false;
-  }
-  if (passings.chunks.empty()) return false;
-  const std::vector<Arena::Passing> passed = ChangeArena([&] { return arena_.Pass(passings.chunks); });
-  std::vector<PlanEngine::Passing> on;
-  for (const Arena::Passing& chunk : passed) on.push_back({chunk.from.offset, chunk.to, chunk.from.bytes});
-  engine_.PassOn(on);
-  for (const Arena::Passing& chunk : passings.chunks) RestoreBacked({&chunk.from, 1});
-  for (const Arena::Passing& chunk : passed) {
-    const Arena::Range opened{chunk.to, chunk.from.bytes};
-    RestoreBacked({&opened, 1});
-    counts_.moved_bytes += opened.bytes;
-  }
-  if (!passed.empty()) {
-    ++counts_.times_moved;
-    ++counts_.times_passed;
-    if (passings.opens) ++counts_.times_opened;
-  }
-  return Missing(range).bytes == 0;
-}
-
-// First what was there before, where it is idle and not wanted where it is; whatever else between that.
-void IdleChunks::Choose(const Arena::Range& hole, const Arena::Range& wanted, Passings* passings) noexcept {
-  Offset at = hole.offset;
-  for (const Arena::Window& window : arena_.ClosedIn(hole.offset, hole.bytes)) {
-    const bool is_inside = window.range.offset >= at && EndOf(window.range) <= EndOf(hole);
-    const Arena::Range chunk{window.chunk, window.range.bytes};
-    if (!is_inside || window.chunk == Arena::Window::kNoChunk || Touch(chunk, wanted) ||
-        !WithdrawToPass(chunk, window.range.offset, passings)) {
-      continue;
-    }
-    Fill(at, window.range.offset, passings);
-    at = EndOf(window.range);
-  }
-  Fill(at, EndOf(hole), passings);
-}
-
-// Of chunks that fit, one after the other.
-void IdleChunks::Fill(Offset begin, Offset end, Passings* passings) noexcept {
-  if (begin == end) return;
-  passings->opens = false;
-  if (!IsClear({begin, end - begin}, passings->done)) return;
-  for (Part& part : passings->idle) {
-    if (begin == end) return;
-    const Bytes bytes = part.range.bytes;
-    if (bytes == 0 || bytes > end - begin || !WithdrawToPass(part.range, begin, passings)) continue;
-    part.range.bytes = 0;
-    begin += bytes;
-  }
-}
-
-bool IdleChunks::WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept {
-  if (!engine_.Withdraw(chunk.offset, chunk.bytes)) return false;
-  if (!engine_.PrepareToPassOn({chunk.offset, to, chunk.bytes})) {
-    engine_.Restore(chunk.offset, chunk.bytes);
-    return false;
-  }
-  passings->chunks.push_back({chunk, to, engine_.NewStamp()});
-  return true;
-}
-
-bool IdleChunks::IsClear(const Arena::Range& range, std::uint64_t done) const noexcept {
-  if (range.bytes == 0) return true;
-  const std::vector<Arena::Window> closed = arena_.ClosedIn(range.offset, range.bytes);
-  return std::ranges::all_of(closed, [&](const Arena::Window& window) { return window.stamp < done; });
-}
-
-bool IdleChunks::Clear(const Arena::Range& range) noexcept {
-  return IsClear(range, 0) || IsClear(range, Done()) || Wait();
-}
-
 std::uint64_t IdleChunks::Done() noexcept { return std::max(clock_.Done(), waited_); }
-
-bool IdleChunks::Wait() noexcept {
-  const Stopwatch waiting(&counts_.wait_nanoseconds);
-  const std::uint64_t stamp = engine_.NewStamp();
-  if (!driver_.Synchronize().ok()) return false;
-  waited_ = stamp;
-  ++counts_.times_waited;
-  return true;
-}
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
 // enough of them; else one wait for it does for all. See README, Behind the device.
 void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept {
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
-  const std::uint64_t done = Done();
-  Moves moves;
-  if (IsClear(Missing(range), done)) moves = WithdrawFor(range, now, done);
+  Moves moves = WithdrawFor(range, now, Done());
   if (Sum(moves.from) < Sum(Lacking(range))) {
     RestoreBacked(moves.from);
     if (!may_wait) return;
     moves = WithdrawFor(range, now, kAny);
     if (moves.from.empty()) return;
-    if (!Wait()) return RestoreBacked(moves.from);
+    const Stopwatch waiting(&counts_.wait_nanoseconds);
+    const std::uint64_t stamp = engine_.NewStamp();
+    if (!driver_.Synchronize().ok()) return RestoreBacked(moves.from);
+    waited_ = stamp;
+    ++counts_.times_waited;
   }
   if (moves.from.empty()) return;
   Move(moves);
@@ -373,10 +273,7 @@ void IdleChunks::MoveSome() noexcept {
   const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
   if (end_ + above <= arena_.borrow_begin()) places.push_back({end_, above});
   const std::uint64_t now = random_() % (uses_.cycle_begin() + uses_.cycle_length() + 1);
-  if (places.empty()) return;
-  const Arena::Range place = places[random_() % places.size()];
-  if (random_() % 2 == 0) PassInto(place, now, Windows::kAny);
-  MoveInto(place, now, random_() % 2 == 0);
+  if (!places.empty()) MoveInto(places[random_() % places.size()], now, random_() % 2 == 0);
 }
 
 // Which chunks go where; they are withdrawn. That which is due last goes first.
@@ -438,9 +335,8 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
     const std::uint64_t until = UntilDue(chunk, now);
     movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > arena_.chunk_bytes() ? 0 : until});
   }
-  std::sort(movable.begin(), movable.end(), [](const Part& a, const Part& b) {
-    return a.until_due != b.until_due ? a.until_due > b.until_due : a.range.offset > b.range.offset;
-  });
+  std::ranges::sort(movable, std::ranges::greater{},
+                    [](const Part& part) { return std::pair(part.until_due, part.range.offset); });
   return movable;
 }
 
@@ -468,7 +364,6 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
 bool IdleChunks::Map(const Arena::Range& range) noexcept {
   const Bytes before = arena_.mapped_bytes();
   if (EndOf(range) > arena_.borrow_begin() || !MayHold(Sum(arena_.HolesIn(range.offset, range.bytes)))) return false;
-  if (!Clear(range)) return false;
   const bool all = ChangeArena([&] { return arena_.EnsureMapped(range.offset, range.bytes).ok(); });
   const Bytes mapped = arena_.mapped_bytes() - before;
   const Bytes grown = EndOf(range) > end_ ? EndOf(range) - end_ : 0;
@@ -486,8 +381,6 @@ void IdleChunks::Counts::Add(const Counts& other) noexcept {
   times_grown += other.times_grown;
   times_moved += other.times_moved;
   times_waited += other.times_waited;
-  times_passed += other.times_passed;
-  times_opened += other.times_opened;
   moved_bytes += other.moved_bytes;
   map_nanoseconds += other.map_nanoseconds;
   wait_nanoseconds += other.wait_nanoseconds;

@@ -31,8 +31,6 @@ class ArenaListener {
   virtual void AfterArenaChange() noexcept = 0;
   // The arena may hold so much more: asked before it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*more*/) noexcept { return true; }
-  // A chunk may have several addresses.
-  [[nodiscard]] virtual bool MayPass() noexcept { return true; }
 };
 
 class IdleChunks final : public ArenaBacking {
@@ -46,9 +44,7 @@ class IdleChunks final : public ArenaBacking {
     std::uint64_t times_not_mapped = 0;  // a request was not served, since its chunk could not be mapped
     std::uint64_t times_grown = 0;
     std::uint64_t times_moved = 0;   // requests that chunks were moved for
-    std::uint64_t times_waited = 0;  // the device, for these or for addresses that were not clear
-    std::uint64_t times_passed = 0;  // requests that chunks were used at other addresses for
-    std::uint64_t times_opened = 0;  // of these, all had those addresses already
+    std::uint64_t times_waited = 0;  // of these, the device was waited for
     Bytes moved_bytes = 0;
     std::int64_t map_nanoseconds = 0;   // of the host, for what is counted as grown or mapped again
     std::int64_t wait_nanoseconds = 0;  // of the host, for the device
@@ -61,7 +57,7 @@ class IdleChunks final : public ArenaBacking {
   // plan's height is withdrawn already, and counts as given back.
   // `keep_free`: bytes of the device that stay free for others (free_memory.h).
   IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, PlanEngine& engine, const DevicePlan& plan,
-             const Rules& rules = {}, Bytes keep_free = FreeMemory::kDefaultKeep);
+             Bytes keep_free = FreeMemory::kDefaultKeep);
 
   // Returns every chunk to the device in which no block lives, nor was freed at the stamp `since` or later; bytes.
   // Nothing while it cannot be waited for.
@@ -126,7 +122,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Counts GetCounts() const noexcept;
 
  private:
-  // May move, or the place of one that may.
+  // May move.
   struct Part {
     Arena::Range range;
     std::uint64_t until_due = 0;  // requests until a slot in it is
@@ -135,14 +131,6 @@ class IdleChunks final : public ArenaBacking {
   struct Moves {
     std::vector<Arena::Range> from;  // withdrawn
     std::vector<Arena::Range> to;
-  };
-
-  // What a passing of chunks is made of, see PassInto.
-  struct Passings {
-    std::vector<Arena::Passing> chunks;  // withdrawn
-    std::vector<Part> idle;              // that which is due last in front; some are withdrawn already
-    std::uint64_t done = 0;              // stamp: what the device is done with
-    bool opens = true;                   // all of them have their windows
   };
 
   // All of them REQUIRE: mutex_ is held.
@@ -168,17 +156,6 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool MayHold(Bytes more) const noexcept;
   void ReleaseSurplus() noexcept;
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
-  enum class Windows : std::uint8_t { kThere, kAny };
-  bool PassInto(const Arena::Range& range, std::uint64_t now, Windows windows) noexcept;  // true: nothing lacks
-  // For a hole of the range that is wanted.
-  void Choose(const Arena::Range& hole, const Arena::Range& wanted, Passings* passings) noexcept;
-  void Fill(Offset begin, Offset end, Passings* passings) noexcept;
-  [[nodiscard]] bool WithdrawToPass(const Arena::Range& chunk, Offset to, Passings* passings) noexcept;
-  // The windows that are closed there were last used before the stamp `done`.
-  [[nodiscard]] bool IsClear(const Arena::Range& range, std::uint64_t done) const noexcept;
-  // The device is done with them; it is waited for, if need be. False where it cannot be. Likewise Wait.
-  [[nodiscard]] bool Clear(const Arena::Range& range) noexcept;
-  [[nodiscard]] bool Wait() noexcept;
   [[nodiscard]] std::uint64_t Done() noexcept;  // stamp: what the device is known to be done with
   void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
   void Move(const Moves& moves) noexcept;
@@ -192,7 +169,6 @@ class IdleChunks final : public ArenaBacking {
   VmmDriver& driver_;
   Arena& arena_;
   PlanEngine& engine_;
-  const Rules rules_;
   DeviceClock clock_;
   std::uint64_t waited_ = 0;           // stamp: when the device was last waited for; guarded by mutex_
   const std::int64_t begin_;           // nanoseconds

@@ -10,7 +10,7 @@ namespace {
 // To the program. What only keeps in mind which stream had the bytes last is free memory.
 bool IsInUse(const LiveRecord& record) {
   if (record.IsOfLaunch()) return false;
-  return !record.Is(LiveRecord::kFreed) || FreedBlocks::IsPending(record) || record.Is(LiveRecord::kRetained);
+  return !record.Is(LiveRecord::kFreed) || record.uses != 0 || record.Is(LiveRecord::kRetained);
 }
 
 }  // namespace
@@ -35,8 +35,7 @@ std::string PlanEngine::CheckLocked() const {
     const bool is_freed = record.Is(LiveRecord::kFreed) || record.IsOfLaunch();
     blocks += is_freed ? 0 : 1;
     live += is_freed ? 0 : record.bytes();
-    const bool is_pending = is_freed && FreedBlocks::IsPending(record) && !record.Is(LiveRecord::kRetained);
-    pending += is_pending ? record.bytes() : 0;
+    pending += is_freed && record.uses != 0 && !record.Is(LiveRecord::kRetained) ? record.bytes() : 0;
   });
   if (live != stats_.live_bytes) {
     return "engine: live_bytes=" + std::to_string(stats_.live_bytes) + ", blocks say otherwise";

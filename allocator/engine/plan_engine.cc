@@ -298,44 +298,6 @@ std::uint64_t PlanEngine::LastFreeIn(Offset offset, Bytes bytes) const noexcept 
   return lo < hi ? freed_at_.LastIn(lo, hi) : 0;
 }
 
-// What left no trace was the home's, up to the last free there.
-bool PlanEngine::UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept {
-  if (!freed_.GatherUsers(lo, hi, needs)) return false;
-  const StreamBinding& binding = bindings_.front();
-  if (bindings_.size() > 1 || binding.unbound()) return true;
-  const auto add = [&](StreamIndex stream, std::uint64_t stamp) {
-    return clocks_.IsDone(stream, stamp) || needs.Add(stream, stamp);
-  };
-  const std::uint64_t until = binding.settled() ? freed_at_.LastIn(lo, hi) : binding.until();
-  return add(binding.home(), until) && clocks_.AllDebts(binding.home(), add);
-}
-
-bool PlanEngine::PrepareToPassOn(const Passing& passing) noexcept {
-  const auto [lo, hi] = InArena(passing.from, passing.bytes);
-  const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
-  Lock lock(mutex_);
-  StreamNeeds needs;
-  if (hi - lo != to_hi - to_lo || !clocks_.can_order() || !freed_.OnlyFreedIn(to_lo, to_hi)) return false;
-  return UsersOf(lo, hi, needs) && std::ranges::all_of(needs, [&](const StreamNeeds::Need& need) {
-           if (!clocks_.HasEvent(need.stream, need.stamp)) clocks_.RecordEvent(need.stream, lock);
-           return clocks_.HasEvent(need.stream, need.stamp);
-         });
-}
-
-void PlanEngine::PassOn(std::span<const Passing> passings) noexcept {
-  const Lock lock(mutex_);
-  for (const Passing& passing : passings) {
-    const auto [lo, hi] = InArena(passing.from, passing.bytes);
-    const auto [to_lo, to_hi] = InArena(passing.to, passing.bytes);
-    StreamNeeds needs;
-    const bool known = UsersOf(lo, hi, needs);
-    freed_.Take(lo, hi, kNoStream);
-    freed_.Take(to_lo, to_hi, kNoStream);
-    freed_.Leave(to_lo, to_hi, needs, known);
-    freed_at_.Set(to_lo, to_hi, std::max(freed_at_.LastIn(lo, hi), freed_at_.LastIn(to_lo, to_hi)));
-  }
-}
-
 // Marks ---------------------------------------------------------------------------------------------------------------
 
 void PlanEngine::StartAt(const PlanStart& start) noexcept {

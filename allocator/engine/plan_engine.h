@@ -150,18 +150,6 @@ class PlanEngine {
     const Lock lock(mutex_);
     withdrawn_.Remove(WholeGranules(offset), WholeGranules(offset + bytes));
   }
-  // Withdrawn memory at `from` is to be used at `to` from now on, where nothing was placed since it was last there, nor
-  // will be before Restore: whoever gets it there runs behind all who had it here.
-  struct Passing {
-    Offset from = 0;
-    Offset to = 0;
-    Bytes bytes = 0;
-  };
-  // REQUIRES: each is prepared.
-  void PassOn(std::span<const Passing> passings) noexcept;
-  // The device has been given an event on each of its users' streams, since kernels may be launched before the one
-  // ahead of them has ended. False where that cannot be, not all users can be noted, or blocks are in the way.
-  [[nodiscard]] bool PrepareToPassOn(const Passing& passing) noexcept;
   // Returns when streams of other devices are done with what was freed so far, where they can be waited for. The host
   // waits, without the lock.
   void AwaitOtherDevices() noexcept {
@@ -371,8 +359,6 @@ class PlanEngine {
   // Of the live block that starts there; false if none does.
   bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
-  // Adds all who may still use [lo, hi), where only freed blocks are. False if there are too many.
-  [[nodiscard]] bool UsersOf(Granules lo, Granules hi, StreamNeeds& needs) noexcept;
 
   alignas(64) mutable SpinMutex mutex_;  // guards all below it
   std::byte* const base_;

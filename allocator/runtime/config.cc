@@ -291,7 +291,6 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   reader.Flag("STALLOC_STRICT", &config.strict);
   reader.Size("STALLOC_MEMORY_LIMIT", &config.memory_limit);
   if (reader.IsSet("STALLOC_KEEP_FREE")) reader.Size("STALLOC_KEEP_FREE", &config.keep_free.emplace(0));
-  reader.Flag("STALLOC_ALIASES", &config.aliases);
   ReadGraphs(reader, &config);
   reader.Text("STALLOC_OOM_REPORT", &config.oom_report);
   ReadDynamic(reader, &config);

@@ -48,7 +48,6 @@ struct Config {
                            // and the host driver; 0 none
   std::optional<Bytes> keep_free;  // STALLOC_KEEP_FREE, likewise: of the device, for others; none: free_memory.h's
   bool shares_graphs = true;  // STALLOC_GRAPHS = shared | apart: graphs' pools serve other requests between launches
-  bool aliases = true;        // STALLOC_ALIASES: memory may have several addresses (arena.h, Note [Several addresses])
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
   // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
   // Without any, STALLOC_STARTED_RANK.

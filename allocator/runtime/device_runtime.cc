@@ -477,12 +477,6 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   change.unlock();
 }
 
-// A watch looks for whoever writes to freed bytes at their address.
-bool DeviceRuntime::Impl::MayPass() noexcept {
-  ArenaListener* const told = listener.load(std::memory_order_acquire);
-  return watch == nullptr && (told == nullptr || told->MayPass());
-}
-
 // A limit counts what the native allocator has as well. Before a plan has its memory what that one caches goes first,
 // and what ends in arenas before it.
 bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {

@@ -135,7 +135,6 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
   [[nodiscard]] bool MayHold(Bytes more) noexcept override;
-  [[nodiscard]] bool MayPass() noexcept override;
   [[nodiscard]] bool Owns(const void* pointer) const noexcept {
     return spaces.Of(pointer) != nullptr || (heap != nullptr && heap->Contains(pointer));
   }

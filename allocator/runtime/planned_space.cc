@@ -120,7 +120,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
   engine_ = std::make_unique<PlanEngine>(plan_, base, fence, options);
   if (chosen.dynamic) least_dynamic_ = options.least_bytes;
   if (chosen.maps_late) engine_->Withdraw(0, height);
-  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.rules, chosen.keep_free);
+  chunks_ = std::make_unique<IdleChunks>(driver, fence, *arena_, *engine_, plan_, chosen.keep_free);
   if (chosen.moves_at_marks) chunks_->MoveAtMarks();
   if (arena_->borrow_begin() < arena_->reserved_bytes()) {
     lending_ = std::make_unique<GraphLending>(GraphLending::Parts{.device = chosen.device,
@@ -175,10 +175,12 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
 
 PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   const IterationPeaks& peaks = iteration.peaks;
-  // On a free card the arena has grown instead of making its blocks wait: no sign of another run.
+  // On a free card the arena has grown instead of making its blocks wait: no sign of another run. Nor is what a card
+  // holds that was full.
   const Bytes mapped = arena_->mapped_bytes();
   const Bytes allowed = mapped > plan_.arena_bytes && !iteration.replaceable ? chunks_->MayHaveGrownTo() : 0;
-  const bool fills = peaks.live >= peaks.held / 16 * 15 || peaks.held <= std::max(iteration.other, allowed);
+  const bool fills =
+      peaks.live >= peaks.held / 16 * 15 || peaks.held <= std::max(iteration.other, allowed) || chunks_->settles();
   const Resemblance::Verdict likeness = resemblance_.OnIteration(iteration.totals, fills);
   PlanFit::Course course = resemblance_.full() ? PlanFit::Course::kAsPlanned : PlanFit::Course::kPartly;
   if (resemblance_.poor()) course = PlanFit::Course::kNot;

@@ -44,12 +44,6 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
   if (fingerprint->trace_mode.empty()) fingerprint->trace_mode = config.trace_fast ? "fast" : "exact";
 }
 
-Rules RulesOf(const Config& config) {
-  Rules rules;
-  if (!config.aliases) rules.LeaveOut(Rule::kAddresses);
-  return rules;
-}
-
 }  // namespace
 
 struct Session::Impl {
@@ -272,7 +266,6 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .plan = nullptr,
                              .dynamic = config.dynamic != "0",
                              .moves_at_marks = config.test_moves,
-                             .rules = RulesOf(config),
                              .keep_free = config.keep_free.value_or(FreeMemory::kDefaultKeep),
                              .exact = !config.trace_fast && fingerprint.trace_mode != kFakeTrace,
                              .limit_bytes = config.memory_limit,

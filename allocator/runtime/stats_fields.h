@@ -53,8 +53,6 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("arena_times_moved", stats.lent.times_moved);
   json->Field("arena_moved_bytes", stats.lent.moved_bytes);
   json->Field("arena_times_waited", stats.lent.times_waited);
-  json->Field("arena_times_passed", stats.lent.times_passed);
-  json->Field("arena_times_opened", stats.lent.times_opened);
   json->Field("arena_wait_seconds", static_cast<double>(stats.lent.wait_nanoseconds) * 1e-9);
   json->Field("arena_move_seconds", static_cast<double>(stats.lent.move_nanoseconds) * 1e-9);
   json->BeginObject("graph_pools");

@@ -121,8 +121,6 @@ class CudaDevice final : private ArenaListener {
   // that are there begin.
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
-  // Trackers register what they are told of, as NCCL does: each chunk then keeps its address.
-  [[nodiscard]] bool MayPass() noexcept override { return !environment_.history->has_trackers(); }
   void TellSegments(AllocationHistory::Entry::Action action) noexcept;
   [[nodiscard]] Fingerprint DeviceFingerprint();  // also sets device_bytes_
   void OpenDriver(const std::vector<c10::DeviceIndex>& peers);

@@ -61,7 +61,6 @@ void AllocationHistory::AddTracker(Tracker tracker) {
   auto trackers = std::make_shared<Trackers>(*trackers_);
   trackers->push_back(std::move(tracker));
   trackers_ = std::move(trackers);
-  has_trackers_.store(true, std::memory_order_relaxed);
   active_.store(true);
 }
 

@@ -51,7 +51,6 @@ class AllocationHistory {
 
   void Configure(const Options& options);
   void AddTracker(Tracker tracker);
-  [[nodiscard]] bool has_trackers() const noexcept { return has_trackers_.load(std::memory_order_relaxed); }
 
   // Somebody wants entries: only then call what follows.
   [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }
@@ -101,7 +100,6 @@ class AllocationHistory {
   [[nodiscard]] std::shared_ptr<const Trackers> Record(const Entry& entry);
 
   std::atomic<bool> active_{false};
-  std::atomic<bool> has_trackers_{false};
   std::atomic<c10::cuda::CUDACachingAllocator::CreateContextFn> gather_{nullptr};
   std::atomic<RecordContext> when_{RecordContext::NEVER};
 

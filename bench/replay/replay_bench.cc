@@ -42,7 +42,7 @@ ABSL_FLAG(double, edit, 0, "Drop so many percent of the served iteration's reque
 ABSL_FLAG(bool, marks, true, "Marks as recorded; --nomarks: only those that the hook on optimizer steps makes.");
 ABSL_FLAG(std::vector<std::string>, without, {},
           "Rules of the engine that are left out, to see what they are worth: in-the-way, kept-places, late-rooms, "
-          "lent-slots, addresses.");
+          "lent-slots.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
 ABSL_FLAG(double, wait_seconds, 0, "A wait for the device takes so long.");

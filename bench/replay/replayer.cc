@@ -223,8 +223,6 @@ class Replayer {
             .misses = stats.engine.misses,
             .driver_calls = bed_.driver_calls(),
             .moves = stats.lent.times_moved,
-            .passed = stats.lent.times_passed,
-            .opened = stats.lent.times_opened,
             .moved_bytes = stats.lent.moved_bytes,
             .growth_bytes = result_.growth_bytes(),
             .upstream_bytes = bed_.upstream_bytes()};
@@ -239,8 +237,6 @@ class Replayer {
     subtract(now.misses, before.misses);
     subtract(now.driver_calls, before.driver_calls);
     now.moves -= before.moves;
-    now.passed -= before.passed;
-    now.opened -= before.opened;
     now.moved_bytes -= before.moved_bytes;
     now.growth_bytes -= before.growth_bytes;
     now.upstream_bytes -= before.upstream_bytes;
@@ -253,8 +249,6 @@ class Replayer {
       result_.misses[i] = stats.engine.misses[i] - before_.engine.misses[i];
     }
     result_.moves = stats.lent.times_moved - before_.lent.times_moved;
-    result_.passed = stats.lent.times_passed - before_.lent.times_passed;
-    result_.opened = stats.lent.times_opened - before_.lent.times_opened;
     result_.moved_bytes = stats.lent.moved_bytes - before_.lent.moved_bytes;
     result_.stream_events = stats.engine.stream_events - before_.engine.stream_events;
     result_.stream_waits = stats.engine.stream_waits - before_.engine.stream_waits;

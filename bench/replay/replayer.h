@@ -45,8 +45,6 @@ struct Activity {
   std::array<std::uint64_t, kMissReasons> misses{};
   DriverCallCounts driver_calls{};
   std::uint64_t moves = 0;   // requests that idle chunks of the arena were moved for
-  std::uint64_t passed = 0;  // of these, by further addresses
-  std::uint64_t opened = 0;  // of these, all were there already
   Bytes moved_bytes = 0;     // of those chunks
   Bytes growth_bytes = 0;    // by which the arena became larger
   Bytes upstream_bytes = 0;  // likewise, what upstream holds
@@ -74,10 +72,8 @@ struct Replayed {
   Bytes arena_bytes = 0;                     // mapped in the end
   Bytes upstream_bytes = 0;                  // held in the end
   std::vector<Growth> growths{};
-  std::uint64_t moves = 0;   // requests that idle chunks of the arena were moved for
-  std::uint64_t passed = 0;  // of these, by further addresses
-  std::uint64_t opened = 0;  // of these, all were there already
-  Bytes moved_bytes = 0;     // of those chunks
+  std::uint64_t moves = 0;  // requests that idle chunks of the arena were moved for
+  Bytes moved_bytes = 0;    // of those chunks
   std::uint64_t stream_events = 0;
   std::uint64_t stream_waits = 0;  // of one stream for another
   std::array<std::uint64_t, kServedKinds> requests{};

@@ -113,7 +113,6 @@ void WriteActivity(const Activity& activity, JsonWriter& json) {
   json.EndObject();
   WriteMisses(activity.misses, json);
   json.Key("growth_bytes").Value(activity.growth_bytes).Key("upstream_growth_bytes").Value(activity.upstream_bytes);
-  json.Key("passed").Value(activity.passed).Key("opened").Value(activity.opened);
   json.Key("moves").Value(activity.moves).Key("moved_bytes").Value(activity.moved_bytes);
   json.Key("driver_calls").BeginObject();
   for (std::size_t i = 0; i < kDriverCalls; ++i) {
@@ -135,7 +134,6 @@ void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   json.Key("efficiency").Value(replayed.efficiency());
   json.Key("arena_bytes").Value(replayed.arena_bytes).Key("upstream_bytes").Value(replayed.upstream_bytes);
   json.Key("growth_steps").Value(replayed.growths.size()).Key("growth_bytes").Value(replayed.growth_bytes());
-  json.Key("passed").Value(replayed.passed).Key("opened").Value(replayed.opened);
   json.Key("moves").Value(replayed.moves).Key("moved_bytes").Value(replayed.moved_bytes);
   json.Key("stream_events").Value(replayed.stream_events).Key("stream_waits").Value(replayed.stream_waits);
   json.Key("gave_up").Value(replayed.gave_up).Key("served_by").BeginObject();
@@ -185,8 +183,7 @@ std::string ExperimentText(const Experiment& experiment) {
       RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
       "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",
       absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes()) / kMiB),
-      "  idle chunks moved: ", replayed.moves, " times (", replayed.passed, " by further addresses, ", replayed.opened,
-      " of them by such as were there), ", GiB(replayed.moved_bytes),
+      "  idle chunks moved: ", replayed.moves, " times, ", GiB(replayed.moved_bytes),
       " GiB; streams waited for each other: ", replayed.stream_waits, " times, ", replayed.stream_events, " events\n");
 }
 

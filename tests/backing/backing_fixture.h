@@ -66,7 +66,7 @@ class BackingTest : public ::testing::Test {
     engine_ = std::make_unique<PlanEngine>(
         plan, reinterpret_cast<void*>(arena_->base()), fence,
         DynamicSpaceOptions{.limit_bytes = arena_->reserved_bytes(), .mapped_bytes = kHeight});
-    chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan, rules_, keep_free_);
+    chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan, keep_free_);
     Iteration();
   }
   void Iteration() {
@@ -129,7 +129,6 @@ class BackingTest : public ::testing::Test {
   std::unique_ptr<WaitingDriver> driver_;  // over faulty_
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<PlanEngine> engine_;
-  Rules rules_;
   std::unique_ptr<IdleChunks> chunks_;
   std::array<void*, kSlots> blocks_{};  // by slot
   std::size_t next_ = 0;

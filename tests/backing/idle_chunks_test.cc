@@ -240,7 +240,6 @@ TEST_F(IdleChunksTest, WhatAnotherDeviceMayStillUseNeitherMovesNorGoesBack) {
 
 TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   InstantFence fence;
-  rules_.LeaveOut(Rule::kAddresses);
   Start(&fence, kHeight);
   EverySecond();
   ASSERT_TRUE(Above(kSlot, kMore));
@@ -254,96 +253,6 @@ TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   EXPECT_EQ(driver_->waits, 2) << "for slot 0; the other two are idle above the plan";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   ExpectWhole();
-}
-
-// README, Passing chunks on. No event is known to be done.
-class PassTest : public IdleChunksTest {
- protected:
-  void SetUp() override { Start(&fence_, kHeight); }
-
-  FakeFence fence_;
-};
-
-TEST_F(PassTest, IdleChunksAreUsedElsewhereAndNobodyWaits) {
-  EverySecond();
-  EXPECT_TRUE(Above(2 * kSlot, kMore));
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  EXPECT_EQ(arena_->ClosedIn(0, kHeight).size(), 2 * kSlot / kPage);
-  EXPECT_EQ(chunks_->GetCounts().times_passed, 1u);
-  EXPECT_EQ(chunks_->GetCounts().times_opened, 0u);
-  EXPECT_EQ(driver_->waits, 0);
-  ExpectWhole();
-}
-
-TEST_F(PassTest, WhatComesBackTakesNoCallOfTheDriver) {
-  EverySecond();
-  ASSERT_TRUE(Above(2 * kSlot, kMore));
-  faulty_->FailNothing();
-  EXPECT_TRUE(chunks_->Back(kSlot, kSlot, 0, kMore));
-  EXPECT_TRUE(chunks_->Back(3 * kSlot, kSlot, 0, kMore));
-  EXPECT_TRUE(Above(2 * kSlot, kMore));
-  EXPECT_EQ(faulty_->calls(), 0u);
-  EXPECT_EQ(chunks_->GetCounts().times_opened, 3u);
-  ExpectWhole();
-}
-
-TEST_F(PassTest, AnAddressWhoseChunkIsInUseHasAnotherOnlyAfterTheDevice) {
-  EverySecond();
-  ASSERT_TRUE(Above(2 * kSlot, kMore));
-  void* const block = engine_->Allocate(2 * kSlot, 0).pointer;  // all of it
-  ASSERT_EQ(block, reinterpret_cast<void*>(arena_->base() + kHeight));
-  Drop(0);
-  EXPECT_FALSE(chunks_->Back(kSlot, kSlot, 0, kNoMore));
-  EXPECT_EQ(driver_->waits, 0);
-  EXPECT_TRUE(chunks_->Back(kSlot, kSlot, 0, kMore)) << "no more is to be had";
-  EXPECT_EQ(driver_->waits, 1);
-  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  engine_->Free(block);
-  ExpectWhole();
-}
-
-TEST_F(PassTest, WhatIsWantedWhereItIsStaysThere) {
-  EverySecond();
-  ASSERT_TRUE(Above(kSlot, kMore));
-  ASSERT_EQ(chunks_->GetCounts().times_passed, 1u);
-  DropAll();
-  EXPECT_FALSE(chunks_->Back(0, kHeight + kSlot, 0, kNoMore)) << "a slot less is held";
-  EXPECT_EQ(chunks_->GetCounts().times_passed, 1u);
-  EXPECT_TRUE(arena_->HolesIn(kHeight, kSlot).empty());
-  ExpectWhole();
-}
-
-TEST_F(PassTest, WhatTheDriverRefusesStaysUsableWhereItWas) {
-  for (std::uint64_t call = 0; call < 10; ++call) {
-    SCOPED_TRACE(call);
-    SetUp();
-    EverySecond();
-    faulty_->FailCall(call);
-    (void)Above(2 * kSlot, kMore);
-    faulty_->FailNothing();
-    EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-    ExpectWhole();
-  }
-}
-
-TEST_F(PassTest, WithoutTheRuleOrWhereTheListenerSaysSoChunksHaveOneAddress) {
-  class Refusing final : public ArenaListener {
-   public:
-    void BeforeArenaChange() noexcept override {}
-    void AfterArenaChange() noexcept override {}
-    bool MayPass() noexcept override { return false; }
-  } refusing;
-  for (const bool by_rule : {true, false}) {
-    rules_ = {};
-    if (by_rule) rules_.LeaveOut(Rule::kAddresses);
-    SetUp();
-    if (!by_rule) chunks_->SetListener(&refusing);
-    EverySecond();
-    EXPECT_TRUE(Above(2 * kSlot, kMore));
-    EXPECT_EQ(chunks_->GetCounts().times_passed, 0u);
-    EXPECT_EQ(driver_->waits, 1);
-    ExpectWhole();
-  }
 }
 
 TEST_F(IdleChunksTest, WhileTheDeviceCannotBeWaitedForNothingMoves) {

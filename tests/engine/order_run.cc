@@ -11,8 +11,6 @@ namespace {
 
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
-constexpr std::uint32_t kLentPart = 64;  // granules
-
 Mark MarkOf(MarkKind kind) { return {kind, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }
 
 // A first-fit plan, whose entries are on `streams.planned` streams: rows of them, as kernels and copies come.
@@ -53,10 +51,10 @@ OrderRun::OrderRun(std::uint64_t seed, std::size_t requests, const Streams& stre
                                              : DynamicSpaceOptions{}),
       device_(static_cast<std::uint32_t>(std::max(plan_.arena_bytes, dynamic_.limit_bytes) / kBlockAlignment), seed,
               habits),
-      memory_(plan_.arena_bytes, std::max(plan_.arena_bytes, dynamic_.limit_bytes), device_, seed),
+      growth_(plan_.arena_bytes),
       engine_(plan_, kBase, &device_, dynamic_),
       clock_(&device_, engine_) {
-  memory_.Feed(&engine_);
+  growth_.Feed(&engine_);
 }
 
 void OrderRun::RunIteration(const Divergence& divergence, int threads) {
@@ -83,19 +81,18 @@ void OrderRun::RunIteration(const Divergence& divergence, int threads) {
 }
 
 void OrderRun::LendQuietParts() {
-  const std::uint32_t end = static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment) / kLentPart * kLentPart;
+  constexpr std::uint32_t kPart = 64;
+  const std::uint32_t end = static_cast<std::uint32_t>(plan_.arena_bytes / kBlockAlignment) / kPart * kPart;
   const std::uint64_t done = clock_.Done();
-  for (std::uint32_t lo = 0; lo < end; lo += kLentPart) {
-    if (lends_random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kLentPart * kBlockAlignment)) continue;
-    const bool quiet = engine_.LastFreeIn(lo * kBlockAlignment, kLentPart * kBlockAlignment) < done;
+  for (std::uint32_t lo = 0; lo < end; lo += kPart) {
+    if (lends_random_() % 4 != 0 || !engine_.Withdraw(lo * kBlockAlignment, kPart * kBlockAlignment)) continue;
+    const bool quiet = engine_.LastFreeIn(lo * kBlockAlignment, kPart * kBlockAlignment) < done;
     (quiet ? quiet_parts_ : busy_parts_) += 1;
-    memory_.ForEachPiece(lo, lo + kLentPart, [&](std::uint32_t begin, std::uint32_t end_of_piece) {
-      EXPECT_TRUE(!quiet || device_.IsDone(begin, end_of_piece)) << "granule " << lo;
-    });
+    EXPECT_TRUE(!quiet || device_.IsDone(lo, lo + kPart)) << "granule " << lo;
     if (quiet && lent_.size() < 8) {
       lent_.push_back(lo);
     } else {
-      engine_.Restore(lo * kBlockAlignment, kLentPart * kBlockAlignment);
+      engine_.Restore(lo * kBlockAlignment, kPart * kBlockAlignment);
     }
   }
   clock_.Tick();
@@ -103,7 +100,7 @@ void OrderRun::LendQuietParts() {
 
 void OrderRun::TakeBackParts() {
   for (const std::uint32_t lo : std::exchange(lent_, {})) {
-    engine_.Restore(lo * kBlockAlignment, kLentPart * kBlockAlignment);
+    engine_.Restore(lo * kBlockAlignment, 64 * kBlockAlignment);
   }
 }
 
@@ -135,7 +132,6 @@ void OrderRun::TakeSteps() {
       Free(block);
     }
     if (at % 97 == 0) engine_.OnMark(MarkOf(MarkKind::kMicrobatch));
-    if (passes_ && at % 11 == 0) memory_.PassSome();
     if (lends_ && at % 53 == 0) LendQuietParts();
     if (lends_ && at % 211 == 0) TakeBackParts();
   }
@@ -153,17 +149,17 @@ void OrderRun::Allocate(Block& block, Bytes bytes) {
       device_.OrderBehind(block.stream, stream);
     }
   }
-  OnMemory(block, [&](std::uint32_t lo, std::uint32_t hi) { device_.Begin(lo, hi, block.stream); });
+  device_.Begin(block.lo, block.hi, block.stream);
   if (block.also == 0) return;
   engine_.RecordStream(block.pointer, block.also);
-  UseBehind(block, block.also, block.stream);
+  device_.UseBehind(block.lo, block.hi, block.also, block.stream);
 }
 
 void OrderRun::Free(Block& block) {
   if (block.pointer == nullptr) return;
   if (block.elsewhere != 0 && !block.untouched) return FreeElsewhere(block, block.elsewhere);
   // On the per-thread stream another thread may free, but only the one that allocated uses the block.
-  if (block.stream != kPerThreadDefaultStream && !block.untouched) Use(block, block.stream);
+  if (block.stream != kPerThreadDefaultStream && !block.untouched) device_.Use(block.lo, block.hi, block.stream);
   EXPECT_EQ(engine_.Free(block.pointer), Bytes{block.hi - block.lo} * kBlockAlignment);
   block.pointer = nullptr;
 }
@@ -173,7 +169,7 @@ std::vector<StreamHandle>& OrderRun::ElsewhereOf(const Block& block) {
 }
 
 void OrderRun::FreeElsewhere(Block& block, StreamHandle stream) {
-  UseBehind(block, stream, block.stream);
+  device_.UseBehind(block.lo, block.hi, stream, block.stream);
   EXPECT_EQ(engine_.Free(block.pointer, stream), Bytes{block.hi - block.lo} * kBlockAlignment);
   ElsewhereOf(block).push_back(stream);
   block.pointer = nullptr;

@@ -12,7 +12,6 @@
 
 #include "allocator/backing/device_clock.h"
 #include "allocator/engine/plan_engine.h"
-#include "tests/engine/passing_memory.h"
 #include "tests/engine/simulated_device.h"
 #include "tests/engine/stress_program.h"
 
@@ -34,6 +33,27 @@ struct Streams {
 // Who is served: what has a slot, or also what has none, from idle room and above the plan's height.
 enum class Served : std::uint8_t { kSlots, kEverything };
 
+// Maps whatever the engine asks for.
+class Growth final : public ArenaBacking {
+ public:
+  explicit Growth(Bytes mapped) : mapped_(mapped) {}
+  void Feed(PlanEngine* engine) {
+    engine_ = engine;
+    engine->SetBacking(this);
+  }
+  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+    const std::lock_guard lock(mutex_);
+    mapped_ = std::max(mapped_, offset + bytes);
+    engine_->Extend(mapped_);
+    return true;
+  }
+
+ private:
+  PlanEngine* engine_ = nullptr;
+  std::mutex mutex_;
+  Bytes mapped_;
+};
+
 class OrderRun {
  public:
   OrderRun(std::uint64_t seed, std::size_t requests, const Streams& streams, SimulatedDevice::Habits habits,
@@ -41,15 +61,6 @@ class OrderRun {
 
   // From now on; one thread only.
   void LendParts() { lends_ = true; }
-  // From now on memory changes its addresses, with any number of threads.
-  void PassMemory(PassingMemory::Told told = PassingMemory::Told::kAll,
-                  PassingMemory::Looks looks = PassingMemory::Looks::kAtMemory) {
-    passes_ = true;
-    memory_.BeginToPass(told, looks);
-  }
-
-  // Beside the threads of RunIteration, which do the same.
-  void PassSome() { memory_.PassSome(); }
 
   void RunIteration(const Divergence& divergence, int threads);
 
@@ -65,7 +76,6 @@ class OrderRun {
   [[nodiscard]] const SimulatedDevice& device() const { return device_; }
   [[nodiscard]] SimulatedDevice& device() { return device_; }
   [[nodiscard]] PlanEngine& engine() { return engine_; }
-  [[nodiscard]] const PassingMemory& memory() const { return memory_; }
   [[nodiscard]] double HitRate() const {
     const EngineStats stats = engine_.Stats();
     return static_cast<double>(stats.planned_hits) / static_cast<double>(stats.requests);
@@ -91,17 +101,6 @@ class OrderRun {
 
   [[nodiscard]] StreamHandle HandleOf(std::uint32_t ordinal) const;
   void TakeSteps();
-  // Calls touch(lo, hi) for the block's memory.
-  template <typename Touch>
-  void OnMemory(const Block& block, Touch&& touch) const {
-    memory_.ForEachPiece(block.lo, block.hi, touch);
-  }
-  void Use(const Block& block, StreamHandle stream) {
-    OnMemory(block, [&](std::uint32_t lo, std::uint32_t hi) { device_.Use(lo, hi, stream); });
-  }
-  void UseBehind(const Block& block, StreamHandle stream, StreamHandle behind) {
-    OnMemory(block, [&](std::uint32_t lo, std::uint32_t hi) { device_.UseBehind(lo, hi, stream, behind); });
-  }
   void Allocate(Block& block, Bytes bytes);
   void Free(Block& block);
   std::vector<StreamHandle>& ElsewhereOf(const Block& block);
@@ -116,7 +115,7 @@ class OrderRun {
   const DevicePlan plan_;
   const DynamicSpaceOptions dynamic_;
   SimulatedDevice device_;
-  PassingMemory memory_;
+  Growth growth_;
   PlanEngine engine_;
   DeviceClock clock_;
   StressIteration iteration_;
@@ -126,7 +125,6 @@ class OrderRun {
   std::map<StreamHandle, std::vector<StreamHandle>> elsewhere_;  // blocks of the first were freed on these
   std::uint64_t iterations_ = 0;
   std::atomic<std::size_t> next_step_{0};
-  bool passes_ = false;
   bool lends_ = false;
   std::vector<std::uint32_t> lent_;  // granules
   std::uint64_t quiet_parts_ = 0;    // as the clock says

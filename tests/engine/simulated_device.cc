@@ -16,7 +16,7 @@ void Join(Clock& clock, const Clock& other) {
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(std::uint32_t granules, std::uint64_t seed, Habits habits)
-    : random_(seed), habits_(habits), last_use_(granules), elsewhere_(granules) {
+    : random_(seed), habits_(habits), last_use_(granules) {
   streams_.reserve(kMostStreams);
 }
 
@@ -31,16 +31,7 @@ std::size_t SimulatedDevice::KeyOf(StreamHandle stream) {
 
 void SimulatedDevice::Touch(std::uint32_t lo, std::uint32_t hi, std::size_t key) {
   const std::uint64_t time = ++streams_[key][key];
-  for (std::uint32_t granule = lo; granule < hi; ++granule) {
-    last_use_[granule][key] = time;
-    const std::uint64_t elsewhere = std::exchange(elsewhere_[granule][key], 0);
-    unmarked_ += elsewhere > std::max(recorded_[key], completed_[key]) ? 1 : 0;
-  }
-}
-
-void SimulatedDevice::ChangeAddress(std::uint32_t lo, std::uint32_t hi) {
-  const std::lock_guard lock(mutex_);
-  std::copy(last_use_.begin() + lo, last_use_.begin() + hi, elsewhere_.begin() + lo);
+  for (std::uint32_t granule = lo; granule < hi; ++granule) last_use_[granule][key] = time;
 }
 
 void SimulatedDevice::Begin(std::uint32_t lo, std::uint32_t hi, StreamHandle stream) {
@@ -79,13 +70,10 @@ StreamFence::Event SimulatedDevice::Record(StreamHandle stream) noexcept {
   Clock clock{};
   if (stream == kPerThreadDefaultStream) {
     for (const auto& [name, key] : keys_) {
-      if (name.first != stream) continue;
-      Join(clock, streams_[key]);
-      NoteRecorded(key);
+      if (name.first == stream) Join(clock, streams_[key]);
     }
   } else {
     clock = streams_[KeyOf(stream)];
-    NoteRecorded(KeyOf(stream));
   }
   events_[++last_event_] = habits_.events_are_early ? Clock{} : clock;
   return last_event_;
@@ -145,11 +133,6 @@ void SimulatedDevice::CalmDown() {
 std::uint64_t SimulatedDevice::violations() const {
   const std::lock_guard lock(mutex_);
   return violations_;
-}
-
-std::uint64_t SimulatedDevice::unmarked() const {
-  const std::lock_guard lock(mutex_);
-  return unmarked_;
 }
 
 std::uint64_t SimulatedDevice::outstanding_events() const {

@@ -40,9 +40,6 @@ class SimulatedDevice : public StreamFence {
   // The program makes `stream` wait for all that `behind` was given so far.
   void OrderBehind(StreamHandle stream, StreamHandle behind);
 
-  // From now on [lo, hi) is used at another address.
-  void ChangeAddress(std::uint32_t lo, std::uint32_t hi);
-
   Event Record(StreamHandle stream) noexcept override;
   Event RecordAll() noexcept override;
   bool Wait(StreamHandle stream, Event event) noexcept override;
@@ -57,9 +54,6 @@ class SimulatedDevice : public StreamFence {
 
   // Granules that were handed on too early, and uses of events that were recycled.
   [[nodiscard]] std::uint64_t violations() const;
-  // Granules that a stream used at one address and then at another, with no event between the two, while it was not
-  // known to be done with the first.
-  [[nodiscard]] std::uint64_t unmarked() const;
   [[nodiscard]] std::uint64_t outstanding_events() const;
 
  private:
@@ -67,7 +61,6 @@ class SimulatedDevice : public StreamFence {
   using Clock = std::array<std::uint64_t, kMostStreams>;
 
   [[nodiscard]] std::size_t KeyOf(StreamHandle stream);
-  void NoteRecorded(std::size_t key) { recorded_[key] = streams_[key][key]; }
   void Touch(std::uint32_t lo, std::uint32_t hi, std::size_t key);
   [[nodiscard]] bool Happens(double share) { return std::uniform_real_distribution<double>()(random_) < share; }
 
@@ -76,15 +69,12 @@ class SimulatedDevice : public StreamFence {
   Habits habits_;
   // The per-thread default stream is another one in each thread.
   std::map<std::pair<StreamHandle, std::thread::id>, std::size_t> keys_;
-  std::vector<Clock> streams_;    // behind which work of which stream its next work runs
-  Clock completed_{};             // what is known to the host to be done
-  std::vector<Clock> last_use_;   // of each granule, by each stream
-  std::vector<Clock> elsewhere_;  // the same, as long as it was at another address, and the stream has not come back
-  Clock recorded_{};              // of each stream, its work up to the last event that was recorded on it
+  std::vector<Clock> streams_;   // behind which work of which stream its next work runs
+  Clock completed_{};            // what is known to the host to be done
+  std::vector<Clock> last_use_;  // of each granule, by each stream
   std::map<Event, Clock> events_;
   Event last_event_ = 0;
   std::uint64_t violations_ = 0;
-  std::uint64_t unmarked_ = 0;
 };
 
 }  // namespace stalloc

@@ -61,7 +61,6 @@ def test_variables_can_be_arguments_of_the_script(megatron: Megatron) -> None:
         "stalloc_memory_limit": None,
         "stalloc_keep_free": None,
         "stalloc_graphs": None,
-        "stalloc_aliases": None,
         "stalloc_watch": None,
         "stalloc_test_moves": None,
         "stalloc_oom_report": None,

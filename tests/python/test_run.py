@@ -257,7 +257,7 @@ def test_yaml_that_cannot_be_read_here_says_what_it_needs(tmp_path: Path) -> Non
     [
         ("{", "c.json: Expecting"),
         ("[]", "expected an object, found list"),
-        ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are aliases, auto_wait, device, "),
+        ('{"steps": 3, "mode": "Trace"}', "no setting is called steps; there are auto_wait, device, "),
         ('{"trace_ranks": {"a": 1}}', 'trace_ranks must be a text, a number, true, false or a list of these: {"a": 1}'),
         ('{"mode": "Tracing"}', "STALLOC_MODE must be one of Torch, Trace, Alloc, Auto: 'Tracing'"),
         (None, "No such file"),

@@ -108,18 +108,13 @@ class MovesInEveryIterationTest : public ChunkSizesTest {
   void* stays_ = nullptr;
 };
 
-TEST_F(MovesInEveryIterationTest, ItSoonHasAllAddressesThatItNeeds) {
-  IdleChunks::Counts before;
+TEST_F(MovesInEveryIterationTest, ItHoldsNoMoreForThem) {
   for (int i = 0; i < 8; ++i) {
-    if (i == 4) before = runtime_->Stats().lent;
+    const std::uint64_t before = runtime_->Stats().lent.times_moved;
     Move();
+    EXPECT_GT(runtime_->Stats().lent.times_moved, before);
     Iteration();
   }
-  const IdleChunks::Counts after = runtime_->Stats().lent;
-  EXPECT_GT(after.times_passed, before.times_passed);
-  EXPECT_EQ(after.times_opened - before.times_opened, after.times_passed - before.times_passed);
-  EXPECT_EQ(after.times_moved - before.times_moved, after.times_passed - before.times_passed);
-  EXPECT_EQ(after.times_waited, 0u);
   EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight + kStays);
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
@@ -170,8 +165,7 @@ TEST_F(SmallMovesTest, IdleChunksThatTheDeviceIsDoneWithMoveToASmallBlock) {
   void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
   EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole);
-  EXPECT_EQ(runtime_->Stats().lent.times_passed, 1u);
-  EXPECT_EQ(runtime_->Stats().lent.times_moved, 2u) << "of the second chunk a part";
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 1u);
   EXPECT_EQ(runtime_->Stats().lent.times_waited, 0u);
   End(small);
 }
@@ -195,14 +189,13 @@ TEST_F(SmallMovesTest, WhatTheDriverNeedsIsLeftAsLongAsMemoryCanMove) {
   End(small);
 }
 
-TEST_F(SmallMovesTest, ForASmallBlockTheHostNeverWaits) {
+TEST_F(SmallMovesTest, ForASmallBlockNobodyWaits) {
   NeverFence fence;
-  StartWith(fence, kUnit);
+  StartWith(fence, kGiB / 2);
   void* const small = Allocate(kSmall);
   EXPECT_TRUE(runtime_->Owns(small));
-  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + kUnit) << "for a part of a chunk it grows";
-  EXPECT_EQ(runtime_->Stats().lent.times_passed, 1u);
-  EXPECT_EQ(runtime_->Stats().lent.times_waited, 0u);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kWhole + kSmall);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 0u);
   End(small);
 }
 

@@ -33,8 +33,6 @@ struct LiveRecord {
   static constexpr std::uint16_t kTags = kMostTags << kTagShift;
   // Of live blocks alone: what they leave behind is decided by the others.
   static constexpr std::uint16_t kOfLive = kBeside | kWatched | kAsleep | kShared | kTags;
-  // Of freed ones alone: what blocks left behind at other addresses of the memory; no block of the program.
-  static constexpr std::uint16_t kPassedOn = kBeside;
   static constexpr std::uint16_t kOfLaunch = 0xffff;  // as slack: no block, but what a graph's launch needs
 
   std::uint32_t granule = 0;   // where it starts

@@ -109,14 +109,6 @@ bool FreedBlocks::Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter,
   });
 }
 
-bool FreedBlocks::GatherUsers(std::uint32_t lo, std::uint32_t hi, StreamNeeds& needs) const noexcept {
-  return AllFreedIn(lo, hi, [&](const LiveRecord& block) {
-    return AllStreams(block, kNoStream, [&](StreamIndex stream, std::uint64_t stamp) {
-      return clocks_.IsDone(stream, stamp) || needs.Add(stream, stamp);
-    });
-  });
-}
-
 void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) noexcept {
   for (const LiveRecord* found = occupancy_.LastIn(lo, hi); found != nullptr; found = occupancy_.LastIn(lo, hi)) {
     const LiveRecord block = *found;
@@ -131,7 +123,7 @@ void FreedBlocks::Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) no
     }
     LiveRecord& tail_cut = *occupancy_.Find(block.granule);
     tail_cut.granules = lo - block.granule;
-    if (IsPending(block)) pending_bytes_ -= block.bytes() - tail_cut.bytes();
+    if (block.uses != 0) pending_bytes_ -= block.bytes() - tail_cut.bytes();
     break;
   }
 }
@@ -156,25 +148,6 @@ void FreedBlocks::PutBack(std::uint32_t granule, const StreamNeeds& needs) noexc
     if (!uses_.Add(block.uses, need.stream)) Retain(block);
   }
   if (block.uses != 0 && !block.Is(LiveRecord::kRetained)) Enlist(block);
-}
-
-void FreedBlocks::Leave(std::uint32_t lo, std::uint32_t hi, const StreamNeeds& users, bool all) noexcept {
-  if (users.empty() && all) return;
-  LiveRecord left;
-  left.granule = lo;
-  left.granules = hi - lo;
-  left.flags = LiveRecord::kFreed | LiveRecord::kPassedOn;
-  if (!all) Retain(left);
-  for (const StreamNeeds::Need& user : users) {
-    if (&user == users.begin()) {
-      left.stream = static_cast<std::uint8_t>(user.stream);
-    } else if (!uses_.Add(left.uses, user.stream)) {
-      Retain(left);
-    }
-    left.stamp = std::max(left.stamp, user.stamp);
-  }
-  occupancy_.Insert(left);
-  if (left.uses != 0 && !left.Is(LiveRecord::kRetained)) Enlist(left);
 }
 
 // Letting go ----------------------------------------------------------------------------------------------------------
@@ -218,18 +191,14 @@ void FreedBlocks::LetGo(std::uint32_t granule) noexcept {
 }
 
 void FreedBlocks::Enlist(const LiveRecord& block) noexcept {
-  if (IsPending(block)) {
-    ++pending_;
-    pending_bytes_ += block.bytes();
-  }
+  ++pending_;
+  pending_bytes_ += block.bytes();
   if (listed_count_ < listed_.size()) listed_[listed_count_++] = block.granule;
 }
 
 void FreedBlocks::Delist(const LiveRecord& block) noexcept {
-  if (IsPending(block)) {
-    --pending_;
-    pending_bytes_ -= block.bytes();
-  }
+  --pending_;
+  pending_bytes_ -= block.bytes();
   std::uint32_t* const first = listed_.data();
   std::uint32_t* const found = std::find(first, first + listed_count_, block.granule);
   if (found != first + listed_count_) *found = listed_[--listed_count_];

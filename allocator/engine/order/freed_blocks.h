@@ -52,23 +52,14 @@ class FreedBlocks {
   [[nodiscard]] static bool IsReusable(const LiveRecord& block) noexcept {
     return block.Is(LiveRecord::kFreed) && !block.Is(LiveRecord::kRetained);
   }
-  // A freed block that the program still has on other streams.
-  [[nodiscard]] static bool IsPending(const LiveRecord& block) noexcept {
-    return block.uses != 0 && !block.Is(LiveRecord::kPassedOn);
-  }
   // A request of `waiter` can have the block's bytes; `now`: without being made to wait for a stream.
   [[nodiscard]] bool CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept;
   // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.
   [[nodiscard]] bool Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept;
-  // Adds all who may still use [lo, hi). False if there are too many. REQUIRES: OnlyFreedIn.
-  [[nodiscard]] bool GatherUsers(std::uint32_t lo, std::uint32_t hi, StreamNeeds& needs) const noexcept;
   // [lo, hi) is `taker`'s now; kNoStream: nobody's. REQUIRES: Gather.
   void Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) noexcept;
   // The block was never used, since its stream could not be ordered behind `needs`: free again, and as before.
   void PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept;
-
-  // Whoever gets some of [lo, hi) must run behind `users`; not `all`: nobody ever gets it. REQUIRES: no block is there.
-  void Leave(std::uint32_t lo, std::uint32_t hi, const StreamNeeds& users, bool all) noexcept;
 
   // At marks: lets go of what is known to be done.
   void Sweep(Lock& lock) noexcept;

@@ -13,11 +13,10 @@ enum class Rule : std::uint8_t {
   kKeptPlaces,  // details.md, Fences
   kLateRooms,   // idle_gaps.h
   kLentSlots,   // unplanned_requests.cc, FindLentSlot
-  kAddresses,   // backing/README, Passing chunks on: a chunk may have several
   kCount
 };
 inline constexpr auto kRuleNames =
-    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots", "addresses"});
+    std::to_array<const char*>({"in-the-way", "kept-places", "late-rooms", "lent-slots"});
 static_assert(kRuleNames.size() == static_cast<std::size_t>(Rule::kCount));
 
 // All of them, but those that were left out.

@@ -118,18 +118,12 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
             "Default: 2 % of it, 1G at least",
         ),
         Variable(
-            "STALLOC_ALIASES",
-            "`1` (default), `0`",
-            "whether memory of the arena may be used at several addresses",
-            SWITCH,
-            "0: for programs with kernels that stay resident beside others (NVSHMEM, DeepEP)",
-        ),
-        Variable(
             "STALLOC_GRAPHS",
             "`shared` (default), `apart`",
             "whether memory of CUDA graphs serves other tensors between launches",
             ("shared", "apart"),
-            "apart: what a graph's pool holds is its own",
+            "apart: what a graph's pool holds is its own. Also for programs with kernels that stay resident beside "
+            "others (NVSHMEM, DeepEP)",
         ),
         Variable(
             "STALLOC_LIB_PATH",
