@@ -64,6 +64,8 @@ class ScriptReader {
                .name = ""});
     } else if (word[0] == 'C' || word[0] == 'R') {
       TakeGraph(word);
+    } else if (word[0] == 'P') {
+      AddMark({.kind = MarkKind::kLayer, .name = "CUDA graph pool " + word.substr(1)});
     } else if (word[0] == 'L') {
       TakeLayer(word);
     } else {
