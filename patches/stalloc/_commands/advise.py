@@ -36,7 +36,7 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import advice, figures
+    from stalloc.report import advice, figures, graphs
 
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         view["added_options"] = arguments.program
@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             "peak_live_bytes": device["peak_live_bytes"],
             "peak_phase": device["peak_phase"],
             "advice": rows,
+            "graphs": graphs.finding(view, index),
             "hint": advice.hint(view, index),
         }
 
@@ -74,6 +75,8 @@ def _show(device: dict[str, Any], most: Optional[int]) -> None:
         print(f"{line}\n    set: {row['how_to']}\n    known from: {row['how_known']}")
     if len(shown) < len(found):
         print(f"and {len(found) - len(shown)} that save less (--all)")
+    if device["graphs"] is not None:
+        print("\n" + "\n    ".join(device["graphs"]["told"]))
     if device["hint"] is not None:
         print(device["hint"])
 

@@ -32,12 +32,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
     )
+    parser.add_argument(
+        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced without CUDA graphs, or with them"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         _want_an_iteration(view, index, arguments.path)
-        return {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+        found = {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+        return {**found, "graphs": _graphs(view, index, arguments)}
 
     def show(device: dict[str, Any]) -> None:
         _show(device, arguments)
@@ -50,6 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stalloc whatif: {error}", file=sys.stderr)
         return 1
     return viewed.answer("whatif", arguments, of_device, show, options)
+
+
+def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
+    from stalloc.report import graph_choice
+
+    if arguments.graphs_beside is None:
+        return None
+    return graph_choice.choice(view, arguments.path, arguments.graphs_beside, index, arguments.memory)
 
 
 def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
@@ -143,7 +155,7 @@ def _fit(
 
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from stalloc.report import text
+    from stalloc.report import graph_choice, text
     from stalloc.report.figures import device_name, size
 
     print(
@@ -175,6 +187,8 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     print(text.table(header, rows), end="")
     if device["changes"]:
         _show_changes(device)
+    if device["graphs"] is not None:
+        graph_choice.show(device["graphs"])
 
 
 def _show_changes(device: dict[str, Any]) -> None:
