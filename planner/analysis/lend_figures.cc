@@ -106,7 +106,7 @@ class FiguresFinder {
     const auto launches = [](const CapturedGraph& graph) { return graph.launches > 0; };
     if (traced_.head.live_before > 0) return LendLimit::kLateTrace;
     if (std::ranges::none_of(needs_.graphs, launches)) return LendLimit::kNoLaunch;
-    if (lendable_.pools.empty()) return LendLimit::kUnknownPools;
+    if (lendable_.pools.empty()) return found_.unknown > 0 ? LendLimit::kUnknownPools : LendLimit::kKept;
     if (IsCapturedLate()) return LendLimit::kCapturedLate;
     return SizeOf(lendable_.lendable) < kLeastLent ? LendLimit::kKept : LendLimit::kOrder;
   }

@@ -95,6 +95,7 @@ TEST(LendFiguresTest, WhyNothingMayBeLent) {
   const std::string iteration = "I +b=1M R0 +t=6M -t -b";
   EXPECT_EQ(FiguresOf("+w=4M C0 +k=8M!1^0 C0-", iteration).limit, LendLimit::kKept);
   EXPECT_EQ(FiguresOf("+w=4M C0 +k=8M!1^0 +d=512!1^8M -d C0-", iteration).limit, LendLimit::kKept);
+  EXPECT_EQ(FiguresOf("+w=4M C0 C0-", iteration).limit, LendLimit::kKept) << "it has no pool";
   EXPECT_EQ(FiguresOf(kDeadGraph, "I +b=1M +t=6M -t -b").limit, LendLimit::kNoLaunch);
   EXPECT_EQ(FiguresOf(kDeadGraph, "I +b=1M (eval ) R0 +t=6M +y=512 (eval ) -y -t -b").limit, LendLimit::kFence);
   const DeviceReport late = ReportOf(kDeadGraph + " " + Repeat(iteration + " ", 5), 1);

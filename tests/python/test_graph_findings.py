@@ -125,8 +125,11 @@ def test_graphs_as_a_choice(tmp_path: Path, build: Path, capsys: Any) -> None:
 
 
 def test_steps_behind_the_trace_count_for_more(tmp_path: Path, build: Path, capsys: Any) -> None:
-    one, other = graphed(tmp_path / "g.trace", build), eager(tmp_path / "e.trace", build)
-    words = ["whatif", str(one), "--memory=1G", "--graphs-beside", str(other)]
+    one, other = (tmp_path / run / "trace" / "rank00000.trace" for run in ("g", "e"))
+    for make, trace in ((graphed, one), (eager, other)):
+        trace.parent.mkdir(parents=True)
+        make(trace, build)
+    words = ["whatif", str(tmp_path / "g"), "--memory=1G", "--graphs-beside", str(tmp_path / "e")]
     steps = {"seconds": [9.0, 8.0, 0.9, 1.1, 1.0], "tokens": [[]] * 5}
     one.with_suffix(".steps.json").write_text(json.dumps(steps))
     assert answer(capsys, *words)["devices"][0]["graphs"]["how_timed"] == "while traced", "one of them has none"
@@ -136,7 +139,7 @@ def test_steps_behind_the_trace_count_for_more(tmp_path: Path, build: Path, caps
     assert "graphs: +11.00 MiB, -50.0 % of the step" in text(capsys, *words)
     other.with_suffix(".steps.json").write_text(json.dumps({"seconds": ["fast"]}))
     assert cli.main(words) == 1
-    assert "e.steps.json: expected the seconds of iterations" in capsys.readouterr().err
+    assert "rank00000.steps.json: expected the seconds of iterations" in capsys.readouterr().err
 
 
 def test_fit_has_graphs_as_a_choice(tmp_path: Path, build: Path, capsys: Any) -> None:

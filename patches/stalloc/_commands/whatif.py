@@ -10,14 +10,19 @@ from typing import Any, Optional
 from stalloc._commands import sizes, viewed
 
 HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
-EXAMPLES = ("whatif run1 --memory 40G", "whatif run1 --memory 80G --micro-batch 2 --beside run2 4")
+EXAMPLES = (
+    "whatif run1 --memory 40G",
+    "whatif run1 --memory 80G --micro-batch 2 --beside run2 4",
+    "whatif run1 --memory 80G --graphs-beside run2",
+)
 
 _EPILOG = """
 The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
 scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
 --beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
 buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
-what is live is taken in proportion. Where it does not fit, each change that stalloc advise knows is tried: layers
+what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take are compared,
+as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers
 recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
 """
 _MOST = 12
@@ -188,6 +193,7 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     if device["changes"]:
         _show_changes(device)
     if device["graphs"] is not None:
+        print()
         graph_choice.show(device["graphs"])
 
 

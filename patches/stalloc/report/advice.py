@@ -226,7 +226,7 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     ]
 
 
-# What is live outside beside all that pools have had is held whoever allocates, and is more than is ever live.
+# What is live outside beside all that pools have had is held where nothing of them is lent, and is more than is live.
 def _from_graphs(pools: Optional[dict[str, Any]], found: Optional[dict[str, Any]]) -> list[Advice]:
     if pools is None:
         return []

@@ -69,7 +69,7 @@ def show(found: dict[str, Any]) -> None:
                 _faster(found),
             )
         ]
-    print("\n" + text.table(("captured graphs", "with", "without", "change"), rows), end="")
+    print(text.table(("captured graphs", "with", "without", "change"), rows), end="")
     share = _faster(found)
     held = text.signed(size(abs(change["held_bytes"])), change["held_bytes"])
     print(f"graphs: {held}{f', {share} of the step' if share else ''}")
