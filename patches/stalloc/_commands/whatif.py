@@ -21,9 +21,9 @@ The peak with k times the traced micro-batch is the maximum, over all moments of
 scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
 --beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
 buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
-what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take are compared,
-as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers
-recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
+what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take is
+compared, as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers recomputed
+or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
 """
 _MOST = 12
 _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
