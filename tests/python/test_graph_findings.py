@@ -12,7 +12,7 @@ from event_runs import MIB, answer, text
 from event_runs import run as without_graphs
 from graphed_runs import POOL, eager, graphed
 from stalloc import cli
-from stalloc.report import collect, graphs
+from stalloc.report import collect, graph_choice, graphs
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +122,12 @@ def test_graphs_as_a_choice(tmp_path: Path, build: Path, capsys: Any) -> None:
     for trace in (one, other):
         assert cli.main(["whatif", str(trace), "--memory=1G", "--graphs-beside", str(trace)]) == 1
     assert "neither has a captured graph" in capsys.readouterr().err
+    view = collect.view(collect.find_ranks(one)[0])
+    view["devices"][0]["device"] = 1
+    with pytest.raises(collect.CollectError, match="has no allocation on device 1"):
+        graph_choice.choice(view, one, other, 0, 1 << 30)
+    view["devices"].append({"device": -1})
+    assert graph_choice.choice(view, one, other, 1, 1 << 30) is None, "the host's memory"
 
 
 def test_steps_behind_the_trace_count_for_more(tmp_path: Path, build: Path, capsys: Any) -> None:

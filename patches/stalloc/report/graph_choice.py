@@ -15,8 +15,12 @@ _HOW_TO_TIME = "trace both with STALLOC_TRACE_STEPS=N, and let iterations run be
 _KEYS = ("peak_live_bytes", "needed_bytes", "held_bytes")
 
 
-def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: int) -> dict[str, Any]:
-    """Of one device of a view, the rank of `path` that was looked at, against the same of `other`.
+Run = tuple[dict[str, Any], int, Path]  # a view, the index of a device, and whose it is
+
+
+def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: int) -> Optional[dict[str, Any]]:
+    """Of one device of a view, the rank of `path` that was looked at, against the same of `other`; None for the host's
+    memory beside a device's.
 
     `with` and `without` have what each run needs, `change` is with minus without: `seconds` where both are known in one
     way, `how_timed`. `capture_bytes`: what is live and what pools hold at a capture, at most.
@@ -24,27 +28,19 @@ def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: in
     Raises:
         CollectError: not one of the two has graphs, `other` lacks the device, or it cannot be read.
     """
-    rank, number = view["rank"]["rank"], view["devices"][index]["device"]
-    beside = select.view_of(other, rank if other.is_dir() else None)
-    indices = [i for i, drawn in enumerate(beside["devices"]) if drawn["device"] == number]
-    if not indices:
-        raise collect.CollectError(f"{other} has no device {number}, of which {path} is")
-    runs = [(view, index, path), (beside, indices[0], other)]
-    graphs = [each["rank"]["devices"][at]["graphs"] is not None for each, at, _ in runs]
-    if graphs[0] == graphs[1]:
-        has = "both have captured graphs" if graphs[0] else "neither has a captured graph"
-        raise collect.CollectError(
-            f"expected one trace with captured graphs and one without: {path} and {other}: {has}"
-        )
-    runs = runs if graphs[0] else runs[::-1]
-    told = [_needs(each["rank"]["devices"][at]) for each, at, _ in runs]
+    if view["devices"][index]["device"] < 0 and len(view["devices"]) > 1:
+        return None
+    runs = _with_and_without((view, index, path), other)
+    reports = [each["rank"]["devices"][at] for each, at, _ in runs]
     how, seconds = _seconds(runs)
-    for needs, of_step in zip(told, seconds):
-        needs["seconds"] = of_step
-    capture = runs[0][0]["rank"]["devices"][runs[0][1]]["graphs"]["capture_bytes"]
+    told = [
+        {**_needs(report), "seconds": of_step, "run": str(run)}
+        for report, of_step, (_, _, run) in zip(reports, seconds, runs)
+    ]
+    capture = reports[0]["graphs"]["capture_bytes"]
     return {
-        "with": told[0] | {"run": str(runs[0][2])},
-        "without": told[1] | {"run": str(runs[1][2])},
+        "with": told[0],
+        "without": told[1],
         "change": {key: _minus(told[0][key], told[1][key]) for key in (*_KEYS, "seconds")},
         "how_timed": how,
         "memory_bytes": memory,
@@ -52,6 +48,23 @@ def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: in
         "capture_bytes": capture,
         "capture_fits": capture <= memory,
     }
+
+
+def _with_and_without(run: Run, other: Path) -> tuple[Run, Run]:
+    view, index, path = run
+    rank, number = view["rank"]["rank"], view["devices"][index]["device"]
+    beside = select.view_of(other, rank if other.is_dir() else None)
+    indices = [i for i, drawn in enumerate(beside["devices"]) if drawn["device"] == number]
+    if not indices:
+        raise collect.CollectError(f"{other} has no allocation on device {number}, which {path} is compared on")
+    both = (run, (beside, indices[0], other))
+    has, others = (each["rank"]["devices"][at]["graphs"] is not None for each, at, _ in both)
+    if has == others:
+        found = "both have captured graphs" if has else "neither has a captured graph"
+        raise collect.CollectError(
+            f"expected one trace with captured graphs and one without: {path} and {other}: {found}"
+        )
+    return both if has else (both[1], both[0])
 
 
 def show(found: dict[str, Any]) -> None:
@@ -109,7 +122,7 @@ def _minus(one: Optional[float], other: Optional[float]) -> Optional[float]:
 # -- Times
 
 
-def _seconds(runs: list[tuple[dict[str, Any], int, Path]]) -> tuple[Optional[str], list[Optional[float]]]:
+def _seconds(runs: Sequence[Run]) -> tuple[Optional[str], list[Optional[float]]]:
     """How they are known, and of each run a step: both in one way, for traced iterations are slower."""
     ways = (("untraced", _behind_the_trace), ("while traced", _while_traced))
     for name, way in ways:
