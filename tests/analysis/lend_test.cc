@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_replace.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/packing/portfolio.h"
 #include "tests/analysis/trace_script.h"
@@ -24,18 +23,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
-
-// Sizes and places in MiB: "4M" stands for 4194304.
-std::string InBytes(const std::string& script) {
-  std::string text = script;
-  for (int mib = 40; mib > 0; --mib) {
-    const std::string number = std::to_string(mib);
-    for (const char* before : {"=", "^"}) {
-      text = absl::StrReplaceAll(text, {{before + number + "M", before + std::to_string(mib * kMiB)}});
-    }
-  }
-  return text;
-}
 
 class LendTest : public testing::Test {
  protected:

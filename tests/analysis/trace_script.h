@@ -26,6 +26,9 @@ namespace stalloc::planner {
 // REQUIRES: a well-formed script; throws std::invalid_argument naming the token otherwise.
 [[nodiscard]] Trace TraceFromScript(std::string_view script);
 
+// Sizes and places of a script that are in MiB, as bytes: "=4M" and "^4M" stand for "=4194304" and "^4194304".
+[[nodiscard]] std::string InBytes(std::string_view script);
+
 // `count` times the same text.
 [[nodiscard]] std::string Repeat(std::string_view text, int count);
 
