@@ -98,6 +98,13 @@ void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
   }
 }
 
+// Captures may free in another order than when they were traced, as threads and collectors please, so that some blocks
+// lie elsewhere. Slots are tried all the same, where the bytes are open, until a block was in a launch's way.
+bool GraphLending::IsPlanned(const Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) const {
+  if (!pool.of_plan.has_value() || catalog.request_count() != pool.of_plan->requests) return false;
+  return layout.bytes() == pool.of_plan->bytes && (layout.hash() == pool.of_plan->layout || pool.surprises == 0);
+}
+
 // A catalog that has changed since the iteration before may change further.
 void GraphLending::TryToLend(Pool& pool) noexcept {
   const GraphPool* const found = parts_.pools->Find(pool.number);
@@ -109,8 +116,7 @@ void GraphLending::TryToLend(Pool& pool) noexcept {
   if (!catalog.followable() || catalog.capturing() || version == pool.hopeless) return;
   try {
     const PoolLayout layout(catalog.Requests());
-    const bool is_planned = pool.of_plan.has_value() && catalog.request_count() == pool.of_plan->requests &&
-                            layout.hash() == pool.of_plan->layout && layout.bytes() == pool.of_plan->bytes;
+    const bool is_planned = IsPlanned(pool, catalog, layout);
     if (!is_planned && !is_settled) return;
     const bool has_place = pool.place.bytes > 0;
     if (layout.empty() || (has_place && !parts_.engine->LentBlocks(pool.index).empty())) return;

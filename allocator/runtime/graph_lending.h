@@ -6,7 +6,7 @@
 //
 // Once nothing is captured in a pool any more its memory is mapped in the arena as well, and what its launches do not
 // always need is open to requests that find no room in the arena as it is mapped. Where the pool is the plan's, since
-// the sizes and places of all its requests are (pool_layout.h), it is open to the plan's slots, too. A launch closes
+// it has as many requests and bytes, it is open to the plan's slots, too. A launch closes
 // what it needs, and its stream runs behind all who used that. Blocks that are there all the same, a surprise, get
 // memory of their own at their addresses, once the device is done: the launch costs that time, and never goes ahead
 // over them.
@@ -72,7 +72,7 @@ class GraphLending {
   struct Pool {
     std::uint32_t number = 0;
     mutable std::mutex mutex;         // guards what follows, but for the counts
-    std::optional<LentPool> of_plan;  // none: the plan does not know it, or another layout
+    std::optional<LentPool> of_plan;  // none: the plan does not know it, or another one
     std::size_t index = 0;            // the engine's
     Arena::Range place;               // in the arena; of no bytes: none yet
     State state = State::kWaits;
@@ -94,6 +94,7 @@ class GraphLending {
   [[nodiscard]] std::vector<Pool*> All() const;
   // All REQUIRE: the pool's mutex is held.
   void TryToLend(Pool& pool) noexcept;
+  [[nodiscard]] bool IsPlanned(const Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) const;
   [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
   void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout);
   [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);

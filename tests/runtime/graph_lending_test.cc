@@ -61,16 +61,33 @@ TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
   EXPECT_EQ(Graphs().times_lent, 1u);
 }
 
-TEST_F(GraphLendingTest, AnotherLayoutIsNotLent) {
-  Start({.layout_off = 1});
+TEST_F(GraphLendingTest, APoolOfOtherRequestsIsNotThePlans) {
+  Start({.requests_off = 1});
   Begin();
   EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream)));
   EXPECT_EQ(Graphs().times_lent, 0u);
 }
 
+// Captures that free in another order have blocks elsewhere.
+TEST_F(GraphLendingTest, InAnotherLayoutSlotsAreTriedUntilABlockWasInTheWay) {
+  Start({.layout_off = 1});
+  Begin();
+  const Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  EXPECT_TRUE(program_->IsLent(dead));
+  EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
+  EXPECT_EQ(Graphs().surprises, 1u);
+  program_->Free(dead);
+  for (int iteration = 0; iteration < 4; ++iteration) {
+    Begin();
+    const Block carried = program_->Allocate(GraphProgram::kCarried, kStream);
+    EXPECT_FALSE(program_->IsLent(carried));
+    program_->Free(carried);
+  }
+}
+
 // Once it has shown what lives at its launches.
 TEST_F(GraphLendingTest, APoolThatThePlanDoesNotKnowServesWhatHasNoRoom) {
-  Start({.layout_off = 1});
+  Start({.requests_off = 1});
   const Block filler = program_->Allocate(GraphProgram::kArena, kStream);
   ASSERT_FALSE(program_->IsLent(filler));
   for (int iteration = 0; iteration < 4; ++iteration) Begin();

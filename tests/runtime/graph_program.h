@@ -39,9 +39,10 @@ class GraphProgram {
   struct Options {
     std::uint64_t seed = 1;
     QueuedDevice::Habits habits = {};
-    Bytes capacity = 0;            // of the device; 0: enough
-    bool carries = true;           // false: the catalog is told that A has freed what it gives
-    std::uint64_t layout_off = 0;  // the plan's hash is wrong by that
+    Bytes capacity = 0;              // of the device; 0: enough
+    bool carries = true;             // false: the catalog is told that A has freed what it gives
+    std::uint64_t layout_off = 0;    // the plan's hash is wrong by that
+    std::uint32_t requests_off = 0;  // its number of the pool's requests likewise
   };
   explicit GraphProgram(const Options& options)
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
@@ -50,7 +51,7 @@ class GraphProgram {
     EXPECT_TRUE(device_->Create(kPool, &memory_).ok());
     EXPECT_TRUE(device_->Map(pool_, kPool, memory_).ok());
     EXPECT_TRUE(device_->SetAccess(pool_, kPool).ok());
-    plan_ = MakePlan(options.layout_off);
+    plan_ = MakePlan(options);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
                                                                     .driver = device_.get(),
@@ -119,12 +120,12 @@ class GraphProgram {
     return {{kept(), kKept}, {dead(), kDead}, {carried(), kCarried}, {dead(), kDead}};
   }
 
-  [[nodiscard]] DevicePlan MakePlan(std::uint64_t layout_off) const {
+  [[nodiscard]] DevicePlan MakePlan(const Options& options) const {
     const PoolLayout layout(Requests());
     DevicePlan plan = PlanBuilder().ArenaOf(kArena).Build();
     plan.lent_pools = {{.number = kNumber,
-                        .requests = static_cast<std::uint32_t>(Requests().size()),
-                        .layout = layout.hash() + layout_off,
+                        .requests = static_cast<std::uint32_t>(Requests().size()) + options.requests_off,
+                        .layout = layout.hash() + options.layout_off,
                         .bytes = layout.bytes()}};
     plan.lent_slots = {{*layout.OffsetOf(dead()), kDead}, {*layout.OffsetOf(carried()), kCarried}};
     for (std::uint32_t i = 0; i < 2; ++i) {
