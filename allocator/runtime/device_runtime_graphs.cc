@@ -8,18 +8,18 @@
 
 namespace stalloc {
 
-LaunchListener::Verdict DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, GraphId graph,
-                                                          StreamHandle stream) noexcept {
+LaunchListener::Answer DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, GraphId graph,
+                                                         StreamHandle stream) noexcept {
   PlannedSpace* const serving = spaces.Serving();
   for (PlannedSpace* const space : spaces.All()) {
     GraphLending* const lending = space->lending();
     if (lending == nullptr) continue;
     // The arenas before know nothing of what lies in the pool for the one that serves.
-    if (space != serving && !lending->TakeBack(pool, /*for_good=*/true)) return Verdict::kOutOfMemory;
-    const Verdict verdict = lending->BeforeLaunch(pool, graph, stream);
-    if (verdict != Verdict::kLaunch) return verdict;
+    if (space != serving && !lending->TakeBack(pool, /*for_good=*/true)) return {.verdict = Verdict::kOutOfMemory};
+    const Answer answer = lending->BeforeLaunch(pool, graph, stream);
+    if (answer.verdict != Verdict::kLaunch) return answer;
   }
-  return Verdict::kLaunch;
+  return {};
 }
 
 void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle /*stream*/) noexcept {

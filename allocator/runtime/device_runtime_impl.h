@@ -140,7 +140,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   }
 
   // device_runtime_graphs.cc
-  [[nodiscard]] Verdict BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
+  [[nodiscard]] Answer BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
   void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
   [[nodiscard]] bool PoolOpens(std::uint32_t pool) noexcept override;
   void PoolCloses(std::uint32_t pool) noexcept override;

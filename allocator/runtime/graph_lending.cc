@@ -51,34 +51,42 @@ std::vector<GraphLending::Pool*> GraphLending::All() const {
 
 // Lending -------------------------------------------------------------------------------------------------------------
 
-GraphLending::Verdict GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
+GraphLending::Answer GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
   Pool* const pool = Get(number);
-  if (pool == nullptr) return Verdict::kLaunch;
+  if (pool == nullptr) return {};
   const std::lock_guard lock(pool->mutex);
   const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
   if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool);
   // Before it was lent nobody was in the pool. Of a graph that was captured later nothing is known here: its capture
   // has taken back what was lent.
-  if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return Verdict::kLaunch;
+  if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return {};
   return MakeWay(*pool, pool->graphs[graph - 1], stream);
 }
 
-GraphLending::Verdict GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
+GraphLending::Answer GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
   using Launch = PlanEngine::Launch;
-  if (pool.state != State::kLent) {
-    return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
-  }
+  if (pool.state != State::kLent) return NoteLaunch(graph);
   const Launch launch = parts_.engine->BeginLaunch(pool.index, graph, stream);
-  if (launch == Launch::kReady) return Verdict::kLaunch;
-  if (launch == Launch::kCarriedGone) return Verdict::kCarriedGone;
+  if (launch == Launch::kReady) return {};
+  if (launch == Launch::kCarriedGone) return CarriedGone(graph);
   // Where the stream cannot be made to wait the host waits, and nobody is in the pool any more.
   const bool is_surprise = launch == Launch::kBlocksInTheWay;
   if (is_surprise) ++pool.surprises;
   const bool is_last = pool.surprises >= kMostSurprises;
   const DriverStatus status = TakeBack(pool, is_last ? State::kOver : State::kTakenBack);
-  if (!status.ok()) return status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered;
+  if (!status.ok()) {
+    return {.verdict = status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered};
+  }
   if (is_surprise) TellSurprise(pool, is_last);
-  return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+  return NoteLaunch(graph);
+}
+
+GraphLending::Answer GraphLending::NoteLaunch(const GraphRanges& graph) noexcept {
+  return parts_.engine->NoteLaunch(graph) ? Answer() : CarriedGone(graph);
+}
+
+GraphLending::Answer GraphLending::CarriedGone(const GraphRanges& graph) const noexcept {
+  return {.verdict = Verdict::kCarriedGone, .giver = parts_.engine->GiverOfUsed(graph)};
 }
 
 void GraphLending::TellSurprise(const Pool& pool, bool is_last) const noexcept {

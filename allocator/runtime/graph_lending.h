@@ -36,6 +36,7 @@ class PoolPlaces;
 class GraphLending {
  public:
   using Verdict = LaunchListener::Verdict;
+  using Answer = LaunchListener::Answer;
   struct Parts {
     DeviceIndex device = 0;
     VmmDriver* driver = nullptr;
@@ -51,7 +52,7 @@ class GraphLending {
   void OnIteration() noexcept { iterations_.fetch_add(1, std::memory_order_relaxed); }
 
   // As LaunchListener's. The caller holds the pool's launch mutex.
-  [[nodiscard]] Verdict BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
   void AfterLaunch(std::uint32_t number, GraphId graph) noexcept;
 
   // Nothing is lent of the pool any more, and no block of the program lies in its memory. False where that is not
@@ -97,7 +98,9 @@ class GraphLending {
   [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
   void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout);
   [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);
-  [[nodiscard]] Verdict MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer NoteLaunch(const GraphRanges& graph) noexcept;
+  [[nodiscard]] Answer CarriedGone(const GraphRanges& graph) const noexcept;
   void TellSurprise(const Pool& pool, bool is_last) const noexcept;
   [[nodiscard]] DriverStatus OwnBlocks(Pool& pool) noexcept;
   [[nodiscard]] DriverStatus TakeBack(Pool& pool, State then) noexcept;

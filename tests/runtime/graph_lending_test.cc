@@ -174,7 +174,9 @@ TEST_F(GraphLendingTest, AGraphWhoseCarriedBytesAreGoneIsNotLaunched) {
   Begin();
   program_->Free(program_->Allocate(GraphProgram::kDead, kStream));
   program_->Free(program_->Allocate(GraphProgram::kCarried, kStream));
-  EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kCarriedGone);
+  const LaunchListener::Answer answer = program_->Ask(kB, kStream);
+  EXPECT_EQ(answer.verdict, Verdict::kCarriedGone);
+  EXPECT_EQ(answer.giver, kA);
   EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
   EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
   EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch) << "nobody was there";

@@ -72,9 +72,10 @@ class GraphProgram {
   [[nodiscard]] Address address() const { return pool_; }
   void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
 
-  Verdict Launch(GraphId graph, StreamHandle stream) {
+  LaunchListener::Answer Ask(GraphId graph, StreamHandle stream) {
     return pool().LaunchWith(graph, stream, /*captured=*/false, [&] { graph == kA ? RunA(stream) : RunB(stream); });
   }
+  Verdict Launch(GraphId graph, StreamHandle stream) { return Ask(graph, stream).verdict; }
   // The program writes its static buffer.
   void WriteKept(StreamHandle stream) { Work(stream, kept(), kKept, &kept_key_); }
 
