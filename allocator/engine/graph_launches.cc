@@ -167,6 +167,13 @@ bool PlanEngine::NoteLaunch(const GraphRanges& graph) noexcept {
   return true;
 }
 
+void PlanEngine::NoteOverwritten(const GraphRanges& graph) noexcept {
+  const Lock lock(mutex_);
+  for (const TakenRange& taken : graph.takes) {
+    if (lent_.CanNoteBlock()) lent_.NoteBlock(taken.range.lo, taken.range.hi);
+  }
+}
+
 GraphId PlanEngine::GiverOfUsed(const GraphRanges& graph) const noexcept {
   const Lock lock(mutex_);
   const TakenRange* const used = lent_.FirstUsed(graph);

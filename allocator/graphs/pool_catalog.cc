@@ -36,6 +36,21 @@ void ForEachPartBeside(ByteRange range, const std::vector<ByteRange>& kept, Visi
   if (range.begin < range.end) visit(range);
 }
 
+// What of `ranges` lies in none of `others`, which are merged.
+std::vector<ByteRange> Beside(const std::vector<ByteRange>& ranges, const std::vector<ByteRange>& others) {
+  std::vector<ByteRange> beside;
+  for (const ByteRange& range : ranges) {
+    ForEachPartBeside(range, others, [&](const ByteRange& part) { beside.push_back(part); });
+  }
+  return beside;
+}
+
+std::vector<ByteRange> RangesOfCarried(const std::vector<GraphUse::Carried>& carried) {
+  std::vector<ByteRange> ranges;
+  for (const GraphUse::Carried& each : carried) ranges.push_back(each.range);
+  return Merged(std::move(ranges));
+}
+
 }  // namespace
 
 // Captures ------------------------------------------------------------------------------------------------------------
@@ -166,6 +181,23 @@ std::vector<ByteRange> PoolCatalog::Lendable() const {
   if (!followable()) return {};
   CountUses();
   return uses_.lendable;
+}
+
+std::vector<ByteRange> PoolCatalog::IdleAfter(GraphId graph) const {
+  if (!followable()) return {};
+  const GraphUse use = UseOf(graph);
+  std::vector<ByteRange> needed = use.dead;
+  for (const GraphUse::Carried& taken : use.takes) needed.push_back(taken.range);
+  return Beside(Merged(std::move(needed)), RangesOfCarried(use.gives));
+}
+
+std::vector<ByteRange> PoolCatalog::NeverGiven() const {
+  std::vector<ByteRange> given;
+  for (GraphId graph = 1; graph <= graph_count(); ++graph) {
+    const std::vector<ByteRange> more = RangesOfCarried(UseOf(graph).gives);
+    given.insert(given.end(), more.begin(), more.end());
+  }
+  return Beside(Lendable(), Merged(std::move(given)));
 }
 
 GraphUse PoolCatalog::UseOf(GraphId graph) const {

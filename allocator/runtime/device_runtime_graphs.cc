@@ -22,9 +22,16 @@ LaunchListener::Answer DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, Gra
   return {};
 }
 
-void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle /*stream*/) noexcept {
+// Others get the bytes behind the fill.
+void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept {
+  const GraphPool* const launched = poison != nullptr ? parts.graphs->Find(pool) : nullptr;
+  const bool is_filled = launched != nullptr && poison->AfterLaunch(*launched, graph, stream);
+  if (launched != nullptr && !is_filled) (void)TakeBackPool(pool, /*for_good=*/true);
   for (PlannedSpace* const space : spaces.All()) {
-    if (space->lending() != nullptr) space->lending()->AfterLaunch(pool, graph);
+    GraphLending* const lending = space->lending();
+    if (lending == nullptr) continue;
+    if (is_filled) lending->NotePoisoned(pool, graph);
+    lending->AfterLaunch(pool, graph);
   }
 }
 

@@ -56,7 +56,7 @@ GraphLending::Answer GraphLending::BeforeLaunch(std::uint32_t number, GraphId gr
   if (pool == nullptr) return {};
   const std::lock_guard lock(pool->mutex);
   const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
-  if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool);
+  if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool, stream);
   // Before it was lent nobody was in the pool. Of a graph that was captured later nothing is known here: its capture
   // has taken back what was lent.
   if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return {};
@@ -106,8 +106,15 @@ void GraphLending::AfterLaunch(std::uint32_t number, GraphId graph) noexcept {
   }
 }
 
+void GraphLending::NotePoisoned(std::uint32_t number, GraphId graph) noexcept {
+  Pool* const pool = Find(number);
+  if (pool == nullptr) return;
+  const std::lock_guard lock(pool->mutex);
+  if (graph > 0 && graph <= pool->graphs.size()) parts_.engine->NoteOverwritten(pool->graphs[graph - 1]);
+}
+
 // A catalog that has changed since the iteration before may change further.
-void GraphLending::TryToLend(Pool& pool) noexcept {
+void GraphLending::TryToLend(Pool& pool, StreamHandle stream) noexcept {
   const GraphPool* const found = parts_.pools->Find(pool.number);
   if (found == nullptr || (pool.state != State::kWaits && pool.state != State::kTakenBack)) return;
   if (pool.times_lent == kMostTimes) pool.state = State::kOver;
@@ -124,7 +131,7 @@ void GraphLending::TryToLend(Pool& pool) noexcept {
     if (layout.empty() || (has_place && !parts_.engine->LentBlocks(pool.index).empty())) return;
     if (catalog.Lendable().empty()) pool.hopeless = version;
     const bool may_lend = pool.hopeless != version && pool.state != State::kOver;
-    if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, catalog, layout);
+    if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, *found, layout, stream);
   } catch (const std::bad_alloc&) {  // in another iteration, maybe
   }
 }
@@ -145,8 +152,13 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
 
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
 // holds the pool's launch mutex. What graphs have given before may be needed yet.
-void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) {
+void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream) {
   if (!parts_.driver->Synchronize().ok()) return;
+  const PoolCatalog& catalog = found.catalog();
+  if (parts_.poison != nullptr && !parts_.poison->BeforeLending(found, stream)) {
+    pool.state = State::kOver;
+    return;
+  }
   const std::vector<ByteRange> lendable = catalog.Lendable();
   const bool in_layouts_order = pool.of_plan.has_value();
   const PoolPlaces places(layout, pool.place.offset, in_layouts_order ? std::span<const ByteRange>() : lendable);

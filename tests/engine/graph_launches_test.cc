@@ -194,6 +194,19 @@ TEST_F(CarriedTest, ATakerWithoutItsGiverIsRefusedOnceItsBytesWereUsed) {
   EXPECT_TRUE(engine_.NoteLaunch(taker_));
 }
 
+TEST_F(CarriedTest, WhatWasOverwrittenBehindATakerIsGone) {
+  Open();
+  ASSERT_EQ(Run(giver_), Launch::kReady);
+  ASSERT_EQ(Run(taker_), Launch::kReady);
+  engine_.NoteOverwritten(giver_);
+  EXPECT_EQ(Run(taker_), Launch::kReady) << "the giver takes nothing";
+  engine_.NoteOverwritten(taker_);
+  EXPECT_EQ(Run(taker_), Launch::kCarriedGone);
+  EXPECT_EQ(engine_.GiverOfUsed(taker_), 3u);
+  ASSERT_EQ(Run(giver_), Launch::kReady);
+  EXPECT_EQ(Run(taker_), Launch::kReady);
+}
+
 TEST_F(CarriedTest, AnotherGraphTakesTheBytesOver) {
   Open();
   ASSERT_EQ(Run(giver_), Launch::kReady);

@@ -60,6 +60,27 @@ TEST(PoolCatalogTest, WhatALaterCaptureFreesIsCarriedToIt) {
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1024}));
 }
 
+TEST(PoolCatalogTest, ALaunchLeavesIdleWhatItGivesToNobody) {
+  PoolCatalog catalog;
+  catalog.CaptureBegins(1);
+  catalog.Allocated(512, 1024);  // dead, but its second half lies where a block is carried
+  catalog.Freed(512);
+  catalog.Allocated(1024, 1024);
+  catalog.CaptureEnds(1);
+  catalog.CaptureBegins(2);
+  catalog.Allocated(512, 512);
+  catalog.Freed(512);
+  catalog.Freed(1024);
+  catalog.CaptureEnds(2);
+  EXPECT_THAT(catalog.IdleAfter(1), ElementsAre(ByteRange{512, 1024}));
+  EXPECT_THAT(catalog.IdleAfter(2), ElementsAre(ByteRange{512, 2048})) << "with what it took";
+  EXPECT_THAT(catalog.IdleAfter(3), IsEmpty());
+  EXPECT_THAT(catalog.NeverGiven(), ElementsAre(ByteRange{512, 1024}));
+  catalog.SetUnfollowable("a reason");
+  EXPECT_THAT(catalog.IdleAfter(2), IsEmpty());
+  EXPECT_THAT(catalog.NeverGiven(), IsEmpty());
+}
+
 TEST(PoolCatalogTest, AllElseIsKept) {
   PoolCatalog catalog;
   catalog.Allocated(512, 512);  // by no capture

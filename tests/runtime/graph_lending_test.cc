@@ -332,7 +332,8 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
 TEST(GraphLendingProgramsTest, NoByteIsWrong) {
   Outcome sum;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome outcome = RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}});
+    const Outcome outcome =
+        RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}, .poisons = seed % 4 == 0});
     ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
     sum.graphs.hits += outcome.graphs.hits;
     sum.graphs.surprises += outcome.graphs.surprises;

@@ -248,6 +248,18 @@ DriverStatus QueuedDevice::SetAccess(Address address, Bytes bytes) noexcept {
   return status;
 }
 
+DriverStatus QueuedDevice::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept {
+  std::unique_lock lock(mutex_);
+  if (refuses_fills_) return {DriverCode::kFailed, 719, "Fill"};
+  Give(lock, IndexOf(stream), {.kernel = {address, bytes}, .fill = value, .behind = {}});
+  return {};
+}
+
+void QueuedDevice::RefuseFills(bool refuses) {
+  const std::lock_guard lock(mutex_);
+  refuses_fills_ = refuses;
+}
+
 // The device ----------------------------------------------------------------------------------------------------------
 
 void QueuedDevice::Work() {
@@ -289,6 +301,7 @@ bool QueuedDevice::RunNext(Stream& stream) {
   --queued_;
   ++operations_;
   if (operation.host != nullptr) RunCopy(operation);
+  if (operation.fill.has_value()) RunFill(kernel, *operation.fill);
   if (kernel.writes != 0) Run(kernel);
   return true;
 }
@@ -301,6 +314,14 @@ void QueuedDevice::RunCopy(const Operation& copy) {
   }
   auto* const device = reinterpret_cast<std::byte*>(address);
   std::memcpy(copy.to_host ? copy.host : device, copy.to_host ? device : copy.host, bytes);
+}
+
+void QueuedDevice::RunFill(const Kernel& range, unsigned char value) {
+  for (Bytes at = 0; at < range.bytes; at += kBlockAlignment) {
+    const std::uint8_t* const page = PageOf(range.address + at);
+    if (page == nullptr || *page == 0) return Find(&findings_.unmapped, "not mapped for a fill", range, at);
+  }
+  std::memset(reinterpret_cast<void*>(range.address), value, range.bytes);
 }
 
 void QueuedDevice::Run(const Kernel& kernel) {

@@ -81,7 +81,8 @@ class LentRegion {
     pools_[pool].open.clear();
   }
 
-  // A block of the program is placed in [lo, hi). A launch writes the range anew. REQUIRES of NoteBlock: CanNoteBlock.
+  // A block of the program is placed in [lo, hi), or it is overwritten otherwise. A launch writes the range anew.
+  // REQUIRES of NoteBlock: CanNoteBlock.
   [[nodiscard]] bool CanNoteBlock() const noexcept { return used_.CanChange(); }
   void NoteBlock(Granules lo, Granules hi) noexcept {
     used_.Remove(lo, hi);
