@@ -53,6 +53,11 @@ def test_what_a_graph_leaves_to_another_is_never_lost(moded: ModedAdapter, graph
         assert "what graph 1 of the pool leaves to it" in result["refused"]
 
 
+@pytest.mark.parametrize("case", [*CASES, "followed"])
+def test_graphs_are_right_under_poison(moded: ModedAdapter, case: str) -> None:
+    assert moded.run("graph_cases.py", case, **MODES[moded.name], STALLOC_GRAPHS="poison").result
+
+
 @pytest.mark.parametrize("graphs", GRAPHS)
 def test_a_read_of_idle_bytes_shows_under_poison(moded: ModedAdapter, graphs: str) -> None:
     result = run_with(moded, graphs, "reads_idle")
