@@ -35,8 +35,10 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
   if (lent_.pools() == 0 || request.entry < 0 || !matcher_.in_sync()) return false;
   place = cursor_.script()->LentPlaceOf(request.entry);
   const Granules end = place.granule + request.granules;
-  if (request.granules == 0 || place.granules < request.granules || !lent_.IsLaunchers(place.granule, end))
+  if (request.granules == 0 || place.granules < request.granules || !lent_.IsLaunchers(place.granule, end) ||
+      !lent_.WasInNobodysWay(request.granules)) {
     return false;
+  }
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   return stream != kNoStream && OccupyLent(place.granule, request, stream, stats_.planned_hits, lock);
 }
@@ -76,7 +78,7 @@ Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, st
 bool PlanEngine::OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
                             Lock& lock) noexcept {
   const Granules end = granule + request.granules;
-  if (!MayPlace(granule, end) || !lent_.CanNoteBlock() || !lent_.MayGoBeforeLaunch(request.granules)) return false;
+  if (!MayPlace(granule, end) || !lent_.CanNoteBlock()) return false;
   StreamNeeds needs;
   if (!freed_.Gather(granule, end, stream, needs) || (!needs.empty() && !clocks_.can_order())) return false;
   freed_.Take(granule, end, stream);
@@ -124,7 +126,7 @@ PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& 
 void PlanEngine::NoteBlocksInTheWay(const GraphRanges& graph) noexcept {
   const auto note = [this](const GranuleRange& range) {
     (void)occupancy_.LastIn(range.lo, range.hi, [this](const LiveRecord& record) {
-      if (IsProgramsBlock(record)) lent_.NoteLasting(record.granules);
+      if (IsProgramsBlock(record)) lent_.NoteInTheWay(record.granules);
       return false;
     });
   };

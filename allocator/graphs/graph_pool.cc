@@ -23,6 +23,7 @@ void GraphPool::SetListener(LaunchListener* listener) noexcept {
   if (listener_ == listener) return;
   listener_ = listener;
   over_ = false;
+  if (listener_ != nullptr && catalog_.restorable()) listener_->SeesRestorable(number_);
   // Nothing is lent yet.
   if (LaunchListener* const told = Told(); told != nullptr && openings_ + captures_ > 0) (void)told->PoolOpens(number_);
 }
@@ -67,6 +68,18 @@ bool GraphPool::SetUnfollowable(const char* why) noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.SetUnfollowable(why);
   return TellUnfollowable();
+}
+
+// What is carried is lent no more.
+bool GraphPool::SetRestorable() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (catalog_.restorable()) return true;
+  LaunchListener* const told = Told();
+  if (told != nullptr && !told->PoolOpens(number_)) return false;
+  catalog_.SetRestorable();
+  if (listener_ != nullptr) listener_->SeesRestorable(number_);
+  if (told != nullptr && openings_ + captures_ == 0) told->PoolCloses(number_);
+  return true;
 }
 
 GraphPool::Figures GraphPool::figures() const noexcept {

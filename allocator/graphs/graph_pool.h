@@ -39,6 +39,9 @@ class GraphPool {
   // Before whatever else makes launches unseen, which must not be where it is false. `why`: lives for ever.
   bool SetUnfollowable(const char* why) noexcept;
 
+  // Before its state is taken, to be set back to. False: what is lent could not be taken back.
+  bool SetRestorable() noexcept;
+
   [[nodiscard]] GraphId CaptureBegins() noexcept;
   void CaptureEnds(GraphId graph, bool made) noexcept;
   void GraphGone(GraphId graph) noexcept;

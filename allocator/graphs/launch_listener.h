@@ -36,6 +36,8 @@ class LaunchListener {
   // For traces: what is seen, also of pools that are not followable and of launches that are not asked about.
   virtual void SeesCapture(std::uint32_t /*pool*/, GraphId /*graph*/, bool /*begins*/) noexcept {}
   virtual void SeesLaunch(std::uint32_t /*pool*/, GraphId /*graph*/, bool /*begins*/) noexcept {}
+  // Once, if ever: its state may be set back from now on.
+  virtual void SeesRestorable(std::uint32_t /*pool*/) noexcept {}
 
   // Requests may go to the pool from now on, and a capture may begin: nothing of it may be lent until it closes. Comes
   // before the native allocator opens it, and once where it is opened again meanwhile. False: what is lent could not be

@@ -60,6 +60,10 @@ void PoolCatalog::SetUnfollowable(const char* why) noexcept {
   if (why_not_.compare_exchange_strong(none, why, std::memory_order_acq_rel)) Changed();
 }
 
+void PoolCatalog::SetRestorable() noexcept {
+  if (!restorable_.exchange(true, std::memory_order_acq_rel)) Changed();
+}
+
 PoolCatalog::Graph* PoolCatalog::Find(GraphId graph) noexcept {
   return graph == 0 || graph > graphs_.size() ? nullptr : &graphs_[graph - 1];
 }
@@ -95,7 +99,10 @@ void PoolCatalog::Destroyed(GraphId graph) noexcept {
 void PoolCatalog::Allocated(std::uint64_t address, Bytes bytes, bool captured) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    blocks_.push_back({address, BlockBytes(bytes), captured ? open_.load(std::memory_order_relaxed) : 0, 0});
+    const GraphId open = open_.load(std::memory_order_relaxed);
+    // Amid a capture that is not its own a block counts as seen by it.
+    const auto begun = static_cast<GraphId>(graphs_.size()) - (open != 0 ? 1 : 0);
+    blocks_.push_back({address, BlockBytes(bytes), captured ? open : 0, 0, begun});
     live_.Insert(address, static_cast<std::uint32_t>(blocks_.size() - 1));
   } catch (const std::bad_alloc&) {
     SetUnfollowable(kNoHostMemory);
@@ -108,7 +115,9 @@ void PoolCatalog::Freed(std::uint64_t address) noexcept {
   const std::optional<std::uint32_t> index = live_.Erase(address);
   if (!index.has_value()) return;
   const GraphId open = open_.load(std::memory_order_relaxed);
-  blocks_[*index].freed = open != 0 ? open : kNobody;
+  Block& block = blocks_[*index];
+  const bool unseen = block.asked == 0 && block.before == graphs_.size();
+  block.freed = open != 0 ? open : unseen ? kUnseen : kNobody;
   Changed();
 }
 
@@ -133,11 +142,13 @@ GraphId PoolCatalog::graph_count() const {
 // Classes -------------------------------------------------------------------------------------------------------------
 
 PoolCatalog::Class PoolCatalog::ClassOf(const Block& block) const {
+  if (block.freed == kUnseen) return Class::kGone;
   if (block.asked == 0 || block.freed == 0 || block.freed == kNobody || block.freed < block.asked) return Class::kKept;
   if (block.freed == block.asked) return Class::kDead;
   const Graph& to = graphs_[block.freed - 1];
   if (!to.made || !graphs_[block.asked - 1].made) return Class::kKept;
-  return to.destroyed ? Class::kDead : Class::kCarried;
+  if (to.destroyed) return Class::kDead;
+  return restorable() ? Class::kKept : Class::kCarried;
 }
 
 void PoolCatalog::CountUses() const {
@@ -152,7 +163,7 @@ void PoolCatalog::CountUses() const {
   uses.of_graphs.resize(graphs_.size());
   for (const Block& block : blocks_) {
     const Class of = ClassOf(block);
-    if (of == Class::kKept) continue;
+    if (of == Class::kKept || of == Class::kGone) continue;
     ForEachPartBeside({block.address, block.address + block.bytes}, kept, [&](const ByteRange& part) {
       uses.lendable.push_back(part);
       if (of == Class::kDead) {

@@ -4,6 +4,10 @@
 //   dead     asked for and freed in one capture: needed during that graph's launches
 //   carried  asked for in one capture, freed in a later one: needed from the first graph's launch to the second one's
 //   kept     all else: always needed; also where dead or carried blocks have the same bytes
+//   gone     asked for and freed outside of captures, with none in between: no graph knows it
+//
+// Where the pool's state may be set back (cudagraph trees) tensors read what is carried without a block of their own:
+// there it is kept.
 //
 // Addresses are the device's, sizes bytes. Thread-safe. What it is told of takes heap memory; where there is none, the
 // pool is not followable.
@@ -84,19 +88,25 @@ class PoolCatalog {
   // For good; the first reason stays. `why`: lives for ever.
   void SetUnfollowable(const char* why) noexcept;
 
+  // Its state was taken, to be set back to. For good.
+  void SetRestorable() noexcept;
+  [[nodiscard]] bool restorable() const noexcept { return restorable_.load(std::memory_order_acquire); }
+
  private:
   static constexpr GraphId kNobody = 0xffffffffu;  // freed by no capture
+  static constexpr GraphId kUnseen = 0xfffffffeu;  // and no capture was open while it lived
   struct Block {
     std::uint64_t address = 0;
     Bytes bytes = 0;
-    GraphId asked = 0;  // 0: by no capture
-    GraphId freed = 0;  // 0: live
+    GraphId asked = 0;   // 0: by no capture
+    GraphId freed = 0;   // 0: live
+    GraphId before = 0;  // captures that had begun when it was asked for outside of one
   };
   struct Graph {
     bool made = true;
     bool destroyed = false;
   };
-  enum class Class : std::uint8_t { kKept, kDead, kCarried };
+  enum class Class : std::uint8_t { kKept, kDead, kCarried, kGone };
   struct Uses {
     std::uint64_t version = 0;
     std::vector<ByteRange> lendable;
@@ -117,6 +127,7 @@ class PoolCatalog {
   std::atomic<GraphId> open_{0};
   std::atomic<std::uint64_t> version_{1};
   std::atomic<const char*> why_not_{nullptr};
+  std::atomic<bool> restorable_{false};
 };
 
 }  // namespace stalloc

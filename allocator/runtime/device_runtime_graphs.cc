@@ -75,24 +75,38 @@ void DeviceRuntime::UpstreamPoolOpens() noexcept { impl_->CountOpenPools(1); }
 void DeviceRuntime::UpstreamPoolCloses() noexcept { impl_->CountOpenPools(-1); }
 
 void DeviceRuntime::Impl::MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept {
-  Recorder* const told = recorder();
-  if (told == nullptr) return;
+  if (recorder() == nullptr) return;
   try {
     std::uint32_t number = 0;
     {
       const std::lock_guard lock(cold);
       number = graph_numbers.try_emplace({pool, graph}, graph_numbers.size()).first->second;
     }
-    told->Marked({.kind = MarkKind::kLayer,
-                  .edge = begins ? MarkEdge::kBegin : MarkEdge::kEnd,
-                  .pass = Pass::kForward,
-                  .name = std::string(kGraphMarkPrefix) + std::to_string(number) + std::string(what)});
+    MarkLayer(kGraphMarkPrefix, number, what, begins ? MarkEdge::kBegin : MarkEdge::kEnd);
   } catch (const std::bad_alloc&) {  // the trace lacks a mark
   }
 }
 
+void DeviceRuntime::Impl::MarkLayer(std::string_view prefix, std::uint32_t number, std::string_view what,
+                                    MarkEdge edge) {
+  Recorder* const told = recorder();
+  if (told == nullptr) return;
+  told->Marked({.kind = MarkKind::kLayer,
+                .edge = edge,
+                .pass = Pass::kForward,
+                .name = std::string(prefix) + std::to_string(number) + std::string(what)});
+}
+
 void DeviceRuntime::Impl::SeesCapture(std::uint32_t pool, GraphId graph, bool begins) noexcept {
   MarkGraph(pool, graph, kCaptureMarkSuffix, begins);
+}
+
+void DeviceRuntime::Impl::SeesRestorable(std::uint32_t pool) noexcept {
+  try {
+    MarkLayer(kRestorablePoolPrefix, pool, "", MarkEdge::kBegin);
+    MarkLayer(kRestorablePoolPrefix, pool, "", MarkEdge::kEnd);
+  } catch (const std::bad_alloc&) {  // the plan takes what is carried for lendable, the run does not lend it
+  }
 }
 
 void DeviceRuntime::Impl::SeesLaunch(std::uint32_t pool, GraphId graph, bool begins) noexcept {

@@ -153,7 +153,9 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   [[nodiscard]] bool Unfollowable(std::uint32_t pool, const char* why) noexcept override;
   void SeesCapture(std::uint32_t pool, GraphId graph, bool begins) noexcept override;
   void SeesLaunch(std::uint32_t pool, GraphId graph, bool begins) noexcept override;
+  void SeesRestorable(std::uint32_t pool) noexcept override;
   void MarkGraph(std::uint32_t pool, GraphId graph, std::string_view what, bool begins) noexcept;
+  void MarkLayer(std::string_view prefix, std::uint32_t number, std::string_view what, MarkEdge edge);
   [[nodiscard]] bool TakeBackPool(std::uint32_t pool, bool for_good) noexcept;
   [[nodiscard]] bool TakeBackPools();
   void CountOpenPools(int more) noexcept;

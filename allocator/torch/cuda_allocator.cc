@@ -116,6 +116,12 @@ void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::Stream s
 
 StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolState(
     DeviceIndex device, std::shared_ptr<AllocatorState> state) {
+  // What captures ask for from then on lies elsewhere than their order tells. The state does not say of which pool it
+  // is.
+  for (GraphPool* const pool : graph_pools_.OfDevice(device)) {
+    const bool may_be_it = pool->catalog().restorable();
+    TORCH_CHECK_WITH(OutOfMemoryError, !may_be_it || pool->SetUnfollowable("its state was set back"), kStuck);
+  }
   CheckpointDelta delta = native_->setCheckpointPoolState(device, std::move(state));
   if (Uncached()) return delta;
   for (c10::DataPtr& block : delta.dataptrs_allocd) TakeOver(block, native_->raw_deleter());
@@ -186,7 +192,7 @@ std::shared_ptr<StallocCudaAllocator::AllocatorState> StallocCudaAllocator::getC
                                                                                                MempoolId pool) {
   mem_pools_.LeaveToNative(device, pool);
   if (GraphPool* const graphs = graph_pools_.Find(pools_.NumberOf(device, pool)); graphs != nullptr) {
-    TORCH_CHECK_WITH(OutOfMemoryError, graphs->SetUnfollowable("its state was taken, to be set back to"), kStuck);
+    TORCH_CHECK_WITH(OutOfMemoryError, graphs->SetRestorable(), kStuck);
   }
   return native_->getCheckpointState(device, pool);
 }

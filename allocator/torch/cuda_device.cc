@@ -168,21 +168,11 @@ void CudaDevice::OnNativeFree(const void* pointer) noexcept {
   }
 }
 
-// A block of the earlier state has an address that the pool gave out before: its size is remembered. What captures ask
-// for from then on lies elsewhere than their order tells.
+// A block of the earlier state has an address that the pool gave out before: its size is remembered.
 void CudaDevice::PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun) {
-  const auto unfollow = [this](const void* pointer) {
-    const KnownBlock last = captured_blocks_.Find(pointer).value_or(KnownBlock{});
-    GraphPool* const pool = environment_.graph_pools->Find(last.pool);
-    if (pool != nullptr) pool->SetUnfollowable("it was set back to an earlier state");
-    return last;
-  };
-  for (void* pointer : ended) {
-    unfollow(pointer);
-    runtime_->Forget(pointer);
-  }
+  for (void* pointer : ended) runtime_->Forget(pointer);
   for (const c10::DataPtr& block : begun) {
-    const KnownBlock last = unfollow(block.get());
+    const KnownBlock last = captured_blocks_.Find(block.get()).value_or(KnownBlock{});
     runtime_->Adopt(block.get(), last.requested, last.stream, last.pool);
   }
 }

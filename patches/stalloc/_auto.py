@@ -12,6 +12,7 @@ PyTorch's own allocator's (allocator/runtime/set_up_window.h).
 A start that begins with a plan is traced as well until its first iterations have told whether the plan is its own
 (_run_choice.py): where it is not, nothing of the run's beginning is missing.
 
+A run whose graphs were captured after its traced iterations is traced for longer in its next start (_late_graphs.py).
 A run that asks for other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
 nothing.
 
@@ -33,6 +34,7 @@ from stalloc import _run_files
 from stalloc._core import _log, _report
 from stalloc._core._library import Library
 from stalloc._core._outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
+from stalloc._late_graphs import LateGraphs
 from stalloc._marking._first_forward import FirstForward
 from stalloc._marking._marks import Marker
 from stalloc._own_plan import OwnPlan, Told
@@ -81,8 +83,10 @@ class Auto:
         self._guard = threading.RLock()  # guards all below
         self._inside = False  # an iteration's end is being seen to
         self._over = False
+        self._late_graphs = LateGraphs(library, paths, wanted=steps is None and paths.start.kept)
         self._traced_iterations = steps or TRACED_ITERATIONS
-        self._trace_until = self._traced_iterations
+        self._from_beginning = max(self._traced_iterations, self._late_graphs.iterations)
+        self._to_trace = self._trace_until = self._from_beginning
         self._finished = 0
         self._plans = 0  # that have served
         self._look_at = _LOOK_EVERY
@@ -101,6 +105,7 @@ class Auto:
         stats = library.stats()
         loaded = bool(stats.get("plan_loaded"))
         self._own.plan_is_loaded(loaded)
+        self._own.keeps_trace = loaded and self._late_graphs.unplanned and _has_begun(stats)
         if stats.get("degraded"):
             self._enter(UNPLANNED, why=stats["degraded"])  # which the library has said
         elif loaded:
@@ -109,7 +114,7 @@ class Auto:
             self._told_of_plan = False
             _log.debug(f"begins with the plan of an earlier start: {shown(paths.first_plan)}")
         else:
-            self._enter(TRACING, to_trace=self._traced_iterations)
+            self._await_trace(0)
 
     def watch_set_up(self, torch: Any, marker: Marker) -> None:
         """What is made before the first forward pass is weights and buffers, wherever the loop begins."""
@@ -135,7 +140,7 @@ class Auto:
             self._first_forward = None
         if self._own.undecided and self.stage in (TRACING, PLANNED):
             self._choose()
-        if self.stage == PLANNED and not (self._told_of_plan or self._own.undecided):
+        if self._plans and not (self._told_of_plan or self._own.undecided):
             self._told_of_plan = True
             _log.info(f"is served from the plan of an earlier start of this run: {shown(self._paths.first_plan)}")
         if self._own.kept is not None:
@@ -146,6 +151,8 @@ class Auto:
             self._look_for_plan(iteration)
         elif self.stage == PLANNED and self._finished >= self._look_at:
             self._look_for_departure()
+        if self.stage != TRACING:
+            self._late_graphs.look(self._finished)
         if self._status is not None:
             self._status.finished(self._finished)
 
@@ -158,8 +165,16 @@ class Auto:
             self._own.plan_is_loaded(False)
             self._plans = 0
             self._await_trace(0)
-        if self._own.undecided and self._own.look(stats, self._finished) is Told.NOBODYS and self.stage == PLANNED:
+        told = self._own.look(stats, self._finished) if self._own.undecided else Told.NOTHING
+        if told is Told.NOBODYS and self.stage == PLANNED:
             self._trace_instead()
+        elif told is Told.OWN and self._own.keeps_trace and not self._own.undecided and self.stage == PLANNED:
+            self._trace_for_graphs()
+
+    def _trace_for_graphs(self) -> None:
+        """The plan that serves does not know the graphs that come."""
+        self._await_trace(0)
+        _log.debug(f"{self._to_trace} iterations are traced for a plan that knows the run's captured graphs")
 
     def _tell_moved(self) -> None:
         """The run is another one than it seemed."""
@@ -192,10 +207,12 @@ class Auto:
         self._taken = None
         self._told_of_plan = True
         self._plans = 0
-        begun = 0 if self._library.stats().get("trace", {}).get("begun") else self._trace_anew()
-        self._await_trace(begun)
+        if _has_begun(self._library.stats()):
+            self._await_trace(0)
+        else:
+            self._await_trace(self._trace_anew())
         _log.debug(
-            f"requests other sizes than the plan that it began with: {self._traced_iterations} iterations are traced "
+            f"requests other sizes than the plan that it began with: {self._to_trace} iterations are traced "
             "for a plan of its own"
         )
 
@@ -209,11 +226,12 @@ class Auto:
             raise RuntimeError(f"the trace is not whole: {cause}")
         if self._planned_in is self._paths:
             self._own.claim(stats, self._finished)
+            self._late_graphs.traced(self._finished)
         self._planner = self._plan()
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         _log.debug(
-            f"has traced {self._traced_iterations} iterations: peak live {_report.size(peak)}, held "
+            f"has traced {self._to_trace} iterations: peak live {_report.size(peak)}, held "
             f"{_report.size(held)}; a plan is made meanwhile"
         )
 
@@ -277,7 +295,7 @@ class Auto:
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))
         self._await_trace(self._trace_anew())
-        _log.debug(f"asks for other sizes than its plan has: {self._traced_iterations} iterations are traced anew")
+        _log.debug(f"asks for other sizes than its plan has: {self._to_trace} iterations are traced anew")
 
     def _trace_anew(self) -> int:
         """Of the middle of the run. Iterations that are over."""
@@ -286,8 +304,9 @@ class Auto:
         return self._finished
 
     def _await_trace(self, begun: int) -> None:
-        self._trace_until = begun + self._traced_iterations
-        self._enter(TRACING, to_trace=self._traced_iterations)
+        self._to_trace = self._traced_iterations if begun else self._from_beginning
+        self._trace_until = begun + self._to_trace
+        self._enter(TRACING, to_trace=self._to_trace)
 
     def _takes_plan(self, plan: Path) -> bool:
         """False: not before this iteration, perhaps before the next one."""
@@ -329,6 +348,8 @@ class Auto:
         stats = self._library.stats()
         goes_on = self._end_planners()
         self._drop_unfit(stats)
+        if self._own.keeps_trace and self.stage in (TRACING, PLANNING):
+            self.stage = PLANNED  # its plan serves all the time
         has_run = bool(self._finished or stats.get("requests"))  # else all is that of the ranks that it has started
         if has_run and self.stage in (TRACING, PLANNING):
             self._ended_early(stats.get("peak_live_bytes", 0), goes_on)
@@ -367,7 +388,7 @@ class Auto:
             if peak >= LEAST_TOLD_BYTES:
                 _log.info(f"has nothing to plan: {why}")
         elif self.stage == TRACING:
-            why = f"before {self._traced_iterations} iterations were traced"
+            why = f"before {self._to_trace} iterations were traced"
         else:
             why = "before its plan was there"
             if self._plans == 0 and (goes_on or self._paths.plan.is_file()):
@@ -392,3 +413,8 @@ class Auto:
             with contextlib.suppress(OSError), _run_files.gate(self._paths.directory):
                 self._start.keep(self._paths.trace)
         self._start.leave()
+
+
+def _has_begun(stats: dict[str, Any]) -> bool:
+    """The trace has, with the process."""
+    return bool(stats.get("trace", {}).get("begun"))

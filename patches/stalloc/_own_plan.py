@@ -40,6 +40,7 @@ class OwnPlan:
         self._choice = choice
         self._moved = moved
         self.kept: Optional[Preparation] = None  # of another plan, until it is taken up
+        self.keeps_trace = False  # though the plan is this start's
         self._took = False  # one that was prepared
         self._served_from: Optional[Path] = None  # the run whose plan serves, or is prepared
 
@@ -84,8 +85,9 @@ class OwnPlan:
         """The plan that serves is this start's: no trace is needed."""
         if self._choice.open:
             return
-        self.stop_trace()
-        self._paths.trace.unlink(missing_ok=True)
+        if not self.keeps_trace:
+            self.stop_trace()
+            self._paths.trace.unlink(missing_ok=True)
         self._choice.confirm()
 
     def stop_trace(self) -> None:

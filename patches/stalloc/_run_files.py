@@ -139,6 +139,11 @@ class Paths:
         return self.directory / "log_output" / f"rank{self.rank:05d}.auto.json"
 
     @property
+    def late_graphs(self) -> Path:
+        """How long the run has to be traced for its captured graphs (_late_graphs.py)."""
+        return self.directory / "output" / "plan" / f"rank{self.rank:05d}.graphs.json"
+
+    @property
     def running_plan(self) -> Path:
         return self.folder / "output" / "plan" / f"rank{self.rank:05d}.running.plan"
 

@@ -170,7 +170,8 @@ SolvedPacking DevicePlanner::Solve(PackingOptions options, Solver& solver) const
 
 void DevicePlanner::Forecast(const SlotChoice& choice) {
   const Bytes arena_bytes = LoadBound(BuildTimeline(device_, *model_, choice).problem);
-  report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), PeakLiveBytes(device_))};
+  report_.forecast = {arena_bytes, std::max(RoundUp(arena_bytes, kMappingUnit), PeakLiveBytes(device_)), {}};
+  choice_ = choice;
 }
 
 absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge* judge) {
@@ -242,6 +243,9 @@ void DevicePlanner::Describe() {
   if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes(device_);
   report_.peak = FindPeak(device_, model, phases);
   if (GraphNeeds needs = FindGraphNeeds(traced_, device_); !needs.graphs.empty()) report_.graphs = std::move(needs);
+  if (report_.graphs.has_value() && report_.forecast.has_value()) {
+    report_.forecast->lending = FindLendFigures(traced_, device_, *model_, choice_, *report_.graphs);
+  }
   for (std::uint32_t i = 0; model != nullptr && i < report_.segments.size(); ++i) {
     report_.segments[i].stability = StabilityOf(model->cycle, device_, i);
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,15 @@ std::optional<std::uint32_t> NumberOf(std::string_view name, std::string_view wh
   name.remove_suffix(what.size());
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
+}
+
+// The pool of a mark that says that its state may be set back.
+std::optional<std::uint32_t> RestorablePool(std::string_view name) {
+  if (!name.starts_with(kRestorablePoolPrefix)) return std::nullopt;
+  std::uint32_t number = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + kRestorablePoolPrefix.size(), name.data() + name.size(), number);
   return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
 }
 
@@ -49,6 +59,8 @@ class CaptureFinder {
       } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
         found_.captures[rows->second.back()].end = event;
       }
+    } else if (const auto pool = RestorablePool(mark.name)) {
+      restorable_.insert(*pool);
     } else if (const auto launched = NumberOf(mark.name, kReplayMarkSuffix); launched && begins) {
       launched_.emplace_back(event, *launched);
     }
@@ -74,16 +86,26 @@ class CaptureFinder {
     return kNoCapture;
   }
 
+  // No graph was captured while it lived.
+  [[nodiscard]] bool IsUnseen(const Allocation& allocation) const {
+    if (!allocation.freed()) return false;
+    const auto after = std::ranges::lower_bound(found_.captures, allocation.free_event, {}, &GraphCapture::begin);
+    return after == found_.captures.begin() || (after - 1)->last_end <= allocation.event;
+  }
+
   void Classify(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     if ((allocation.flags & kAllocCaptured) == 0) return;
     const std::size_t asked = CaptureAt(allocation.event);
     const std::size_t freed = allocation.freed() ? CaptureAt(allocation.free_event) : kNoCapture;
     CapturedKind& kind = found_.kinds[index];
+    if (asked == kNoCapture && IsUnseen(allocation)) return;
     if (asked == kNoCapture || freed == kNoCapture) {
       kind = CapturedKind::kKept;
+    } else if (asked == freed) {
+      kind = CapturedKind::kDead;
     } else {
-      kind = asked == freed ? CapturedKind::kDead : CapturedKind::kCarried;
+      kind = restorable_.contains(device_.PoolOf(index)) ? CapturedKind::kKept : CapturedKind::kCarried;
     }
     if (asked != kNoCapture) found_.captures[asked].asked.push_back(index);
     if (kind == CapturedKind::kCarried) found_.captures[freed].freed.push_back(index);
@@ -91,6 +113,7 @@ class CaptureFinder {
 
   const DeviceTrace& device_;
   std::map<std::uint32_t, std::vector<std::size_t>> rows_;         // captures, by the number of their graph
+  std::set<std::uint32_t> restorable_;                             // pools
   std::vector<std::pair<std::uint64_t, std::uint32_t>> launched_;  // events and graphs' numbers
   GraphCaptures found_;
 };

@@ -1,6 +1,7 @@
 #include "planner/analysis/graph_needs.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 
@@ -12,7 +13,8 @@ namespace {
 
 class NeedsFinder {
  public:
-  NeedsFinder(const DeviceTrace& device, const GraphCaptures& captures) : device_(device), captures_(captures) {}
+  NeedsFinder(const TracedRank& traced, const DeviceTrace& device, const GraphCaptures& captures)
+      : segments_(traced.segmentation.segments), device_(device), captures_(captures) {}
 
   GraphNeeds Run() {
     for (const GraphCapture& capture : captures_.captures) {
@@ -20,6 +22,7 @@ class NeedsFinder {
       Measure(capture);
     }
     Walk();
+    TakePools();
     return std::move(found_);
   }
 
@@ -42,6 +45,18 @@ class NeedsFinder {
       if (captures_.kinds[index] == CapturedKind::kCarried) graph.carried += bytes;
       if (captures_.kinds[index] == CapturedKind::kKept) graph.kept += bytes;
     }
+  }
+
+  [[nodiscard]] std::uint32_t SegmentOf(std::uint64_t event) const {
+    const auto behind = std::ranges::upper_bound(segments_, event, {}, &Segment::begin_event);
+    return static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(behind - segments_.begin(), 1) - 1);
+  }
+
+  void TakePools() {
+    for (const std::uint32_t number : graph_pools_) found_.pools.push_back({number, pools_[number].most});
+    found_.first_event = captures_.captures.front().begin;
+    found_.first_segment = SegmentOf(found_.first_event);
+    found_.last_segment = SegmentOf(captures_.captures.back().begin);
   }
 
   // The most of the last graph that lives at a time in its launch, in the order of its capture.
@@ -105,6 +120,7 @@ class NeedsFinder {
       change(pool.live);
       pool.most = std::max(pool.most, pool.live);
       if (!step.is_free && captures_.kinds[step.allocation] == CapturedKind::kKept) pool.kept += bytes;
+      if (!step.is_free) NoteCaptured();
     }
     if (!step.is_free) Note(step.event, nullptr);
   }
@@ -119,6 +135,12 @@ class NeedsFinder {
     for (const std::uint32_t index : capture.asked) {
       if (captures_.kinds[index] == CapturedKind::kCarried) SetWaiting(index, true);
     }
+  }
+
+  void NoteCaptured() {
+    Bytes held = eager_;
+    for (const auto& [number, pool] : pools_) held += pool.most;
+    found_.capture_peak = std::max(found_.capture_peak, held);
   }
 
   void SetWaiting(std::uint32_t index, bool waits) {
@@ -141,6 +163,7 @@ class NeedsFinder {
     found_.event = event;
   }
 
+  const std::vector<Segment>& segments_;
   const DeviceTrace& device_;
   const GraphCaptures& captures_;
   std::vector<bool> waits_;              // by allocation
@@ -155,7 +178,7 @@ class NeedsFinder {
 
 GraphNeeds FindGraphNeeds(const TracedRank& traced, const DeviceTrace& device) {
   const GraphCaptures captures = FindGraphCaptures(traced, device);
-  return captures.captures.empty() ? GraphNeeds{} : NeedsFinder(device, captures).Run();
+  return captures.captures.empty() ? GraphNeeds{} : NeedsFinder(traced, device, captures).Run();
 }
 
 }  // namespace stalloc::planner

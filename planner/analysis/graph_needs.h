@@ -24,10 +24,20 @@ struct CapturedGraph {
 };
 
 struct GraphNeeds {
+  struct Pool {
+    std::uint32_t number = 0;  // PoolPlusOne; 0: not told apart
+    Bytes most = 0;            // that lived in it at a time
+  };
+
   std::vector<CapturedGraph> graphs;  // in the order of their captures
   Bytes peak = 0;                     // needed at a time: blocks outside of graphs' pools, and these as above
   Bytes torch_then = 0;               // what PyTorch counts as live then
   std::uint64_t event = 0;            // then: of an allocation, or right before a launch
+  std::vector<Pool> pools;            // in which something was captured, ascending
+  Bytes capture_peak = 0;             // of a capture: what is live outside, and the most of each pool so far
+  std::uint64_t first_event = 0;      // of the first capture
+  std::uint32_t first_segment = 0;    // in which it begins
+  std::uint32_t last_segment = 0;     // of the last one
 };
 
 // No graphs: nothing was captured, and the rest is zero.

@@ -21,13 +21,13 @@ class LendableFinder {
     for (std::uint32_t i = 0; i < captures_.kinds.size(); ++i) {
       if (captures_.kinds[i] == CapturedKind::kKept) AddTo(&kept_, i);
     }
-    const ByteRanges kept = Merged(kept_);
+    found_.kept = Merged(kept_);
     const ByteRanges carried = Merged(carried_);
-    const ByteRanges dead = Without(Merged(dead_), kept);
+    const ByteRanges dead = Without(Merged(dead_), found_.kept);
     found_.dead = Without(dead, carried);
     std::vector<ByteRange> all = dead;
     all.insert(all.end(), carried.begin(), carried.end());
-    found_.lendable = Without(Merged(std::move(all)), kept);
+    found_.lendable = Without(Merged(std::move(all)), found_.kept);
     found_.launches = std::move(captures_.launches);
     return std::move(found_);
   }

@@ -44,6 +44,7 @@ struct LendablePools {
   std::vector<LentPool> pools;  // in the order of their layouts
   ByteRanges dead;              // lendable though nobody knows in what order graphs are launched
   ByteRanges lendable;          // these, and what is carried
+  ByteRanges kept;              // for good
   std::vector<Graph> graphs;    // by capture
   std::vector<GraphLaunch> launches;
 

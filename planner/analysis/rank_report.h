@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "planner/analysis/graph_needs.h"
+#include "planner/analysis/lend_figures.h"
 #include "planner/analysis/memory_class.h"
 #include "planner/analysis/replay.h"
 #include "planner/analysis/segments.h"
@@ -147,8 +148,9 @@ struct PackingReport {
 
 // What no plan can be better than; of an analysis that makes none.
 struct ForecastReport {
-  Bytes arena_bytes = 0;  // the greatest load of what would have slots
-  Bytes held_bytes = 0;   // of the device, whatever serves the rest
+  Bytes arena_bytes = 0;               // the greatest load of what would have slots
+  Bytes held_bytes = 0;                // of the device, whatever serves the rest
+  std::optional<LendFigures> lending;  // where graphs were captured
 };
 
 struct DeviceReport {

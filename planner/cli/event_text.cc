@@ -21,6 +21,7 @@ namespace stalloc::planner {
 namespace {
 
 constexpr absl::string_view kFirstLine = "stalloc-events 1";
+constexpr std::uint32_t kMostPools = (1u << (32 - kAllocPoolShift)) - 1;
 
 constexpr std::array kMarkKinds{MarkKind::kInit,      MarkKind::kIteration, MarkKind::kMicrobatch,
                                 MarkKind::kOptimizer, MarkKind::kLayer,     MarkKind::kFence};
@@ -63,6 +64,7 @@ class EventTextReader {
     if (kind == "t") return TakeText();
     if (kind == "c") return TakeCall();
     if (kind == "n") return TakeTensor();
+    if (kind == "p") return TakePool();
     TraceEvent event;
     absl::Status status;
     if (kind == "a") {
@@ -77,7 +79,7 @@ class EventTextReader {
       event.kind = EventKind::kMark;
       status = TakeMark(&event);
     } else {
-      return Expected("=, a, c, f, r, h, m, n or t", kind);
+      return Expected("=, a, c, f, r, h, m, n, p or t", kind);
     }
     if (kind != "m") status.Update(Number("a time", &event.time_ns));
     if (status.ok() && kind == "a" && next_ < words_.size()) {
@@ -101,7 +103,7 @@ class EventTextReader {
     status.Update(Number("a device", &event->device));
     status.Update(Number("a stream", &stream));
     if (!status.ok()) return status;
-    if (!live_.try_emplace(id, Live{allocations_, event->device}).second) {
+    if (!live_.try_emplace(id, Live{allocations_, event->device, trace_.events.size()}).second) {
       return Expected("an id that no live block has", words_[1]);
     }
     event->allocation = allocations_++;
@@ -188,6 +190,24 @@ class EventTextReader {
     return status;
   }
 
+  absl::Status TakePool() {
+    std::uint64_t id = 0;
+    std::uint32_t pool = 0;
+    std::uint64_t address = 0;
+    absl::Status status = Number("an id", &id);
+    status.Update(Number("a pool", &pool));
+    status.Update(Number("an address", &address));
+    if (!status.ok()) return status;
+    const auto block = live_.find(id);
+    if (block == live_.end()) return Expected("the id of a live block", words_[1]);
+    if (pool == 0 || pool > kMostPools) return Expected("a pool from 1 to 16777215", words_[2]);
+    if (next_ < words_.size()) return Expected("the end of the line", words_[next_]);
+    TraceEvent& event = trace_.events[block->second.event];
+    event.flags |= kAllocCaptured | pool << kAllocPoolShift;
+    event.address = address;
+    return absl::OkStatus();
+  }
+
   absl::Status TakeFingerprint() {
     const std::string key(Word());
     Fingerprint& print = trace_.fingerprint;
@@ -227,6 +247,7 @@ class EventTextReader {
   struct Live {
     std::uint64_t allocation = 0;
     DeviceIndex device = 0;
+    std::size_t event = 0;
   };
   Trace trace_;
   absl::flat_hash_map<std::uint64_t, Live> live_;  // by id

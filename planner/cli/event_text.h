@@ -15,6 +15,8 @@
 //                                               PARENT: the call outside of it, 0: none
 //   n ID OFFSET ROLE TEXT                       a tensor in a live block, by the number of its name: parameter,
 //                                               gradient, optimizer_state, buffer, input or -
+//   p ID POOL ADDRESS                           a live block is of a captured graph's pool: they count from 1; any
+//                                               number is an address
 //
 // Streams are any numbers; with a device each is one stream.
 #pragma once

@@ -70,6 +70,7 @@ const Command& ImportCommand() {
        "  c PARENT LINE FILE FUNCTION               a call of a stack, counted from 1; numbers of texts\n"
        "  n ID OFFSET ROLE TEXT                     a tensor in a live block, by the number of its name: parameter,\n"
        "                                            gradient, optimizer_state, buffer, input or -\n"
+       "  p ID POOL ADDRESS                         a live block is of a captured graph's pool: they count from 1\n"
        "  = KEY VALUE                               torch_version, device_name, device_bytes, world_size, rank, ...\n",
        {"output", "json"},
        "import events.txt --output=run1/trace/rank00000.trace\n"},

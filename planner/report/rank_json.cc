@@ -119,6 +119,8 @@ void WriteGraphs(const DeviceReport& device, JsonWriter* json) {
   json->Key("needed_bytes").Value(needs.peak);
   json->Key("live_then_bytes").Value(needs.torch_then);
   json->Key("event").Value(needs.event);
+  json->Key("capture_bytes").Value(needs.capture_peak);
+  json->Key("captured_in").Value(needs.last_segment);
   json->Key("traced_efficiency").Value(device.traced_device_efficiency());
   json->Key("lent_bytes").Value(device.packing.has_value() ? device.packing->lent_bytes : 0);
   json->Key("lent_requests").Value(device.packing.has_value() ? device.packing->lent_requests : 0);
@@ -268,6 +270,27 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   json->EndObject();
 }
 
+void WriteLending(const std::optional<LendFigures>& lending, JsonWriter* json) {
+  json->Key("lending");
+  if (!lending.has_value()) {
+    json->Null();
+    return;
+  }
+  json->BeginObject();
+  json->Key("saves_bytes").Value(lending->saves());
+  json->Key("cycle_saves_bytes").Value(lending->cycle_saves());
+  json->Key("held_bytes").Value(lending->held);
+  json->Key("held_apart_bytes").Value(lending->held_apart);
+  json->Key("pools_bytes").Value(lending->pools);
+  json->Key("dead_bytes").Value(lending->dead);
+  json->Key("carried_bytes").Value(lending->carried);
+  json->Key("kept_bytes").Value(lending->kept);
+  json->Key("unknown_pools").Value(lending->unknown);
+  json->Key("lent_requests").Value(lending->requests);
+  json->Key("limit").Value(LendLimitName(lending->limit));
+  json->EndObject();
+}
+
 void WriteForecast(const DeviceReport& device, JsonWriter* json) {
   json->Key("forecast");
   if (!device.forecast.has_value()) {
@@ -278,6 +301,7 @@ void WriteForecast(const DeviceReport& device, JsonWriter* json) {
   json->Key("arena_lower_bound_bytes").Value(device.forecast->arena_bytes);
   json->Key("held_lower_bound_bytes").Value(device.forecast->held_bytes);
   json->Key("efficiency_upper_bound").Value(device.EfficiencyAt(device.forecast->held_bytes));
+  WriteLending(device.forecast->lending, json);
   json->EndObject();
 }
 

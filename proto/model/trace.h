@@ -85,6 +85,8 @@ struct Mark {
 inline constexpr std::string_view kGraphMarkPrefix = "CUDA graph ";
 inline constexpr std::string_view kCaptureMarkSuffix = " capture";
 inline constexpr std::string_view kReplayMarkSuffix = " replay";
+// "CUDA graph pool 3": the state of the pool of that PoolPlusOne may be set back from there on (cudagraph trees).
+inline constexpr std::string_view kRestorablePoolPrefix = "CUDA graph pool ";
 [[nodiscard]] inline bool IsGraphMark(const Mark& mark) {
   return mark.kind == MarkKind::kLayer && mark.name.starts_with(kGraphMarkPrefix);
 }

@@ -85,6 +85,17 @@ TEST(GraphNeedsTest, PoolsWithoutACaptureAreAsPyTorchCounts) {
   EXPECT_EQ(NeedsOf("I +m=4096!3 -m C0 +a=512!1 -a C0- +w=4096 R0").peak, 4096u + 512);
 }
 
+// Beside 1024 eager bytes the second capture needs 4096 of its own pool, and what the first has kept for good.
+TEST(GraphNeedsTest, ACaptureNeedsWhatLivesOutsideAndAllThatPoolsHad) {
+  const GraphNeeds found = NeedsOf("+w=1024 I C0 +a=2048!1 -a C0- +x=8192 -x I C1 +b=4096!2 -b C1- I R0 R1 +x=8192 -x");
+  EXPECT_EQ(found.capture_peak, 1024u + 2048 + 4096);
+  ASSERT_EQ(found.pools.size(), 2u);
+  EXPECT_EQ(found.pools[1].number, 2u);
+  EXPECT_EQ(found.pools[1].most, 4096u);
+  EXPECT_EQ(found.first_segment, 1u);
+  EXPECT_EQ(found.last_segment, 2u);
+}
+
 // The later capture is what is launched.
 TEST(GraphNeedsTest, AGraphThatIsCapturedAgainHasTwoRows) {
   const GraphNeeds found = NeedsOf("I C0 +a=4096!1 -a C0- R0 I C0 +b=512!1 -b C0- +w=8192 R0");

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_replace.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/packing/portfolio.h"
 #include "tests/analysis/trace_script.h"
@@ -24,18 +23,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
-
-// Sizes and places in MiB: "4M" stands for 4194304.
-std::string InBytes(const std::string& script) {
-  std::string text = script;
-  for (int mib = 40; mib > 0; --mib) {
-    const std::string number = std::to_string(mib);
-    for (const char* before : {"=", "^"}) {
-      text = absl::StrReplaceAll(text, {{before + number + "M", before + std::to_string(mib * kMiB)}});
-    }
-  }
-  return text;
-}
 
 class LendTest : public testing::Test {
  protected:
@@ -164,8 +151,23 @@ TEST_F(LendTest, WhatIsKeptIsNeverLent) {
   EXPECT_EQ(device().lent_pools.at(0).requests, 2u);
   Plan(shared, "I R0 +t=6M -t");
   EXPECT_THAT(device().lent_slots, IsEmpty());
-  Plan("+w=4M +i=4M!1^4M -i C0 +d=8M!1^0 -d C0-", "I R0 +t=6M -t");  // asked for outside of a capture
+  Plan("+w=4M +i=4M!1^4M C0 +d=8M!1^0 -d C0- -i", "I R0 +t=6M -t");  // asked for outside of a capture
   EXPECT_THAT(device().lent_slots, IsEmpty());
+}
+
+TEST_F(LendTest, WhatNoCaptureSawIsNotKept) {
+  Plan("+w=4M +i=4M!1^4M -i C0 +d=8M!1^0 -d C0-", "I R0 +t=6M -t");
+  EXPECT_THAT(LentAt(), ElementsAre(0));
+}
+
+TEST_F(LendTest, WhatIsCarriedIsNotLentWhereThePoolMayBeSetBack) {
+  const std::string graphs = "+w=4M C0 +s=8M!1^0 C0- C1 -s +d=4M!1^8M -d C1- ";
+  Plan(graphs, "I R0 R1 +t=6M -t");
+  EXPECT_THAT(LentAt(), ElementsAre(0));
+  Plan(graphs + "P1", "I R0 R1 +t=6M -t");
+  EXPECT_THAT(device().lent_slots, IsEmpty());
+  Plan(graphs + "P1", "I R0 R1 +t=4M -t");
+  EXPECT_THAT(LentAt(), ElementsAre(8));
 }
 
 TEST_F(LendTest, OutOfOrderOnlyWhatIsDeadIsLent) {

@@ -64,6 +64,8 @@ class ScriptReader {
                .name = ""});
     } else if (word[0] == 'C' || word[0] == 'R') {
       TakeGraph(word);
+    } else if (word[0] == 'P') {
+      AddMark({.kind = MarkKind::kLayer, .name = "CUDA graph pool " + word.substr(1)});
     } else if (word[0] == 'L') {
       TakeLayer(word);
     } else {
@@ -178,6 +180,19 @@ class ScriptReader {
 }  // namespace
 
 Trace TraceFromScript(std::string_view script) { return ScriptReader().Read(script); }
+
+std::string InBytes(std::string_view script) {
+  std::string text;
+  for (std::size_t i = 0; i < script.size(); ++i) {
+    text += script[i];
+    const std::size_t end = script.find_first_not_of("0123456789", i + 1);
+    const bool is_size = script[i] == '=' || script[i] == '^';
+    if (!is_size || end == i + 1 || end == std::string_view::npos || script[end] != 'M') continue;
+    text += std::to_string(std::stoull(std::string(script.substr(i + 1, end - i - 1))) << 20);
+    i = end;
+  }
+  return text;
+}
 
 std::string Repeat(std::string_view text, int count) {
   std::string result;

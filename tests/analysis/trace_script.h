@@ -11,7 +11,7 @@
 //   LB:mlp       its backward pass begins  LE:mlp LBE:mlp   either ends; LE:mlp=512: its own backward pass keeps 512
 //                bytes of its output, LE:mlp=none: there are no gradients; LE:mlp<w,x: it was called with w and x, and
 //                LE:mlp=512<: with no block; LE:mlp<<w: what it stores there can be switched off
-//   C0  C0-  R0  graph 0's capture begins, ends; it is replayed
+//   C0  C0-  R0  graph 0's capture begins, ends; it is replayed      P1  the state of pool 1 may be set back
 //   (eval  )     fence begins, ends            H=4096   upstream holds so much
 //   D1           later allocations are on device 1
 #pragma once
@@ -25,6 +25,9 @@ namespace stalloc::planner {
 
 // REQUIRES: a well-formed script; throws std::invalid_argument naming the token otherwise.
 [[nodiscard]] Trace TraceFromScript(std::string_view script);
+
+// Sizes and places of a script that are in MiB, as bytes: "=4M" and "^4M" stand for "=4194304" and "^4194304".
+[[nodiscard]] std::string InBytes(std::string_view script);
 
 // `count` times the same text.
 [[nodiscard]] std::string Repeat(std::string_view text, int count);

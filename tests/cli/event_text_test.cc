@@ -54,7 +54,7 @@ TEST(EventTextTest, AStreamIsOneOfItsDevice) {
 
 TEST(EventTextTest, NamesLineExpectationAndValue) {
   const std::vector<std::pair<std::string, std::string>> wrong{
-      {"x 1\n", "line 2: expected =, a, c, f, r, h, m, n or t, found 'x'"},
+      {"x 1\n", "line 2: expected =, a, c, f, r, h, m, n, p or t, found 'x'"},
       {"a 1 1 0 0 0\na 1 1 0 0 0\n", "line 3: expected an id that no live block has, found '1'"},
       {"f 1 0\n", "line 2: expected the id of a live block, found '1'"},
       {"a 1 many 0 0 0\n", "line 2: expected bytes, found 'many'"},
@@ -69,6 +69,10 @@ TEST(EventTextTest, NamesLineExpectationAndValue) {
        "line 3: expected parameter, gradient, optimizer_state, buffer, input or -, found"},
       {"a 1 1 0 0 0\nn 1 0 - 0\n", "line 3: expected the number of a text, found '0'"},
       {"t x\na 1 1 0 0 0\nn 1 0 - 0 0\n", "line 4: expected the end of the line, found '0'"},
+      {"a 1 1 0 0 0\np 2 1 0\n", "line 3: expected the id of a live block, found '2'"},
+      {"a 1 1 0 0 0\np 1 0 0\n", "line 3: expected a pool from 1 to 16777215, found '0'"},
+      {"a 1 1 0 0 0\np 1 1\n", "line 3: expected an address, found ''"},
+      {"a 1 1 0 0 0\np 1 1 4 4\n", "line 3: expected the end of the line, found '4'"},
       {"= rank many\n", "line 2: expected a number, found 'many'"},
   };
   for (const auto& [lines, told] : wrong) {
@@ -79,6 +83,14 @@ TEST(EventTextTest, NamesLineExpectationAndValue) {
   std::istringstream other("something else\n");
   EXPECT_THAT(std::string(ReadEventText(other).status().message()),
               HasSubstr("line 1: expected 'stalloc-events 1', found 'something else'"));
+}
+
+TEST(EventTextTest, BlocksOfGraphsPoolsHaveAddresses) {
+  const Trace trace = Read("a 70 1000 0 0 1\np 70 3 4096\nf 70 2\na 70 1000 0 0 3\n").value();
+  EXPECT_EQ(trace.events[0].flags & kAllocCaptured, kAllocCaptured);
+  EXPECT_EQ(PoolPlusOne(trace.events[0].flags), 3u);
+  EXPECT_EQ(trace.events[0].address, 4096u);
+  EXPECT_EQ(trace.events[2].flags, 0u);
 }
 
 TEST(EventTextTest, TensorsLieInTheBlockThatIsLive) {

@@ -112,6 +112,37 @@ TEST_F(GraphLaunchesTest, ABlockIsInTheWayOfALaunchThatNeedsItsBytes) {
   EXPECT_EQ(Run(all_), Launch::kReady);
 }
 
+// A block of the slot's size lives at launches elsewhere; those in the slot do not.
+TEST_F(GraphLaunchesTest, SizesThatLastElsewhereKeepNoSlotFromItsRequest) {
+  constexpr Bytes kLarge = 2048 * kBlockAlignment;
+  DevicePlan plan = LentPlan();
+  plan.arena_bytes = 2 * kLarge;
+  plan.lent_pools[0].bytes = 2 * kLarge;
+  plan.lent_slots = {{0, kLarge}};
+  plan.cycle[0].entries.resize(1);
+  Entry& entry = plan.cycle[0].entries[0];
+  entry.bytes = entry.min_bytes = entry.max_bytes = kLarge;
+  PlanEngine engine(
+      plan, kBase, &fence_,
+      {.limit_bytes = 4 * kLarge, .mapped_bytes = 2 * kLarge, .lent_begin = 4 * kLarge, .lent_bytes = 2 * kLarge});
+  const GranuleRange all{WholeGranules(4 * kLarge), WholeGranules(6 * kLarge)};
+  const GraphRanges graph{.own = {all}, .gives = {}, .takes = {}};
+  ASSERT_TRUE(engine.OpenLent(0, {&all, 1}, {}, /*graphs=*/1));
+  engine.OnMark(MarkOf(MarkKind::kIteration));
+  const auto lasting = engine.Allocate(kLarge, kEager);  // before any launch: elsewhere
+  ASSERT_NE(lasting.pointer, nullptr);
+  ASSERT_NE(lasting.pointer, kBase + 4 * kLarge);
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    engine.OnMark(MarkOf(MarkKind::kIteration));
+    ASSERT_EQ(engine.BeginLaunch(0, graph, kEager), Launch::kReady);
+    engine.EndLaunch(graph);
+    const auto planned = engine.Allocate(kLarge, kEager);
+    EXPECT_EQ(planned.pointer, kBase + 4 * kLarge) << iteration;
+    if (iteration == 0) engine.Free(planned.pointer);
+  }
+  EXPECT_EQ(engine.BeginLaunch(0, graph, kEager), Launch::kBlocksInTheWay);
+}
+
 TEST_F(GraphLaunchesTest, StreamsWaitForEachOther) {
   Open();
   ASSERT_EQ(Run(all_, kEager), Launch::kReady);

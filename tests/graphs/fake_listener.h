@@ -24,6 +24,7 @@ class FakeListener final : public LaunchListener {
     return !stuck;
   }
   void PoolCloses(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " closes"); }
+  void SeesRestorable(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " may be set back"); }
   void GraphGone(std::uint32_t pool, GraphId graph) noexcept override { Hear(Named(pool, graph) + " is gone"); }
   void PoolLeft(std::uint32_t pool) noexcept override { Hear(std::to_string(pool) + " is left"); }
   bool Unfollowable(std::uint32_t pool, const char* why) noexcept override {

@@ -35,6 +35,15 @@ class Writer:
     def mark(self, kind: str, which: str = "-", index: int = 0, name: str = "", edge: str = "begin") -> None:
         self.lines.append(f"m {kind} {edge} {which} 0 {index} {next(self.times)} {name}".rstrip())
 
+    def captured(self, size: int, address: int, pool: int = 1) -> int:
+        block = self.alloc(size)
+        self.lines.append(f"p {block} {pool} {address}")
+        return block
+
+    def graph(self, number: int, what: str, edge: str = "begin") -> None:
+        """`what`: capture, replay."""
+        self.mark("layer", name=f"CUDA graph {number} {what}", edge=edge)
+
     def trace(self, path: Path, build: Path) -> Path:
         return trace_of_text(build, "\n".join(self.lines) + "\n", path)
 

@@ -68,6 +68,25 @@ def test_a_run_takes_its_plan_up_and_the_next_start_begins_with_one(training: Tr
     assert summary["steady"]["hits"] == summary["steady"]["requests"]
 
 
+def test_graphs_that_come_after_the_trace_are_in_the_plan_of_the_start_after_the_next(training: Training) -> None:
+    def start(iterations: int = 18) -> tuple[list[Any], dict[str, int]]:
+        arguments = (str(SCRIPTS / "late_graphs.py"), str(training.info), str(iterations), "9")
+        done = training.start_plain(None, *arguments, STALLOC_AUTO_WAIT="1")
+        assert done.code == 0, done.err
+        note = json.loads((training.info / "output" / "plan" / "rank00000.graphs.json").read_text())
+        return [(stage["stage"], stage.get("to_trace")) for stage in stages(training)], note
+
+    traced = [("tracing", 13), ("planning", None), ("planned", None)]
+    first, note = start()
+    assert first[0] == ("tracing", 6)
+    assert note["traced"] == 6 < note["captured_by"] == 10
+    assert start(iterations=11) == ([("planned", None), ("tracing", 13)], note), "it ended too early: nothing is lost"
+    assert start() == ([("planned", None), *traced], {"captured_by": 10, "traced": 13})
+    assert start() == ([("planned", None)], {"captured_by": 10, "traced": 13})
+    (training.info / "output" / "plan" / "rank00000.plan").unlink()
+    assert start()[0] == traced, "a run that is known is traced for long enough from the first start on"
+
+
 def test_evaluations_and_fences_stay_where_they_are(training: Training) -> None:
     arguments = ("--iterations", "14", "--eval-at", "0", "4", "8", "11")
     plain = training.run(None, *arguments)

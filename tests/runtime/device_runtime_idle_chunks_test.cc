@@ -126,8 +126,8 @@ TEST_F(AllocTest, AnEmptiedCacheHoldsOnlyTheChunksUnderLiveBlocks) {
   for (void* pointer : {first, second}) runtime_->Free(pointer);
 }
 
-// The memory that a graph's pool took of what had gone back is not the arena's to map again: slots that are never in
-// use at once take turns in what is left.
+// The memory that a graph's pool took of what had gone back is not the arena's to map again. The second slot grows, as
+// nothing is known to be done yet; the third one gets a chunk that is.
 TEST_F(AllocTest, WhatAPoolTookIsNotMappedAgainInsteadOfMovingAChunk) {
   keep_free_ = kGiB;  // all of it: the card is full
   InstantFence fence;
@@ -142,12 +142,12 @@ TEST_F(AllocTest, WhatAPoolTookIsNotMappedAgainInsteadOfMovingAChunk) {
   for (int i = 0; i < 3; ++i) {
     void* const block = Allocate(64 * kMiB);
     EXPECT_TRUE(runtime_->Owns(block));
-    EXPECT_EQ(runtime_->Stats().arena_bytes, 64 * kMiB);
+    EXPECT_EQ(runtime_->Stats().arena_bytes, i == 0 ? 64 * kMiB : 128 * kMiB);
     runtime_->Free(block);
-    runtime_->OnMark({.kind = MarkKind::kLayer, .name = "layer"});
+    runtime_->OnMark({.kind = MarkKind::kOptimizer, .name = ""});
   }
   EXPECT_EQ(runtime_->Stats().planned_hits, 3u);
-  EXPECT_EQ(runtime_->Stats().lent.times_moved, 2u);
+  EXPECT_EQ(runtime_->Stats().lent.times_moved, 1u);
   runtime_->Free(captured);
 }
 

@@ -96,13 +96,13 @@ class LentRegion {
     return found != graph.takes.end() ? &*found : nullptr;
   }
 
-  // Sizes of blocks that lived at a launch: such are lent no more. Of more sizes than there is room for none is.
-  [[nodiscard]] bool MayGoBeforeLaunch(Granules granules) const noexcept {
-    const auto end = lasting_.begin() + static_cast<std::ptrdiff_t>(lasting_count_);
-    return lasting_count_ < lasting_.size() && std::find(lasting_.begin(), end, granules) == end;
-  }
-  void NoteLasting(Granules granules) noexcept {
-    if (MayGoBeforeLaunch(granules)) lasting_[lasting_count_++] = granules;
+  // Sizes of blocks that lived at a launch, wherever they lay: without a slot such are not lent. The plan knows better,
+  // as long as none of the size was in a launch's way.
+  [[nodiscard]] bool MayGoBeforeLaunch(Granules granules) const noexcept { return lasting_.Lacks(granules); }
+  [[nodiscard]] bool WasInNobodysWay(Granules granules) const noexcept { return in_the_way_.Lacks(granules); }
+  void NoteInTheWay(Granules granules) noexcept {
+    lasting_.Note(granules);
+    in_the_way_.Note(granules);
   }
   // A block without a slot that lies elsewhere, to be looked at where the next graph is launched. Of more than there is
   // room for some are not.
@@ -113,7 +113,7 @@ class LentRegion {
   template <typename IsLive>
   void OnLaunch(std::size_t pool, IsLive&& is_live) noexcept {
     for (std::size_t i = 0; i < watched_count_; ++i) {
-      if (is_live(watched_[i])) NoteLasting(watched_[i].hi - watched_[i].lo);
+      if (is_live(watched_[i])) lasting_.Note(watched_[i].hi - watched_[i].lo);
     }
     watched_count_ = 0;
     if (pools_[pool].watches > 0) --pools_[pool].watches;
@@ -142,6 +142,21 @@ class LentRegion {
 
  private:
   static constexpr std::size_t kMostRanges = 4096;
+  // Of more sizes than there is room for it lacks none.
+  class Sizes {
+   public:
+    [[nodiscard]] bool Lacks(Granules granules) const noexcept {
+      const auto end = sizes_.begin() + static_cast<std::ptrdiff_t>(count_);
+      return count_ < sizes_.size() && std::find(sizes_.begin(), end, granules) == end;
+    }
+    void Note(Granules granules) noexcept {
+      if (Lacks(granules)) sizes_[count_++] = granules;
+    }
+
+   private:
+    std::array<Granules, 256> sizes_{};
+    std::size_t count_ = 0;
+  };
   struct Pool {
     GranuleRange range = {};
     std::array<std::uint32_t, 8> launchers{};  // threads
@@ -162,8 +177,8 @@ class LentRegion {
   std::vector<Pool> pools_;
   RangeSet closed_{kMostRanges};
   RangeSet used_{kMostRanges};
-  std::array<Granules, 256> lasting_{};
-  std::size_t lasting_count_ = 0;
+  Sizes lasting_;
+  Sizes in_the_way_;
   std::array<GranuleRange, 64> watched_{};
   std::size_t watched_count_ = 0;
 };

@@ -15,7 +15,8 @@ Each row is the traced run played again with that change, so a peak that only mo
 a Megatron-LM model are estimated (stalloc estimate; options behind -- change its configuration). Savings do not add up.
 Where a row says "at least", the trace does not tell all, and the worse was taken. Which layers to recompute is known of
 traces with STALLOC_TRACE_MODULES=1. Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1
-a trace knows which operations use a block; without, late is what outlives a mark that ends its use.
+a trace knows which operations use a block; without, late is what outlives a mark that ends its use. Of captured CUDA
+graphs it is told what their pools hold, and what lending them between launches saves.
 """
 _MOST = 20
 
@@ -36,7 +37,7 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import advice, figures
+    from stalloc.report import advice, figures, graphs
 
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         view["added_options"] = arguments.program
@@ -47,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             "peak_live_bytes": device["peak_live_bytes"],
             "peak_phase": device["peak_phase"],
             "advice": rows,
+            "graphs": graphs.finding(view, index),
             "hint": advice.hint(view, index),
         }
 
@@ -74,6 +76,8 @@ def _show(device: dict[str, Any], most: Optional[int]) -> None:
         print(f"{line}\n    set: {row['how_to']}\n    known from: {row['how_known']}")
     if len(shown) < len(found):
         print(f"and {len(found) - len(shown)} that save less (--all)")
+    if device["graphs"] is not None:
+        print("\n" + "\n    ".join(device["graphs"]["told"]))
     if device["hint"] is not None:
         print(device["hint"])
 

@@ -64,6 +64,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
     )
     parser.add_argument(
+        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced with CUDA graphs, or without them"
+    )
+    parser.add_argument(
         "--beside",
         nargs=2,
         metavar=("DIR|TRACE", "N"),
@@ -130,7 +133,19 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
     document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+    document["graphs"] = _graphs(files, document, arguments)
     return _with_rows(document, micro_batch) if unit else document
+
+
+def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
+    """Both runs as they were traced. CollectError."""
+    from stalloc.report import collect, graph_choice
+
+    if arguments.graphs_beside is None:
+        return None
+    view = collect.view(files)
+    index = next(i for i, drawn in enumerate(view["devices"]) if drawn["device"] == document["device"])
+    return graph_choice.choice(view, files.trace, arguments.graphs_beside, index, document["room_bytes"])
 
 
 def _unit_of_length(sequence: int) -> int:
@@ -221,6 +236,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from stalloc.report import graph_choice
     from stalloc.report.figures import device_name, size
 
     traced, predicted, chosen = document["traced"], document["predicted"], document["chosen"]
@@ -231,6 +247,9 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     )
     _show_tried(document)
     _show_candidates(document)
+    if document["graphs"] is not None:
+        graph_choice.show(document["graphs"])
+        print()
     if not document["fits"]:
         least = size(predicted["peak_live_bytes"])
         print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")

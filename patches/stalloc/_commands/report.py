@@ -154,13 +154,14 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: 
 
 def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
-    from stalloc.report import advice, comparison, figures, findings, first_look, tokens
+    from stalloc.report import advice, comparison, figures, findings, first_look, graphs, tokens
 
     directory = arguments.tokens or _traces(arguments.directory)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
+    view["graphs"] = [graphs.finding(view, index) for index in range(len(view["devices"]))]
     view["best_changes"] = [first_look.best_changes(rows) for rows in view["advice"]]
     view["hints"] = [first_look.hints(view, index) for index in range(len(view["devices"]))]
     known = tokens.read_tokens(directory, view["rank"]["rank"])

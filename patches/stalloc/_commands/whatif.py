@@ -10,15 +10,20 @@ from typing import Any, Optional
 from stalloc._commands import sizes, viewed
 
 HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
-EXAMPLES = ("whatif run1 --memory 40G", "whatif run1 --memory 80G --micro-batch 2 --beside run2 4")
+EXAMPLES = (
+    "whatif run1 --memory 40G",
+    "whatif run1 --memory 80G --micro-batch 2 --beside run2 4",
+    "whatif run1 --memory 80G --graphs-beside run2",
+)
 
 _EPILOG = """
 The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
 scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
 --beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
 buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
-what is live is taken in proportion. Where it does not fit, each change that stalloc advise knows is tried: layers
-recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
+what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take is
+compared, as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers recomputed
+or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
 """
 _MOST = 12
 _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
@@ -32,12 +37,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
     )
+    parser.add_argument(
+        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced without CUDA graphs, or with them"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         _want_an_iteration(view, index, arguments.path)
-        return {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+        found = {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+        return {**found, "graphs": _graphs(view, index, arguments)}
 
     def show(device: dict[str, Any]) -> None:
         _show(device, arguments)
@@ -50,6 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"stalloc whatif: {error}", file=sys.stderr)
         return 1
     return viewed.answer("whatif", arguments, of_device, show, options)
+
+
+def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
+    from stalloc.report import graph_choice
+
+    if arguments.graphs_beside is None:
+        return None
+    return graph_choice.choice(view, arguments.path, arguments.graphs_beside, index, arguments.memory)
 
 
 def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
@@ -143,7 +160,7 @@ def _fit(
 
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from stalloc.report import text
+    from stalloc.report import graph_choice, text
     from stalloc.report.figures import device_name, size
 
     print(
@@ -175,6 +192,9 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     print(text.table(header, rows), end="")
     if device["changes"]:
         _show_changes(device)
+    if device["graphs"] is not None:
+        print()
+        graph_choice.show(device["graphs"])
 
 
 def _show_changes(device: dict[str, Any]) -> None:

@@ -191,9 +191,13 @@ class Library:
         if status != 0:
             raise RuntimeError(self.last_error or f"{self.path.name} failed without a reason: status {status}")
 
+    def graphs(self) -> dict[str, Any]:
+        """Which CUDA graphs' pools are followed, which only an adapter can; empty where none are."""
+        return {}
+
     def follows_graphs(self) -> bool:
-        """It sees captures and launches of CUDA graphs, which only an adapter can."""
-        return False
+        """It sees captures and launches of CUDA graphs."""
+        return bool(self.graphs().get("followed"))
 
 
 class TorchLibrary(Library):
@@ -225,10 +229,6 @@ class TorchLibrary(Library):
     @property
     def has_cuda(self) -> bool:
         return bool(self._dll.stalloc_torch_has_cuda())
-
-    def follows_graphs(self) -> bool:
-        """It sees captures and launches of CUDA graphs."""
-        return bool(self.graphs().get("followed"))
 
     def graph_error(self) -> str:
         """Why this thread's last launch of a CUDA graph was refused; empty: none was."""

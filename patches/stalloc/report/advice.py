@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
-from stalloc.report import findings, how_to, splits, unused
+from stalloc.report import findings, graphs, how_to, splits, unused
 from stalloc.report.estimate import Configuration
 from stalloc.report.figures import size
 from stalloc.report.megatron_arguments import configuration_of
@@ -65,7 +65,7 @@ def advise(
     if view["devices"][index]["unused"] is not None:
         rows += played.unused(unused.rows(view, index))
     rows += _from_allocators(of_device)
-    rows += _from_graphs(view["devices"][index]["graph_pools"])
+    rows += _from_graphs(view["devices"][index]["graph_pools"], graphs.finding(view, index))
     rows += _from_splits(configuration, peak, gpus) if configuration else []
     rows += _from_leaks(findings.leaks(view, index), peak, _peak_segment(view["devices"][index]))
     rows = [row for row in _merged(rows) if row.saves_bytes >= _LEAST_SAVING * peak]
@@ -226,11 +226,12 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     ]
 
 
-# What is live outside beside all that pools have had is held whoever allocates, and is more than is ever live.
-def _from_graphs(pools: Optional[dict[str, Any]]) -> list[Advice]:
+# What is live outside beside all that pools have had is held where nothing of them is lent, and is more than is live.
+def _from_graphs(pools: Optional[dict[str, Any]], found: Optional[dict[str, Any]]) -> list[Advice]:
     if pools is None:
         return []
-    idle = pools["held"] - pools["live_then"]
+    lent = 0 if found is None else found["saves_bytes"]
+    idle = max(0, pools["held"] - pools["live_then"] - lent)
     what = (
         f"let graphs' pools serve more: {size(idle)} of them lie idle when most is held. Capture what runs eagerly "
         "then into one of them (pool=), or free it before"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from stalloc.report import figures, unused
 from stalloc.report.figures import share, size
@@ -75,6 +75,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
     lines += _phases(drawn, report["peak"]["segment"])
     lines += _layers(drawn) + _costly(view, drawn) + _graph_pools(drawn) + _graph_needs(report)
+    lines += _graph_finding(view["graphs"][index])
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
@@ -230,6 +231,10 @@ def _graph_needs(report: dict[str, Any]) -> list[str]:
     return ["### What captured graphs need", "", *_table(header, rows), needed, ""]
 
 
+def _graph_finding(found: Optional[dict[str, Any]]) -> list[str]:
+    return [] if found is None else [*(f"- {line}" for line in found["told"]), ""]
+
+
 def _graph_pools(drawn: dict[str, Any]) -> list[str]:
     pools = drawn["graph_pools"]
     if pools is None:
@@ -244,5 +249,6 @@ def _graph_pools(drawn: dict[str, Any]) -> list[str]:
         for i in range(len(pools["pool"]))
     )
     header = ["pool", "first request in", "live in it, at most", "at the end", "idle when most is held", "requests"]
-    held = f"At least {size(pools['held'])} are held, whoever allocates, when {size(pools['live_then'])} are live."
+    held = f"At least {size(pools['held'])} are held where pools serve nobody else"
+    held += f", when {size(pools['live_then'])} are live."
     return ["### Pools of captured graphs", "", *_table(header, rows), held, ""]

@@ -244,10 +244,10 @@ const adviceSection = (view, index) => {
       { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" }));
 };
 
-const poolSection = (device) => {
+const poolSection = (device, told) => {
   const pools = device.graph_pools;
   const rows = pools.pool.map((_, i) => Object.fromEntries(["pool", "role", "most", "end", "idle_then", "requests"].map((key) => [key, pools[key][i]])));
-  return section("graphs", "Pools of captured graphs", `What a pool has held at most stays its own: graphs have recorded the addresses. So at least ${size(pools.held)} are held, whoever allocates, when ${size(pools.live_then)} are live.`,
+  return section("graphs", "Pools of captured graphs", `What a pool has held at most stays its own: graphs have recorded the addresses. So at least ${size(pools.held)} are held where pools serve nobody else, when ${size(pools.live_then)} are live. ${told.join(". ")}`,
     table([{ name: "pool", value: (row) => row.pool, show: (row) => row.pool ? String(row.pool) : "not told apart" }, { name: "first request in", text: true, value: (row) => device.roles[row.role] },
       bytesColumn("live in it, at most", (row) => row.most), bytesColumn("at the end", (row) => row.end), bytesColumn("idle when most is held", (row) => row.idle_then),
       { name: "requests", value: (row) => row.requests, show: (row) => count(row.requests) }], rows, { sort: 2 }));
@@ -431,7 +431,7 @@ const build = () => {
     view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
   const sections = [timelineSection(view, device), adviceSection(view, state.device), treeSection(view, device), peakSection(view, device), layerSection(view, device),
     topSection(view, device), ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), dynamicSection(view, state.device),
-    allocatorSection(view, device, figures), planSection(view, device), ...(device.graph_pools ? [poolSection(device)] : []), estimateSection(view), rankSection(),
+    allocatorSection(view, device, figures), planSection(view, device), ...(device.graph_pools ? [poolSection(device, view.graphs[state.device].told)] : []), estimateSection(view), rankSection(),
     notesSection(view, device, state.device)].filter(Boolean);
   document.getElementById("report").replaceChildren(
     element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),

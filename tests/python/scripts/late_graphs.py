@@ -1,0 +1,31 @@
+"""A plain loop on the CPU under `stalloc.auto`, whose adapter tells of a captured graph from one iteration on.
+
+late_graphs.py DIRECTORY ITERATIONS CAPTURED_IN
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+import stalloc
+from stalloc._core._library import TorchLibrary
+
+directory, iterations, captured_in = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+finished = 0
+
+
+def graphs(_library):
+    return {"followed": True, "pools": [{"captures": int(finished >= captured_in)}]}
+
+
+TorchLibrary.graphs = graphs
+stalloc.auto(directory)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(iterations):
+    model(torch.randn(64, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    finished += 1
