@@ -103,6 +103,24 @@ TEST_F(GraphPoisonTest, ABlockInThePoolKeepsItsBytes) {
   EXPECT_EQ(Graphs().surprises, 0u);
 }
 
+TEST_F(GraphPoisonTest, NobodyHasTheBytesBeforeTheyAreFilled) {
+  Start();
+  Begin();
+  int asked = 0;
+  program_->device().OnFill([&] {
+    const Block block = program_->Allocate(kDead, kStream);
+    EXPECT_FALSE(program_->IsLent(block));
+    program_->Free(block);
+    ++asked;
+    return true;
+  });
+  ASSERT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
+  EXPECT_EQ(asked, 1);
+  program_->device().OnFill(nullptr);
+  program_->Iteration();
+  EXPECT_TRUE(program_->IsLent(program_->Allocate(kDead, kStream)));
+}
+
 TEST_F(GraphPoisonTest, ABlockThatHadToLeaveKeepsItsBytes) {
   Start();
   Begin();
@@ -126,14 +144,14 @@ TEST_F(GraphPoisonTest, ATakerWithoutItsGiverIsRefusedAlsoWhereNobodyWas) {
 
 TEST_F(GraphPoisonTest, APoolThatCannotBeFilledIsNotLent) {
   Start();
-  program_->device().RefuseFills(true);
+  program_->device().OnFill([] { return false; });
   Begin();
   EXPECT_EQ(Graphs().times_lent, 0u);
   EXPECT_EQ(Graphs().filled_bytes, 0u);
   EXPECT_THAT(program_->log().text(),
               HasSubstr("graphs of pool 1 leave idle is not filled, and not lent: Fill gave 719"));
   EXPECT_THAT(program_->log().text(), Not(HasSubstr("is filled with 0xff")));
-  program_->device().RefuseFills(false);
+  program_->device().OnFill(nullptr);
   Begin();
   EXPECT_FALSE(program_->IsLent(program_->Allocate(kDead, kStream)));
 }
@@ -142,10 +160,10 @@ TEST_F(GraphPoisonTest, APoolThatCannotBeFilledAnyMoreIsTakenBack) {
   Start();
   Begin();
   ASSERT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
-  program_->device().RefuseFills(true);
+  program_->device().OnFill([] { return false; });
   ASSERT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
   EXPECT_EQ(Graphs().lent_bytes, 0u);
-  program_->device().RefuseFills(false);
+  program_->device().OnFill(nullptr);
   EXPECT_FALSE(program_->IsLent(program_->Allocate(kDead, kStream)));
   Begin();
   EXPECT_EQ(Graphs().times_lent, 1u) << "for good";

@@ -250,14 +250,17 @@ DriverStatus QueuedDevice::SetAccess(Address address, Bytes bytes) noexcept {
 
 DriverStatus QueuedDevice::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept {
   std::unique_lock lock(mutex_);
-  if (refuses_fills_) return {DriverCode::kFailed, 719, "Fill"};
+  const std::function<bool()> may_fill = may_fill_;
+  lock.unlock();
+  if (may_fill != nullptr && !may_fill()) return {DriverCode::kFailed, 719, "Fill"};
+  lock.lock();
   Give(lock, IndexOf(stream), {.kernel = {address, bytes}, .fill = value, .behind = {}});
   return {};
 }
 
-void QueuedDevice::RefuseFills(bool refuses) {
+void QueuedDevice::OnFill(std::function<bool()> may_fill) {
   const std::lock_guard lock(mutex_);
-  refuses_fills_ = refuses;
+  may_fill_ = std::move(may_fill);
 }
 
 // The device ----------------------------------------------------------------------------------------------------------
