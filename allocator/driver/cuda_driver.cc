@@ -180,6 +180,11 @@ DriverStatus CudaDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
   return status.ok() ? Synchronize() : status;
 }
 
+DriverStatus CudaDriver::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept {
+  return InContext("cuMemsetD8Async",
+                   [&] { return api_.MemsetD8Async(address, value, bytes, cuda::ToStream(stream)); });
+}
+
 DriverStatus CudaDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -41,6 +41,7 @@ class CudaDriver final : public VmmDriver {
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
   DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override;
   DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override;
+  DriverStatus Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept override;
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override;
   DriverStatus Synchronize() noexcept override;
   // Those whose primary context is there.

@@ -30,6 +30,9 @@ class ForwardingDriver : public VmmDriver {
     return driver_.Retain(address, mapping);
   }
   DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override { return driver_.Copy(to, from, bytes); }
+  DriverStatus Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept override {
+    return driver_.Fill(address, bytes, value, stream);
+  }
   DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept override { return driver_.GetMemoryInfo(info); }
   DriverStatus Synchronize() noexcept override { return driver_.Synchronize(); }
   DriverStatus SynchronizeOthers() noexcept override { return driver_.SynchronizeOthers(); }

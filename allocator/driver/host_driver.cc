@@ -308,6 +308,15 @@ DriverStatus HostDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
   return {};
 }
 
+DriverStatus HostDriver::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle) noexcept {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->forked) {
+    return Forked("Fill");
+  }
+  std::memset(ToPointer(address), value, bytes);
+  return {};
+}
+
 DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   const std::lock_guard lock(state_->mutex);
   if (state_->forked) {

@@ -88,6 +88,12 @@ class VmmDriver {
     return {DriverCode::kUnavailable, 0, "Copy"};
   }
 
+  // Sets each byte of a usable range to `value`, as work of the stream, which is not captured: the host does not wait.
+  virtual DriverStatus Fill(Address /*address*/, Bytes /*bytes*/, unsigned char /*value*/,
+                            StreamHandle /*stream*/) noexcept {
+    return {DriverCode::kUnavailable, 0, "Fill"};
+  }
+
   virtual DriverStatus GetMemoryInfo(MemoryInfo* info) noexcept = 0;
   // Returns when the device has finished all work given to it so far. kFailed, at once, while it cannot be waited for
   // (a stream is captured).

@@ -107,8 +107,7 @@ std::vector<LiveBlock> PlanEngine::LentBlocks(std::size_t pool) const {
 PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle handle) noexcept {
   Lock lock(mutex_);
   lent_.NoteLauncher(pool);
-  const auto was_used = [this](const GranuleRange& range) { return lent_.WasUsed(range); };
-  if (std::ranges::any_of(graph.takes, was_used)) return Launch::kCarriedGone;
+  if (lent_.FirstUsed(graph) != nullptr) return Launch::kCarriedGone;
   const auto in_the_way = [this](const GranuleRange& range) {
     return occupancy_.LastIn(range.lo, range.hi, &PlanEngine::IsProgramsBlock) != nullptr;
   };
@@ -164,11 +163,23 @@ void PlanEngine::EndLaunch(const GraphRanges& graph) noexcept {
 
 bool PlanEngine::NoteLaunch(const GraphRanges& graph) noexcept {
   const Lock lock(mutex_);
-  const auto was_used = [this](const GranuleRange& range) { return lent_.WasUsed(range); };
-  if (std::ranges::any_of(graph.takes, was_used)) return false;
+  if (lent_.FirstUsed(graph) != nullptr) return false;
   for (const GranuleRange& range : graph.own) lent_.NoteWritten(range);
   for (const GranuleRange& range : graph.gives) lent_.NoteWritten(range);
   return true;
+}
+
+void PlanEngine::NoteOverwritten(const GraphRanges& graph) noexcept {
+  const Lock lock(mutex_);
+  for (const TakenRange& taken : graph.takes) {
+    if (lent_.CanNoteBlock()) lent_.NoteBlock(taken.range.lo, taken.range.hi);
+  }
+}
+
+GraphId PlanEngine::GiverOfUsed(const GraphRanges& graph) const noexcept {
+  const Lock lock(mutex_);
+  const TakenRange* const used = lent_.FirstUsed(graph);
+  return used != nullptr ? used->from : 0;
 }
 
 // Kernels of the launch may still run: whoever gets the bytes runs behind its stream.

@@ -206,6 +206,11 @@ class PlanEngine {
   // A graph of a pool that was open once is launched: false where blocks of the program have been where it reads what
   // an earlier one has left.
   [[nodiscard]] bool NoteLaunch(const GraphRanges& graph) noexcept;
+  // What the graph takes was overwritten behind its launch: as if a block of the program had been there. Of more ranges
+  // than there is room for nothing is noted.
+  void NoteOverwritten(const GraphRanges& graph) noexcept;
+  // Which graph has left what blocks of the program used; the first of several, 0: they used nothing that it reads.
+  [[nodiscard]] GraphId GiverOfUsed(const GraphRanges& graph) const noexcept;
   // Live blocks of the program there; allocates, cold.
   [[nodiscard]] std::vector<LiveBlock> LentBlocks(std::size_t pool) const;
 

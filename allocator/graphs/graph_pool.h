@@ -57,21 +57,21 @@ class GraphPool {
   // Calls launch() if the listener lets it. `captured`: the stream is captured, so that the graph becomes a part of
   // another one, whose launches are not seen.
   template <typename Launch>
-  LaunchListener::Verdict LaunchWith(GraphId graph, StreamHandle stream, bool captured, Launch&& launch) noexcept {
+  LaunchListener::Answer LaunchWith(GraphId graph, StreamHandle stream, bool captured, Launch&& launch) noexcept {
     using Verdict = LaunchListener::Verdict;
     const std::lock_guard lock(mutex_);
     if (captured) catalog_.SetUnfollowable("a graph of it became a part of another graph");
     const bool is_seen = TellUnfollowable();
     LaunchListener* const listener = over_ ? nullptr : listener_;
-    Verdict verdict = is_seen ? Verdict::kLaunch : Verdict::kOutOfMemory;
-    if (is_seen && listener != nullptr) verdict = listener->BeforeLaunch(number_, graph, stream);
-    ++(verdict == Verdict::kLaunch ? launches_ : refused_);
-    if (verdict != Verdict::kLaunch) return verdict;
+    LaunchListener::Answer answer{.verdict = is_seen ? Verdict::kLaunch : Verdict::kOutOfMemory};
+    if (is_seen && listener != nullptr) answer = listener->BeforeLaunch(number_, graph, stream);
+    ++(answer.verdict == Verdict::kLaunch ? launches_ : refused_);
+    if (answer.verdict != Verdict::kLaunch) return answer;
     if (listener_ != nullptr) listener_->SeesLaunch(number_, graph, /*begins=*/true);
     launch();
     if (listener_ != nullptr) listener_->SeesLaunch(number_, graph, /*begins=*/false);
     if (listener != nullptr) listener->AfterLaunch(number_, graph, stream);
-    return verdict;
+    return answer;
   }
 
  private:

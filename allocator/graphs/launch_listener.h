@@ -24,8 +24,12 @@ class LaunchListener {
     kCarriedGone,  // what an earlier graph left for this one was overwritten
     kNotOrdered,   // the stream could not be made to wait
   };
+  struct Answer {
+    Verdict verdict = Verdict::kLaunch;
+    GraphId giver = 0;  // of kCarriedGone: the graph that leaves the bytes; 0: not known
+  };
   // May block. All but kLaunch: the graph is not launched, and AfterLaunch does not follow. `stream` is not captured.
-  virtual Verdict BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept = 0;
+  virtual Answer BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept = 0;
   // Also when the launch failed.
   virtual void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept = 0;
 

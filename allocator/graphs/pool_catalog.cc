@@ -36,6 +36,21 @@ void ForEachPartBeside(ByteRange range, const std::vector<ByteRange>& kept, Visi
   if (range.begin < range.end) visit(range);
 }
 
+// What of `ranges` lies in none of `others`, which are merged.
+std::vector<ByteRange> Beside(const std::vector<ByteRange>& ranges, const std::vector<ByteRange>& others) {
+  std::vector<ByteRange> beside;
+  for (const ByteRange& range : ranges) {
+    ForEachPartBeside(range, others, [&](const ByteRange& part) { beside.push_back(part); });
+  }
+  return beside;
+}
+
+std::vector<ByteRange> RangesOfCarried(const std::vector<GraphUse::Carried>& carried) {
+  std::vector<ByteRange> ranges;
+  for (const GraphUse::Carried& each : carried) ranges.push_back(each.range);
+  return Merged(std::move(ranges));
+}
+
 }  // namespace
 
 // Captures ------------------------------------------------------------------------------------------------------------
@@ -132,8 +147,15 @@ PoolCatalog::Class PoolCatalog::ClassOf(const Block& block) const {
   if (block.freed == block.asked) return Class::kDead;
   const Graph& to = graphs_[block.freed - 1];
   if (!to.made || !graphs_[block.asked - 1].made) return Class::kKept;
-  if (to.destroyed) return Class::kDead;
+  if (to.destroyed) return MayBeReadBetween(block) ? Class::kKept : Class::kDead;
   return restorable() ? Class::kKept : Class::kCarried;
+}
+
+// A graph that was captured while the block lived can still be launched.
+bool PoolCatalog::MayBeReadBetween(const Block& block) const {
+  const auto first = graphs_.begin() + static_cast<std::ptrdiff_t>(block.asked);
+  const auto last = graphs_.begin() + static_cast<std::ptrdiff_t>(block.freed - 1);
+  return std::any_of(first, last, [](const Graph& graph) { return graph.made && !graph.destroyed; });
 }
 
 void PoolCatalog::CountUses() const {
@@ -177,6 +199,23 @@ std::vector<ByteRange> PoolCatalog::Lendable() const {
   if (!followable()) return {};
   CountUses();
   return uses_.lendable;
+}
+
+std::vector<ByteRange> PoolCatalog::IdleAfter(GraphId graph) const {
+  if (!followable()) return {};
+  const GraphUse use = UseOf(graph);
+  std::vector<ByteRange> needed = use.dead;
+  for (const GraphUse::Carried& taken : use.takes) needed.push_back(taken.range);
+  return Beside(Merged(std::move(needed)), RangesOfCarried(use.gives));
+}
+
+std::vector<ByteRange> PoolCatalog::NeverGiven() const {
+  std::vector<ByteRange> given;
+  for (GraphId graph = 1; graph <= graph_count(); ++graph) {
+    const std::vector<ByteRange> more = RangesOfCarried(UseOf(graph).gives);
+    given.insert(given.end(), more.begin(), more.end());
+  }
+  return Beside(Lendable(), Merged(std::move(given)));
 }
 
 GraphUse PoolCatalog::UseOf(GraphId graph) const {

@@ -62,7 +62,7 @@ class PoolCatalog {
   void Allocated(std::uint64_t address, Bytes bytes, bool captured = true) noexcept;
   // By the open capture, if there is one, on whichever thread. Addresses that are not live here are ignored.
   void Freed(std::uint64_t address) noexcept;
-  // The graph is launched no more. What was carried to it is dead then.
+  // The graph is launched no more. What was carried to it is dead then, unless a graph captured in between may read it.
   void Destroyed(GraphId graph) noexcept;
 
   // All requests so far, in their order, for PoolLayout.
@@ -70,6 +70,11 @@ class PoolCatalog {
   [[nodiscard]] std::uint32_t request_count() const;
   // Dead or carried, and not kept: ascending, merged where they touch. Nothing where the pool is not followable.
   [[nodiscard]] std::vector<ByteRange> Lendable() const;
+  // What a launch of the graph leaves idle: it is dead or taken, and the graph gives it to none. Ascending, merged.
+  // Nothing where the pool is not followable.
+  [[nodiscard]] std::vector<ByteRange> IdleAfter(GraphId graph) const;
+  // Of what is lendable that which no graph gives to another; likewise.
+  [[nodiscard]] std::vector<ByteRange> NeverGiven() const;
   // Captures so far: graphs are numbered from 1 to this.
   [[nodiscard]] GraphId graph_count() const;
   // Nothing where the graph is not known.
@@ -112,6 +117,7 @@ class PoolCatalog {
   void Changed() noexcept { version_.fetch_add(1, std::memory_order_release); }
   [[nodiscard]] Graph* Find(GraphId graph) noexcept;
   [[nodiscard]] Class ClassOf(const Block& block) const;
+  [[nodiscard]] bool MayBeReadBetween(const Block& block) const;
   void CountUses() const;
 
   mutable std::mutex mutex_;  // guards all below but the atomics

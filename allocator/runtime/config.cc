@@ -154,8 +154,11 @@ void ReadDynamic(Reader& reader, Config* config) {
 void ReadGraphs(Reader& reader, Config* config) {
   const std::string_view value = reader.Value("STALLOC_GRAPHS");
   if (value.empty() || EqualsIgnoringCase(value, "shared")) return;
-  if (!EqualsIgnoringCase(value, "apart")) return reader.Fail("STALLOC_GRAPHS", "shared or apart", value);
-  config->shares_graphs = false;
+  config->shares_graphs = !EqualsIgnoringCase(value, "apart");
+  config->poisons_graphs = EqualsIgnoringCase(value, "poison");
+  if (config->shares_graphs && !config->poisons_graphs) {
+    reader.Fail("STALLOC_GRAPHS", "shared, apart or poison", value);
+  }
 }
 
 void ReadPlanTrust(Reader& reader, Config* config) {

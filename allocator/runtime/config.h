@@ -47,7 +47,10 @@ struct Config {
   Bytes memory_limit = 0;  // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
                            // and the host driver; 0 none
   std::optional<Bytes> keep_free;  // STALLOC_KEEP_FREE, likewise: of the device, for others; none: free_memory.h's
-  bool shares_graphs = true;  // STALLOC_GRAPHS = shared | apart: graphs' pools serve other requests between launches
+  // STALLOC_GRAPHS = shared | apart | poison: graphs' pools serve other requests between launches, or not; or they do,
+  // and what launches leave idle is filled with 0xff, in Trace as well (graph_poison.h)
+  bool shares_graphs = true;
+  bool poisons_graphs = false;
   // RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID or PMI_RANK: the first that is set names the launcher, whose own variables
   // then give the local rank and the world size (a torchrun under Slurm has both families, with different numbers).
   // Without any, STALLOC_STARTED_RANK.

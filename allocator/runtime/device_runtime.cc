@@ -93,6 +93,7 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& 
   options.keep_free = parts.keep_free;
   options.device = parts.device;
   options.graphs = watch == nullptr && parts.shares_graphs ? parts.graphs : nullptr;
+  options.poison = poison.get();
   return PlannedSpace::Create(driver, parts.fence, plan, options, why);
 }
 

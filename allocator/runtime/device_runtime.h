@@ -141,6 +141,7 @@ struct RuntimeStats {
     std::uint64_t surprises = 0;   // launches that found blocks in their way
     Bytes lent_bytes = 0;          // of pools, now
     Bytes most_bytes = 0;          // the same, at any time
+    Bytes filled_bytes = 0;        // by GraphPoison, each time counted
   };
   Graphs graphs;
   Native native;  // what PyTorch's native allocator would hold (native_held.h), and what is held apart
@@ -188,6 +189,7 @@ class DeviceRuntime {
     bool maps_late = false;             // Alloc: and its memory comes as requests need it
     GraphPools* graphs = nullptr;       // not owned, outlives the runtime; null: captures and launches are not seen
     bool shares_graphs = true;          // Alloc: graphs' pools serve other requests between launches
+    bool poisons_graphs = false;        // what their launches leave idle is filled (graph_poison.h)
   };
   // Never fails: an arena that cannot be mapped is a warning (both figures) and an unplanned run; see degraded().
   explicit DeviceRuntime(const Parts& parts);

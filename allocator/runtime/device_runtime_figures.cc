@@ -92,6 +92,7 @@ RuntimeStats DeviceRuntime::Stats() const {
     if (space == serving || !space->has_plan()) continue;
     for (std::size_t i = 0; i < engine.misses.size(); ++i) stats.engine.misses[i] += engine.misses[i];
   }
+  if (self.poison != nullptr) stats.graphs.filled_bytes = self.poison->filled_bytes();
   stats.unknown_frees = self.unknown_frees.count();
   stats.gave_up = serving != nullptr && serving->gave_up();
   stats.unlike = serving != nullptr && serving->unlike();

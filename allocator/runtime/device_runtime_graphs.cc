@@ -8,23 +8,30 @@
 
 namespace stalloc {
 
-LaunchListener::Verdict DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, GraphId graph,
-                                                          StreamHandle stream) noexcept {
+LaunchListener::Answer DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, GraphId graph,
+                                                         StreamHandle stream) noexcept {
   PlannedSpace* const serving = spaces.Serving();
   for (PlannedSpace* const space : spaces.All()) {
     GraphLending* const lending = space->lending();
     if (lending == nullptr) continue;
     // The arenas before know nothing of what lies in the pool for the one that serves.
-    if (space != serving && !lending->TakeBack(pool, /*for_good=*/true)) return Verdict::kOutOfMemory;
-    const Verdict verdict = lending->BeforeLaunch(pool, graph, stream);
-    if (verdict != Verdict::kLaunch) return verdict;
+    if (space != serving && !lending->TakeBack(pool, /*for_good=*/true)) return {.verdict = Verdict::kOutOfMemory};
+    const Answer answer = lending->BeforeLaunch(pool, graph, stream);
+    if (answer.verdict != Verdict::kLaunch) return answer;
   }
-  return Verdict::kLaunch;
+  return {};
 }
 
-void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle /*stream*/) noexcept {
+// Others get the bytes behind the fill.
+void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept {
+  const GraphPool* const launched = poison != nullptr ? parts.graphs->Find(pool) : nullptr;
+  const bool is_filled = launched != nullptr && poison->AfterLaunch(*launched, graph, stream);
+  if (launched != nullptr && !is_filled) (void)TakeBackPool(pool, /*for_good=*/true);
   for (PlannedSpace* const space : spaces.All()) {
-    if (space->lending() != nullptr) space->lending()->AfterLaunch(pool, graph);
+    GraphLending* const lending = space->lending();
+    if (lending == nullptr) continue;
+    if (is_filled) lending->NotePoisoned(pool, graph);
+    lending->AfterLaunch(pool, graph);
   }
 }
 

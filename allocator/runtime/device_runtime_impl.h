@@ -16,6 +16,7 @@
 #include "allocator/base/published.h"
 #include "allocator/driver/unmap_notice.h"
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/graph_poison.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/ledger.h"
 #include "allocator/runtime/live_blocks.h"
@@ -40,6 +41,9 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
     }
     if (parts.watch != nullptr) watch = std::make_unique<BlockWatch>(parts.device, parts.watch);
     if (watch != nullptr && parts.driver != nullptr) noticed = std::make_unique<UnmapNotice>(*parts.driver, *watch);
+    if (parts.poisons_graphs && parts.driver != nullptr) {
+      poison = std::make_unique<GraphPoison>(parts.device, *parts.driver);
+    }
     if (parts.copies != nullptr && parts.driver != nullptr) {
       sleep = std::make_unique<DeviceSleep>(DeviceSleep::Parts{.device = parts.device,
                                                                .driver = parts.driver,
@@ -56,6 +60,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   std::string degraded;
   std::unique_ptr<BlockWatch> watch;           // null: blocks are not watched
   std::unique_ptr<UnmapNotice> noticed;        // the arena's driver then
+  std::unique_ptr<GraphPoison> poison;         // null: what graphs leave idle is not filled
   Spaces spaces;                               // none: there is no plan, and none will be taken up
   std::unique_ptr<DeviceSleep> sleep;          // null: nothing can sleep
   SetUpWindow set_up;                          // what the space without a plan serves
@@ -140,7 +145,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   }
 
   // device_runtime_graphs.cc
-  [[nodiscard]] Verdict BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
+  [[nodiscard]] Answer BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
   void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;
   [[nodiscard]] bool PoolOpens(std::uint32_t pool) noexcept override;
   void PoolCloses(std::uint32_t pool) noexcept override;

@@ -51,34 +51,42 @@ std::vector<GraphLending::Pool*> GraphLending::All() const {
 
 // Lending -------------------------------------------------------------------------------------------------------------
 
-GraphLending::Verdict GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
+GraphLending::Answer GraphLending::BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept {
   Pool* const pool = Get(number);
-  if (pool == nullptr) return Verdict::kLaunch;
+  if (pool == nullptr) return {};
   const std::lock_guard lock(pool->mutex);
   const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
-  if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool);
+  if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool, stream);
   // Before it was lent nobody was in the pool. Of a graph that was captured later nothing is known here: its capture
   // has taken back what was lent.
-  if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return Verdict::kLaunch;
+  if (pool->times_lent == 0 || graph == 0 || graph > pool->graphs.size()) return {};
   return MakeWay(*pool, pool->graphs[graph - 1], stream);
 }
 
-GraphLending::Verdict GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
+GraphLending::Answer GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
   using Launch = PlanEngine::Launch;
-  if (pool.state != State::kLent) {
-    return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
-  }
+  if (pool.state != State::kLent) return NoteLaunch(graph);
   const Launch launch = parts_.engine->BeginLaunch(pool.index, graph, stream);
-  if (launch == Launch::kReady) return Verdict::kLaunch;
-  if (launch == Launch::kCarriedGone) return Verdict::kCarriedGone;
+  if (launch == Launch::kReady) return {};
+  if (launch == Launch::kCarriedGone) return CarriedGone(graph);
   // Where the stream cannot be made to wait the host waits, and nobody is in the pool any more.
   const bool is_surprise = launch == Launch::kBlocksInTheWay;
   if (is_surprise) ++pool.surprises;
   const bool is_last = pool.surprises >= kMostSurprises;
   const DriverStatus status = TakeBack(pool, is_last ? State::kOver : State::kTakenBack);
-  if (!status.ok()) return status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered;
+  if (!status.ok()) {
+    return {.verdict = status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered};
+  }
   if (is_surprise) TellSurprise(pool, is_last);
-  return parts_.engine->NoteLaunch(graph) ? Verdict::kLaunch : Verdict::kCarriedGone;
+  return NoteLaunch(graph);
+}
+
+GraphLending::Answer GraphLending::NoteLaunch(const GraphRanges& graph) noexcept {
+  return parts_.engine->NoteLaunch(graph) ? Answer() : CarriedGone(graph);
+}
+
+GraphLending::Answer GraphLending::CarriedGone(const GraphRanges& graph) const noexcept {
+  return {.verdict = Verdict::kCarriedGone, .giver = parts_.engine->GiverOfUsed(graph)};
 }
 
 void GraphLending::TellSurprise(const Pool& pool, bool is_last) const noexcept {
@@ -105,8 +113,15 @@ bool GraphLending::IsPlanned(const Pool& pool, const PoolCatalog& catalog, const
   return layout.bytes() == pool.of_plan->bytes && (layout.hash() == pool.of_plan->layout || pool.surprises == 0);
 }
 
+void GraphLending::NotePoisoned(std::uint32_t number, GraphId graph) noexcept {
+  Pool* const pool = Find(number);
+  if (pool == nullptr) return;
+  const std::lock_guard lock(pool->mutex);
+  if (graph > 0 && graph <= pool->graphs.size()) parts_.engine->NoteOverwritten(pool->graphs[graph - 1]);
+}
+
 // A catalog that has changed since the iteration before may change further.
-void GraphLending::TryToLend(Pool& pool) noexcept {
+void GraphLending::TryToLend(Pool& pool, StreamHandle stream) noexcept {
   const GraphPool* const found = parts_.pools->Find(pool.number);
   if (found == nullptr || (pool.state != State::kWaits && pool.state != State::kTakenBack)) return;
   if (pool.times_lent == kMostTimes) pool.state = State::kOver;
@@ -122,7 +137,7 @@ void GraphLending::TryToLend(Pool& pool) noexcept {
     if (layout.empty() || (has_place && !parts_.engine->LentBlocks(pool.index).empty())) return;
     if (catalog.Lendable().empty()) pool.hopeless = version;
     const bool may_lend = pool.hopeless != version && pool.state != State::kOver;
-    if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, catalog, layout);
+    if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, *found, layout, stream);
   } catch (const std::bad_alloc&) {  // in another iteration, maybe
   }
 }
@@ -143,8 +158,13 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
 
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
 // holds the pool's launch mutex. What graphs have given before may be needed yet.
-void GraphLending::Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) {
+void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream) {
   if (!parts_.driver->Synchronize().ok()) return;
+  const PoolCatalog& catalog = found.catalog();
+  if (parts_.poison != nullptr && !parts_.poison->BeforeLending(found, stream)) {
+    pool.state = State::kOver;
+    return;
+  }
   const std::vector<ByteRange> lendable = catalog.Lendable();
   const bool in_layouts_order = pool.of_plan.has_value();
   const PoolPlaces places(layout, pool.place.offset, in_layouts_order ? std::span<const ByteRange>() : lendable);

@@ -27,6 +27,7 @@
 #include "allocator/engine/plan_engine.h"
 #include "allocator/graphs/graph_pools.h"
 #include "allocator/graphs/launch_listener.h"
+#include "allocator/runtime/graph_poison.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -36,6 +37,7 @@ class PoolPlaces;
 class GraphLending {
  public:
   using Verdict = LaunchListener::Verdict;
+  using Answer = LaunchListener::Answer;
   struct Parts {
     DeviceIndex device = 0;
     VmmDriver* driver = nullptr;
@@ -43,6 +45,7 @@ class GraphLending {
     PlanEngine* engine = nullptr;
     IdleChunks* chunks = nullptr;
     const GraphPools* pools = nullptr;
+    GraphPoison* poison = nullptr;  // null: what is lent is not filled
   };
   // All parts outlive this.
   GraphLending(Parts parts, const std::vector<LentPool>& pools);
@@ -51,8 +54,10 @@ class GraphLending {
   void OnIteration() noexcept { iterations_.fetch_add(1, std::memory_order_relaxed); }
 
   // As LaunchListener's. The caller holds the pool's launch mutex.
-  [[nodiscard]] Verdict BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
   void AfterLaunch(std::uint32_t number, GraphId graph) noexcept;
+  // Before AfterLaunch: what the launch leaves idle was filled.
+  void NotePoisoned(std::uint32_t number, GraphId graph) noexcept;
 
   // Nothing is lent of the pool any more, and no block of the program lies in its memory. False where that is not
   // possible, since the device cannot be waited for or has no memory. `for_good`: nor will it be again.
@@ -93,12 +98,14 @@ class GraphLending {
   [[nodiscard]] Pool* Get(std::uint32_t number) noexcept;
   [[nodiscard]] std::vector<Pool*> All() const;
   // All REQUIRE: the pool's mutex is held.
-  void TryToLend(Pool& pool) noexcept;
+  void TryToLend(Pool& pool, StreamHandle stream) noexcept;
   [[nodiscard]] bool IsPlanned(const Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) const;
   [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
-  void Lend(Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout);
+  void Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream);
   [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);
-  [[nodiscard]] Verdict MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
+  [[nodiscard]] Answer NoteLaunch(const GraphRanges& graph) noexcept;
+  [[nodiscard]] Answer CarriedGone(const GraphRanges& graph) const noexcept;
   void TellSurprise(const Pool& pool, bool is_last) const noexcept;
   [[nodiscard]] DriverStatus OwnBlocks(Pool& pool) noexcept;
   [[nodiscard]] DriverStatus TakeBack(Pool& pool, State then) noexcept;

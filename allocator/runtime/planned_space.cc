@@ -128,7 +128,8 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
                                                                   .arena = arena_.get(),
                                                                   .engine = engine_.get(),
                                                                   .chunks = chunks_.get(),
-                                                                  .pools = chosen.graphs},
+                                                                  .pools = chosen.graphs,
+                                                                  .poison = chosen.poison},
                                               plan_.lent_pools);
   }
   fit_.emplace(arena_->chunk_bytes() + kLeastSegment);

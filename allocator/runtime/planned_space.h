@@ -31,6 +31,7 @@ class PlannedSpace {
     Bytes keep_free = FreeMemory::kDefaultKeep;  // of the device, for others
     DeviceIndex device = 0;
     const GraphPools* graphs = nullptr;  // not owned; null: graphs' pools are kept apart
+    GraphPoison* poison = nullptr;       // not owned; null: what is lent of them is not filled
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
   // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.

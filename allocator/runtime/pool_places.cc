@@ -80,10 +80,13 @@ GraphRanges RangesOf(const GraphUse& use, const PoolPlaces& places, const Granul
   }
   GranuleRanges own;
   for (const ByteRange& dead : use.dead) append_open(dead, &own);
-  for (const GraphUse::Carried& carried : use.takes) append_open(carried.range, &ranges.takes);
-  own.insert(own.end(), ranges.takes.begin(), ranges.takes.end());
+  for (const GraphUse::Carried& carried : use.takes) {
+    GranuleRanges parts;
+    append_open(carried.range, &parts);
+    for (const GranuleRange& part : parts) ranges.takes.push_back({part, carried.from});
+    own.insert(own.end(), parts.begin(), parts.end());
+  }
   for (const GranuleRange& part : MergedGranules(std::move(own))) AppendBeside(part, given, &ranges.own);
-  ranges.takes = MergedGranules(std::move(ranges.takes));
   return ranges;
 }
 

@@ -277,7 +277,8 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
                              .doubts = config.plan_trust != PlanTrust::kOwn,
                              .maps_late = config.plan_trust == PlanTrust::kGuessed,
                              .graphs = graphs,
-                             .shares_graphs = config.shares_graphs};
+                             .shares_graphs = config.shares_graphs,
+                             .poisons_graphs = config.poisons_graphs};
   if (plans.has_value()) parts.plan = PlanOf(device);
   if (!failure.empty()) return nullptr;
   parts.recorder = recorder.load(std::memory_order_acquire);

@@ -61,6 +61,7 @@ void WriteStats(const RuntimeStats& stats, Writer* json) {
   json->Field("surprises", stats.graphs.surprises);
   json->Field("lent_bytes", stats.graphs.lent_bytes);
   json->Field("most_lent_bytes", stats.graphs.most_bytes);
+  json->Field("filled_bytes", stats.graphs.filled_bytes);
   json->EndObject();
   json->Field("heap_bytes", stats.heap_bytes);
   json->Field("upstream_reserved_bytes", stats.upstream_reserved_bytes);

@@ -118,11 +118,11 @@ cudaError_t GraphGuard::Launch(cudaGraphExec_t executable, cudaStream_t stream) 
   const std::optional<GraphHandles::Capture> capture = handles_.OfExecutable(HandleOf(executable));
   if (!capture.has_value()) return functions_.launch(executable, stream);
   cudaError_t error = cudaSuccess;
-  const LaunchListener::Verdict verdict = capture->pool->LaunchWith(
+  const LaunchListener::Answer answer = capture->pool->LaunchWith(
       capture->graph, HandleOf(stream), IsCaptured(stream), [&] { error = functions_.launch(executable, stream); });
-  if (verdict == LaunchListener::Verdict::kLaunch) return error;
-  SetGraphError(verdict, capture->pool->number(), capture->graph);
-  return ErrorOf(verdict);
+  if (answer.verdict == LaunchListener::Verdict::kLaunch) return error;
+  SetGraphError(answer, capture->pool->number(), capture->graph);
+  return ErrorOf(answer.verdict);
 }
 
 // Ends ----------------------------------------------------------------------------------------------------------------

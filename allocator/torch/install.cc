@@ -59,7 +59,7 @@ const char* stalloc_torch_interface(void) { return stalloc::InterfaceClaim(); }
 int stalloc_torch_has_cuda(void) { return stalloc::HasCudaAdapter() ? 1 : 0; }
 int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInstall(running_torch, InstallCudaAndUses); }
 int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }
-const char* stalloc_graph_error(void) { return stalloc::GraphError(); }
+const char* stalloc_graph_error(void) { return stalloc::TakeGraphError(); }
 size_t stalloc_graphs_json(char* buffer, size_t capacity) {
   try {
     const std::string json = stalloc::CudaGraphFigures();

@@ -24,7 +24,8 @@ STALLOC_API int stalloc_torch_install_cuda(const char* running_torch);
 /* The same for c10's CPU allocator. */
 STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 
-/* Why this thread's last launch of a CUDA graph was refused, in words; "": none was. Valid until its next refusal. */
+/* Why this thread's last launch of a CUDA graph was refused, in words, once for each; "": none was since. Valid until
+ * its next refusal. */
 STALLOC_API const char* stalloc_graph_error(void);
 /* Which CUDA graphs' pools are followed (allocator/torch/graph_figures.h), as stalloc_stats_json. */
 STALLOC_API size_t stalloc_graphs_json(char* buffer, size_t capacity);

@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
 from stalloc import _auto, _run_cache, _run_choice, _session, _started, _trace_place
-from stalloc._core import _config, _coordinates, _library, _log, _process, _report, _scalars, _strict, _variables
+from stalloc._core import (
+    _config,
+    _coordinates,
+    _graph_errors,
+    _library,
+    _log,
+    _process,
+    _report,
+    _scalars,
+    _strict,
+    _variables,
+)
 from stalloc._core._imports import when_imported
 from stalloc._core._library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc._marking import _device_times, _nvtx
@@ -179,6 +190,8 @@ def _watch_memory_errors() -> None:
 
 def _watch_modules(config: _config.Config, torch: Any, session: _session.Session) -> None:
     marker, tracing = session.marker, session.tracing
+    if session.library is not None:
+        _graph_errors.install(torch, session.library)
     if session.auto is not None:
         session.auto.watch_set_up(torch, marker)
     if tracing is not None and session.library is not None and not session.library.follows_graphs():

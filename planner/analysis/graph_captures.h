@@ -6,8 +6,8 @@
 //   carried         +===============-         from A's launch to B's, whatever is launched between
 //   kept           +=======-                  freed between captures, or never, or asked for outside of one: for good
 //
-// Neither: asked for and freed outside of captures, with none in between (kEager). In a pool whose state may be set back
-// (kRestorablePoolPrefix) tensors read what is carried without a block of their own: it is kept.
+// Neither: asked for and freed outside of captures, with none in between (kEager). In a pool whose state may be set
+// back (kRestorablePoolPrefix) tensors read what is carried without a block of their own: it is kept.
 //
 // What is not known is kept: a graph that was captured before the trace begins, or is captured by C++ code. Pure.
 #pragma once

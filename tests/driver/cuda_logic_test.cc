@@ -81,6 +81,18 @@ TEST_F(CudaLogicTest, ExportableHandlesThatCreateRefusesAreDoneWithout) {
   EXPECT_TRUE(driver->Create(kPage, &handle).ok());
 }
 
+TEST_F(CudaLogicTest, AFillIsWorkOfItsStream) {
+  const auto driver = Open();
+  ASSERT_TRUE(driver->Fill(512, 1024, 0xff, 9).ok());
+  EXPECT_EQ(fake().fills, (std::vector<std::uint64_t>{512, 0xff, 1024, 9}));
+  EXPECT_TRUE(fake().synchronized.empty()) << "the host does not wait";
+  fake().any_result = cuda::kErrorInvalidValue;
+  const DriverStatus status = driver->Fill(512, 1024, 0xff, 9);
+  EXPECT_EQ(status.code, DriverCode::kInvalid);
+  EXPECT_STREQ(status.call, "cuMemsetD8Async");
+  fake().any_result = cuda::kSuccess;
+}
+
 TEST_F(CudaLogicTest, MemoryIsExportedAsADescriptorThatStartedProgramsDoNotInherit) {
   const auto driver = Open();
   int descriptor = -1;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/driver/stream_fence.h"
 #include "tests/driver/driver_under_test.h"
 
 namespace stalloc {
@@ -138,6 +139,19 @@ TEST_P(DriverConformance, AHandleAtTwoAddressesIsOneMemory) {
   EXPECT_EQ(under_test_.ReadWord(address + 3 * unit_ + 512), 7u);
   under_test_.WriteWord(address + 3 * unit_, 8);
   EXPECT_EQ(under_test_.ReadWord(address), 8u);
+}
+
+TEST_P(DriverConformance, AFillSetsItsBytesAlone) {
+  const Address address = Reserve(1);
+  MapUsable(address, 1, Create(1));
+  std::vector<unsigned char> bytes(unit_, 7);
+  under_test_.write(address, bytes.data(), unit_);
+  ASSERT_TRUE(driver().Fill(address + 512, 1024, 0xff, kLegacyDefaultStream).ok());
+  ASSERT_TRUE(driver().Synchronize().ok());
+  std::fill_n(bytes.begin() + 512, 1024, static_cast<unsigned char>(0xff));
+  std::vector<unsigned char> back(unit_);
+  under_test_.read(back.data(), address, unit_);
+  EXPECT_EQ(bytes, back);
 }
 
 TEST_P(DriverConformance, BytesFollowTheHandleToAnotherAddress) {

@@ -46,6 +46,7 @@ struct FakeCuda {
   int streams_created = 0;
   unsigned last_stream_flags = 0;
   std::vector<std::uint64_t> copies;   // of each: to, from, bytes
+  std::vector<std::uint64_t> fills;    // of each: address, byte, bytes, stream
   std::vector<std::uint64_t> awaited;  // events, by the host
   std::vector<int> synchronized;       // devices, likewise
   int stream_waits = 0;                // of the host
@@ -227,7 +228,10 @@ inline cuda::Api FakeCuda::Table() {
     F().copies.insert(F().copies.end(), {to, reinterpret_cast<std::uint64_t>(from), bytes});
     return Checked();
   };
-  api.MemsetD8Async = [](cuda::DevicePointer, unsigned char, std::size_t, cuda::Stream) { return Checked(); };
+  api.MemsetD8Async = [](cuda::DevicePointer to, unsigned char value, std::size_t bytes, cuda::Stream stream) {
+    F().fills.insert(F().fills.end(), {to, value, bytes, reinterpret_cast<std::uint64_t>(stream)});
+    return Checked();
+  };
   api.EventCreate = [](cuda::Event* event, unsigned) {
     *event = reinterpret_cast<cuda::Event>(static_cast<std::uintptr_t>(0x100 + ++F().events_created));
     return Checked();

@@ -79,6 +79,10 @@ class FaultyDriver final : public VmmDriver {
     return Pass(
         "Copy", [&] { return real_.Copy(to, from, bytes); }, [] {});
   }
+  DriverStatus Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept override {
+    return Pass(
+        "Fill", [&] { return real_.Fill(address, bytes, value, stream); }, [] {});
+  }
   DriverStatus Release(PhysicalHandle handle) noexcept override {
     return Pass(
         "Release", [&] { return real_.Release(handle); },

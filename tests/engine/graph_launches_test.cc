@@ -185,7 +185,7 @@ class CarriedTest : public GraphLaunchesTest {
  protected:
   // The first slot's bytes are carried, the rest is dead.
   const GraphRanges giver_{.own = {Range(kBlock, kPool)}, .gives = {Range(0, kBlock)}, .takes = {}};
-  const GraphRanges taker_{.own = {Range(0, kPool)}, .gives = {}, .takes = {Range(0, kBlock)}};
+  const GraphRanges taker_{.own = {Range(0, kPool)}, .gives = {}, .takes = {{Range(0, kBlock), 3}}};
 };
 
 TEST_F(CarriedTest, WhatIsCarriedIsClosedUntilItIsTaken) {
@@ -212,15 +212,30 @@ TEST_F(CarriedTest, ATakerWithoutItsGiverIsRefusedOnceItsBytesWereUsed) {
   ASSERT_EQ(Run(giver_), Launch::kReady);
   ASSERT_EQ(Run(taker_), Launch::kReady);
   EXPECT_EQ(Run(taker_), Launch::kReady) << "nobody was there meanwhile";
+  EXPECT_EQ(engine_.GiverOfUsed(taker_), 0u);
   const auto block = engine_.Allocate(kBlock, kEager);
   ASSERT_EQ(block.pointer, PlaceAt(0));
   EXPECT_EQ(Run(taker_), Launch::kCarriedGone);
   engine_.Free(block.pointer);
   EXPECT_EQ(Run(taker_), Launch::kCarriedGone);
+  EXPECT_EQ(engine_.GiverOfUsed(taker_), 3u);
   engine_.CloseLent(0);
   EXPECT_FALSE(engine_.NoteLaunch(taker_));
   EXPECT_TRUE(engine_.NoteLaunch(giver_));
   EXPECT_TRUE(engine_.NoteLaunch(taker_));
+}
+
+TEST_F(CarriedTest, WhatWasOverwrittenBehindATakerIsGone) {
+  Open();
+  ASSERT_EQ(Run(giver_), Launch::kReady);
+  ASSERT_EQ(Run(taker_), Launch::kReady);
+  engine_.NoteOverwritten(giver_);
+  EXPECT_EQ(Run(taker_), Launch::kReady) << "the giver takes nothing";
+  engine_.NoteOverwritten(taker_);
+  EXPECT_EQ(Run(taker_), Launch::kCarriedGone);
+  EXPECT_EQ(engine_.GiverOfUsed(taker_), 3u);
+  ASSERT_EQ(Run(giver_), Launch::kReady);
+  EXPECT_EQ(Run(taker_), Launch::kReady);
 }
 
 TEST_F(CarriedTest, AnotherGraphTakesTheBytesOver) {

@@ -12,9 +12,9 @@ namespace stalloc {
 
 class FakeListener final : public LaunchListener {
  public:
-  Verdict BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override {
+  Answer BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override {
     Hear("before " + Named(pool, graph) + " on " + std::to_string(stream));
-    return verdict;
+    return {.verdict = verdict, .giver = giver};
   }
   void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle) noexcept override {
     Hear("after " + Named(pool, graph));
@@ -43,6 +43,7 @@ class FakeListener final : public LaunchListener {
   }
 
   Verdict verdict = Verdict::kLaunch;
+  GraphId giver = 0;
   bool stuck = false;  // nothing can be taken back
 
  private:

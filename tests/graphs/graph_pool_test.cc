@@ -23,7 +23,7 @@ using Verdict = LaunchListener::Verdict;
 class GraphPoolTest : public ::testing::Test {
  protected:
   Verdict Launch(GraphId graph, bool captured = false) {
-    return pool_.LaunchWith(graph, 9, captured, [this] { listener_.Hear("launch"); });
+    return pool_.LaunchWith(graph, 9, captured, [this] { listener_.Hear("launch"); }).verdict;
   }
 
   FakeListener listener_;
@@ -123,12 +123,12 @@ TEST_F(GraphPoolTest, OneGraphIsLaunchedAtATime) {
   for (GraphId graph = 1; graph <= 3; ++graph) {
     threads.emplace_back([&, graph] {
       for (int i = 0; i < 500; ++i) {
-        const Verdict verdict = pool_.LaunchWith(graph, graph, false, [&] {
+        const LaunchListener::Answer answer = pool_.LaunchWith(graph, graph, false, [&] {
           EXPECT_EQ(++inside, 1);
           ++launches;
           --inside;
         });
-        EXPECT_EQ(verdict, Verdict::kLaunch);
+        EXPECT_EQ(answer.verdict, Verdict::kLaunch);
       }
     });
   }
@@ -170,11 +170,19 @@ TEST(GraphPoolsTest, ADevicesListenerIsThatOfItsPools) {
 }
 
 TEST(GraphErrorTest, IsThisThreadsLastRefusal) {
-  SetGraphError(Verdict::kOutOfMemory, 4, 7);
+  SetGraphError({.verdict = Verdict::kOutOfMemory}, 4, 7);
   EXPECT_THAT(GraphError(), HasSubstr("graph 7 of pool 4: out of memory"));
   std::thread([] { EXPECT_STREQ(GraphError(), ""); }).join();
-  SetGraphError(Verdict::kCarriedGone, 4, 7);
-  EXPECT_THAT(GraphError(), HasSubstr("overwritten"));
+  SetGraphError({.verdict = Verdict::kCarriedGone}, 4, 7);
+  EXPECT_THAT(GraphError(), HasSubstr("graph 7 of pool 4: other tensors have used"));
+}
+
+TEST(GraphErrorTest, NamesWhoLeavesTheBytes) {
+  SetGraphError({.verdict = Verdict::kCarriedGone, .giver = 12}, 4, 17);
+  EXPECT_THAT(GraphError(), HasSubstr("graph 17 of pool 4: it reads what graph 12 of the pool leaves to it"));
+  EXPECT_THAT(GraphError(), HasSubstr("Launch graph 12 first, or set STALLOC_GRAPHS=apart"));
+  EXPECT_STREQ(TakeGraphError(), GraphError());
+  EXPECT_STREQ(TakeGraphError(), "") << "once";
 }
 
 }  // namespace

@@ -32,6 +32,23 @@ TEST(PoolCatalogTest, WhatACaptureAsksForAndFreesIsDead) {
   EXPECT_EQ(catalog.request_count(), 2u);
 }
 
+TEST(PoolCatalogTest, WhatAGraphInBetweenMayReadIsKeptWithoutItsTaker) {
+  PoolCatalog catalog;
+  catalog.CaptureBegins(1);
+  catalog.Allocated(512, 512);
+  catalog.CaptureEnds(1);
+  catalog.CaptureBegins(2);  // reads it
+  catalog.CaptureEnds(2);
+  catalog.CaptureBegins(3);
+  catalog.Freed(512);
+  catalog.CaptureEnds(3);
+  EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1024}));
+  catalog.Destroyed(3);
+  EXPECT_THAT(catalog.Lendable(), IsEmpty()) << "the second graph may be launched after the first one";
+  catalog.Destroyed(2);
+  EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{512, 1024}));
+}
+
 // Cudagraph trees warm up in the pool.
 TEST(PoolCatalogTest, WhatNoCaptureSawIsGone) {
   PoolCatalog catalog;
@@ -94,6 +111,27 @@ TEST(PoolCatalogTest, WhatALaterCaptureFreesIsCarriedToIt) {
   EXPECT_THAT(catalog.UseOf(2).takes, ElementsAre(carried));
   EXPECT_THAT(catalog.UseOf(2).dead, IsEmpty());
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1024}));
+}
+
+TEST(PoolCatalogTest, ALaunchLeavesIdleWhatItGivesToNobody) {
+  PoolCatalog catalog;
+  catalog.CaptureBegins(1);
+  catalog.Allocated(512, 1024);  // dead, but its second half lies where a block is carried
+  catalog.Freed(512);
+  catalog.Allocated(1024, 1024);
+  catalog.CaptureEnds(1);
+  catalog.CaptureBegins(2);
+  catalog.Allocated(512, 512);
+  catalog.Freed(512);
+  catalog.Freed(1024);
+  catalog.CaptureEnds(2);
+  EXPECT_THAT(catalog.IdleAfter(1), ElementsAre(ByteRange{512, 1024}));
+  EXPECT_THAT(catalog.IdleAfter(2), ElementsAre(ByteRange{512, 2048})) << "with what it took";
+  EXPECT_THAT(catalog.IdleAfter(3), IsEmpty());
+  EXPECT_THAT(catalog.NeverGiven(), ElementsAre(ByteRange{512, 1024}));
+  catalog.SetUnfollowable("a reason");
+  EXPECT_THAT(catalog.IdleAfter(2), IsEmpty());
+  EXPECT_THAT(catalog.NeverGiven(), IsEmpty());
 }
 
 TEST(PoolCatalogTest, AllElseIsKept) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 namespace stalloc {
 namespace {
@@ -95,6 +96,19 @@ TEST(ConfigTest, WhatStaysFreeForOthersIsASizeOrNotSaid) {
   EXPECT_EQ(Read({{"STALLOC_KEEP_FREE", "0"}}).value().keep_free, Bytes{0});
   EXPECT_EQ(Read({{"STALLOC_KEEP_FREE", "4G"}}).value().keep_free, Bytes{4} << 30);
   EXPECT_THAT(ErrorOf({{"STALLOC_KEEP_FREE", "much"}}), AllOf(HasSubstr("STALLOC_KEEP_FREE"), HasSubstr("\"much\"")));
+}
+
+TEST(ConfigTest, GraphsAreSharedApartOrPoisoned) {
+  const auto read = [](const char* value) {
+    const Config config = Read({{"STALLOC_GRAPHS", value}}).value();
+    return std::pair(config.shares_graphs, config.poisons_graphs);
+  };
+  EXPECT_EQ(read(""), std::pair(true, false));
+  EXPECT_EQ(read("Shared"), std::pair(true, false));
+  EXPECT_EQ(read("apart"), std::pair(false, false));
+  EXPECT_EQ(read("Poison"), std::pair(true, true));
+  EXPECT_THAT(ErrorOf({{"STALLOC_GRAPHS", "poisoned"}}),
+              AllOf(HasSubstr("STALLOC_GRAPHS"), HasSubstr("shared, apart or poison"), HasSubstr("\"poisoned\"")));
 }
 
 TEST(ConfigTest, BadSizesAreErrors) {

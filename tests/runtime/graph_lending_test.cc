@@ -191,7 +191,9 @@ TEST_F(GraphLendingTest, AGraphWhoseCarriedBytesAreGoneIsNotLaunched) {
   Begin();
   program_->Free(program_->Allocate(GraphProgram::kDead, kStream));
   program_->Free(program_->Allocate(GraphProgram::kCarried, kStream));
-  EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kCarriedGone);
+  const LaunchListener::Answer answer = program_->Ask(kB, kStream);
+  EXPECT_EQ(answer.verdict, Verdict::kCarriedGone);
+  EXPECT_EQ(answer.giver, kA);
   EXPECT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
   EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
   EXPECT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch) << "nobody was there";
@@ -347,7 +349,8 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
 TEST(GraphLendingProgramsTest, NoByteIsWrong) {
   Outcome sum;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome outcome = RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}});
+    const Outcome outcome =
+        RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}, .poisons = seed % 4 == 0});
     ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
     sum.graphs.hits += outcome.graphs.hits;
     sum.graphs.surprises += outcome.graphs.surprises;

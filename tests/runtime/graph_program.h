@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -43,6 +44,7 @@ class GraphProgram {
     bool carries = true;             // false: the catalog is told that A has freed what it gives
     std::uint64_t layout_off = 0;    // the plan's hash is wrong by that
     std::uint32_t requests_off = 0;  // its number of the pool's requests likewise
+    bool poisons = false;            // STALLOC_GRAPHS=poison
   };
   explicit GraphProgram(const Options& options)
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
@@ -58,7 +60,8 @@ class GraphProgram {
                                                                     .fence = device_.get(),
                                                                     .plan = &plan_,
                                                                     .dynamic = true,
-                                                                    .graphs = &pools_});
+                                                                    .graphs = &pools_,
+                                                                    .poisons_graphs = options.poisons});
     CaptureAll(options.carries);
   }
   ~GraphProgram() {
@@ -71,11 +74,15 @@ class GraphProgram {
   [[nodiscard]] const DevicePlan& plan() const { return plan_; }
   [[nodiscard]] QueuedDevice& device() { return *device_; }
   [[nodiscard]] Address address() const { return pool_; }
+  [[nodiscard]] const LogCapture& log() const { return log_; }
   void Iteration() { runtime_->OnMark(IterationMark(iteration_++)); }
 
-  Verdict Launch(GraphId graph, StreamHandle stream) {
+  LaunchListener::Answer Ask(GraphId graph, StreamHandle stream) {
     return pool().LaunchWith(graph, stream, /*captured=*/false, [&] { graph == kA ? RunA(stream) : RunB(stream); });
   }
+  Verdict Launch(GraphId graph, StreamHandle stream) { return Ask(graph, stream).verdict; }
+  // The program reads a block that a launch has freed.
+  void ReadDead(StreamHandle stream) { Read(stream, dead(), kDead, &dead_key_); }
   // The program writes its static buffer.
   void WriteKept(StreamHandle stream) { Work(stream, kept(), kKept, &kept_key_); }
 
@@ -103,6 +110,17 @@ class GraphProgram {
     return arena.Contains(block.pointer) && AddressOf(block) - arena.base() >= arena.borrow_begin();
   }
 
+  // In the pool.
+  [[nodiscard]] Address dead() const { return pool_; }
+  [[nodiscard]] Address carried() const { return pool_ + kDead; }
+  [[nodiscard]] Address kept() const { return pool_ + kDead + kCarried; }
+  // Of the bytes that lie there once the device is done, those that are 0xff.
+  [[nodiscard]] Bytes FilledAt(Address address, Bytes bytes) {
+    EXPECT_TRUE(device_->Synchronize().ok());
+    const auto* const begin = reinterpret_cast<const unsigned char*>(address);
+    return static_cast<Bytes>(std::count(begin, begin + bytes, 0xff));
+  }
+
   // The pool's memory goes.
   void LeavePool() {
     EXPECT_TRUE(device_->Synchronize().ok());
@@ -112,10 +130,6 @@ class GraphProgram {
   }
 
  private:
-  [[nodiscard]] Address dead() const { return pool_; }
-  [[nodiscard]] Address carried() const { return pool_ + kDead; }
-  [[nodiscard]] Address kept() const { return pool_ + kDead + kCarried; }
-
   [[nodiscard]] std::vector<PoolBlock> Requests() const {
     return {{kept(), kKept}, {dead(), kDead}, {carried(), kCarried}, {dead(), kDead}};
   }

@@ -57,7 +57,7 @@ TEST(PoolPlacesTest, ALaunchNeedsWhatIsOpenOnce) {
   const GraphUse b{.dead = {{kPool + kUnit, kPool + 2 * kUnit}}, .gives = {}, .takes = a.gives};
   const GraphRanges of_b = RangesOf(b, places, open);
   EXPECT_EQ(of_b.own, (GranuleRanges{InArena(kUnit, 2 * kUnit)}));
-  EXPECT_EQ(of_b.takes, (GranuleRanges{InArena(kUnit, 2 * kUnit)}));
+  EXPECT_EQ(of_b.takes, (std::vector<TakenRange>{{InArena(kUnit, 2 * kUnit), 1}}));
 }
 
 }  // namespace

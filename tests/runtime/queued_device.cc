@@ -248,6 +248,21 @@ DriverStatus QueuedDevice::SetAccess(Address address, Bytes bytes) noexcept {
   return status;
 }
 
+DriverStatus QueuedDevice::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept {
+  std::unique_lock lock(mutex_);
+  const std::function<bool()> may_fill = may_fill_;
+  lock.unlock();
+  if (may_fill != nullptr && !may_fill()) return {DriverCode::kFailed, 719, "Fill"};
+  lock.lock();
+  Give(lock, IndexOf(stream), {.kernel = {address, bytes}, .fill = value, .behind = {}});
+  return {};
+}
+
+void QueuedDevice::OnFill(std::function<bool()> may_fill) {
+  const std::lock_guard lock(mutex_);
+  may_fill_ = std::move(may_fill);
+}
+
 // The device ----------------------------------------------------------------------------------------------------------
 
 void QueuedDevice::Work() {
@@ -289,6 +304,7 @@ bool QueuedDevice::RunNext(Stream& stream) {
   --queued_;
   ++operations_;
   if (operation.host != nullptr) RunCopy(operation);
+  if (operation.fill.has_value()) RunFill(kernel, *operation.fill);
   if (kernel.writes != 0) Run(kernel);
   return true;
 }
@@ -301,6 +317,14 @@ void QueuedDevice::RunCopy(const Operation& copy) {
   }
   auto* const device = reinterpret_cast<std::byte*>(address);
   std::memcpy(copy.to_host ? copy.host : device, copy.to_host ? device : copy.host, bytes);
+}
+
+void QueuedDevice::RunFill(const Kernel& range, unsigned char value) {
+  for (Bytes at = 0; at < range.bytes; at += kBlockAlignment) {
+    const std::uint8_t* const page = PageOf(range.address + at);
+    if (page == nullptr || *page == 0) return Find(&findings_.unmapped, "not mapped for a fill", range, at);
+  }
+  std::memset(reinterpret_cast<void*>(range.address), value, range.bytes);
 }
 
 void QueuedDevice::Run(const Kernel& kernel) {

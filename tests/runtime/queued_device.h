@@ -19,8 +19,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -73,6 +75,9 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void AwaitCopies(std::uint64_t count);
   void PutBehindCopies();
 
+  // From now on Fill asks first, and fails where the answer is false. Null: it does not ask.
+  void OnFill(std::function<bool()> may_fill);
+
   // While it is captured, nothing can be recorded on the stream, and it cannot wait; nor can anybody wait for the
   // device, or record behind all of it.
   void BeginCapture(StreamHandle stream);
@@ -82,6 +87,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   DriverStatus ReleaseReservation(Address address, Bytes bytes) noexcept override;
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
+  DriverStatus Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept override;
   DriverStatus Synchronize() noexcept override;
   DriverStatus SynchronizeOthers() noexcept override;
 
@@ -115,7 +121,8 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
     Kernel kernel;              // none if it writes nothing
     std::byte* host = nullptr;  // of a copy of the kernel's bytes
     bool to_host = false;
-    std::vector<Point> behind;  // of a wait
+    std::optional<unsigned char> fill = std::nullopt;  // of the kernel's bytes
+    std::vector<Point> behind;                         // of a wait
   };
   struct Stream {
     std::deque<Operation> queue;
@@ -136,6 +143,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   [[nodiscard]] bool RunNext(Stream& stream);
   void Run(const Kernel& kernel);
   void RunCopy(const Operation& copy);
+  void RunFill(const Kernel& range, unsigned char value);
   void Find(std::uint64_t* kind, const std::string& text);
   void Find(std::uint64_t* kind, const char* what, const Kernel& kernel, Bytes at);
   [[nodiscard]] std::uint8_t* PageOf(Address address);
@@ -161,6 +169,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   std::size_t queued_ = 0;
   int waiting_ = 0;  // for progress
   bool stops_ = false;
+  std::function<bool()> may_fill_;
   std::uint64_t operations_ = 0;
   Findings findings_;
   std::thread worker_;

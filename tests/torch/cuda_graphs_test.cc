@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 class Interleaved final : public LaunchListener {
  public:
   explicit Interleaved(FakeNative& native) : native_(native) {}
-  Verdict BeforeLaunch(std::uint32_t, GraphId, StreamHandle) noexcept override { return Verdict::kLaunch; }
+  Answer BeforeLaunch(std::uint32_t, GraphId, StreamHandle) noexcept override { return {}; }
   void AfterLaunch(std::uint32_t, GraphId, StreamHandle) noexcept override {}
   bool PoolOpens(std::uint32_t pool) noexcept override {
     Hear(pool, " opens");

@@ -18,6 +18,7 @@
 namespace stalloc {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -230,6 +231,20 @@ TEST_F(GraphGuardTest, AConditionalNodeIsAPartOfItsCapture) {
   EXPECT_THAT(listener_.Heard(), ElementsAre("1 opens", "1 opens", "1 opens", "1 closes"));
 }
 
+TEST_F(GraphGuardTest, ALaunchWhoseCarriedBytesAreGoneNamesBothGraphs) {
+  SetLogLevel(LogSeverity::kOff);
+  FakeTorchGraph first = Graph(4).Capture();
+  FakeTorchGraph second = Graph(4).Capture();
+  listener_.verdict = Verdict::kCarriedGone;
+  listener_.giver = 1;
+  EXPECT_EQ(second.Replay(), cudaErrorIllegalState);
+  EXPECT_THAT(GraphError(), AllOf(HasSubstr("graph 2 of pool 4"), HasSubstr("graph 1 of the pool leaves"),
+                                  HasSubstr("STALLOC_GRAPHS=apart")));
+  listener_.verdict = Verdict::kLaunch;
+  second.Reset();
+  first.Reset();
+}
+
 TEST_F(GraphGuardTest, ARefusedLaunchIsAnErrorInWords) {
   SetLogLevel(LogSeverity::kOff);
   FakeTorchGraph graph = Graph(4).Capture();
@@ -239,7 +254,7 @@ TEST_F(GraphGuardTest, ARefusedLaunchIsAnErrorInWords) {
   for (const auto& [verdict, error] : kRefused) {
     listener_.verdict = verdict;
     EXPECT_EQ(graph.Replay(), error);
-    EXPECT_THAT(GraphError(), HasSubstr("stalloc did not launch graph 1 of pool 4"));
+    EXPECT_THAT(GraphError(), HasSubstr("stalloc did not launch CUDA graph 1 of pool 4"));
   }
   EXPECT_THAT(cuda_.Launched(), IsEmpty());
   listener_.verdict = Verdict::kLaunch;

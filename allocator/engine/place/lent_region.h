@@ -16,15 +16,22 @@
 
 #include "allocator/base/range_set.h"
 #include "allocator/engine/bytes/plan_reading.h"
+#include "allocator/graphs/launch_listener.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
+
+struct TakenRange {
+  GranuleRange range;
+  GraphId from = 0;  // who gives it
+  bool operator==(const TakenRange&) const = default;
+};
 
 // What the launches of one graph need of its pool: ranges of the arena.
 struct GraphRanges {
   std::vector<GranuleRange> own;    // during a launch alone, with what it takes; disjoint, also from `gives`
   std::vector<GranuleRange> gives;  // from a launch to the one of the graph that takes it; disjoint
-  std::vector<GranuleRange> takes;  // that an earlier graph has given
+  std::vector<TakenRange> takes;    // that an earlier graph has given
 };
 
 class LentRegion {
@@ -74,15 +81,20 @@ class LentRegion {
     pools_[pool].open.clear();
   }
 
-  // A block of the program is placed in [lo, hi). A launch writes the range anew. REQUIRES of NoteBlock: CanNoteBlock.
+  // A block of the program is placed in [lo, hi), or it is overwritten otherwise. A launch writes the range anew.
+  // REQUIRES of NoteBlock: CanNoteBlock.
   [[nodiscard]] bool CanNoteBlock() const noexcept { return used_.CanChange(); }
   void NoteBlock(Granules lo, Granules hi) noexcept {
     used_.Remove(lo, hi);
     (void)used_.Add(lo, hi);
   }
   void NoteWritten(const GranuleRange& range) noexcept { used_.Remove(range.lo, range.hi); }
-  // Blocks of the program were there since a launch wrote it.
-  [[nodiscard]] bool WasUsed(const GranuleRange& range) const noexcept { return used_.Touches(range.lo, range.hi); }
+  // Of what the graph takes, the first where blocks of the program were since a launch wrote it; null: none.
+  [[nodiscard]] const TakenRange* FirstUsed(const GraphRanges& graph) const noexcept {
+    const auto was_used = [this](const TakenRange& taken) { return used_.Touches(taken.range.lo, taken.range.hi); };
+    const auto found = std::ranges::find_if(graph.takes, was_used);
+    return found != graph.takes.end() ? &*found : nullptr;
+  }
 
   // Sizes of blocks that lived at a launch, wherever they lay: without a slot such are not lent. The plan knows better,
   // as long as none of the size was in a launch's way.

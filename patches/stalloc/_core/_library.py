@@ -195,6 +195,9 @@ class Library:
         """Which CUDA graphs' pools are followed, which only an adapter can; empty where none are."""
         return {}
 
+    def graph_error(self) -> str:
+        return ""
+
     def follows_graphs(self) -> bool:
         """It sees captures and launches of CUDA graphs."""
         return bool(self.graphs().get("followed"))
@@ -231,7 +234,7 @@ class TorchLibrary(Library):
         return bool(self._dll.stalloc_torch_has_cuda())
 
     def graph_error(self) -> str:
-        """Why this thread's last launch of a CUDA graph was refused; empty: none was."""
+        """Why this thread's last launch of a CUDA graph was refused, once for each; empty: none was since."""
         return _decoded(self._dll.stalloc_graph_error())
 
     def graphs(self) -> dict[str, Any]:

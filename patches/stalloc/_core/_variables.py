@@ -119,11 +119,13 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         ),
         Variable(
             "STALLOC_GRAPHS",
-            "`shared` (default), `apart`",
+            "`shared` (default), `apart`, `poison`",
             "whether memory of CUDA graphs serves other tensors between launches",
-            ("shared", "apart"),
+            ("shared", "apart", "poison"),
             "apart: what a graph's pool holds is its own. Also for programs with kernels that stay resident beside "
-            "others (NVSHMEM, DeepEP)",
+            "others (NVSHMEM, DeepEP). poison: shared, and each launch is followed by a fill of what it leaves idle "
+            "with 0xff, in a trace as well: a program that reads it gets NaN. For one run whose losses must equal "
+            "those of others",
         ),
         Variable(
             "STALLOC_LIB_PATH",

@@ -5,12 +5,15 @@ The cases are functions of programs/graph_cases.py, which assert what each is ab
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from gpu_process import MODES, ModedAdapter
 
 pytestmark = pytest.mark.gpu
 
 
+GRAPHS = ["shared", "apart", "poison"]  # of STALLOC_GRAPHS
 CASES = ["graphed_callables", "shared_pool", "input_of_a_mempool", "capture_fails", "out_of_memory_in_capture"]
 
 
@@ -24,14 +27,41 @@ def test_the_arena_makes_room_before_a_capture(moded: ModedAdapter) -> None:
     assert moded.run("graph_cases.py", "makes_room", **MODES[moded.name]).result["made_room"] == (moded.name == "alloc")
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_graphs_dead_bytes_serve_other_tensors(moded: ModedAdapter, shared: bool) -> None:
-    settings = {**MODES[moded.name], "STALLOC_GRAPHS": "shared" if shared else "apart"}
-    result = moded.run("graph_cases.py", "lends", **settings).result
-    lends = shared and moded.name == "alloc"
+def run_with(moded: ModedAdapter, graphs: str, case: str) -> dict[str, Any]:
+    """A case's result under STALLOC_GRAPHS=`graphs`. Poison fills, and nothing else does."""
+    result: dict[str, Any] = moded.run("graph_cases.py", case, **MODES[moded.name], STALLOC_GRAPHS=graphs).result
+    assert (result["filled_bytes"] > 0) == (graphs == "poison")
+    return result
+
+
+@pytest.mark.parametrize("graphs", GRAPHS)
+def test_a_graphs_dead_bytes_serve_other_tensors(moded: ModedAdapter, graphs: str) -> None:
+    result = run_with(moded, graphs, "lends")
+    lends = graphs != "apart" and moded.name == "alloc"
     assert result["lent"] == lends
     assert result["surprises"] == (1 if lends else 0)
     assert result["served"] == (moded.name != "fast")
+
+
+@pytest.mark.parametrize("graphs", GRAPHS)
+def test_what_a_graph_leaves_to_another_is_never_lost(moded: ModedAdapter, graphs: str) -> None:
+    result = run_with(moded, graphs, "carries")
+    if graphs == "apart" or moded.name != "alloc":
+        assert result["refused"] == ""
+    if result["refused"] or (graphs == "poison" and moded.name == "alloc"):
+        assert "did not launch CUDA graph 2 of pool" in result["refused"]
+        assert "what graph 1 of the pool leaves to it" in result["refused"]
+
+
+@pytest.mark.parametrize("case", [*CASES, "followed"])
+def test_graphs_are_right_under_poison(moded: ModedAdapter, case: str) -> None:
+    assert moded.run("graph_cases.py", case, **MODES[moded.name], STALLOC_GRAPHS="poison").result
+
+
+@pytest.mark.parametrize("graphs", GRAPHS)
+def test_a_read_of_idle_bytes_shows_under_poison(moded: ModedAdapter, graphs: str) -> None:
+    result = run_with(moded, graphs, "reads_idle")
+    assert result["filled"] == [graphs == "poison"] * 4
 
 
 def test_captures_and_launches_are_followed(moded: ModedAdapter) -> None:

@@ -19,6 +19,7 @@ library.stalloc_stats_json.restype = ctypes.c_size_t
 library.stalloc_stats_json.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 library.stalloc_graphs_json.restype = ctypes.c_size_t
 library.stalloc_graphs_json.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+library.stalloc_graph_error.restype = ctypes.c_char_p
 library.stalloc_mark.argtypes = [ctypes.c_int] * 5 + [ctypes.c_char_p, ctypes.c_int]
 
 
@@ -69,6 +70,11 @@ def stats() -> dict[str, Any]:
 def graphs() -> dict[str, Any]:
     """Which CUDA graphs' pools are followed."""
     return _parsed(library.stalloc_graphs_json)
+
+
+def graph_error() -> str:
+    """Why this thread's last launch of a graph was refused."""
+    return str(library.stalloc_graph_error().decode())
 
 
 def show(result: Any) -> None:

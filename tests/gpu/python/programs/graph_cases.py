@@ -290,7 +290,72 @@ def lends() -> dict[str, Any]:
         assert bool((result == 32 * 7).all())
         assert intact(tensors)
     figures = adapter.stats()["graph_pools"]
-    return {"lent": lent, "surprises": figures["surprises"], "served": served()}
+    filled = figures["filled_bytes"]
+    return {"lent": lent, "surprises": figures["surprises"], "served": served(), "filled_bytes": filled}
+
+
+def carries() -> dict[str, Any]:
+    """Two graphs, of which the second takes what the first gives; at last the second without the first."""
+    pool = torch.cuda.graph_pool_handle()
+    source = torch.ones(MIB, device="cuda")
+    held: list[torch.Tensor] = []
+
+    def first() -> torch.Tensor:
+        held.append(source * 2)
+        return (source + 1) * 3
+
+    one, one_result = _captured(first, pool=pool)
+    two, two_result = _captured(lambda: held.pop() + 1, pool=pool)
+
+    def check(step: int) -> None:
+        source.fill_(step)
+        one.replay()
+        two.replay()
+        torch.cuda.synchronize()
+        assert bool((one_result == 3 * (step + 1)).all())
+        assert bool((two_result == 2 * step + 1).all())
+
+    for step in range(4):  # the pool is lent from the second iteration on
+        with iteration(0) as tensors:
+            check(step)
+            assert intact(tensors)
+    refused = ""
+    with iteration(0):
+        try:
+            two.replay()
+        except RuntimeError:
+            refused = adapter.graph_error()
+        check(7)
+    return {"refused": refused, "filled_bytes": adapter.stats()["graph_pools"]["filled_bytes"]}
+
+
+def _at(address: int, count: int) -> torch.Tensor:
+    """Integers in memory of the device that is another's, as a kernel with a mere pointer sees them."""
+    storage = torch._C._construct_storage_from_data_pointer(address, torch.device("cuda", 0), 4 * count)
+    return torch.empty(0, dtype=torch.int32, device="cuda").set_(storage, 0, (count,), (1,))
+
+
+def reads_idle() -> dict[str, Any]:
+    """A program that reads a block of its graph which was freed within the capture: by its address, no tensor is it."""
+    source = torch.ones(MIB, device="cuda")
+    addresses: list[int] = []
+
+    def work() -> torch.Tensor:
+        twice = source.repeat(16) * 2  # 64 MiB
+        addresses.append(twice.data_ptr())
+        return twice.view(16, -1).sum(0)
+
+    graph, result = _captured(work)
+    idle = _at(addresses[0], 16 * MIB)
+    filled = []
+    for step in range(4):
+        with iteration(0):
+            source.fill_(step)
+            graph.replay()
+            seen = [*idle[:4].tolist(), *idle[-4:].tolist()]  # 0xff in all bytes is -1
+            filled.append(all(each == -1 for each in seen))
+            assert bool((result == 32 * step).all())
+    return {"filled": filled, "filled_bytes": adapter.stats()["graph_pools"]["filled_bytes"]}
 
 
 if __name__ == "__main__":
