@@ -1,6 +1,8 @@
 #include "allocator/runtime/graph_poison.h"
 
+#include <iterator>
 #include <new>
+#include <set>
 
 namespace stalloc {
 namespace {
@@ -11,7 +13,7 @@ constexpr DriverStatus kNoHostMemoryForFill{DriverCode::kOutOfMemory, 0, "new"};
 
 bool GraphPoison::AfterLaunch(const GraphPool& pool, GraphId graph, StreamHandle stream) noexcept {
   try {
-    return Tell(pool, Fill(pool.catalog().IdleAfter(graph), stream));
+    return Tell(pool, Fill(pool.catalog(), pool.catalog().IdleAfter(graph), stream));
   } catch (const std::bad_alloc&) {
     return Tell(pool, kNoHostMemoryForFill);
   }
@@ -19,7 +21,7 @@ bool GraphPoison::AfterLaunch(const GraphPool& pool, GraphId graph, StreamHandle
 
 bool GraphPoison::BeforeLending(const GraphPool& pool, StreamHandle stream) noexcept {
   try {
-    DriverStatus status = Fill(pool.catalog().NeverGiven(), stream);
+    DriverStatus status = Fill(pool.catalog(), pool.catalog().NeverGiven(), stream);
     if (status.ok()) status = driver_.Synchronize();
     return Tell(pool, status);
   } catch (const std::bad_alloc&) {
@@ -27,13 +29,27 @@ bool GraphPoison::BeforeLending(const GraphPool& pool, StreamHandle stream) noex
   }
 }
 
-DriverStatus GraphPoison::Fill(std::span<const ByteRange> ranges, StreamHandle stream) noexcept {
+// The driver fills within one of its allocations at a time, and ranges that touch may lie in several: what it refuses
+// is filled in parts. No block lies in two, so that parts end where blocks begin.
+DriverStatus GraphPoison::Fill(const PoolCatalog& catalog, std::span<const ByteRange> ranges, StreamHandle stream) {
   for (const ByteRange& range : ranges) {
-    const Bytes bytes = range.end - range.begin;
-    if (const DriverStatus status = driver_.Fill(range.begin, bytes, kByte, stream); !status.ok()) return status;
-    filled_.fetch_add(bytes, std::memory_order_relaxed);
+    if (Fill(range, stream).ok()) continue;
+    std::set<std::uint64_t> begins = {range.begin, range.end};
+    for (const PoolBlock& block : catalog.Requests()) {
+      if (block.address > range.begin && block.address < range.end) begins.insert(block.address);
+    }
+    for (auto begin = begins.begin(), end = std::next(begin); end != begins.end(); begin = end++) {
+      if (const DriverStatus status = Fill(ByteRange{*begin, *end}, stream); !status.ok()) return status;
+    }
   }
   return {};
+}
+
+DriverStatus GraphPoison::Fill(const ByteRange& range, StreamHandle stream) noexcept {
+  const Bytes bytes = range.end - range.begin;
+  const DriverStatus status = driver_.Fill(range.begin, bytes, kByte, stream);
+  if (status.ok()) filled_.fetch_add(bytes, std::memory_order_relaxed);
+  return status;
 }
 
 bool GraphPoison::Tell(const GraphPool& pool, const DriverStatus& status) noexcept {

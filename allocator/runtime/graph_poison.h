@@ -35,7 +35,9 @@ class GraphPoison {
   [[nodiscard]] Bytes filled_bytes() const noexcept { return filled_.load(std::memory_order_relaxed); }
 
  private:
-  [[nodiscard]] DriverStatus Fill(std::span<const ByteRange> ranges, StreamHandle stream) noexcept;
+  // Throws std::bad_alloc.
+  [[nodiscard]] DriverStatus Fill(const PoolCatalog& catalog, std::span<const ByteRange> ranges, StreamHandle stream);
+  [[nodiscard]] DriverStatus Fill(const ByteRange& range, StreamHandle stream) noexcept;
   [[nodiscard]] bool Tell(const GraphPool& pool, const DriverStatus& status) noexcept;
 
   const DeviceIndex device_;

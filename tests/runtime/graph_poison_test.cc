@@ -85,6 +85,18 @@ TEST_F(GraphPoisonTest, AlsoWhatIsNotLentIsFilled) {
   EXPECT_EQ(CarriedFilled(), kCarried);
 }
 
+// Without expandable segments a pool's bytes are several allocations of the driver's, which may touch.
+TEST_F(GraphPoisonTest, AFillThatTheDriverRefusesAsAWholeIsMadeInParts) {
+  Start();
+  const Address second = program_->carried();
+  program_->device().OnFill(
+      [second](Address address, Bytes bytes) { return address >= second || address + bytes <= second; });
+  Begin();
+  EXPECT_EQ(DeadFilled(), kDead);
+  EXPECT_EQ(CarriedFilled(), kCarried);
+  EXPECT_THAT(program_->log().text(), Not(HasSubstr("proves nothing")));
+}
+
 // A launch that does not need the bytes of a block leaves it alone.
 TEST_F(GraphPoisonTest, ABlockInThePoolKeepsItsBytes) {
   Start({.carries = false});
@@ -107,7 +119,7 @@ TEST_F(GraphPoisonTest, NobodyHasTheBytesBeforeTheyAreFilled) {
   Start();
   Begin();
   int asked = 0;
-  program_->device().OnFill([&] {
+  program_->device().OnFill([&](Address, Bytes) {
     const Block block = program_->Allocate(kDead, kStream);
     EXPECT_FALSE(program_->IsLent(block));
     program_->Free(block);
@@ -144,7 +156,7 @@ TEST_F(GraphPoisonTest, ATakerWithoutItsGiverIsRefusedAlsoWhereNobodyWas) {
 
 TEST_F(GraphPoisonTest, APoolThatCannotBeFilledIsNotLent) {
   Start();
-  program_->device().OnFill([] { return false; });
+  program_->device().OnFill([](Address, Bytes) { return false; });
   Begin();
   EXPECT_EQ(Graphs().times_lent, 0u);
   EXPECT_EQ(Graphs().filled_bytes, 0u);
@@ -160,7 +172,7 @@ TEST_F(GraphPoisonTest, APoolThatCannotBeFilledAnyMoreIsTakenBack) {
   Start();
   Begin();
   ASSERT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
-  program_->device().OnFill([] { return false; });
+  program_->device().OnFill([](Address, Bytes) { return false; });
   ASSERT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
   EXPECT_EQ(Graphs().lent_bytes, 0u);
   program_->device().OnFill(nullptr);

@@ -250,15 +250,15 @@ DriverStatus QueuedDevice::SetAccess(Address address, Bytes bytes) noexcept {
 
 DriverStatus QueuedDevice::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle stream) noexcept {
   std::unique_lock lock(mutex_);
-  const std::function<bool()> may_fill = may_fill_;
+  const std::function<bool(Address, Bytes)> may_fill = may_fill_;
   lock.unlock();
-  if (may_fill != nullptr && !may_fill()) return {DriverCode::kFailed, 719, "Fill"};
+  if (may_fill != nullptr && !may_fill(address, bytes)) return {DriverCode::kFailed, 719, "Fill"};
   lock.lock();
   Give(lock, IndexOf(stream), {.kernel = {address, bytes}, .fill = value, .behind = {}});
   return {};
 }
 
-void QueuedDevice::OnFill(std::function<bool()> may_fill) {
+void QueuedDevice::OnFill(std::function<bool(Address, Bytes)> may_fill) {
   const std::lock_guard lock(mutex_);
   may_fill_ = std::move(may_fill);
 }

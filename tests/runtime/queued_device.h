@@ -76,7 +76,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void PutBehindCopies();
 
   // From now on Fill asks first, and fails where the answer is false. Null: it does not ask.
-  void OnFill(std::function<bool()> may_fill);
+  void OnFill(std::function<bool(Address, Bytes)> may_fill);
 
   // While it is captured, nothing can be recorded on the stream, and it cannot wait; nor can anybody wait for the
   // device, or record behind all of it.
@@ -169,7 +169,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   std::size_t queued_ = 0;
   int waiting_ = 0;  // for progress
   bool stops_ = false;
-  std::function<bool()> may_fill_;
+  std::function<bool(Address, Bytes)> may_fill_;
   std::uint64_t operations_ = 0;
   Findings findings_;
   std::thread worker_;
