@@ -553,7 +553,7 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
 Bytes DeviceRuntime::EmptyCache() noexcept {
   if (impl_->inert.load(std::memory_order_relaxed)) return 0;
   for (PlannedSpace* const space : impl_->spaces.All()) space->TryAgain();
-  impl_->native.EmptiedCache();
+  impl_->native.EmptiedCache(impl_->ledger.apart_bytes());
   return impl_->Reclaim(Origin::kProgram);
 }
 

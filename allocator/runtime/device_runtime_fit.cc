@@ -46,7 +46,7 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
   const Bytes apart = std::min(HeldApart(parts.upstream->HeldBytes().current), all.held);
   const Bytes run_live = ledger.PeakBytes(Span::kRun);
   const IterationPeaks peaks = {all.live - std::min(all.live, apart_live), all.held - apart};
-  const Bytes would = native.Play(peaks.live, run_live - std::min(run_live, apart_live));
+  const Bytes would = native.Play(peaks.live, run_live - std::min(run_live, apart_live), apart);
   if (space != nullptr) {
     const Bytes not_its = std::min(IdleInRetired() + upstream_cache.Kept(UpstreamNow()), peaks.held);
     const bool exact = parts.replaceable && !parts.upstream->Caches();
@@ -60,7 +60,9 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
   if (native.Decide(!serves || space->fits(), peaks.held)) native.feed().Open([this] { return LiveForNative(); });
   const std::lock_guard lock(cold);
   native_known = native.known();
-  if (native_known.held != 0) native_known.held += apart;
+  if (native_known.held == 0) return;
+  // What came apart while nothing was watched lies beside what lives, at least.
+  native_known.held = std::max(native_known.with_apart, std::min(native_known.held, peaks.live) + apart);
 }
 
 }  // namespace stalloc

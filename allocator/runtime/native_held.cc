@@ -1,16 +1,34 @@
 #include "allocator/runtime/native_held.h"
 
+#include <utility>
+
 namespace stalloc {
 
-Bytes NativeHeld::Play(Bytes live, Bytes run_live) noexcept {
+// Graphs' pools are mostly filled right after, where what was held before them is gone.
+void NativeHeld::EmptiedCache(Bytes apart) noexcept {
+  emptied_.store(true, std::memory_order_relaxed);
+  if (!feed_.open()) return;
+  const std::lock_guard lock(emptying_);
+  const Bytes peak = feed_.Play().peak;
+  before_emptied_ = std::max(before_emptied_, peak);
+  with_apart_ = std::max(with_apart_, peak + apart);
+  feed_.EmptiedCache();
+  (void)feed_.Play();  // the next peak begins with what is left
+}
+
+Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
   if (!feed_.open()) return Estimate(0, run_live);
+  const std::lock_guard lock(emptying_);
   const NativeFeed::Figures now = feed_.Play();
+  const Bytes peak = std::max(now.peak, std::exchange(before_emptied_, 0));
+  with_apart_ = std::max(with_apart_, now.peak + apart);
   known_.overflowed = known_.overflowed || !now.known;
   if (now.known) {
-    known_.held = std::max(known_.held, now.peak);
+    known_.held = std::max(known_.held, peak);
+    known_.with_apart = std::max(known_.with_apart, with_apart_);
     known_.live = std::max(known_.live, live);
   }
-  return Estimate(now.peak, run_live);
+  return Estimate(peak, run_live);
 }
 
 bool NativeHeld::Decide(bool fits, Bytes held) noexcept {

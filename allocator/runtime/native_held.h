@@ -7,12 +7,13 @@
 // watched holds for later, too. Watched anew, it begins with what lives, as closely as that can lie. Where more lived
 // meanwhile, it would hold as much more. Each time it is closed for twice as long at least.
 //
-// Thread-safe as NativeFeed; Play and Decide come from one thread at a time. Bytes.
+// Thread-safe; Play, Decide and known() come from one thread at a time. Bytes.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "allocator/runtime/native_feed.h"
 #include "proto/model/units.h"
@@ -22,20 +23,19 @@ namespace stalloc {
 class NativeHeld {
  public:
   [[nodiscard]] NativeFeed& feed() noexcept { return feed_; }
-  void EmptiedCache() noexcept {
-    emptied_.store(true, std::memory_order_relaxed);
-    feed_.EmptiedCache();
-  }
+  // `apart`: what lives in upstream's pools that the model is not told of (graphs'). Plays what has come so far.
+  void EmptiedCache(Bytes apart) noexcept;
 
   // An iteration is over: what would be held now, 0: not known. `live`: the most that lived in it, `run_live`: in the
   // run, of what the model is told of.
-  [[nodiscard]] Bytes Play(Bytes live, Bytes run_live) noexcept;
+  [[nodiscard]] Bytes Play(Bytes live, Bytes run_live, Bytes apart) noexcept;
   // Then: closes where enough is known. True where it is closed, and is to be opened: the next iterations are worth
   // watching. `held`: by us. `fits`: about what lives.
   [[nodiscard]] bool Decide(bool fits, Bytes held) noexcept;
 
   struct Known {
     Bytes held = 0;           // most
+    Bytes with_apart = 0;     // most, with what was held apart at the time
     Bytes live = 0;           // the most that lived at a time meanwhile
     bool overflowed = false;  // more than the model keeps: nothing is known from then on
   };
@@ -52,6 +52,9 @@ class NativeHeld {
 
   NativeFeed feed_;
   std::atomic<bool> emptied_{false};
+  std::mutex emptying_;       // guards the next two, and the order of the feed's figures
+  Bytes before_emptied_ = 0;  // most, in this iteration before caches were emptied
+  Bytes with_apart_ = 0;
   Known known_;
   int watched_ = 0;      // iterations since it was opened
   int fitting_ = 0;      // the last of them, in a row

@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/cycle.h"
+#include "planner/analysis/graph_captures.h"
+#include "planner/analysis/graph_needs.h"
 #include "planner/analysis/held_bytes.h"
+#include "planner/analysis/lend_figures.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
 #include "planner/analysis/refine.h"
@@ -29,11 +32,6 @@ void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport
     report->hand_overs = CountByStreams(timeline.problem, found);
   }
   report->scatter = ScatterMeter(timeline.problem, timeline.cycle()).Measure(packing.offsets, packing.height).share();
-}
-
-Bytes ExpandableBytes(const DeviceTrace& device) {
-  ExpandableSimulation expandable;
-  return SimulateRun(device, expandable);
 }
 
 // Of what comes before this segment and what is outside of scripts, at most so much is live from then on.
@@ -194,15 +192,38 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
   if (!outcome.ok()) {
     return outcome.status();
   }
-  report_.simulated.expandable_bytes = ExpandableBytes(device_);
+  report_.simulated.expandable_bytes = ExpandableBytes();
   plan_.predicted.peak_live_bytes = replay->peak_live_bytes;
   plan_.predicted.planned_peak_bytes = replay->planned_peak_bytes;
   plan_.predicted.lower_bound_bytes = solved.lower_bound;
   plan_.predicted.upstream_peak_bytes = outcome->upstream_bytes;
-  plan_.predicted.efficiency = outcome->efficiency();
+  const Bytes held = HeldOf(*outcome);
+  plan_.predicted.efficiency =
+      held == 0 ? 1.0 : static_cast<double>(outcome->peak_live_bytes) / static_cast<double>(held);
   plan_.predicted.expandable_bytes = report_.simulated.expandable_bytes;
-  finished_ = Finished{solved, std::move(packing), *std::move(replay), outcome->held_bytes()};
+  finished_ = Finished{solved, std::move(packing), *std::move(replay), held};
   return absl::OkStatus();
+}
+
+std::vector<std::uint64_t> DevicePlanner::CaptureBegins() const {
+  std::vector<std::uint64_t> begins;
+  for (const GraphCapture& capture : FindGraphCaptures(traced_, device_).captures) begins.push_back(capture.begin);
+  return begins;
+}
+
+Bytes DevicePlanner::ExpandableBytes() const {
+  ExpandableSimulation expandable;
+  return SimulateRun(device_, expandable, CaptureBegins());
+}
+
+// Before a graph's pool is filled the arena's idle memory goes back to the device: where the arena is at its height
+// earlier than pools are there, they do not come on top of it.
+Bytes DevicePlanner::HeldOf(const TrialOutcome& outcome) const {
+  const GraphNeeds needs = model_->running ? GraphNeeds{} : FindGraphNeeds(traced_, device_);
+  if (needs.graphs.empty()) return outcome.held_bytes();
+  const LendFigures figures = FindLendFigures(traced_, device_, *model_, choice_, needs);
+  const Bytes most = model_->pools != nullptr ? figures.held : figures.held_apart;
+  return std::min(outcome.held_bytes(), std::max(RoundUp(most, kMappingUnit), outcome.peak_live_bytes));
 }
 
 // The replay serves from slots alone. What it leaves to upstream (what varies, evaluations, checkpoints) mostly finds
@@ -239,8 +260,8 @@ void DevicePlanner::Describe() {
   const std::vector<std::string> notes = ClassNotes(phases);
   report_.notes.insert(report_.notes.begin(), notes.begin(), notes.end());
   NativeSimulation native;
-  report_.simulated.native_bytes = SimulateRun(device_, native);
-  if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes(device_);
+  report_.simulated.native_bytes = SimulateRun(device_, native, CaptureBegins());
+  if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes();
   report_.peak = FindPeak(device_, model, phases);
   if (GraphNeeds needs = FindGraphNeeds(traced_, device_); !needs.graphs.empty()) report_.graphs = std::move(needs);
   if (report_.graphs.has_value() && report_.forecast.has_value()) {

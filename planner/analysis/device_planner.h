@@ -64,6 +64,11 @@ class DevicePlanner {
   [[nodiscard]] absl::StatusOr<TrialOutcome> Predict(const Replay& replay, const SlotJudge* judge) const;
   [[nodiscard]] TrialOutcome PredictRunning(const Replay& replay) const;
   void DescribePacking(const Finished& finished);
+  // Events: caches are emptied before each.
+  [[nodiscard]] std::vector<std::uint64_t> CaptureBegins() const;
+  [[nodiscard]] Bytes ExpandableBytes() const;
+  // Predicted, of the device.
+  [[nodiscard]] Bytes HeldOf(const TrialOutcome& outcome) const;
 
   const DeviceTrace& device_;
   const TracedRank& traced_;

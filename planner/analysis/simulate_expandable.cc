@@ -23,6 +23,7 @@ void ExpandableSimulation::Free(BlockId block) { blocks_.Free(block, &pools_[blo
 
 void ExpandableSimulation::EmptyCaches() {
   for (Pool& pool : pools_) {
+    if (pool.captured) continue;
     const FreeBlocks free = pool.free;
     for (const FreeBlock& block : free) UnmapPages(block.id, &pool);
   }
@@ -34,6 +35,7 @@ ExpandableSimulation::Pool& ExpandableSimulation::Find(const SimulatedPool& key)
     Pool& pool = pools_.emplace_back();
     pool.ordinal = found->second;
     pool.page = key.small ? kSmallSegment : kLargeSegment;
+    pool.captured = key.captured;
     AddUnmapped(blocks_.Add({.bytes = kRangeBytes / pool.page * pool.page, .pool = pool.ordinal}), &pool);
   }
   return pools_[found->second];

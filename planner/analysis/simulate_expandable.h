@@ -16,10 +16,9 @@ class ExpandableSimulation final : public SimulatedAllocator {
 
   [[nodiscard]] BlockId Allocate(Bytes bytes, const SimulatedPool& pool) override;
   void Free(BlockId block) override;
-  // Falls where caches are emptied only.
   [[nodiscard]] Bytes held_bytes() const override { return held_; }
   // Pages without a live block go back to the device.
-  void EmptyCaches();
+  void EmptyCaches() override;
 
   // Where a live block lies: `address` counts from the beginning of its pool's range.
   struct Place {
@@ -34,6 +33,7 @@ class ExpandableSimulation final : public SimulatedAllocator {
     std::map<Offset, BlockId> unmapped;  // by address; in the list of blocks they are in use
     std::uint32_t ordinal = 0;
     Bytes page = 0;
+    bool captured = false;
   };
   Pool& Find(const SimulatedPool& pool);
   [[nodiscard]] bool IsUnmapped(BlockId id, const Pool& pool) const;

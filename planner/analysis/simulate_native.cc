@@ -3,9 +3,6 @@
 namespace stalloc::planner {
 namespace {
 
-// Above all that a run may hold.
-constexpr Offset kTopAddress = Offset{1} << 60;
-
 // A large block is not cut for a small rest: that would be of no use to large requests.
 bool IsWorthSplitting(Bytes rest, bool small) { return small ? rest >= kBlockAlignment : rest > kSmallRequest; }
 
@@ -29,10 +26,23 @@ NativeSimulation::BlockId NativeSimulation::Allocate(Bytes bytes, const Simulate
 
 void NativeSimulation::Free(BlockId block) { blocks_.Free(block, &pools_[blocks_[block].pool].free); }
 
+// Of whole segments.
+void NativeSimulation::EmptyCaches() {
+  for (Pool& pool : pools_) {
+    if (pool.captured) continue;
+    std::erase_if(pool.free, [this](const FreeBlock& block) {
+      const BlockList::SpaceBlock& segment = blocks_[block.id];
+      const bool whole = segment.before == BlockList::kNoBlock && segment.behind == BlockList::kNoBlock;
+      held_ -= whole ? segment.bytes : 0;
+      return whole;
+    });
+  }
+}
+
 NativeSimulation::Pool& NativeSimulation::Find(const SimulatedPool& key) {
   const auto [found, is_new] = ordinals_.try_emplace(key, static_cast<std::uint32_t>(pools_.size()));
   if (is_new) {
-    pools_.push_back({{}, found->second, key.small});
+    pools_.push_back({{}, found->second, key.small, key.captured});
   }
   return pools_[found->second];
 }
@@ -41,7 +51,8 @@ NativeSimulation::Pool& NativeSimulation::Find(const SimulatedPool& key) {
 // are taken first. Segments never merge.
 NativeSimulation::BlockId NativeSimulation::NewSegment(Bytes bytes, const Pool& pool) {
   BlockList::SpaceBlock segment;
-  segment.address = kTopAddress - held_ - bytes;
+  next_address_ -= bytes;
+  segment.address = next_address_;
   segment.bytes = bytes;
   segment.pool = pool.ordinal;
   held_ += bytes;

@@ -1,5 +1,5 @@
 // The native caching allocator: best fit by size, then address, in each pool; a miss takes a new segment from the
-// device; segments stay.
+// device; segments stay until caches are emptied.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@ class NativeSimulation final : public SimulatedAllocator {
  public:
   [[nodiscard]] BlockId Allocate(Bytes bytes, const SimulatedPool& pool) override;
   void Free(BlockId block) override;
+  void EmptyCaches() override;
   [[nodiscard]] Bytes held_bytes() const override { return held_; }
 
  private:
@@ -20,6 +21,7 @@ class NativeSimulation final : public SimulatedAllocator {
     FreeBlocks free;
     std::uint32_t ordinal = 0;
     bool small = false;
+    bool captured = false;
   };
   Pool& Find(const SimulatedPool& pool);
   BlockId NewSegment(Bytes bytes, const Pool& pool);
@@ -28,6 +30,7 @@ class NativeSimulation final : public SimulatedAllocator {
   std::map<SimulatedPool, std::uint32_t> ordinals_;
   std::vector<Pool> pools_;
   Bytes held_ = 0;
+  Offset next_address_ = Offset{1} << 60;  // above all that a run may hold
 };
 
 }  // namespace stalloc::planner

@@ -2,11 +2,12 @@
 // documented behaviour (c10/cuda/CUDACachingAllocator, torch 2.11, default settings), checked against recorded runs.
 //
 // Left out: garbage collection, rounding options, limits on the size that may be split, memory that runs out, and
-// emptied caches. A block that another stream uses can be had again as soon as it is freed; on a device it waits for
-// that stream. Bytes throughout. Not thread-safe.
+// emptied caches but those before captures of graphs (torch.cuda.graph empties them). A block that another stream uses
+// can be had again as soon as it is freed; on a device it waits for that stream. Bytes throughout. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "planner/analysis/lifetimes.h"
 
@@ -43,11 +44,15 @@ class SimulatedAllocator {
   // `bytes`: a multiple of kBlockAlignment, > 0.
   [[nodiscard]] virtual BlockId Allocate(Bytes bytes, const SimulatedPool& pool) = 0;
   virtual void Free(BlockId block) = 0;
-  // Of the device; never falls.
+  // What is free goes back to the device, as far as no block lives there; not of graphs' pools.
+  virtual void EmptyCaches() = 0;
+  // Of the device.
   [[nodiscard]] virtual Bytes held_bytes() const = 0;
 };
 
-// Plays the whole traced run, fences included, and returns what the allocator holds in the end.
-[[nodiscard]] Bytes SimulateRun(const DeviceTrace& device, SimulatedAllocator& allocator);
+// Plays the whole traced run, fences included, and returns the most that the allocator holds. Caches are emptied before
+// the first request behind each of the events `emptied`, which ascend.
+[[nodiscard]] Bytes SimulateRun(const DeviceTrace& device, SimulatedAllocator& allocator,
+                                std::span<const std::uint64_t> emptied = {});
 
 }  // namespace stalloc::planner

@@ -143,7 +143,7 @@ void Pass(NativeHeld& native, int iterations, Bytes bytes, bool fits, Bytes held
   for (int i = 0; i < iterations; ++i) {
     native.feed().Allocated(At(512), bytes, 0);
     native.feed().Freed(At(512));
-    (void)native.Play(bytes, bytes);
+    (void)native.Play(bytes, bytes, 0);
     if (native.Decide(fits, held)) native.feed().Open(&Nothing);
   }
 }
@@ -186,14 +186,36 @@ TEST(NativeHeldTest, IsClosedAfterAWhileWhateverIsHeld) {
 
 TEST(NativeHeldTest, WhatItHeldIsHeldForLaterAndAsMuchMoreAsLivesMore) {
   NativeHeld native;
-  EXPECT_EQ(native.Play(kMiB, kMiB), 0u);
+  EXPECT_EQ(native.Play(kMiB, kMiB, 0), 0u);
   native.feed().Open(&Nothing);
   Pass(native, 12, 20 * kMiB, true, 20 * kMiB);
   ASSERT_FALSE(native.feed().open());
-  EXPECT_EQ(native.Play(kMiB, 20 * kMiB), 20 * kMiB);
-  EXPECT_EQ(native.Play(30 * kMiB, 30 * kMiB), 30 * kMiB);
-  native.EmptiedCache();
-  EXPECT_EQ(native.Play(30 * kMiB, 30 * kMiB), 0u) << "nobody knows what went back";
+  EXPECT_EQ(native.Play(kMiB, 20 * kMiB, 0), 20 * kMiB);
+  EXPECT_EQ(native.Play(30 * kMiB, 30 * kMiB, 0), 30 * kMiB);
+  native.EmptiedCache(0);
+  EXPECT_EQ(native.Play(30 * kMiB, 30 * kMiB, 0), 0u) << "nobody knows what went back";
+}
+
+// Caches are emptied before a graph's pool is filled.
+TEST(NativeHeldTest, WhatWasHeldBeforeAGraphsPoolIsNotHeldBesideIt) {
+  NativeHeld native;
+  native.feed().Open(&Nothing);
+  const auto run = [&native](Bytes bytes) {
+    native.feed().Allocated(At(512), bytes, 0);
+    native.feed().Freed(At(512));
+  };
+  run(60 * kMiB);
+  native.EmptiedCache(0);
+  run(20 * kMiB);
+  EXPECT_EQ(native.Play(60 * kMiB, 60 * kMiB, 50 * kMiB), 60 * kMiB);
+  EXPECT_EQ(native.known().with_apart, 70 * kMiB) << "20 MiB beside the pool of 50";
+  native.EmptiedCache(50 * kMiB);
+  EXPECT_EQ(native.Play(0, 60 * kMiB, 60 * kMiB), 20 * kMiB);
+  EXPECT_EQ(native.known().with_apart, 70 * kMiB);
+  run(30 * kMiB);
+  (void)native.Play(30 * kMiB, 60 * kMiB, 60 * kMiB);
+  EXPECT_EQ(native.known().with_apart, 90 * kMiB);
+  EXPECT_EQ(native.known().held, 60 * kMiB);
 }
 
 }  // namespace native_model
