@@ -227,7 +227,13 @@ class Auto:
         if self._planned_in is self._paths:
             self._own.claim(stats, self._finished)
             self._late_graphs.traced(self._finished)
-        self._planner = self._plan()
+        planner = self._plan()
+        if self._own.keeps_trace:  # the plan that serves knows all else, and memory is where it has it
+            self._own.keeps_trace = False
+            self._enter(PLANNED, plan=str(self._paths.first_plan), iteration=self._finished)
+            _log.debug(f"has traced {self._to_trace} iterations with the run's captured graphs, for the next start")
+            return
+        self._planner = planner
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         _log.debug(
@@ -241,7 +247,7 @@ class Auto:
         first = paths is self._paths and self._start.kept
         if first:
             options.append(f"--next-start={os.getpid()}")
-        planner = Planner(paths, options, self._library.prepare_plan)
+        planner = Planner(paths, options, _leave if self._own.keeps_trace else self._library.prepare_plan)
         if first:
             self._of_next_start = planner
         return planner
@@ -413,6 +419,10 @@ class Auto:
             with contextlib.suppress(OSError), _run_files.gate(self._paths.directory):
                 self._start.keep(self._paths.trace)
         self._start.leave()
+
+
+def _leave(_plan: Path) -> None:
+    """It is not taken up in this start."""
 
 
 def _has_begun(stats: dict[str, Any]) -> bool:

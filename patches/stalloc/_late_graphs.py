@@ -4,8 +4,8 @@ What a plan does not know of graphs' pools it cannot use. How long the run has t
 
     {"captured_by": 12, "traced": 6}     graphs came up to iteration 12, the plan knows what came up to iteration 6
 
-So a start is traced once more, while its plan serves, and the start after that has the graphs in its plan. Not
-thread-safe: Auto's guard is held.
+So a start is traced once more, while its plan serves to its end, and the start after that has the graphs in its plan.
+Not thread-safe: Auto's guard is held.
 """
 
 from __future__ import annotations

@@ -76,15 +76,20 @@ def test_graphs_that_come_after_the_trace_are_in_the_plan_of_the_start_after_the
         note = json.loads((training.info / "output" / "plan" / "rank00000.graphs.json").read_text())
         return [(stage["stage"], stage.get("to_trace")) for stage in stages(training)], note
 
-    traced = [("tracing", 13), ("planning", None), ("planned", None)]
+    planned, traced = ("planned", None), ("tracing", 13)
     first, note = start()
     assert first[0] == ("tracing", 6)
     assert note["traced"] == 6 < note["captured_by"] == 10
-    assert start(iterations=11) == ([("planned", None), ("tracing", 13)], note), "it ended too early: nothing is lost"
-    assert start() == ([("planned", None), *traced], {"captured_by": 10, "traced": 13})
-    assert start() == ([("planned", None)], {"captured_by": 10, "traced": 13})
+    assert start(iterations=11) == ([planned, traced], note), "it ended too early: nothing is lost"
+    trace = training.info / "trace" / "rank00000.trace"
+    before = trace.stat().st_size
+    assert start() == ([planned, traced, planned], {"captured_by": 10, "traced": 13})
+    assert trace.stat().st_size > 1.5 * before, "the plan is of 13 iterations now"
+    assert start() == ([planned], {"captured_by": 10, "traced": 13})
     (training.info / "output" / "plan" / "rank00000.plan").unlink()
-    assert start()[0] == traced, "a run that is known is traced for long enough from the first start on"
+    assert start()[0] == [traced, ("planning", None), planned], (
+        "a run that is known is traced for long enough from the first start on"
+    )
 
 
 def test_evaluations_and_fences_stay_where_they_are(training: Training) -> None:
