@@ -20,6 +20,7 @@
 namespace stalloc {
 namespace traces {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr Bytes kKiB = 1024;
@@ -39,7 +40,8 @@ class TraceTest : public ::testing::Test {
                                                                     .driver = driver_.get(),
                                                                     .recorder = recorder_.get(),
                                                                     .exact = exact,
-                                                                    .limit_bytes = limit});
+                                                                    .limit_bytes = limit,
+                                                                    .graphs = &pools_});
   }
   [[nodiscard]] std::string Path() const { return directory_.path() + "/rank00000.trace"; }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
@@ -53,10 +55,41 @@ class TraceTest : public ::testing::Test {
   LogCapture log_;
   TemporaryDirectory directory_;
   FakeUpstream upstream_;
+  GraphPools pools_;
   std::unique_ptr<HostDriver> driver_;
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<DeviceRuntime> runtime_;
 };
+
+// Numbered as they come, whatever their pools; that a pool's state may be set back is told once.
+TEST_F(TraceTest, CapturesAndLaunchesOfGraphsAreMarked) {
+  Start(/*exact=*/false);
+  GraphPool& first = pools_.Get(3, kCpuDevice);
+  GraphPool& second = pools_.Get(5, kCpuDevice);
+  const auto capture = [](GraphPool& pool) {
+    const GraphId graph = pool.CaptureBegins();
+    pool.CaptureEnds(graph, /*made=*/true);
+    return graph;
+  };
+  const GraphId of_second = capture(second);
+  EXPECT_TRUE(second.SetRestorable());
+  const GraphId of_first = capture(first);
+  EXPECT_TRUE(second.SetRestorable());
+  (void)first.LaunchWith(of_first, 7, /*captured=*/false, [] {});
+  (void)second.LaunchWith(of_second, 7, /*captured=*/false, [] {});
+  const Trace trace = Finish();
+  std::vector<std::string> told;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind != EventKind::kMark) continue;
+    const Mark& mark = trace.marks[event.mark];
+    EXPECT_TRUE(IsGraphMark(mark)) << mark.name;
+    told.push_back((mark.edge == MarkEdge::kBegin ? "+" : "-") + mark.name);
+  }
+  EXPECT_THAT(told,
+              ElementsAre("+CUDA graph 0 capture", "-CUDA graph 0 capture", "+CUDA graph pool 5", "-CUDA graph pool 5",
+                          "+CUDA graph 1 capture", "-CUDA graph 1 capture", "+CUDA graph 1 replay",
+                          "-CUDA graph 1 replay", "+CUDA graph 0 replay", "-CUDA graph 0 replay"));
+}
 
 TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   Start(/*exact=*/false);
