@@ -80,7 +80,7 @@ class Suite:
         """In the order of gpu_schedule: what needs a device alone first, what needs all of them last."""
         neither = "not two_gpus and not whole_gpu"
         self._add_gtest("cuda_driver_test", devices=2, alone=True)  # of seconds; it looks at what is free on the device
-        self._add_pytest("whole-gpu", ["-m", "whole_gpu"], 200, workers=0, alone=True)
+        self._add_pytest("whole-gpu", ["-m", "whole_gpu"], 400, workers=0, alone=True)
         self._add_gtest("cuda_stream_reuse_test", alone=True)
         self._add_pytest("two-gpus", ["-m", "two_gpus"], 300, devices=2, least=2)
         self._add_pytest("python", ["-m", neither, f"--ignore={HERE / 'python' / CHECKERS}"], 300)
