@@ -40,7 +40,7 @@ class OwnPlan:
         self._choice = choice
         self._moved = moved
         self.kept: Optional[Preparation] = None  # of another plan, until it is taken up
-        self.keeps_trace = False  # though the plan is this start's
+        self.keeps_trace = False  # though the plan is this start's; no longer once it is another's
         self._took = False  # one that was prepared
         self._served_from: Optional[Path] = None  # the run whose plan serves, or is prepared
 
@@ -53,6 +53,7 @@ class OwnPlan:
         """Whether a plan serves: one of another device does not."""
         self._choice.plan_is_loaded(loaded, self._paths.served_from)
         self._served_from = self._paths.directory if loaded else None
+        self.keeps_trace = self.keeps_trace and loaded
 
     def look(self, stats: dict[str, Any], finished: int) -> Told:
         """After so many iterations."""
@@ -62,12 +63,13 @@ class OwnPlan:
         if found is None:
             return Told.NOTHING
         if found.candidate is None:
-            self.kept = None
+            self.kept, self.keeps_trace = None, False
             return Told.NOBODYS
         if found.candidate.directory == self._served_from:
             if self.kept is None:
                 self._confirm_if_decided()
             return Told.OWN
+        self.keeps_trace = False
         if self._goes_over_to(found.candidate):
             return Told.KNOWN
         return Told.NOTHING if self._choice.open else Told.NOBODYS

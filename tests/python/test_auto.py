@@ -92,6 +92,18 @@ def test_graphs_that_come_after_the_trace_are_in_the_plan_of_the_start_after_the
     )
 
 
+def test_another_program_takes_its_own_plan_up_though_the_known_ones_graphs_came_late(training: Training) -> None:
+    def start(*width: str) -> list[str]:
+        arguments = (str(SCRIPTS / "late_graphs.py"), str(training.info), "18", "9", *width)
+        done = training.start_plain(None, *arguments, STALLOC_AUTO_WAIT="1")
+        assert done.code == 0, done.err
+        return reached(training)
+
+    start()
+    assert start("384") == ["planned", "tracing", "planning", "planned"]
+    assert training.summary()["since_plan"]["iterations"] >= 4
+
+
 def test_evaluations_and_fences_stay_where_they_are(training: Training) -> None:
     arguments = ("--iterations", "14", "--eval-at", "0", "4", "8", "11")
     plain = training.run(None, *arguments)

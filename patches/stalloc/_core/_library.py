@@ -196,6 +196,7 @@ class Library:
         return {}
 
     def graph_error(self) -> str:
+        """Why this thread's last launch of a CUDA graph was refused; none is without an adapter."""
         return ""
 
     def follows_graphs(self) -> bool:

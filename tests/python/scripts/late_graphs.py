@@ -1,6 +1,6 @@
 """A plain loop on the CPU under `stalloc.auto`, whose adapter tells of a captured graph from one iteration on.
 
-late_graphs.py DIRECTORY ITERATIONS CAPTURED_IN
+late_graphs.py DIRECTORY ITERATIONS CAPTURED_IN [WIDTH]
 """
 
 import sys
@@ -12,6 +12,7 @@ import stalloc
 from stalloc._core._library import TorchLibrary
 
 directory, iterations, captured_in = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+width = int(sys.argv[4]) if len(sys.argv) > 4 else 256
 finished = 0
 
 
@@ -22,10 +23,10 @@ def graphs(_library):
 TorchLibrary.graphs = graphs
 stalloc.auto(directory)
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256))
+model = nn.Sequential(nn.Linear(width, 1024), nn.ReLU(), nn.Linear(1024, width))
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(iterations):
-    model(torch.randn(64, 256)).square().mean().backward()
+    model(torch.randn(64, width)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
     finished += 1
