@@ -199,7 +199,7 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
   plan_.predicted.upstream_peak_bytes = outcome->upstream_bytes;
   const Bytes held = HeldOf(*outcome);
   plan_.predicted.efficiency =
-      held == 0 ? 1.0 : static_cast<double>(outcome->peak_live_bytes) / static_cast<double>(held);
+      held == 0 ? 0.0 : static_cast<double>(outcome->peak_live_bytes) / static_cast<double>(held);
   plan_.predicted.expandable_bytes = report_.simulated.expandable_bytes;
   finished_ = Finished{solved, std::move(packing), *std::move(replay), held};
   return absl::OkStatus();

@@ -13,21 +13,14 @@
 namespace stalloc::planner {
 namespace {
 
-std::optional<std::uint32_t> NumberOf(std::string_view name, std::string_view what) {
-  if (!name.starts_with(kGraphMarkPrefix) || !name.ends_with(what)) return std::nullopt;
-  name.remove_prefix(kGraphMarkPrefix.size());
-  name.remove_suffix(what.size());
+// The number between them.
+std::optional<std::uint32_t> NumberOf(std::string_view name, std::string_view prefix, std::string_view suffix) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  if (name.size() < suffix.size()) return std::nullopt;
+  name.remove_suffix(suffix.size());
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
-}
-
-// The pool of a mark that says that its state may be set back.
-std::optional<std::uint32_t> RestorablePool(std::string_view name) {
-  if (!name.starts_with(kRestorablePoolPrefix)) return std::nullopt;
-  std::uint32_t number = 0;
-  const auto [end, error] =
-      std::from_chars(name.data() + kRestorablePoolPrefix.size(), name.data() + name.size(), number);
   return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
 }
 
@@ -52,16 +45,16 @@ class CaptureFinder {
 
   void TakeMark(std::uint64_t event, const Mark& mark) {
     const bool begins = mark.edge == MarkEdge::kBegin;
-    if (const auto number = NumberOf(mark.name, kCaptureMarkSuffix)) {
+    if (const auto number = NumberOf(mark.name, kGraphMarkPrefix, kCaptureMarkSuffix)) {
       if (begins) {
         rows_[*number].push_back(found_.captures.size());
         found_.captures.push_back({.number = *number, .begin = event, .asked = {}, .freed = {}});
       } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
         found_.captures[rows->second.back()].end = event;
       }
-    } else if (const auto pool = RestorablePool(mark.name)) {
+    } else if (const auto pool = NumberOf(mark.name, kRestorablePoolPrefix, "")) {
       restorable_.insert(*pool);
-    } else if (const auto launched = NumberOf(mark.name, kReplayMarkSuffix); launched && begins) {
+    } else if (const auto launched = NumberOf(mark.name, kGraphMarkPrefix, kReplayMarkSuffix); launched && begins) {
       launched_.emplace_back(event, *launched);
     }
   }

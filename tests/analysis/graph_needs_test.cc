@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "tests/analysis/trace_script.h"
 
@@ -58,6 +59,17 @@ TEST(GraphNeedsTest, CapturesAndLaunchesInsideAFenceAreSeen) {
   EXPECT_EQ(found.graphs[0].launches, 3u);
   EXPECT_EQ(found.graphs[0].dead, 4096u);
   EXPECT_EQ(found.peak, 4096u + 1024);
+}
+
+TEST(GraphNeedsTest, AMarkWithoutANumberIsNoGraphs) {
+  Trace trace = TraceFromScript("I C0 +a=512!1 -a C0- R0");
+  for (Mark& mark : trace.marks) {
+    if (mark.name == "CUDA graph 0 replay") mark.name = "CUDA graph replay";
+  }
+  const TracedRank traced = TakeTrace(std::move(trace)).value();
+  const GraphNeeds found = FindGraphNeeds(traced, traced.devices.at(0));
+  ASSERT_EQ(found.graphs.size(), 1u);
+  EXPECT_EQ(found.graphs[0].launches, 0u);
 }
 
 // Launched twice before the other graph is, it waits once.
