@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "patches"))
 
-from stalloc.fitting.replayed import Change, TracedRun
+from stalloc.fitting.replayed import Change, Planner, TracedRun
 from stalloc.fitting.times import times_of
 from stalloc.fitting.work import Work
 from stalloc.report import collect
@@ -51,13 +51,15 @@ def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> 
     live, held, steps = [], [], []
     for files in collect.find_ranks(traced.directory):
         run = traced.run(files.trace)
-        device = _device(run)
-        layers = [each for each in device["layers"] if recomputed and re.search(recomputed, each["name"])]
-        names = tuple(each["name"] for each in layers)
-        outcome = run.outcome(Change(micro_batch / traced.micro_batch, names), device["device"])
+        with Planner(run) as planner:
+            told = planner.traced()
+            device = _most(told["devices"])
+            layers = [each for each in device["layers"] if recomputed and re.search(recomputed, each["name"])]
+            names = tuple(each["name"] for each in layers)
+            outcome = planner.outcome(Change(micro_batch / traced.micro_batch, names), device["device"])
         live.append(outcome.live)
         held.append(outcome.held)
-        times = times_of(run, device, None if run.beside is None else _device(TracedRun(run.beside)), count)
+        times = times_of(run, device, _most(told["beside"]), count)
         load = Work(traced.micro_batch, count, keeps_accumulation=True).load(micro_batch)
         again = times.again(names)
         if again is not None:
@@ -67,5 +69,6 @@ def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> 
     return {"live_bytes": live, "held_bytes": held, "step_seconds": statistics.fmean(steps)}
 
 
-def _device(run: TracedRun) -> dict[str, Any]:
-    return max(run.search(1 << 62, Change(), 0.0), key=lambda each: int(each["peak"]))
+def _most(devices: list[dict[str, Any]]) -> Any:
+    """The one that holds most; None: there is none."""
+    return max(devices, key=lambda each: int(each["peak"]), default=None)

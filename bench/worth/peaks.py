@@ -23,7 +23,7 @@ from kinds import KINDS
 from known import write_json
 
 from stalloc.fitting import applied
-from stalloc.fitting.replayed import Change, TracedRun
+from stalloc.fitting.replayed import Change, Planner, TracedRun
 
 WORTH = Path(__file__).resolve().parent
 
@@ -65,9 +65,9 @@ class Fake:
         return trace
 
 
-def peak_of(run: TracedRun) -> dict[str, Any]:
+def peak_of(planner: Planner) -> dict[str, Any]:
     """Of the device that holds most: its number, peak and layers."""
-    return max(run.search(1 << 62, Change(), 0.0), key=lambda device: int(device["peak"]))
+    return max(planner.traced()["devices"], key=lambda device: int(device["peak"]))
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -77,8 +77,13 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     for which in (kind.traced, kind.beside):
         made.append(fake.traced(f"{prefix}-{len(made)}", [*which.words(), "--steps", "3"]))
     tokens = [_tokens(TracedRun(trace)) for trace in made]
-    run = TracedRun(made[0], made[1], tokens[1] / tokens[0])
-    device = peak_of(run)
+    with Planner(TracedRun(made[0], made[1], tokens[1] / tokens[0])) as planner:
+        return _compared(arguments, fake, prefix, planner, tokens[0])
+
+
+def _compared(arguments: argparse.Namespace, fake: Fake, prefix: str, planner: Planner, tokens: int) -> dict[str, Any]:
+    """`tokens`: of the largest traced micro-batch."""
+    device = peak_of(planner)
     layers = [layer["name"] for layer in device["layers"]]
     chosen = [name for name in layers if any(fnmatch.fnmatch(_path(name), each) for each in arguments.recompute)]
     if not chosen:
@@ -89,9 +94,10 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     digest = re.sub(r"[^\w]+", "_", "-".join(arguments.recompute))
     words = ["--micro-batch", str(arguments.micro_batch), "--steps", "2", "--fit", str(fit.absolute())]
     came = TracedRun(fake.traced(f"{prefix}-{arguments.micro_batch}-{digest}", words))
-    scale = _tokens(came) / tokens[0]
-    predicted = run.outcome(Change(scale, tuple(chosen)), device["device"], plans=False).live
-    live = peak_of(came)["peak"]
+    scale = _tokens(came) / tokens
+    predicted = planner.outcome(Change(scale, tuple(chosen)), device["device"], plans=False).live
+    with Planner(came) as again:
+        live = peak_of(again)["peak"]
     return {
         "program": arguments.program,
         "micro_batch": arguments.micro_batch,

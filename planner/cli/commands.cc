@@ -10,8 +10,8 @@ namespace stalloc::planner {
 namespace {
 
 std::vector<const Command*> AllCommands() {
-  return {&PlanCommand(),   &DumpCommand(),  &CheckCommand(), &ImportCommand(), &PackCommand(),
-          &ReportCommand(), &SynthCommand(), &FitCommand(),   &EditCommand()};
+  return {&PlanCommand(), &DumpCommand(),   &CheckCommand(), &ImportCommand(),
+          &PackCommand(), &ReportCommand(), &SynthCommand(), &ServeCommand()};
 }
 
 void PrintUsage(const std::string& program, std::ostream& out) {

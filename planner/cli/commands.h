@@ -34,8 +34,7 @@ struct Command {
 [[nodiscard]] const Command& CheckCommand();
 [[nodiscard]] const Command& ReportCommand();
 [[nodiscard]] const Command& SynthCommand();
-[[nodiscard]] const Command& FitCommand();
-[[nodiscard]] const Command& EditCommand();
+[[nodiscard]] const Command& ServeCommand();
 
 // A whole command line without the program's name.
 [[nodiscard]] int RunCommandLine(const std::vector<std::string>& arguments, Streams streams);

@@ -87,10 +87,8 @@ TEST(PlannerBadInputTest, ATraceWithoutIterationsSaysWhatToDo) {
 TEST(PlannerBadInputTest, WithoutIterationsNothingIsFitted) {
   const RunFolder folder;
   folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
-  const ProcessResult result = folder.Run({"fit", folder.Path("trace/rank00000.trace"), "--memory=1000000"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("rank00000.trace: no iteration is marked"), HasSubstr("micro-batch")));
-  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(folder.Ask(0, {R"({"request": "search", "memory": 1000000})"}),
+              AllOf(HasSubstr("rank00000.trace: no iteration is marked"), HasSubstr("micro-batch")));
 }
 
 TEST(PlannerBadInputTest, AFailureLeavesTheEarlierPlanAndSaysSo) {

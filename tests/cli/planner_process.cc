@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "proto/codec/trace_writer.h"
 
 namespace stalloc::planner {
@@ -82,19 +83,27 @@ std::vector<std::string> RunFolder::Files() const {
   return files;
 }
 
-ProcessResult RunFolder::Run(const std::vector<std::string>& arguments) const {
+ProcessResult RunFolder::Run(const std::vector<std::string>& arguments, const std::string& input) const {
+  const std::string in = path_ + ".in";
   const std::string out = path_ + ".out";
   const std::string err = path_ + ".err";
   std::string command = Quoted(STALLOC_PLANNER);
   for (const std::string& argument : arguments) {
     absl::StrAppend(&command, " ", Quoted(argument));
   }
-  absl::StrAppend(&command, " >", Quoted(out), " 2>", Quoted(err), " </dev/null");
+  absl::StrAppend(&command, " >", Quoted(out), " 2>", Quoted(err), " <", Quoted(in));
+  std::ofstream(in, std::ios::binary) << input;
   const int status = std::system(command.c_str());
   ProcessResult result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, Slurp(out), Slurp(err)};
-  std::filesystem::remove(out);
-  std::filesystem::remove(err);
+  for (const std::string& file : {in, out, err}) std::filesystem::remove(file);
   return result;
+}
+
+std::string RunFolder::Ask(std::uint32_t rank, const std::vector<std::string>& requests,
+                           const std::vector<std::string>& options) const {
+  std::vector<std::string> arguments{"serve", Path(absl::StrFormat("trace/rank%05d.trace", rank))};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return Run(arguments, absl::StrJoin(requests, "\n") + "\n").out;
 }
 
 }  // namespace stalloc::planner

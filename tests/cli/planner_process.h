@@ -34,7 +34,10 @@ class RunFolder {
   // Regular files below the folder, relative, sorted.
   [[nodiscard]] std::vector<std::string> Files() const;
 
-  [[nodiscard]] ProcessResult Run(const std::vector<std::string>& arguments) const;
+  [[nodiscard]] ProcessResult Run(const std::vector<std::string>& arguments, const std::string& input = "") const;
+  // `serve` of the rank's trace, with these requests; the answers, a line each.
+  [[nodiscard]] std::string Ask(std::uint32_t rank, const std::vector<std::string>& requests,
+                                const std::vector<std::string>& options = {}) const;
 
  private:
   std::string path_;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "proto/codec/plan_reader.h"
 #include "tests/analysis/trace_script.h"
 #include "tests/cli/plannable_trace.h"
@@ -28,7 +30,7 @@ TEST(PlannerTest, HelpAndVersionGoToStandardOutput) {
     EXPECT_THAT(result.out, HasSubstr("stalloc-planner"));
     EXPECT_THAT(result.err, IsEmpty());
   }
-  for (const char* command : {"plan", "dump", "check", "import", "pack", "report", "synth", "edit"}) {
+  for (const char* command : {"plan", "dump", "check", "import", "pack", "synth"}) {
     const ProcessResult result = folder.Run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, AllOf(HasSubstr(std::string("usage: stalloc-planner ") + command), HasSubstr("--json")));
@@ -57,15 +59,11 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"pack"},
                                                     {"report"},
                                                     {"import"},
-                                                    {"edit", "a"},
-                                                    {"edit", "a", "--output=a.trace", "--scale=0"},
-                                                    {"edit", "a", "--output=a.trace", "--first=0"},
-                                                    {"fit", "a", "--first=-1"},
-                                                    {"edit", "a", "--output=a.trace", "--beside=b", "--ratio=1"},
-                                                    {"fit"},
-                                                    {"fit", "a", "--scales=1,x"},
+                                                    {"serve"},
+                                                    {"serve", "a", "b"},
+                                                    {"serve", "a", "--beside=b", "--ratio=1"},
                                                     {"import", "a", "--output=a.txt"},
-                                                    {"report", "a", "b", "c"},
+                                                    {"report", "a", "b"},
                                                     {"synth"},
                                                     {"synth", "--output=a.txt"},
                                                     {"synth", "--output=a.csv", "--preset=nonsense"},
@@ -172,15 +170,14 @@ TEST(PlannerTest, ImportsStacksAndDumpsThem) {
 TEST(PlannerTest, ReportsATraceWithAndWithoutItsPlan) {
   const RunFolder folder;
   folder.WriteTrace(0, MakeTrace());
-  const std::string trace = folder.Path("trace/rank00000.trace");
   const std::string plan = folder.Path("output/plan/rank00000.plan");
-  EXPECT_THAT(folder.Run({"report", trace}).out, HasSubstr("theoretical peak: 7.5 KiB live"));
-  EXPECT_THAT(folder.Run({"report", trace, "--json"}).out, HasSubstr("\"plan\": null"));
-  const ProcessResult missing = folder.Run({"report", trace, plan, "--json"});
-  EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.err, HasSubstr(plan));
+  const std::string with_plan = absl::StrCat("{\"request\": \"view\", \"plan\": \"", plan, "\"}");
+  EXPECT_THAT(folder.Run({"report", folder.Path("trace/rank00000.trace")}).out,
+              HasSubstr("theoretical peak: 7.5 KiB live"));
+  EXPECT_THAT(folder.Ask(0, {R"({"request": "view"})"}), HasSubstr("\"plan\": null"));
+  EXPECT_THAT(folder.Ask(0, {with_plan}), AllOf(HasSubstr("{\"error\": "), HasSubstr(plan)));
   EXPECT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
-  EXPECT_THAT(folder.Run({"report", trace, plan, "--json"}).out, HasSubstr("\"idle_share\""));
+  EXPECT_THAT(folder.Ask(0, {with_plan}), HasSubstr("\"idle_share\""));
 }
 
 TEST(PlannerTest, ReportRefusesThePlanOfAnotherRank) {
@@ -188,10 +185,41 @@ TEST(PlannerTest, ReportRefusesThePlanOfAnotherRank) {
   folder.WriteTrace(0, MakeTrace());
   folder.WriteTrace(1, MakeTrace());
   EXPECT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
-  const ProcessResult result =
-      folder.Run({"report", folder.Path("trace/rank00000.trace"), folder.Path("output/plan/rank00001.plan"), "--json"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("expected 0, found 1"));
+  const std::string plan = folder.Path("output/plan/rank00001.plan");
+  EXPECT_THAT(folder.Ask(0, {absl::StrCat("{\"request\": \"view\", \"plan\": \"", plan, "\"}")}),
+              HasSubstr("expected 0, found 1"));
+}
+
+// The layer is away at the peak, which is then in the backward pass.
+TEST(PlannerTest, ASessionAnswersEachLineAndOutlivesErrors) {
+  const RunFolder folder;
+  folder.WriteTrace(0, TraceFromScript("+w=4096 " + Repeat("I F0 L:m.0 +a=8192 LE:m.0=0 L:m.1 +b=8192 LE:m.1=0 +l=2048 "
+                                                           "B0 +d=2048 LB:m.1 -b -l LBE:m.1 LB:m.0 -a -d LBE:m.0 O ",
+                                                           4)));
+  const std::string answers = folder.Ask(
+      0, {R"({"request": "play", "device": 0, "recompute": ["m.0", "m.1"]})", R"({"request": "play", "scale": 2})",
+          R"({"request": "plan", "recompute": ["m.0", "m.1"], "plans": true, "time_limit": 1})",
+          R"({"request": "search", "memory": 20480, "sizes": [{}, {"scale": 0.5}]})", "nonsense",
+          R"({"request": "play", "recompute": ["m.7"]})", R"({"request": "play", "scale": "2"})",
+          R"({"request": "play", "scale": 0})", R"({"request": "play", "colour": 2})", R"({"request": "dance"})",
+          R"({"request": "play", "device": 7})", R"({"request": "traced"})"});
+  const std::vector<std::string> lines = absl::StrSplit(answers, '\n');
+  ASSERT_EQ(lines.size(), 13u) << answers;
+  EXPECT_THAT(lines[0], HasSubstr("{\"peak\": 16384, "));
+  EXPECT_THAT(lines[1], HasSubstr("{\"peak\": 45056, "));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("{\"live\": 16384, "), HasSubstr("\"stalloc\": ")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("{\"results\": [{\"untouched_peak\": 24576"), HasSubstr("\"fits\": true")));
+  for (const auto& [line, told] :
+       std::vector<std::pair<std::size_t, std::string>>{{4, "expected a JSON object, found: nonsense"},
+                                                        {5, "no layer that could be recomputed called m.7"},
+                                                        {6, "scale: expected a number"},
+                                                        {7, "must be above 0, found: 0"},
+                                                        {8, "unknown key: colour"},
+                                                        {9, "found 'dance'"},
+                                                        {10, "no allocation on device 7"}}) {
+    EXPECT_THAT(lines[line], AllOf(HasSubstr("{\"error\": "), HasSubstr(told)));
+  }
+  EXPECT_THAT(lines[11], AllOf(HasSubstr("\"peak\": 24576"), HasSubstr("\"beside\": []")));
 }
 
 TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {

@@ -42,7 +42,7 @@ ORDERS = {
         "planner/analysis",
         "planner/trial",
         "planner/report",
-        "planner/fit",
+        "planner/whatif",
         "planner/cli",
     ],
 }

@@ -20,6 +20,16 @@ PACKAGE = ROOT / "patches"
 SCRIPTS = HERE / "scripts"
 
 
+def view_of(build: Path, trace: Path, every_block: bool = False) -> dict[str, Any]:
+    """What the planner tells of the trace."""
+    asked = json.dumps({"request": "view", "every_block": every_block})
+    command = [str(build / "stalloc-planner"), "serve", str(trace)]
+    done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, check=True, text=True)
+    view: dict[str, Any] = json.loads(done.stdout)
+    assert "error" not in view, view
+    return view
+
+
 @dataclasses.dataclass(frozen=True)
 class Finished:
     """What a process left behind."""

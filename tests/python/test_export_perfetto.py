@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import trace_event_format
 from exports import exported
+from processes import view_of
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +22,7 @@ def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Pa
     document = json.loads(exported(trace, "perfetto", tmp_path).read_text())
     trace_event_format.check(document)
     events = document["traceEvents"]
-    report = subprocess.run(
-        [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
-    )
-    peak = json.loads(report.stdout)["rank"]["devices"][0]["peak"]["live_bytes"]
+    peak = view_of(build, trace)["rank"]["devices"][0]["peak"]["live_bytes"]
     counters = [sum(event["args"].values()) for event in events if event["ph"] == "C" and event["name"] == "live bytes"]
     assert max(counters) == peak
     slices = [event for event in events if event["ph"] == "X"]

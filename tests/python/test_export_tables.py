@@ -14,6 +14,7 @@ import pytest
 
 from exports import STACKED, exported, trace_of_text
 from lifetimes import lifetimes
+from processes import view_of
 from stalloc import cli
 
 
@@ -89,10 +90,7 @@ def test_csv_is_an_instance_for_pack(trace: Path, tmp_path: Path, build: Path) -
     assert all(int(row["lower"]) < int(row["upper"]) and int(row["size"]) % 512 == 0 for row in rows)
     packed = [str(build / "stalloc-planner"), "pack", "--input", str(file), "--time-limit=1", "--json"]
     result = json.loads(subprocess.run(packed, check=True, capture_output=True).stdout)
-    report = subprocess.run(
-        [str(build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
-    )
-    assert result["lower_bound"] == json.loads(report.stdout)["rank"]["devices"][0]["peak"]["live_bytes"]
+    assert result["lower_bound"] == view_of(build, trace)["rank"]["devices"][0]["peak"]["live_bytes"]
 
 
 def test_a_directory_is_exported_by_rank(build: Path, tmp_path: Path, capsys: Any) -> None:

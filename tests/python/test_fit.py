@@ -263,3 +263,15 @@ def test_graphs_have_to_fit_where_they_are_asked_for(build: Path, decoder: Path)
     assert within["predicted"]["graphs"]["fit"]
     assert within["chosen"]["recompute"]
     assert not without["chosen"]["recompute"]
+
+
+def test_a_fit_is_one_process_of_the_planner(build: Path, tmp_path: Path, decoder: Path) -> None:
+    """Whatever it searches and plans."""
+    counted, log = made(tmp_path / "counted"), tmp_path / "starts"
+    program = counted / "stalloc-planner"
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec "{build / program.name}" "$@"\n')
+    program.chmod(0o755)
+    document = fit(counted, decoder, "--memory=45M", "--micro-batch=8")
+    assert len(document["tried"]) > 1
+    assert log.read_text() == f"serve {decoder}\n"
+    assert {**document, "tried": None} == {**fit(build, decoder, "--memory=45M", "--micro-batch=8"), "tried": None}

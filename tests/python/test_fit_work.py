@@ -123,7 +123,7 @@ def test_micro_batches_between_the_fastest_and_its_neighbours_are_tried() -> Non
 
 
 class Asked:
-    """A traced run that notes what its planner is asked for."""
+    """A traced run, and its planner, that notes what it is asked for."""
 
     beside, ratio, trace = None, 0.0, Path("none.trace")
 
@@ -139,29 +139,32 @@ class Asked:
     def watched_steps(self) -> list[WatchedStep]:
         return []
 
-    def search(self, memory: int, size: Change, bus: float, *, candidates: bool = False) -> list[dict[str, Any]]:
-        self.sizes.append(size)
+    def traced(self, bus: float, candidates: bool) -> dict[str, Any]:
+        return {"devices": [{"device": 0, "peak": 1, "step_ns": 10, "passes_ns": 8}], "beside": []}
+
+    def search(self, device: int, memory: int, sizes: list[Change], bus: float, graphs: int) -> list[dict[str, Any]]:
+        self.sizes += sizes
         found = {"growing_cost_ns": 0, "fixed_cost_ns": 0, "fits": True, "peak": 1, "bound": "", "pool": 0}
         result = {**found, "outside_pool": 0, "recompute": [], "offload": [], "offload_state": False}
-        return [{"device": 0, "peak": 1, "step_ns": 10, "passes_ns": 8, "results": [result]}]
+        return [result] * len(sizes)
 
 
 def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
     for traced, changes in ((2, [(False, True), (False, False)]), (1, [(False, False), (True, False)])):
         run = Asked()
-        chooser = choose._Chooser(run, choose.Wish(1, accumulation=traced, rows=4), print)  # type: ignore[arg-type]
-        found = [chooser._search(1, size).change for size in (4, 2)]
+        chooser = choose._Chooser(run, run, choose.Wish(1, accumulation=traced, rows=4), print)  # type: ignore[arg-type]
+        found = [each.change for each in chooser._search(1, [4, 2])]
         assert [(each.accumulated, each.single) for each in found] == changes
-        assert [(each.accumulated, each.single) for each in run.sizes[1:]] == changes
+        assert [(each.accumulated, each.single) for each in run.sizes] == changes
         # A fifth of the 5 ns that a step took untraced is in no pass.
         assert chooser._seconds(2) == pytest.approx((1 + 4 * 2 if traced == 2 else 1 + 4 * 4) * 1e-9)
 
 
 def test_the_first_micro_batch_of_a_step_is_scaled_alone() -> None:
     run = Asked()
-    chooser = choose._Chooser(run, choose.Wish(1, accumulation=2, rows=4), print)  # type: ignore[arg-type]
+    chooser = choose._Chooser(run, run, choose.Wish(1, accumulation=2, rows=4), print)  # type: ignore[arg-type]
     chooser._work = work(packed=True, in_order=True)
-    found = chooser._search(1, 2).change
+    found = chooser._search(1, [2])[0].change
     assert (found.scale, found.first) == pytest.approx((1.0, 1.1)) == (run.sizes[-1].scale, run.sizes[-1].first)
 
 
@@ -180,23 +183,25 @@ class Watched(Asked):
     def traced_loads(self) -> list[list[Load]]:
         return [[alike(2, 2.0), alike(2, 2.0), alike(2, 1.0)]]
 
-    def search(self, *args: Any, **words: Any) -> list[dict[str, Any]]:
-        (found,) = super().search(*args, **words)
+    def traced(self, bus: float, candidates: bool) -> dict[str, Any]:
         layer = {"name": "m.mlp", "forward_ns": 0.09e9, "iteration_ns": [1e9, 0.12e9, 0.09e9]}
-        changed = {**found["results"][0], "recompute": ["m.mlp"], "growing_cost_ns": 0.59e9, "fixed_cost_ns": 0}
         times = {"step_ns": 0.45e9, "passes_ns": 0.4e9}
-        return [{**found, **times, "layers": [layer], "results": [changed]}]
+        return {"devices": [{"device": 0, "peak": 1, **times, "layers": [layer]}], "beside": []}
+
+    def search(self, *args: Any) -> list[dict[str, Any]]:
+        (found,) = super().search(*args)
+        return [{**found, "recompute": ["m.mlp"], "growing_cost_ns": 0.59e9, "fixed_cost_ns": 0}]
 
 
 def test_a_recomputed_layer_costs_what_the_device_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Watched()
     monkeypatch.setattr(choose, "TracedRun", lambda trace: run)
-    chooser = choose._Chooser(run, choose.Wish(1, accumulation=2, keep_accumulation=True), print)  # type: ignore[arg-type]
+    chooser = choose._Chooser(run, run, choose.Wish(1, accumulation=2, keep_accumulation=True), print)  # type: ignore[arg-type]
     # Micro-batches are three quarters of the largest: 10 x 2 x 0.75. The layer takes 0.06 s whatever the size, and 0.03
     # by the size. What is offloaded took 0.5 s of the 0.4 s of passes, and grows as they do; 0.05 s are in no pass.
     step = 0.1 * 15.0 + 0.06 + 0.03 * 15.0
     offloaded = 0.5 * (step - 0.05) / 0.4
-    assert chooser._search(1, 10).step_seconds == pytest.approx(step + offloaded)
+    assert chooser._search(1, [10])[0].step_seconds == pytest.approx(step + offloaded)
 
 
 def test_what_makes_steps_longer_does_not_count() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from processes import Training, run_python
+from processes import Training, run_python, view_of
 from stalloc._marking._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
 from stalloc._marking._modules import ModuleMarks
 from stalloc._marking._nvtx import Ranges
@@ -136,10 +134,7 @@ def test_a_traced_run_knows_its_layers_and_its_plan_serves_a_run_without(trainin
     traced = training.run("Trace", "--iterations", "4", STALLOC_TRACE_MODULES="1")
     assert traced["losses"] == plain["losses"]
     trace = training.info / "trace" / "rank00000.trace"
-    done = subprocess.run(
-        [str(training.build / "stalloc-planner"), "report", str(trace), "--json"], capture_output=True, check=True
-    )
-    device = json.loads(done.stdout)["devices"][0]
+    device = view_of(training.build, trace)["devices"][0]
     table = {
         (device["layers"][layer], which): (visits, net)
         for layer, which, visits, net in zip(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from processes import SCRIPTS, Training, run
+from processes import SCRIPTS, Training, view_of
 from stalloc._marking import _names
 from stalloc._marking._paths import ModulePaths
 from stalloc.report import wrappers
@@ -36,9 +36,7 @@ def traced(training: Training, kind: str, **extra: str) -> tuple[list[list[Any]]
     assert done.code == 0, done.err
     assert "no names" not in done.err
     trace = training.info / "trace" / "rank00000.trace"
-    report = run([str(training.build / "stalloc-planner"), "report", str(trace), "--json"])
-    assert report.code == 0, report.err
-    return json.loads(output.read_text()), json.loads(report.out)
+    return json.loads(output.read_text()), view_of(training.build, trace)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 import memory_snapshot_format
 from exports import STACKED, exported, trace_of_text
 from lifetimes import lifetimes
+from processes import view_of
 from stalloc import cli
 from synthetic_runs import synthesize
 
@@ -43,8 +44,7 @@ def test_passes_of_micro_batches_come_back_from_a_snapshot(build: Path, tmp_path
     capsys.readouterr()
     told = []
     for file in (pipeline, again / "trace" / "rank00000.trace"):
-        report = subprocess.run([str(build / "stalloc-planner"), "report", str(file), "--json"], stdout=-1, check=True)
-        device = json.loads(report.stdout)["devices"][0]
+        device = view_of(build, file)["devices"][0]
         phases = device["phases"]
         busy = [at for at, requests in enumerate(phases["requests"]) if requests]
         told.append(
@@ -57,8 +57,7 @@ def test_passes_of_micro_batches_come_back_from_a_snapshot(build: Path, tmp_path
 
 def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> None:
     def report(trace: Path) -> list[tuple[int, str, str]]:
-        done = subprocess.run([str(build / "stalloc-planner"), "report", str(trace), "--json"], stdout=-1, check=True)
-        device = json.loads(done.stdout)["devices"][0]
+        device = view_of(build, trace)["devices"][0]
         peak, stacks = device["peak"], device["stacks"]
         return sorted(
             (size, stacks["call_site"][at], stacks["calls"][at]) for size, at in zip(peak["bytes"], peak["stack"])
@@ -161,8 +160,7 @@ def test_the_check_of_snapshots_finds_what_is_wrong(
 def test_the_page_colours_blocks_by_their_class(trace: Path, build: Path, tmp_path: Path) -> None:
     """Bytes of each class, added up at the peak, are the report's."""
     snapshot = pickle.loads(exported(trace, "snapshot", tmp_path).read_bytes())
-    done = subprocess.run([str(build / "stalloc-planner"), "report", str(trace), "--json"], stdout=-1, check=True)
-    expected = json.loads(done.stdout)["rank"]["devices"][0]["peak"]
+    expected = view_of(build, trace)["rank"]["devices"][0]["peak"]
     live: dict[str, int] = {}
     found: dict[str, int] = {}
     held: dict[int, tuple[str, int]] = {}

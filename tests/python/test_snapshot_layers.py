@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import memory_snapshot_format
 from exports import exported, trace_of_text
 from histories import OPTIMIZER, History, imported
+from processes import view_of
 from stalloc import cli
 from stalloc._commands.export import dump_lines
 from stalloc.snapshot import metadata
@@ -56,8 +55,7 @@ def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def report(build: Path, trace: Path) -> Any:
-    command = [str(build / "stalloc-planner"), "report", str(trace), "--json", "--every_block"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return view_of(build, trace, every_block=True)
 
 
 def layers_of(history: History) -> list[tuple[str, str, str]]:

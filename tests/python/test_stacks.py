@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from processes import SCRIPTS, Training, run
+from processes import SCRIPTS, Training, view_of
 
 SCRIPT = SCRIPTS / "stacked_training.py"
 pytest.importorskip("torch")
@@ -22,10 +21,7 @@ def traced(training: Training, stacks: str) -> tuple[dict[str, Any], str]:
     done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPT), STALLOC_TRACE_STACKS=stacks)
     assert done.code == 0, done.err
     trace = training.info / "trace" / "rank00000.trace"
-    report = run([str(training.build / "stalloc-planner"), "report", str(trace), "--json"])
-    assert report.code == 0, report.err
-    device: dict[str, Any] = json.loads(report.out)["devices"][0]
-    return device, done.err
+    return view_of(training.build, trace)["devices"][0], done.err
 
 
 def rows_of(device: dict[str, Any], requested: int, table: str = "peak") -> list[tuple[str, str, int]]:

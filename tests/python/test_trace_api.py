@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from processes import FakeProcess, Training, run, run_python
+from processes import FakeProcess, Training, run_python, view_of
 
 MODE = {"STALLOC_MODE": "Trace"}
 MANUAL = {**MODE, "STALLOC_TRACE_STEPS": "manual"}
@@ -110,9 +107,7 @@ def test_a_loop_without_an_optimizer_is_traced_and_named(training: Training) -> 
     done = run_python("-c", LOOP.format(directory=str(training.info)), environment=environment)
     assert done.code == 0, done.err
     trace = training.info / "trace" / "rank00000.trace"
-    view: dict[str, Any] = json.loads(
-        run([str(training.build / "stalloc-planner"), "report", str(trace), "--json"]).out
-    )
+    view = view_of(training.build, trace)
     assert view["rank"]["trace_complete"]
     assert view["rank"]["marks"]["automatic_iterations"] == 4
     names = dict(zip(view["devices"][0]["peak"]["name"], view["devices"][0]["peak"]["tensor"]))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from processes import FakeProcess, Training, run
+from processes import FakeProcess, Training, view_of
 from stalloc._core import _config
 
 SCRIPT = "import stalloc\nfor i in range(5): stalloc.iteration(i + 70)\n"
@@ -75,11 +74,7 @@ def test_no_list_of_ranks_is_refused(value: str) -> None:
 
 
 def report_of(training: Training) -> dict[str, Any]:
-    trace = training.info / "trace" / "rank00000.trace"
-    done = run([str(training.build / "stalloc-planner"), "report", str(trace), "--json"])
-    assert done.code == 0, done.err
-    view: dict[str, Any] = json.loads(done.out)
-    return view
+    return view_of(training.build, training.info / "trace" / "rank00000.trace")
 
 
 def test_a_short_trace_of_a_long_run_plans_it(training: Training) -> None:

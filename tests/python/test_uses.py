@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from processes import SCRIPTS, Training, run
+from processes import SCRIPTS, Training, run, view_of
 from stalloc import cli
 from stalloc.report import unused, wrappers
 
@@ -43,9 +43,7 @@ def used(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
 @pytest.fixture(scope="module")
 def rows(used: Training) -> list[dict[str, Any]]:
     path = used.info / "trace" / "rank00000.trace"
-    report = run([str(used.build / "stalloc-planner"), "report", str(path), "--json"])
-    assert report.code == 0, report.err
-    view = json.loads(report.out)
+    view = view_of(used.build, path)
     wrappers.unwrap(view["devices"][0])
     return unused.rows(view, 0)
 
@@ -73,8 +71,7 @@ def test_an_early_a_late_and_an_idle_block_are_told_apart(rows: list[dict[str, A
 def test_operations_of_the_backward_pass_on_its_own_thread_are_seen(used: Training) -> None:
     """No early block: without the fill in the backward pass the first use would not be known at all."""
     path = used.info / "trace" / "rank00000.trace"
-    report = run([str(used.build / "stalloc-planner"), "report", str(path), "--json"])
-    table = json.loads(report.out)["devices"][0]["unused"]
+    table = view_of(used.build, path)["devices"][0]["unused"]
     assert table["unseen_blocks"] == 4 * 2  # the 1400 KiB, and the empty_like: not those of the backward pass
 
 

@@ -37,7 +37,7 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.report import advice, figures, graphs
+    from stalloc.report import advice, collect, figures, graphs
 
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         view["added_options"] = arguments.program
@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     def show(device: dict[str, Any]) -> None:
         _show(device, None if arguments.all else _MOST)
 
-    options = [] if arguments.gpus is None else [f"--ranks={arguments.gpus}"]
-    return viewed.answer("advise", arguments, of_device, show, options)
+    return viewed.answer("advise", arguments, of_device, show, collect.ViewOptions(ranks=arguments.gpus))
 
 
 def _show(device: dict[str, Any], most: Optional[int]) -> None:

@@ -65,11 +65,11 @@ def _trace_of(path: Path, rank: Optional[int]) -> Path:
 
 
 def _snapshot(trace: Path, _device: object) -> bytes:
-    from stalloc.report.collect import run_planner
+    from stalloc.report.collect import traced_view
     from stalloc.report.own_calls import without_own_calls
     from stalloc.snapshot.write import write_snapshot
 
-    view = run_planner(["report", str(trace), "--json", "--every_block"])
+    view = traced_view(trace, every_block=True)
     blocks = [device["blocks"] for device in view["devices"]]
     categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
     tensors = {
@@ -82,10 +82,10 @@ def _snapshot(trace: Path, _device: object) -> bytes:
 
 
 def _perfetto(trace: Path, device: object) -> bytes:
-    from stalloc.report.collect import CollectError, run_planner
+    from stalloc.report.collect import CollectError, traced_view
     from stalloc.report.perfetto import trace_events
 
-    view = run_planner(["report", str(trace), "--json"])
+    view = traced_view(trace)
     devices = [entry for entry in view["devices"] if device is None or entry["device"] == device]
     if not devices:
         raise CollectError(f"{trace} has no device {device}; it has {[entry['device'] for entry in view['devices']]}")
@@ -93,11 +93,11 @@ def _perfetto(trace: Path, device: object) -> bytes:
 
 
 def _sqlite(trace: Path, _device: object) -> bytes:
-    from stalloc.report.collect import run_planner
+    from stalloc.report.collect import traced_view
     from stalloc.report.database import database
     from stalloc.report.own_calls import without_own_calls
 
-    view = run_planner(["report", str(trace), "--json", "--every_block"])
+    view = traced_view(trace, every_block=True)
     return database(view, without_own_calls(dump_lines(trace)))
 
 

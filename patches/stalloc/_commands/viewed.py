@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+if TYPE_CHECKING:
+    from stalloc.report.collect import ViewOptions
 
 View = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -24,7 +26,7 @@ def answer(
     arguments: argparse.Namespace,
     of_device: Callable[[View, int], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
-    options: Sequence[str] = (),
+    options: Optional[ViewOptions] = None,
 ) -> int:
     """Prints what `of_device` finds of each device of the view; returns the exit code.
 
@@ -33,7 +35,7 @@ def answer(
         arguments: those of `add_arguments`.
         of_device: takes the planner's JSON and the index of a device; ValueError tells why there is no answer.
         show: prints it as text.
-        options: for `stalloc-planner report`.
+        options: what the view has beside its trace.
     """
     from stalloc.report import collect, select
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from stalloc._commands import sizes, viewed
+
+if TYPE_CHECKING:
+    from stalloc.report.collect import ViewOptions
 
 HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
 EXAMPLES = (
@@ -83,12 +86,12 @@ def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
         )
 
 
-def _beside(arguments: argparse.Namespace) -> list[str]:
-    """For the planner. ValueError where the second trace cannot tell more than the first."""
+def _beside(arguments: argparse.Namespace) -> ViewOptions:
+    """ValueError where the second trace cannot tell more than the first."""
     from stalloc.report import collect
 
     if arguments.beside is None:
-        return []
+        return collect.ViewOptions()
     path, count = Path(arguments.beside[0]), arguments.beside[1]
     if not count.isdigit() or int(count) in (0, arguments.micro_batch):
         raise ValueError(f"--beside needs a micro-batch other than --micro-batch {arguments.micro_batch}: {count}")
@@ -96,7 +99,7 @@ def _beside(arguments: argparse.Namespace) -> list[str]:
         if arguments.rank is None and arguments.path.is_dir() and len(collect.find_ranks(arguments.path)) > 1:
             raise ValueError("--beside of several ranks needs --rank, so that both are of the same")
         path = path / "trace" / f"rank{arguments.rank or 0:05d}.trace"
-    return [f"--beside={path}", f"--ratio={int(count) / arguments.micro_batch!r}"]
+    return collect.ViewOptions(path, int(count) / arguments.micro_batch)
 
 
 def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> dict[str, Any]:

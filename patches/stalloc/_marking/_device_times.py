@@ -2,8 +2,8 @@
 optimizer, or a layer, so that what lies between two marks is how long the device took, too.
 
 It waits at models, at layers that a model is a chain of, at their parts and the parts of those; not deeper, so that a
-step is some percent longer and no more. `stalloc fit` chooses none that lie deeper (planner/fit/fit_search.cc). Never
-while a graph is captured, and not behind the trace.
+step is some percent longer and no more. `stalloc fit` chooses none that lie deeper (planner/whatif/fit_search.cc). It
+never waits while a graph is captured, and not behind the trace.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def join(report: dict[str, Any]) -> str:
     if not path.is_file():
         return f"the trace is not there any more: {path}"
     try:
-        view = collect.run_planner(["report", str(path), "--every_block", "--json"])
+        view = collect.traced_view(path, every_block=True)
     except collect.CollectError as error:
         return f"the trace cannot be read: {error}"
     device = next((device for device in view["devices"] if device["device"] == report["device"]), None)

@@ -10,13 +10,12 @@ the plan holds more than there is room for, the search is asked again for as muc
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from stalloc.fitting import packed
-from stalloc.fitting.replayed import Change, Outcome, TracedRun
+from stalloc.fitting.replayed import Change, Outcome, Planner, TracedRun
 from stalloc.fitting.terms import NOTHING, Terms, total
 from stalloc.fitting.times import times_of
 from stalloc.fitting.work import Lengths, Work
@@ -24,7 +23,6 @@ from stalloc.report import findings
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
 _ROUNDS = 6
-_SIDE_BY_SIDE = 8  # planners
 _MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
 _CLOSE = 16  # micro-batches that differ by one in so many are next to each other
 _MOST_SCALES = 12
@@ -95,7 +93,9 @@ def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda li
         wish: what is asked for.
         told: is given lines of progress.
     """
-    return _Chooser(run, wish, told).choose()
+    told("reading the trace")
+    with Planner(run) as planner:
+        return _Chooser(run, planner, wish, told).choose()
 
 
 def progress(line: str) -> None:
@@ -106,21 +106,20 @@ def progress(line: str) -> None:
 
 
 class _Chooser:
-    def __init__(self, run: TracedRun, wish: Wish, told: Callable[[str], object]) -> None:
+    def __init__(self, run: TracedRun, planner: Planner, wish: Wish, told: Callable[[str], object]) -> None:
         # Packed rows that attention takes for one are one row, however many a micro-batch has.
         self._together = wish.packed and packed.are_together(
             dataclasses.replace(run, rows=1.0).watched_steps(), run.watched_steps()
         )
         self._run = run = dataclasses.replace(run, rows=1.0) if self._together else run
+        self._planner = planner
         self._wish = wish
         self._told = told
-        told("reading the trace")
-        devices = run.search(1 << 62, Change(), wish.bus, candidates=True)
-        self._first = max(devices, key=lambda device: int(device["peak"]))
+        traced = planner.traced(wish.bus, candidates=True)
+        self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         self._work = self._work_of_a_step()
-        others = [] if run.beside is None else TracedRun(run.beside).search(1 << 62, Change(), 0)
-        other = next((each for each in others if each["device"] == self._device), None)
+        other = next((each for each in traced["beside"] if each["device"] == self._device), None)
         self._times = times_of(run, self._first, other, wish.accumulation, of_length=wish.sequence_unit > 0)
         self._model = self._times.model
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
@@ -215,23 +214,17 @@ class _Chooser:
             return Change(behind, first=first / behind)
         return Change(max(first, behind), accumulated=several, single=not several and traced > 1)
 
-    def _search(self, memory: int, micro_batch: int) -> Tried:
-        size = self._size(micro_batch)
-        for _ in range(_ROUNDS):
-            devices = self._run.search(memory, size, self._wish.bus)
-            found = next(each for each in devices if each["device"] == self._device)
-            tried = self._tried(micro_batch, found["results"][0], size)
-            beyond = tried.graph_bytes - self._wish.memory if self._wish.graphs else 0
-            if beyond <= 0 or not tried.fits:
-                return tried
-            memory = min(memory, tried.live) - beyond
-        return dataclasses.replace(tried, fits=False)
+    def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
+        sizes = [self._size(each) for each in micro_batches]
+        graphs = self._wish.memory if self._wish.graphs else 0
+        found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs)
+        return [self._tried(*each) for each in zip(micro_batches, found, sizes)]
 
     def _try_all(self) -> list[Tried]:
         """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
         traced = self._wish.micro_batch
         if self._wish.keep_micro_batch:
-            return [self._told_and_searched(traced)]
+            return self._told_and_searched([traced])
         if self._wish.longest:
             return self._longest()
         sizes = self._work.sizes()
@@ -239,20 +232,15 @@ class _Chooser:
             return self._promising(sizes)
         largest = self._largest_untouched()
         smaller = {largest - 1, largest // 2} if largest < traced else set()
-        known = self._side_by_side(sorted({max(1, largest), traced, *smaller} - {0, -1}))
+        known = self._told_and_searched(sorted({max(1, largest), traced, *smaller} - {0, -1}))
         best = max((each.tokens for each in known if each.fits), default=0.0)
         larger = [each for each in _larger(max(1, largest)) if each != traced]
-        known += self._side_by_side([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
+        known += self._told_and_searched([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
         for _ in range(_CLOSER):
-            known += self._side_by_side(
+            known += self._told_and_searched(
                 _beside_the_best([(each.micro_batch, each.tokens * each.fits) for each in known])
             )
         return sorted(known, key=lambda each: each.micro_batch)
-
-    def _side_by_side(self, micro_batches: list[int]) -> list[Tried]:
-        """Each is a process of the planner's."""
-        with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as pool:
-            return list(pool.map(self._told_and_searched, micro_batches))
 
     def _promising(self, sizes: list[int]) -> list[Tried]:
         """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
@@ -261,26 +249,27 @@ class _Chooser:
             best = max((each.tokens for each in known if each.fits), default=0.0)
             if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
                 break
-            known.append(self._told_and_searched(size))
+            known += self._told_and_searched([size])
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _longest(self) -> list[Tried]:
         """The largest that fits with whatever it takes, and the next one."""
         least = max(1, self._largest_untouched())
-        known = [self._told_and_searched(least)]
+        known = self._told_and_searched([least])
         most = 2 * least
-        while self._told_and_searched(most).fits:
+        while self._told_and_searched([most])[0].fits:
             least, most = most, 2 * most
         while most - least > 1:
             middle = (least + most) // 2
-            found = self._told_and_searched(middle)
-            known.append(found)
-            least, most = (middle, most) if found.fits else (least, middle)
-        return [*known, self._told_and_searched(least)] if least > known[0].micro_batch else known
+            known += self._told_and_searched([middle])
+            least, most = (middle, most) if known[-1].fits else (least, middle)
+        return known + self._told_and_searched([least]) if least > known[0].micro_batch else known
 
-    def _told_and_searched(self, micro_batch: int) -> Tried:
-        self._told(f"micro-batch {micro_batch}: what to recompute for it")
-        return self._search(self._room, micro_batch)
+    def _told_and_searched(self, micro_batches: Sequence[int]) -> list[Tried]:
+        if not micro_batches:
+            return []
+        self._told(f"micro-batch {', '.join(map(str, micro_batches))}: what to recompute for it")
+        return self._search(self._room, micro_batches)
 
     def _most_tokens(self, micro_batch: int) -> float:
         return self._tokens(micro_batch, self._seconds(micro_batch))
@@ -307,7 +296,7 @@ class _Chooser:
                 if following is None or following in tried:
                     return first, list(tried.values())
             if following is not None and following not in tried:
-                tried[following] = self._told_and_searched(following)
+                (tried[following],) = self._told_and_searched([following])
 
     def _tried_in_room(self) -> dict[int, Tried]:
         """All micro-batches, in room of which the allocator wastes as much as it does of the first choice."""
@@ -379,7 +368,7 @@ class _Chooser:
             if held <= self._wish.memory:
                 return dataclasses.replace(best, outcome=outcome)
             live = min(live, best.live) - max(1, held - self._wish.memory)
-            again = self._search(live, best.micro_batch)
+            (again,) = self._search(live, [best.micro_batch])
             if not again.fits:
                 break
             best, outcome = again, self._outcome(again)
@@ -391,7 +380,7 @@ class _Chooser:
     def _outcome(self, one: Tried) -> Outcome:
         recomputed = len(one.change.recompute)
         self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
-        return self._run.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
+        return self._planner.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
 
 
 def _beside_the_best(known: list[tuple[int, float]]) -> list[int]:

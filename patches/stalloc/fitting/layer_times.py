@@ -17,7 +17,7 @@ def forward_terms(traces: Sequence[tuple[Sequence[dict[str, Any]], Sequence[Load
     """By a layer's name; none of layers whose micro-batches all had one size.
 
     Args:
-        traces: of each, its layers (`stalloc-planner fit`: `name`, `iteration_ns`) and its iterations' loads. The first
+        traces: of each, its layers (Planner.traced: `name`, `iteration_ns`) and its iterations' loads. The first
             iteration warms up, and does not count.
     """
     seconds: dict[str, list[float]] = {}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -86,45 +85,54 @@ class TracedRun:
         found = [_traced_loads(self.trace, most, 1.0)]
         return found if self.beside is None else [*found, _traced_loads(self.beside, most, self.rows)]
 
-    def search(self, memory: int, size: Change, bus: float, *, candidates: bool = False) -> list[dict[str, Any]]:
-        """Of each device: `stalloc-planner fit`. `size`: of micro-batches; with nothing chosen yet. CollectError."""
-        words = ["fit", str(self.trace), f"--memory={max(0, memory)}", f"--bus={bus!r}", *self._beside()]
-        words += ["--candidates"] if candidates else []
-        found: list[dict[str, Any]] = collect.run_planner([*words, *_size(size, "scales")])["devices"]
+
+class Planner:
+    """The planner's process for a traced run: `with Planner(run) as planner:`. CollectError."""
+
+    def __init__(self, run: TracedRun) -> None:
+        self._session = collect.Session(run.trace, run.beside, run.ratio)
+
+    def __enter__(self) -> Planner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def traced(self, bus: float = 0.0, candidates: bool = False) -> dict[str, list[dict[str, Any]]]:
+        """What was traced, by device: of the run as `devices`, and of the one beside it as `beside`.
+
+        Args:
+            bus: bytes a second to the host; 0: nothing is offloaded.
+            candidates: what choosing all layers of a kind would do, too.
+        """
+        found: dict[str, list[dict[str, Any]]] = self._session.ask("traced", bus=bus, candidates=candidates)
+        return found
+
+    def search(
+        self, device: int, memory: int, sizes: Sequence[Change], bus: float, graphs: int = 0
+    ) -> list[dict[str, Any]]:
+        """The cheapest choice for so many live bytes, for each of `sizes` of micro-batches, with nothing chosen yet.
+        `graphs`: bytes into which graphs of all passes have to fit; 0: there are none."""
+        found: list[dict[str, Any]] = self._session.ask(
+            "search",
+            device=device,
+            memory=max(0, memory),
+            sizes=[_size(size) for size in sizes],
+            bus=bus,
+            graphs_memory=graphs,
+        )["results"]
         return found
 
     def outcome(self, change: Change, device: int, plans: bool = True) -> Outcome:
-        """The edited trace goes through the planner; without `plans` only what PyTorch's allocators would hold is told,
-        which takes a tenth of the time. CollectError."""
-        how = [f"--time-limit={_PLAN_SECONDS}"] if plans else ["--trace-only"]
-        with tempfile.TemporaryDirectory(prefix="stalloc-fit-") as directory:
-            rank = self._rank()  # a trace knows it, and its name must have it
-            edited = Path(directory) / "trace" / f"rank{rank:05d}.trace"
-            edited.parent.mkdir()
-            collect.run_planner([*self._edit(change), f"--output={edited}", "--json"])
-            planned = collect.run_planner(["plan", directory, f"--device={rank}", *how, "--json"], may_fail=True)
-            return _outcome(planned["ranks"][0], device, plans)
-
-    def _rank(self) -> int:
-        found = re.fullmatch(r"rank(\d+)", self.trace.stem)
-        return int(found[1]) if found else 0
-
-    def _edit(self, change: Change) -> list[str]:
-        as_traced = change.scale == change.first == 1
-        words = ["edit", str(self.trace), *_size(change, "scale"), *([] if as_traced else self._beside())]
-        if change.recompute:
-            words.append(f"--recompute_layers={','.join(change.recompute)}")
-        if change.offload:
-            words.append(f"--offload_layers={','.join(change.offload)}")
-        return words + ["--state_offloaded"] * change.offload_state
-
-    def _beside(self) -> list[str]:
-        return [] if self.beside is None else [f"--beside={self.beside}", f"--ratio={self.ratio!r}"]
+        """The edited run goes through the planner; without `plans` only what PyTorch's allocators would hold is told,
+        which takes a tenth of the time."""
+        chosen = {"recompute": change.recompute, "offload": change.offload, "offload_state": change.offload_state}
+        work = {"plans": plans, "time_limit": _PLAN_SECONDS}
+        return Outcome(**self._session.ask("plan", device=device, **_size(change), **chosen, **work))
 
 
-def _size(change: Change, scale: str) -> list[str]:
-    words = [f"--{scale}={change.scale!r}", f"--first={change.first!r}"]
-    return words + ["--accumulated"] * change.accumulated + ["--single"] * change.single
+def _size(change: Change) -> dict[str, Any]:
+    return {name: getattr(change, name) for name in ("scale", "first", "accumulated", "single")}
 
 
 def _most_tokens(trace: Path) -> Optional[int]:
@@ -181,16 +189,3 @@ def _beside(trace: Path, suffix: str) -> dict[str, Any]:
         return read_object(path) if path.is_file() else {}
     except (OSError, ValueError) as error:
         raise collect.CollectError(str(error)) from error
-
-
-def _outcome(rank: dict[str, Any], device: int, plans: bool) -> Outcome:
-    if rank.get("report") is None:
-        raise collect.CollectError(f"the edited trace cannot be planned: {rank['error']}")
-    report = next(each for each in rank["report"]["devices"] if each["device"] == device)
-    simulated = report["simulated"]
-    held = {"expandable": simulated["expandable_segments_bytes"], "native": simulated["native_bytes"]}
-    if plans:
-        plan = report.get("plan")
-        # What cannot be planned is served by PyTorch's allocator below.
-        held["stalloc"] = plan["predicted"]["held_bytes"] if plan else held["expandable"]
-    return Outcome(report["peak"]["live_bytes"], held)

@@ -31,7 +31,7 @@ def times_of(
     """CollectError.
 
     Args:
-        first, other: a device of `run.trace` and of `run.beside`, as `stalloc-planner fit` tells of it.
+        first, other: a device of `run.trace` and of `run.beside`, as Planner.traced tells of it.
         count: micro-batches of a traced step.
         of_length: sizes are lengths of sequences.
     """

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc._core import _coordinates, _library
+from stalloc._core import _coordinates
 from stalloc._core._json import read_object
 from stalloc.report import megatron_arguments, wrappers
+from stalloc.report.session import CollectError, Session
+
+__all__ = ["CollectError", "RankFiles", "Session", "ViewOptions", "find_ranks", "traced_view", "view", "views"]
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
-
-
-class CollectError(Exception):
-    """A run's files cannot be used; the text is for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,23 +50,45 @@ def find_ranks(directory: Path) -> list[RankFiles]:
     return found
 
 
-def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class ViewOptions:
+    """What a view has beside its trace.
+
+    Args:
+        beside: the same program with another micro-batch, `ratio` times as large: sizes are fitted to both.
+        ranks: to share state among, in alternatives; None: as many as the run had.
+    """
+
+    beside: Optional[Path] = None
+    ratio: float = 0.0
+    ranks: Optional[int] = None
+
+
+_PLAIN = ViewOptions()
+
+
+def traced_view(trace: Path, every_block: bool = False) -> dict[str, Any]:
+    """What the trace alone tells (keys: docs/report-json.md); `every_block`: also of each block. CollectError."""
+    with Session(trace) as session:
+        found: dict[str, Any] = session.ask("view", every_block=every_block)
+        return found
+
+
+def view(files: RankFiles, options: ViewOptions = _PLAIN) -> dict[str, Any]:
     """All that a report shows of one rank (keys: docs/report-json.md). `summary` is what the last run left, or None.
 
     `place`: where the rank stands, "tp 1, pp 0"; empty where that is not known or there is one rank. `replicas`: how
     many ranks have the same part of the model, so that they could share its state.
-
-    `options`: for `stalloc-planner report`.
 
     Raises:
         CollectError: the planner is missing or refuses a file; the text has its words.
     """
     place = _place(files)
     replicas = None if place is None else _replicas(place)
-    known = [] if replicas is None else [f"--ranks={replicas}"]  # an option that is given once more overrules it
-    result: dict[str, Any] = run_planner(
-        ["report", str(files.trace), *([str(files.plan)] if files.plan else []), "--json", *known, *options]
-    )
+    ranks = replicas if options.ranks is None else options.ranks
+    plan = str(files.plan) if files.plan else None
+    with Session(files.trace, options.beside, options.ratio) as session:
+        result: dict[str, Any] = session.ask("view", plan=plan, ranks=ranks)
     result["replicas"] = replicas or max(1, result["rank"]["fingerprint"]["world_size"])
     for device in result["devices"]:
         wrappers.unwrap(device)
@@ -79,7 +98,7 @@ def view(files: RankFiles, options: Sequence[str] = ()) -> dict[str, Any]:
     return result
 
 
-def views(ranks: Sequence[RankFiles], options: Sequence[str] = ()) -> list[dict[str, Any]]:
+def views(ranks: Sequence[RankFiles], options: ViewOptions = _PLAIN) -> list[dict[str, Any]]:
     """The same for many, in parallel.
 
     Of ranks whose traces `stalloc plan` found equal one is looked at. The others' views have its tables, which are the
@@ -144,22 +163,6 @@ def _as_equal(files: RankFiles, planned: _Planned, like: dict[str, Any]) -> dict
 
 def _on(devices: Sequence[dict[str, Any]], ordinals: Sequence[int]) -> list[dict[str, Any]]:
     return [{**device, "device": ordinal} for device, ordinal in zip(devices, ordinals)]
-
-
-def run_planner(arguments: Sequence[str], may_fail: bool = False) -> Any:
-    """The JSON that a planner command prints. CollectError with its words where it fails.
-
-    `may_fail`: what it prints tells of its failure, too.
-    """
-    try:
-        planner = _library.find_or_raise(_library.PLANNER_NAME)
-        done = subprocess.run(["stalloc", *arguments], executable=str(planner), capture_output=True, check=False)
-    except (_library.LibraryError, OSError) as error:
-        raise CollectError(str(error)) from error
-    if done.returncode != 0 and not (may_fail and done.stdout.strip()):
-        said = done.stderr.decode("utf-8", "replace").strip().removeprefix(f"stalloc {arguments[0]}: ")
-        raise CollectError(said or f"{planner} failed: {done.returncode}")
-    return json.loads(done.stdout)
 
 
 def _place(files: RankFiles) -> Optional[_coordinates.Coordinates]:

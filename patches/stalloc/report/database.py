@@ -32,7 +32,7 @@ _INDEXES = "CREATE INDEX blocks_by_event ON blocks (device, allocated_event, fre
 
 
 def database(view: dict[str, Any], lines: Iterable[dict[str, Any]]) -> bytes:
-    """The file's content. `view`: of stalloc-planner report --every_block; `lines`: of its dump of the same trace."""
+    """The file's content. `view`: collect.traced_view with every block; `lines`: of its dump of the same trace."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.sqlite"
         with closing(sqlite3.connect(path)) as made, made:

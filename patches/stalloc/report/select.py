@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.report import collect
 
 
-def view_of(path: Path, rank: Optional[int], options: Sequence[str] = ()) -> dict[str, Any]:
-    """Of a trace, or of a directory's rank: the one with the highest peak if none is named. CollectError.
-
-    `options`: for `stalloc-planner report`.
-    """
+def view_of(path: Path, rank: Optional[int], options: Optional[collect.ViewOptions] = None) -> dict[str, Any]:
+    """Of a trace, or of a directory's rank: the one with the highest peak if none is named. CollectError."""
+    options = options or collect.ViewOptions()
     if path.is_file():
         return collect.view(collect.RankFiles(0, path, None, None), options)
     files = collect.find_ranks(path)

@@ -1,4 +1,4 @@
-#include "planner/fit/run_edit.h"
+#include "planner/whatif/run_edit.h"
 
 #include <algorithm>
 #include <cmath>

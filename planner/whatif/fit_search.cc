@@ -1,4 +1,4 @@
-#include "planner/fit/fit_search.h"
+#include "planner/whatif/fit_search.h"
 
 #include <algorithm>
 #include <map>
@@ -7,12 +7,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "planner/fit/median.h"
+#include "planner/whatif/median.h"
 
 namespace stalloc::planner {
 namespace {
 
 constexpr std::size_t kMostGroups = 24;
+constexpr int kRounds = 6;  // in which graphs are made to fit
 // What torch's checkpoint takes of the host beside the forward pass that it runs again: 0.2 ms with torch 2.15 on one
 // core of 2025. It makes a layer as a whole worth more than its parts one by one.
 constexpr std::int64_t kCheckpointNs = 200000;
@@ -63,8 +64,8 @@ class FitSearch::Attempt {
   EditedPeak peak_;
 };
 
-FitSearch::FitSearch(const DeviceFacts& facts, const LayerUnits& units, const FitCosts& costs)
-    : facts_(facts), units_(units), costs_(costs), player_(facts), groups_(GroupUnits()) {}
+FitSearch::FitSearch(const DeviceFacts& facts, const LayerUnits& units, const EditPlayer& player, const FitCosts& costs)
+    : facts_(facts), units_(units), player_(player), costs_(costs), groups_(GroupUnits()) {}
 
 UnitChoice FitSearch::Nothing() const {
   UnitChoice choice = units_.Nothing();
@@ -217,6 +218,21 @@ FitResult FitSearch::Find(Bytes budget, const std::vector<BlockPart>& parts, dou
   }
   best.bound = facts_.roles[facts_.role_of[facts_.phases.At(best.peak.event)]];
   return best;
+}
+
+FitResult FitSearch::FindWithGraphs(Bytes budget, Bytes graphs_budget, const std::vector<BlockPart>& parts,
+                                    double scale) const {
+  FitResult found;
+  for (int round = 0; round < kRounds; ++round) {
+    found = Find(budget, parts, scale);
+    const Bytes graphs = found.peak.pool + found.peak.outside_pool;
+    if (graphs_budget == 0 || graphs <= graphs_budget || !found.fits) return found;
+    const Bytes beyond = graphs - graphs_budget;
+    budget = std::min(budget, found.peak.live);
+    budget -= std::min(budget, beyond);
+  }
+  found.fits = false;
+  return found;
 }
 
 std::vector<FitCandidate> FitSearch::Candidates(const std::vector<BlockPart>& parts, double scale) const {

@@ -1,4 +1,4 @@
-#include "planner/fit/layer_units.h"
+#include "planner/whatif/layer_units.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "planner/fit/median.h"
 #include "planner/report/layer_pattern.h"
+#include "planner/whatif/median.h"
 
 namespace stalloc::planner {
 namespace {

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "planner/fit/run_edit.h"
 #include "planner/report/block_facts.h"
 #include "planner/report/layer_inputs.h"
 #include "planner/report/layer_visits.h"
+#include "planner/whatif/run_edit.h"
 
 namespace stalloc::planner {
 

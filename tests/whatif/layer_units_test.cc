@@ -1,4 +1,4 @@
-#include "planner/fit/layer_units.h"
+#include "planner/whatif/layer_units.h"
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/fit/layer_units.h"
-#include "planner/fit/run_edit.h"
+#include "planner/whatif/layer_units.h"
+#include "planner/whatif/run_edit.h"
 
 namespace stalloc::planner {
 
@@ -43,13 +43,18 @@ struct FitCandidate {
   bool at_least = false;
 };
 
+// Thread-safe.
 class FitSearch {
  public:
-  // Both must outlive it.
-  FitSearch(const DeviceFacts& facts, const LayerUnits& units, const FitCosts& costs);
+  // They must outlive it.
+  FitSearch(const DeviceFacts& facts, const LayerUnits& units, const EditPlayer& player, const FitCosts& costs);
 
   // `parts`: sizes of blocks by the micro-batch; `scale`: k.
   [[nodiscard]] FitResult Find(Bytes budget, const std::vector<BlockPart>& parts, double scale) const;
+  // The same, where graphs of all passes, in one pool that is theirs for good, have to fit into so many bytes, too; 0:
+  // there are none.
+  [[nodiscard]] FitResult FindWithGraphs(Bytes budget, Bytes graphs_budget, const std::vector<BlockPart>& parts,
+                                         double scale) const;
   [[nodiscard]] std::vector<FitCandidate> Candidates(const std::vector<BlockPart>& parts, double scale) const;
   [[nodiscard]] std::int64_t CostOf(const UnitChoice& choice, double scale) const;
 
@@ -70,8 +75,8 @@ class FitSearch {
 
   const DeviceFacts& facts_;
   const LayerUnits& units_;
+  const EditPlayer& player_;
   const FitCosts costs_;
-  const EditPlayer player_;
   std::vector<Group> groups_;
 };
 

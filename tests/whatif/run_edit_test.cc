@@ -1,10 +1,10 @@
-#include "planner/fit/run_edit.h"
+#include "planner/whatif/run_edit.h"
 
 #include <gtest/gtest.h>
 
-#include "planner/fit/layer_units.h"
 #include "planner/synth/generator.h"
 #include "planner/synth/options.h"
+#include "planner/whatif/layer_units.h"
 #include "tests/report/facts_fixture.h"
 
 namespace stalloc::planner {

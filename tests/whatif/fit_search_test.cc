@@ -1,4 +1,4 @@
-#include "planner/fit/fit_search.h"
+#include "planner/whatif/fit_search.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,11 @@ std::string ThreeLayers() {
 
 class FitSearchTest : public testing::Test {
  protected:
-  FitSearchTest() : facts_(ThreeLayers()), units_(*facts_), search_(*facts_, units_, {25, false, false}) {}
+  FitSearchTest()
+      : facts_(ThreeLayers()),
+        units_(*facts_),
+        player_(*facts_),
+        search_(*facts_, units_, player_, {25, false, false}) {}
 
   [[nodiscard]] FitResult Find(Bytes budget, double scale = 1) const {
     return search_.Find(budget, PartsByClass(*facts_), scale);
@@ -42,6 +46,7 @@ class FitSearchTest : public testing::Test {
 
   const ScriptFacts facts_;
   const LayerUnits units_;
+  const EditPlayer player_;
   const FitSearch search_;
 };
 

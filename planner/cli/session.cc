@@ -1,0 +1,324 @@
+#include "planner/cli/session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "planner/analysis/rank_planner.h"
+#include "planner/cli/session_json.h"
+#include "planner/cli/stop_signal.h"
+#include "planner/cli/task_queue.h"
+#include "planner/cli/version.h"
+#include "planner/packing/portfolio.h"
+#include "planner/report/micro_batch_fit.h"
+#include "planner/report/run_view.h"
+#include "planner/trial/slot_trial.h"
+#include "planner/whatif/fit_search.h"
+#include "proto/codec/plan_reader.h"
+#include "proto/codec/trace_reader.h"
+
+namespace stalloc::planner {
+namespace {
+
+int Threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// The micro-batches of an edited run.
+struct MicroBatches {
+  double scale = 1;  // over the traced ones
+  double first = 1;  // of a step, over those behind it
+  bool accumulated = false;
+  bool single = false;
+
+  [[nodiscard]] bool as_traced() const { return scale == 1 && first == 1; }
+};
+
+MicroBatches TakeMicroBatches(JsonObject* request) {
+  MicroBatches found;
+  found.scale = request->Number("scale", 1);
+  found.first = request->Number("first", 1);
+  found.accumulated = request->Flag("accumulated");
+  found.single = request->Flag("single");
+  return found;
+}
+
+absl::Status CheckMicroBatches(const MicroBatches& sizes) {
+  if (sizes.scale > 0 && sizes.first > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("scale and first must be above 0, found: ", sizes.scale, ", ", sizes.first));
+}
+
+Bytes TakeBytes(const char* key, JsonObject* request) {
+  return static_cast<Bytes>(std::llround(std::clamp(request->Number(key, 0), 0.0, 0x1p62)));
+}
+
+absl::StatusOr<std::optional<Plan>> ReadPlanOf(const std::string& path, const Fingerprint& trace) {
+  if (path.empty()) return std::nullopt;
+  Result<Plan> plan = ReadPlan(path);
+  if (!plan.ok()) return absl::InvalidArgumentError(plan.error());
+  if (plan.value().fingerprint.rank != trace.rank) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is the plan of another rank: expected ", trace.rank,
+                                                   ", found ", plan.value().fingerprint.rank));
+  }
+  return std::move(plan.value());
+}
+
+// The plan of a trace that was edited, as the `plan` command would make it.
+absl::StatusOr<RankResult> PlanEdited(const Trace& edited, bool plans, double seconds) {
+  const SlotTrial trial;
+  RankPlannerOptions options;
+  options.plan = plans;
+  options.packing.work = WorkOfSeconds(seconds);
+  options.packing.solve.threads = Threads();
+  options.packing.solve.stop = StopOnInterrupt();
+  options.slot_judge = &trial;
+  options.planner_version = Version();
+  const std::unique_ptr<Solver> solver = MakePortfolio();
+  return PlanRank(edited, options, *solver);
+}
+
+}  // namespace
+
+// What what-ifs about one device share.
+struct Session::Device {
+  Device(const TracedRank& traced, const DeviceTrace& device, const TraceClock& clock)
+      : facts(traced, device, clock), units(facts), player(facts), parts(PartsByClass(facts)) {}
+
+  [[nodiscard]] std::vector<BlockPart> PartsOf(const MicroBatches& sizes) const {
+    std::vector<BlockPart> found = parts;
+    units.ScaleFirst(sizes.first, &found);
+    return found;
+  }
+  [[nodiscard]] FitSearch SearchOf(double bus, const MicroBatches& sizes) const {
+    return {facts, units, player, {bus / 1e9, bus > 0 && facts.device.device >= 0, sizes.accumulated, sizes.single}};
+  }
+  [[nodiscard]] absl::StatusOr<UnitChoice> TakeChoice(const MicroBatches& sizes, JsonObject* request) const {
+    UnitChoice choice = units.Nothing();
+    choice.state_offloaded = request->Flag("offload_state");
+    choice.accumulated = sizes.accumulated;
+    choice.single = sizes.single;
+    for (const auto& [key, use] : {std::pair("recompute", UnitUse::kRecomputed), {"offload", UnitUse::kOffloaded}}) {
+      for (const std::string& name : request->Texts(key)) {
+        const std::size_t unit = units.Find(name);
+        if (unit == units.units().size()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("the trace has no layer that could be recomputed called ", name));
+        }
+        choice.uses[unit] = use;
+      }
+    }
+    return choice;
+  }
+
+  const DeviceFacts facts;
+  const LayerUnits units;
+  const EditPlayer player;
+  std::vector<BlockPart> parts;  // from both traces, where there are two
+};
+
+Session::~Session() = default;
+
+absl::StatusOr<std::string> Session::Answer(const std::string& line) {
+  absl::StatusOr<JsonObject> request = JsonObject::Parse(line);
+  if (!request.ok()) return request.status();
+  const std::string name = request->Text("request");
+  for (const auto& [known, answer] : {std::pair("view", &Session::View),
+                                      {"traced", &Session::Traced},
+                                      {"search", &Session::Search},
+                                      {"play", &Session::Play},
+                                      {"plan", &Session::PlanChoice}}) {
+    if (name != known) continue;
+    if (absl::Status status = Read(); !status.ok()) return status;
+    return (this->*answer)(&*request);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("request: expected view, traced, search, play or plan, found '", name, "'"));
+}
+
+absl::Status Session::Read() {
+  if (!timed_.has_value()) {
+    absl::StatusOr<TimedTrace> timed = ReadTimedTrace(traces_.path);
+    if (!timed.ok()) return timed.status();
+    timed_ = *std::move(timed);
+    devices_.resize(timed_->traced.devices.size());
+  }
+  if (!beside_.has_value() && !traces_.beside.empty()) {
+    absl::StatusOr<TimedTrace> beside = ReadTimedTrace(traces_.beside);
+    if (!beside.ok()) return beside.status();
+    beside_ = *std::move(beside);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::ReadEvents() {
+  if (trace_.has_value()) return absl::OkStatus();
+  absl::StatusOr<Trace> trace = ReadTrace(traces_.path);
+  if (trace.ok()) trace_ = *std::move(trace);
+  return trace.status();
+}
+
+absl::StatusOr<const Session::Device*> Session::DeviceAt(std::size_t index) {
+  if (timed_->traced.segmentation.iterations() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(traces_.path, ": no iteration is marked, so that what grows with the micro-batch is not known"));
+  }
+  if (devices_[index] != nullptr) return devices_[index].get();
+  auto made = std::make_unique<Device>(timed_->traced, timed_->traced.devices[index], timed_->clock);
+  if (beside_.has_value()) {
+    for (const DeviceTrace& other : beside_->traced.devices) {
+      if (other.device != made->facts.device.device) continue;
+      const DeviceFacts facts(beside_->traced, other, beside_->clock);
+      made->parts = FitMicroBatch(made->facts, facts, traces_.ratio).parts;
+    }
+  }
+  devices_[index] = std::move(made);
+  return devices_[index].get();
+}
+
+absl::StatusOr<const Session::Device*> Session::DeviceOf(JsonObject* request) {
+  const std::vector<DeviceTrace>& all = timed_->traced.devices;
+  const double wanted = request->Number("device", 0);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].device == wanted) return DeviceAt(i);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("device: the trace has no allocation on device ", wanted));
+}
+
+absl::StatusOr<std::string> Session::View(JsonObject* request) {
+  const std::string plan_path = request->Text("plan");
+  RunViewOptions options;
+  options.ranks = static_cast<std::uint32_t>(request->Number("ranks", 0));
+  options.every_block = request->Flag("every_block");
+  if (absl::Status status = request->Finish(); !status.ok()) return status;
+  const absl::StatusOr<std::optional<Plan>> plan = ReadPlanOf(plan_path, timed_->traced.head.fingerprint);
+  if (!plan.ok()) return plan.status();
+  RankPlannerOptions analysis;
+  analysis.plan = false;
+  RankPlanner planner(timed_->traced, analysis);
+  if (absl::Status status = planner.Analyse(); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(traces_.path, ": ", status.message()));
+  }
+  options.plan = plan->has_value() ? &**plan : nullptr;
+  options.uses = &timed_->uses;
+  if (beside_.has_value()) options.other = OtherRun{&beside_->traced, &beside_->clock, traces_.ratio};
+  return RunViewJson(planner.Finish({}).report, timed_->traced, timed_->clock, options);
+}
+
+// What a search begins with: of each device, and of the second trace.
+absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
+  const double bus = request->Number("bus", 25e9);
+  const bool candidates = request->Flag("candidates");
+  if (absl::Status status = request->Finish(); !status.ok()) return status;
+  JsonWriter json(JsonWriter::Style::kLine);
+  json.BeginObject().Key("devices").BeginArray();
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    const absl::StatusOr<const Device*> found = DeviceAt(i);
+    if (!found.ok()) return found.status();
+    const Device& device = **found;
+    json.BeginObject().Key("device").Value(device.facts.device.device);
+    json.Key("peak").Value(PeakLiveBytes(device.facts.device));
+    WriteTimes(device.facts, timed_->traced.segmentation, device.units, &json);
+    WriteScaling(FindScaling(device.facts, device.parts), &json);
+    if (candidates) WriteCandidates(device.SearchOf(bus, {}).Candidates(device.parts, 1), &json);
+    WriteGraphPools(device.facts, &json);
+    json.EndObject();
+  }
+  json.EndArray().Key("beside").BeginArray();
+  for (const DeviceTrace& other : beside_.has_value() ? beside_->traced.devices : std::vector<DeviceTrace>{}) {
+    const DeviceFacts facts(beside_->traced, other, beside_->clock);
+    json.BeginObject().Key("device").Value(other.device).Key("peak").Value(PeakLiveBytes(other));
+    WriteTimes(facts, beside_->traced.segmentation, LayerUnits(facts), &json);
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
+// Of each of "sizes" by itself; those run side by side.
+absl::StatusOr<std::string> Session::Search(JsonObject* request) {
+  const absl::StatusOr<const Device*> device = DeviceOf(request);
+  if (!device.ok()) return device.status();
+  const double bus = request->Number("bus", 25e9);
+  const Bytes memory = TakeBytes("memory", request);
+  const Bytes graphs = TakeBytes("graphs_memory", request);
+  std::vector<MicroBatches> sizes;
+  for (JsonObject& each : request->Objects("sizes")) {
+    sizes.push_back(TakeMicroBatches(&each));
+    absl::Status status = each.Finish();
+    status.Update(CheckMicroBatches(sizes.back()));
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = request->Finish(); !status.ok()) return status;
+  std::vector<std::string> answers(sizes.size());
+  TaskQueue tasks;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    tasks.PushBack([&, i] {
+      const std::vector<BlockPart> parts = (*device)->PartsOf(sizes[i]);
+      const FitSearch search = (*device)->SearchOf(bus, sizes[i]);
+      const EditedPeak untouched = (*device)->player.Play({}, SizesAt(parts, sizes[i].scale));
+      JsonWriter json(JsonWriter::Style::kLine);
+      WriteResult(search.FindWithGraphs(memory, graphs, parts, sizes[i].scale), untouched, search, (*device)->units,
+                  &json);
+      answers[i] = json.Take();
+      answers[i].pop_back();
+    });
+  }
+  tasks.Run(Threads());
+  return absl::StrCat("{\"results\": [", absl::StrJoin(answers, ", "), "]}\n");
+}
+
+absl::StatusOr<std::string> Session::Play(JsonObject* request) {
+  const absl::StatusOr<const Device*> device = DeviceOf(request);
+  if (!device.ok()) return device.status();
+  const MicroBatches sizes = TakeMicroBatches(request);
+  const absl::StatusOr<UnitChoice> choice = (*device)->TakeChoice(sizes, request);
+  absl::Status status = request->Finish();
+  status.Update(choice.status());
+  status.Update(CheckMicroBatches(sizes));
+  if (!status.ok()) return status;
+  const std::vector<Bytes> bytes = SizesAt((*device)->PartsOf(sizes), sizes.scale);
+  JsonWriter json(JsonWriter::Style::kLine);
+  WritePeak((*device)->player.Play((*device)->units.EditOf(*choice), bytes), (*device)->facts, &json);
+  return json.Take();
+}
+
+// The edited run goes through the planner; without "plans" only what PyTorch's allocators would hold is told.
+absl::StatusOr<std::string> Session::PlanChoice(JsonObject* request) {
+  const absl::StatusOr<const Device*> found = DeviceOf(request);
+  if (!found.ok()) return found.status();
+  const Device& device = **found;
+  const MicroBatches sizes = TakeMicroBatches(request);
+  const absl::StatusOr<UnitChoice> choice = device.TakeChoice(sizes, request);
+  const bool plans = request->Flag("plans");
+  const double seconds = request->Number("time_limit", kDefaultPackingSeconds);
+  absl::Status status = request->Finish();
+  status.Update(choice.status());
+  status.Update(CheckMicroBatches(sizes));
+  if (status.ok()) status.Update(ReadEvents());
+  if (!status.ok()) return status;
+  const std::vector<Bytes> bytes =
+      sizes.as_traced() ? std::vector<Bytes>{} : SizesAt(device.PartsOf(sizes), sizes.scale);
+  const absl::StatusOr<RankResult> result =
+      PlanEdited(EditTrace(*trace_, device.facts.device, device.units.EditOf(*choice), bytes), plans, seconds);
+  if (!result.ok()) {
+    return absl::Status(result.status().code(),
+                        absl::StrCat("the edited trace cannot be planned: ", result.status().message()));
+  }
+  for (const DeviceReport& report : result->report.devices) {
+    if (report.device != device.facts.device.device) continue;
+    const Bytes expandable = report.simulated.expandable_bytes;
+    JsonWriter json(JsonWriter::Style::kLine);
+    json.BeginObject().Key("live").Value(report.peak.live_bytes).Key("held").BeginObject();
+    json.Key("expandable").Value(expandable).Key("native").Value(report.simulated.native_bytes);
+    // What cannot be planned is served by PyTorch's allocator below.
+    if (plans) json.Key("stalloc").Value(report.packing.has_value() ? report.packing->held_bytes : expandable);
+    json.EndObject().EndObject();
+    return json.Take();
+  }
+  return absl::InternalError("the edited trace has no allocation on the device");
+}
+
+}  // namespace stalloc::planner

@@ -1,0 +1,89 @@
+#include "planner/cli/session_json.h"
+
+#include <cstdint>
+
+#include "planner/report/graph_pools.h"
+
+namespace stalloc::planner {
+namespace {
+
+void WriteNames(const char* key, const LayerUnits& units, const UnitChoice& choice, UnitUse use, JsonWriter* json) {
+  json->Key(key).BeginArray();
+  for (std::size_t i = 0; i < units.units().size(); ++i) {
+    if (choice.uses[i] == use) json->Value(units.units()[i].name);
+  }
+  json->EndArray();
+}
+
+}  // namespace
+
+void WriteResult(const FitResult& found, const EditedPeak& untouched, const FitSearch& search, const LayerUnits& units,
+                 JsonWriter* json) {
+  json->BeginObject().Key("untouched_peak").Value(untouched.live);
+  json->Key("fits").Value(found.fits).Key("peak").Value(found.peak.live).Key("cost_ns").Value(found.cost_ns);
+  // Of it, what an iteration as traced costs: what grows with the micro-batch, and what does not.
+  const std::int64_t fixed = search.CostOf(found.choice, 0);
+  json->Key("fixed_cost_ns").Value(fixed).Key("growing_cost_ns").Value(search.CostOf(found.choice, 1) - fixed);
+  json->Key("bound").Value(found.bound).Key("pool").Value(found.peak.pool);
+  json->Key("outside_pool").Value(found.peak.outside_pool);
+  WriteNames("recompute", units, found.choice, UnitUse::kRecomputed, json);
+  WriteNames("offload", units, found.choice, UnitUse::kOffloaded, json);
+  json->Key("offload_state").Value(found.choice.state_offloaded).EndObject();
+}
+
+void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* json) {
+  json->BeginObject().Key("peak").Value(peak.live).Key("event").Value(peak.event);
+  json->Key("bound").Value(facts.roles[facts.role_of[facts.phases.At(peak.event)]]);
+  json->Key("pool").Value(peak.pool).Key("outside_pool").Value(peak.outside_pool).EndObject();
+}
+
+void WriteTimes(const DeviceFacts& facts, const Segmentation& segmentation, const LayerUnits& units, JsonWriter* json) {
+  const StepTimes times = FindStepTimes(facts, segmentation);
+  json->Key("step_ns").Value(times.step_ns);
+  json->Key("passes_ns").Value(times.passes_ns).Key("optimizer_ns").Value(times.optimizer_ns);
+  json->Key("layers").BeginArray();
+  for (const LayerUnit& unit : units.units()) {
+    json->BeginObject().Key("name").Value(unit.name).Key("away").Value(unit.away);
+    json->Key("forward_ns").Value(unit.forward_ns).Key("leaves").Value(unit.leaves);
+    json->Key("stores").Value(unit.stores).Key("iteration_ns").BeginArray();
+    for (const std::int64_t ns : unit.iteration_ns) json->Value(ns);
+    json->EndArray().EndObject();
+  }
+  json->EndArray();
+}
+
+void WriteCandidates(const std::vector<FitCandidate>& candidates, JsonWriter* json) {
+  json->Key("candidates").BeginArray();
+  for (const FitCandidate& one : candidates) {
+    json->BeginObject().Key("layers").Value(one.layers);
+    json->Key("use").Value(one.use == UnitUse::kRecomputed ? "recompute" : "offload");
+    json->Key("count").Value(one.count).Key("away").Value(one.away).Key("peak").Value(one.peak);
+    json->Key("cost_ns").Value(one.cost_ns).Key("at_least").Value(one.at_least).EndObject();
+  }
+  json->EndArray();
+}
+
+// The untouched peak with k times the micro-batch is the most of fixed + k x scaling.
+void WriteScaling(const std::vector<ScalingPoint>& points, JsonWriter* json) {
+  json->Key("scaling").BeginObject().Key("fixed").BeginArray();
+  for (const ScalingPoint& point : points) json->Value(point.fixed);
+  json->EndArray().Key("scaling").BeginArray();
+  for (const ScalingPoint& point : points) json->Value(point.scaling);
+  json->EndArray().EndObject();
+}
+
+// What captured graphs' pools had in the traced run; null: nothing was captured.
+void WriteGraphPools(const DeviceFacts& facts, JsonWriter* json) {
+  const GraphPools found = FindGraphPools(facts);
+  json->Key("graph_pools");
+  if (found.pools.empty()) {
+    json->Null();
+    return;
+  }
+  Bytes most = 0;
+  for (const GraphPool& pool : found.pools) most += pool.most;
+  json->BeginObject().Key("pools").Value(static_cast<std::uint64_t>(found.pools.size()));
+  json->Key("bytes").Value(most).Key("held").Value(found.held).EndObject();
+}
+
+}  // namespace stalloc::planner
