@@ -6,27 +6,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "bench/plan_quality/baselines/baselines.h"
+#include "bench/plan_quality/online_best_fit.h"
 #include "planner/packing/portfolio.h"
 
 namespace stalloc::planner {
 namespace {
 
+const std::vector<std::string> kDefaultNames = {"portfolio", "size_first_fit", "online_best_fit"};
+
 std::vector<Contender> Everyone() {
   std::vector<Contender> everyone;
-  for (std::unique_ptr<Solver>& solver : MakeAllSolvers())
-    everyone.push_back({.solver = std::move(solver), .one_pass = false, .by_clock = false});
-  for (std::unique_ptr<Solver>& solver : MakeBaselines()) {
-    const bool one_pass = solver->name() != MakeUsmpHillClimb()->name();
-    everyone.push_back({.solver = std::move(solver), .one_pass = one_pass});
-  }
+  for (std::unique_ptr<Solver>& solver : MakeAllSolvers()) everyone.push_back({.solver = std::move(solver)});
+  everyone.push_back({.solver = MakeOnlineBestFit(), .by_clock = true});
   return everyone;
-}
-
-std::vector<std::string> DefaultNames() {
-  std::vector<std::string> names = {std::string(MakePortfolio()->name())};
-  for (const std::unique_ptr<Solver>& solver : MakeBaselines()) names.emplace_back(solver->name());
-  return names;
 }
 
 std::vector<std::string> NamesOf(const std::vector<Contender>& contenders) {
@@ -41,7 +33,7 @@ absl::StatusOr<std::vector<Contender>> MakeContenders(const std::vector<std::str
   std::vector<Contender> everyone = Everyone();
   if (names == std::vector<std::string>{"all"}) return everyone;
   std::vector<Contender> chosen;
-  for (const std::string& name : names.empty() ? DefaultNames() : names) {
+  for (const std::string& name : names.empty() ? kDefaultNames : names) {
     const auto found = std::find_if(everyone.begin(), everyone.end(), [&](const Contender& contender) {
       return contender.solver != nullptr && contender.solver->name() == name;
     });

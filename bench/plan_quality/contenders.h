@@ -1,4 +1,4 @@
-// Who runs: the portfolio, its parts, and the baselines.
+// Who runs: the portfolio, its parts, and the baseline.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace stalloc::planner {
 
 struct Contender {
   std::unique_ptr<Solver> solver;
-  bool one_pass = false;  // ends by itself: gets the limit of baselines, not that of searches
-  bool by_clock = true;   // a baseline; what is the planner's own counts its work
+  bool by_clock = false;  // the baseline, with a limit of its own; the planner's own solvers count their work
 };
 
-// By name; "all" is everyone, no name the portfolio and the baselines. InvalidArgument names what there is.
+// By name; "all" is everyone, no name the portfolio, first fit by size and best fit. InvalidArgument names what there
+// is.
 [[nodiscard]] absl::StatusOr<std::vector<Contender>> MakeContenders(const std::vector<std::string>& names);
 
 }  // namespace stalloc::planner

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "bench/plan_quality/baselines/stop_after.h"
+#include "bench/plan_quality/stop_after.h"
 #include "planner/packing/problem/plan_check.h"
 
 namespace stalloc::planner {

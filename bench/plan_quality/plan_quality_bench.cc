@@ -1,4 +1,4 @@
-// How good and how fast the portfolio is, against the allocators and planners in baselines/. Every packing passes the
+// How good and how fast the portfolio is, against first fit by size and online best fit. Every packing passes the
 // independent check, else the program fails. Results go to standard output, progress to standard error.
 //
 //   plan_quality_bench [flags] [FILE.csv]...    --help lists the flags
@@ -34,11 +34,12 @@
 ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
 ABSL_FLAG(std::string, instance, "", "Only instances whose name contains this.");
 ABSL_FLAG(std::vector<std::string>, input, {}, "Only these CSV files (id,lower,upper,size), as are arguments.");
-ABSL_FLAG(std::vector<std::string>, solver, {}, "Solvers by name, or all; default: the portfolio and the baselines.");
+ABSL_FLAG(std::vector<std::string>, solver, {},
+          "Solvers by name, or all; default: portfolio, size_first_fit, online_best_fit.");
 ABSL_FLAG(double, time_limit, stalloc::planner::kDefaultPackingSeconds,
           "Seconds that a search may take on one instance.");
-ABSL_FLAG(double, baseline_limit, 120, "Seconds that a baseline of one pass may take; more: did not finish.");
-ABSL_FLAG(int, threads, 2, "Threads of the portfolio; baselines have one.");
+ABSL_FLAG(double, baseline_limit, 120, "Seconds that online_best_fit may take; more: did not finish.");
+ABSL_FLAG(int, threads, 2, "Threads of the portfolio.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
 ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
 ABSL_FLAG(bool, markdown, false, "Print a Markdown table.");
@@ -73,7 +74,7 @@ std::vector<BenchInstance> ChosenInstances(const std::vector<std::string>& posit
 
 double LimitOf(const Contender& contender, const BenchInstance& instance) {
   if (absl::GetFlag(FLAGS_floors)) return FloorOf(instance.name)->seconds;
-  return absl::GetFlag(contender.one_pass ? FLAGS_baseline_limit : FLAGS_time_limit);
+  return absl::GetFlag(contender.by_clock ? FLAGS_baseline_limit : FLAGS_time_limit);
 }
 
 absl::Status RunInstance(const BenchInstance& instance, const std::vector<Contender>& contenders,
@@ -167,7 +168,7 @@ int main(int argc, char** argv) {
   using namespace stalloc::planner;  // NOLINT
   const CommandSyntax syntax{"plan_quality_bench",
                              "[FILE.csv]...",
-                             "Solvers against baselines: ratio to the load bound and seconds of solving.",
+                             "The portfolio against simple heuristics: ratio to the load bound and seconds of solving.",
                              "",
                              {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed",
                               "json", "markdown", "floors"},

@@ -70,17 +70,16 @@ TEST(MeasureTest, NoOffsetsAreNoFinish) {
 }
 
 TEST(ContendersTest, AreChosenByNameEachOnce) {
-  const auto two = MakeContenders({"xla_spatial", "portfolio"});
+  const auto two = MakeContenders({"online_best_fit", "portfolio"});
   ASSERT_TRUE(two.ok());
   ASSERT_EQ(two->size(), 2u);
-  EXPECT_EQ((*two)[0].solver->name(), "xla_spatial");
-  EXPECT_TRUE((*two)[0].one_pass);
-  EXPECT_FALSE((*two)[1].one_pass);
-  EXPECT_FALSE(MakeContenders({"usmp_hill_climb"})->front().one_pass);
-  EXPECT_EQ(MakeContenders({})->size(), 8u);
-  EXPECT_GT(MakeContenders({"all"})->size(), 8u);
-  EXPECT_THAT(std::string(MakeContenders({"xla"}).status().message()),
-              AllOf(HasSubstr("xla_spatial"), HasSubstr("found xla")));
+  EXPECT_EQ((*two)[0].solver->name(), "online_best_fit");
+  EXPECT_TRUE((*two)[0].by_clock);
+  EXPECT_FALSE((*two)[1].by_clock);
+  EXPECT_EQ(MakeContenders({})->size(), 3u);
+  EXPECT_GT(MakeContenders({"all"})->size(), 3u);
+  EXPECT_THAT(std::string(MakeContenders({"best"}).status().message()),
+              AllOf(HasSubstr("online_best_fit"), HasSubstr("found best")));
   EXPECT_FALSE(MakeContenders({"portfolio", "portfolio"}).ok());
 }
 

@@ -1,4 +1,4 @@
-// A stop flag that is set when so many seconds have passed: the limit of baselines, which do not count their work.
+// A stop flag that is set when so many seconds have passed: the limit of the baseline, which does not count its work.
 #pragma once
 
 #include <atomic>

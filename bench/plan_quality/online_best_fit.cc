@@ -1,10 +1,10 @@
-#include "bench/plan_quality/baselines/online.h"
+#include "bench/plan_quality/online_best_fit.h"
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
-#include "bench/plan_quality/baselines/placement.h"
+#include "absl/container/btree_map.h"
 
 namespace stalloc::planner {
 namespace {
@@ -20,6 +20,12 @@ struct Step {
   }
 };
 
+// Ticks from the first begin to the last end, a second lifetime included.
+Tick LifeSpan(const Block& block) {
+  if (!block.second_life) return block.life.end - block.life.begin;
+  return std::max(block.life.end, block.second_life->end) - std::min(block.life.begin, block.second_life->begin);
+}
+
 std::vector<Step> StepsInTime(const Problem& problem) {
   std::vector<Step> steps;
   steps.reserve(2 * problem.blocks.size());
@@ -34,12 +40,24 @@ std::vector<Step> StepsInTime(const Problem& problem) {
   return steps;
 }
 
+// Free ranges below the height, begin -> end, none adjacent to another. The room above the height is taken only where
+// none of them is large enough.
+using FreeRanges = absl::btree_map<Offset, Offset>;
+
+// The smallest that is large enough, the lowest of several; or end().
+FreeRanges::const_iterator SmallestRange(const FreeRanges& ranges, const Block& block) {
+  FreeRanges::const_iterator smallest = ranges.end();
+  for (auto range = ranges.begin(); range != ranges.end(); ++range) {
+    if (RoundUp(range->first, block.alignment) + block.bytes > range->second) continue;
+    if (smallest == ranges.end() || range->second - range->first < smallest->second - smallest->first) smallest = range;
+  }
+  return smallest;
+}
+
 class OnlineArena {
  public:
-  explicit OnlineArena(RangeChoice choose) : choose_(choose) {}
-
   Offset Allocate(const Block& block) {
-    const FreeRanges::const_iterator chosen = choose_(free_, block);
+    const FreeRanges::const_iterator chosen = SmallestRange(free_, block);
     if (chosen == free_.end()) return AllocateAtTop(block);
     const auto [begin, end] = *chosen;
     const Offset offset = RoundUp(begin, block.alignment);
@@ -79,32 +97,37 @@ class OnlineArena {
     return offset;
   }
 
-  RangeChoice choose_;
   FreeRanges free_;
   Bytes height_ = 0;
 };
 
 constexpr std::size_t kStepsBetweenLooks = 256;  // at the clock
 
+class OnlineBestFit final : public Solver {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "online_best_fit"; }
+  [[nodiscard]] Packing Solve(const Problem& problem, const SolveOptions& options) override {
+    OnlineArena arena;
+    Packing packing{.offsets = std::vector<Offset>(problem.blocks.size())};
+    const std::vector<Step> steps = StepsInTime(problem);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (i % kStepsBetweenLooks == 0 && options.stop != nullptr && *options.stop) return {};
+      const Block& block = problem.blocks[steps[i].block];
+      Offset& offset = packing.offsets[steps[i].block];
+      if (steps[i].is_request) {
+        offset = arena.Allocate(block);
+      } else {
+        arena.Free(offset, offset + block.bytes);
+      }
+    }
+    packing.height = arena.height();
+    if (options.on_progress) options.on_progress(packing.height);
+    return packing;
+  }
+};
+
 }  // namespace
 
-Packing SolveOnline(const Problem& problem, RangeChoice choose, const SolveOptions& options) {
-  OnlineArena arena(choose);
-  Packing packing{.offsets = std::vector<Offset>(problem.blocks.size())};
-  const std::vector<Step> steps = StepsInTime(problem);
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (i % kStepsBetweenLooks == 0 && IsStopped(options)) return {};
-    const Block& block = problem.blocks[steps[i].block];
-    Offset& offset = packing.offsets[steps[i].block];
-    if (steps[i].is_request) {
-      offset = arena.Allocate(block);
-    } else {
-      arena.Free(offset, offset + block.bytes);
-    }
-  }
-  packing.height = arena.height();
-  if (options.on_progress) options.on_progress(packing.height);
-  return packing;
-}
+std::unique_ptr<Solver> MakeOnlineBestFit() { return std::make_unique<OnlineBestFit>(); }
 
 }  // namespace stalloc::planner
