@@ -4,7 +4,7 @@
     STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=run1 stalloc run bench/train_gpt.py --preset dense-1b --iterations 3
     python bench/train_gpt.py --preset toy --iterations 4 --memory-history run1.pickle      # for stalloc import
 
-Every size can be overridden by a flag. `--json` writes what bench/compare_modes.py reads.
+Every size can be overridden by a flag. The last line is what bench/run.py compares.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--extra-tensor-bytes", type=int, default=1 << 20)
     parser.add_argument("--micro-batch-from", type=int, nargs=2, metavar=("ITERATION", "SIZE"), help="change the batch")
     parser.add_argument("--memory-history", type=Path, metavar="FILE", help="dump PyTorch's history of the memory")
-    parser.add_argument("--turns", action="store_true", help="begin a step at a line of stdin, end it with one of JSON")
     parser.add_argument("--json", type=Path, help="write the result here")
     return parser.parse_args()
 
@@ -220,16 +219,12 @@ class Training:
         peaks: list[dict[str, int]] = []
         for iteration in range(self.arguments.iterations):
             self.synchronize()
-            if self.arguments.turns:
-                sys.stdin.readline()
             self.peaks.begin()
             begin = time.perf_counter()
             losses.append(self.step(iteration))
             self.synchronize()
             seconds.append(time.perf_counter() - begin)
             peaks.append(self.peaks.end())
-            if self.arguments.turns:
-                print(json.dumps({"iteration": iteration, "seconds": seconds[-1]}), flush=True)
             if iteration == self.arguments.eval_at:
                 evaluations.append(self.evaluate())
         memory = self.memory()  # before the digest
@@ -269,6 +264,9 @@ def main() -> int:
         result = Training(arguments).run()
         milliseconds = result["step_seconds_median"] * 1e3
         print(f"last loss {result['losses'][-1]:.6f}, median step {milliseconds:.1f} ms", flush=True)
+        evaluated = [float.fromhex(loss) for loss in result["evaluations_hex"]]
+        computed = {"losses": [*evaluated, *result["losses"]], "weights": result["weights_sha256"]}
+        print("RESULT " + json.dumps(computed), flush=True)
     except torch.OutOfMemoryError as error:
         result = {"out_of_memory": str(error)}
         print(f"out of memory: {error}", flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,8 @@ from typing import Optional
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from compare_modes import Comparison
+from modes import Modes, PlanError, await_planners
 from program_process import TRAINED, ProgramProcess
-from starts import await_planners
 
 ALLOCATORS = ("native", "expandable", "stalloc")
 _TRACE = "trace-fast"
@@ -36,7 +34,7 @@ class Allocators:
 
     def __init__(self, chosen: argparse.Namespace, directory: Path) -> None:
         self._chosen, self._directory = chosen, directory
-        self._comparison = Comparison(argparse.Namespace(modes=[_TRACE], set=[]), directory)
+        self._modes = Modes(directory, _TRACE, chosen.device, chosen.set)
         self._numbers = itertools.count()
 
     def prepare(self) -> None:
@@ -45,16 +43,19 @@ class Allocators:
         say("stalloc: trace and plan" if traces else "stalloc: first start under Auto")
         mode, steps = (_TRACE, self._chosen.trace_steps + 1) if traces else ("auto", self._chosen.steps)
         more = {"STALLOC_TRACE_STEPS": str(self._chosen.trace_steps)} if traces else {}
-        run = self._comparison.run_directory(mode)
+        run = self._modes.run_directory(mode)
         shutil.rmtree(run, ignore_errors=True)
-        with self._process("stalloc", mode, {"STALLOC_MODEL_INFO_PATH": str(run), **more}, steps=steps) as process:
+        with self._process(mode, {"STALLOC_MODEL_INFO_PATH": str(run), **more}, steps=steps) as process:
             done = process.finish()
         if done.outcome != TRAINED:
             raise CardError(f"stalloc's {'trace' if traces else 'first start'}: {done.outcome}: {done.message}")
-        if traces:
-            self._plan(run)
-        else:
+        if not traces:
             await_planners(run)
+            return
+        try:
+            self._modes.plan()
+        except PlanError as error:
+            raise CardError(str(error)) from None
 
     @contextmanager
     def running(
@@ -69,17 +70,17 @@ class Allocators:
         mode = self._chosen.mode if allocator == "stalloc" else allocator
         with self._own_run(mode) as run:
             more = {} if run is None else {"STALLOC_MODEL_INFO_PATH": str(run)}
-            with self._process(allocator, mode, more, card=card, turns=turns, limit_s=limit_s) as process:
+            with self._process(mode, more, card=card, turns=turns, limit_s=limit_s) as process:
                 yield process
 
     @contextmanager
     def _own_run(self, mode: str) -> Iterator[Optional[Path]]:
         """The run's directory of a start; under Auto a copy, as each start would leave another plan to the next."""
         if mode != "auto":
-            yield self._comparison.run_directory(mode) if mode == "alloc" else None
+            yield self._modes.run_directory(mode) if mode == "alloc" else None
             return
         run = self._directory / f"auto-{next(self._numbers)}"
-        shutil.copytree(self._comparison.run_directory(mode), run)
+        shutil.copytree(self._modes.run_directory(mode), run)
         try:
             yield run
         finally:
@@ -89,7 +90,6 @@ class Allocators:
     @contextmanager
     def _process(
         self,
-        allocator: str,
         mode: str,
         more: dict[str, str],
         *,
@@ -103,10 +103,10 @@ class Allocators:
         options += ["--optimizer-steps", str(chosen.optimizer_steps), "--warm-up", str(chosen.warm_up)]
         options += [] if card is None else ["--card", str(card)]
         process = ProgramProcess(
-            ["-m", "stalloc", "run"] if allocator == "stalloc" else [],
+            self._modes.launcher(mode),
             options,
             chosen.program,
-            {**self._environment(allocator, mode), **more},
+            {**self._environment(mode), **more},
             self._directory / f"{next(self._numbers):03}-{mode}.log",
             turns=turns,
             limit_s=chosen.time_limit if limit_s is None else limit_s,
@@ -116,20 +116,8 @@ class Allocators:
         finally:
             process.kill()
 
-    def _environment(self, allocator: str, mode: str) -> dict[str, str]:
-        found = self._comparison.environment(mode)
-        if self._chosen.device == "cpu":
-            found["CUDA_VISIBLE_DEVICES"] = ""
-        elif self._chosen.gpu is not None:
+    def _environment(self, mode: str) -> dict[str, str]:
+        found = self._modes.environment(mode)
+        if self._chosen.device != "cpu" and self._chosen.gpu is not None:
             found["CUDA_VISIBLE_DEVICES"] = self._chosen.gpu
-        if allocator == "stalloc":
-            found["STALLOC_DEVICE"] = self._chosen.device
-            found |= dict(setting.split("=", maxsplit=1) for setting in self._chosen.set)
         return found
-
-    def _plan(self, run: Path) -> None:
-        environment = {k: v for k, v in self._environment("stalloc", "alloc").items() if k != "STALLOC_MODE"}
-        words = [sys.executable, "-m", "stalloc", "plan", str(run)]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CardError(f"stalloc plan ended with {done.returncode}: {done.stderr.strip()}")

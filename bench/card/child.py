@@ -42,7 +42,9 @@ _NO_MEMORY = re.compile(
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--report", required=True, metavar="FD|FILE", help="where the lines of JSON go")
+    parser.add_argument(
+        "--report", required=True, metavar="FD|FILE", help="where the lines of JSON go; {rank}: of torchrun"
+    )
     parser.add_argument(
         "--turns", type=int, metavar="FD", help="before the program and after each step, wait for one byte from here"
     )
@@ -188,6 +190,7 @@ def out_of_memory(error: BaseException) -> Optional[str]:
 
 
 def opened(report: str) -> IO[str]:
+    report = report.replace("{rank}", os.environ.get("RANK", "0").zfill(5))
     if not report.isdigit():
         return open(report, "w", buffering=1, encoding="utf-8")
     os.set_inheritable(int(report), False)

@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from allocators import Allocators, CardError, say
-from card_document import Document, cell, print_rows
+from card_document import Document
+from documents import GIB, aligned, cell
 from program_process import FAILED, OUT_OF_MEMORY, TOO_SLOW, TRAINED, Run
 from step_ratios import arena_changes, compare
-
-GIB = float(1 << 30)
 
 
 def least(low: int, high: int, resolution: int, trains: Callable[[int], bool]) -> int:
@@ -161,7 +160,7 @@ class Least:
     def _print(self) -> None:
         device = next(iter(self._trained().values())).end["device"]
         print(f"{' '.join(self._chosen.program)} on {device}: live peak {self._live() / GIB:.3f} GiB")
-        print_rows(cap_rows(self._attempts) if self._chosen.caps else self._least_rows())
+        print(aligned(cap_rows(self._attempts) if self._chosen.caps else self._least_rows()))
 
     def _least_rows(self) -> list[list[str]]:
         lines = [

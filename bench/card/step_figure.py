@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from typing import Any, Optional
 
 from allocators import Allocators, CardError, say
-from card_document import Document, cell, print_rows
+from card_document import Document
+from documents import GIB, aligned, cell
 from program_process import OUT_OF_MEMORY, TRAINED, ProgramProcess, Run
 from step_ratios import arena_changes, row_of
 
-GIB = float(1 << 30)
 _SINCE_START = 100  # steps whose time from the start of the process is reported
 
 
@@ -117,7 +117,7 @@ def _print(rows: Mapping[str, dict[str, Any]], run: Run, chosen: argparse.Namesp
         changes = row["arena_changes"] or {}
         line += [cell(changes.get(each), 1, 0) for each in ("moves", "maps", "waits")]
         lines.append([*line, cell(changes.get("share_of_steps"), 100, 2)])
-    print_rows([header, *lines])
+    print(aligned([header, *lines]))
 
 
 def _ratio_cells(ratio: Optional[dict[str, Any]]) -> list[str]:

@@ -1,19 +1,38 @@
-"""What comes of the times of steps that several allocators have made: steps are compared by their index."""
+"""What comes of the times of steps that several allocators have made: steps are compared by their index.
+
+The ratio of each step to that of another allocator with the same index; the interval that the true median is in with
+95 % confidence; and the same of rounds, as many steps as there are processes that took turns, in which each has each
+place in the order once (whoever makes the step after its own is faster by some percent).
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Optional
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from paired_steps import median_interval, round_sums
-
 BASES = ("native", "expandable")
+
+
+def median_interval(values: list[float], confidence: float = 0.95) -> list[float]:
+    """Two of the values, between which the true median is with at least this confidence, whatever the distribution (the
+    sign test's interval); the extremes where there are too few values for it."""
+    ordered = sorted(values)
+    tail = (1 - confidence) / 2
+    below, rank = 0.0, 0  # P(fewer than `rank` + 1 values lie below the median)
+    while rank < len(ordered) // 2:
+        below += math.comb(len(ordered), rank) / 2 ** len(ordered)
+        if below > tail:
+            break
+        rank += 1
+    outermost = max(rank - 1, 0)
+    return [ordered[outermost], ordered[len(ordered) - 1 - outermost]]
+
+
+def round_sums(values: list[float], length: int) -> list[float]:
+    """Of each `length` values in a row; a rest is left out."""
+    return [sum(values[i : i + length]) for i in range(0, len(values) - length + 1, length)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -1,6 +1,6 @@
 """Trains LoRA adapters of a frozen Llama with peft: layers recomputed, micro-batches padded to their longest row.
 
-For bench/programs.py; the model is made from its configuration, texts are drawn. A plain loop without marks. Prints one
+For bench/run.py; the model is made from its configuration, texts are drawn. A plain loop without marks. Prints one
 line of JSON.
 """
 

@@ -1,7 +1,7 @@
 """Trains a Llama with Hugging Face's Trainer: batches padded to their longest row, evaluations, a
 checkpoint in the middle.
 
-For bench/programs.py; the model is made from its configuration, texts are drawn. Prints one line of JSON.
+For bench/run.py; the model is made from its configuration, texts are drawn. Prints one line of JSON.
 """
 
 from __future__ import annotations

@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+from documents import write_json
 from figures import Result, read_log, rows_of, table
+from modes import await_planners
 from ranks import Ranks
-from starts import await_planners
 from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Those that all scripts here share."""
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--size", choices=SIZES, default="h200")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, help="ranks (default: the workload's)")
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--trace-iterations", type=int, default=4)
     parser.add_argument("--eval-interval", type=int, default=10)
@@ -80,8 +81,7 @@ def parse_arguments() -> argparse.Namespace:
 class Comparison:
     """The runs of one workload; results by mode.
 
-    `common` is what `add_arguments` gives. `light_saves` leaves the optimizer's state out of the checkpoints that no
-    mode loads. `environment` is set for all modes.
+    `common` is what `add_arguments` gives.
     """
 
     def __init__(
@@ -92,18 +92,16 @@ class Comparison:
         *,
         output: Path | None = None,
         save_at: int | None = None,
-        light_saves: bool = False,
         extra: Sequence[str] = (),
-        environment: dict[str, str] | None = None,
     ) -> None:
         self.common, self.workload, self.modes = common, workload, list(modes)
+        self.processes = common.processes or WORKLOADS[workload].processes
         self.output: Path = (output or common.output).resolve()
-        self.save_at, self.light_saves = save_at, light_saves
+        self.save_at = save_at
         self.extra = [*common.megatron, *extra]
         self.results: dict[str, Result] = {}
         self.plan: dict[str, Any] | None = None
         self.exact = False  # the trace is over a heap without fragmentation: slower
-        self._base_environment = environment or {}
         self._waiting: dict[str, Ranks] = {}
 
     def prepare(self) -> None:
@@ -113,7 +111,7 @@ class Comparison:
             shutil.rmtree(directory, ignore_errors=True)
             environment = self._environment(mode)
             self._waiting[mode] = Ranks(
-                self.common.processes, self.common.import_first, environment, directory, self.common.share_gpus
+                self.processes, self.common.import_first, environment, directory, self.common.share_gpus
             )
 
     def wait_until_ready(self) -> None:
@@ -125,14 +123,14 @@ class Comparison:
         for ranks in self._waiting.values():
             ranks.end()
 
-    def run(self, mode: str, seconds: float | None = None) -> Result:
-        """One mode, once; writes results.json. It is ended after --time-limit, or `seconds` where they are fewer."""
+    def run(self, mode: str) -> Result:
+        """One mode, once; writes results.json. It is ended after --time-limit."""
         if mode == "alloc":
             self.make_plan()
         ranks = self._waiting.pop(mode)
         begin = time.perf_counter()
         port = self.common.port + next(_ports)
-        limit = min(self.common.time_limit, seconds or self.common.time_limit)
+        limit = self.common.time_limit
         try:
             code = ranks.run(self.common.entry, self._arguments(mode), self._stalloc_variables(mode), port, limit)
         finally:
@@ -152,13 +150,6 @@ class Comparison:
         write_json(self.output / "results.json", self.document())
         return result
 
-    def start(self, mode: str, environment: dict[str, str]) -> Ranks:
-        """Lets the ranks of a mode go, beside those of others. The caller ends them."""
-        ranks = self._waiting.pop(mode)
-        variables = {**self._stalloc_variables(mode), **environment}
-        ranks.start(self.common.entry, self._arguments(mode), variables, self.common.port + next(_ports))
-        return ranks
-
     def make_plan(self) -> None:
         begin = time.perf_counter()
         environment = {k: v for k, v in os.environ.items() if k != "STALLOC_MODE"}
@@ -172,7 +163,6 @@ class Comparison:
         return {
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "workload": [*WORKLOADS[self.workload].arguments(self.common.size), *self.extra],
-            "environment": self._base_environment,
             "complete": all(mode in self.results for mode in self.modes),
             "rows": rows_of(self.results),
             "plan": self.plan,
@@ -188,7 +178,7 @@ class Comparison:
         variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else every process brings a pool of its own
         if mode == "expandable":
             variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-        return {**variables, **WORKLOADS[self.workload].environment, **self._base_environment}
+        return {**variables, **WORKLOADS[self.workload].environment}
 
     def _stalloc_variables(self, mode: str) -> dict[str, str]:
         if mode in AUTO:
@@ -209,12 +199,14 @@ class Comparison:
     def _arguments(self, mode: str) -> list[str]:
         common, traced = self.common, mode == "trace"
         arguments = WORKLOADS[self.workload].arguments(common.size)
-        if "--step-batch-size-schedule" in self.extra:  # which Megatron takes alone
+        if "--step-batch-size-schedule" in [*arguments, *self.extra]:  # which Megatron takes alone
             at = arguments.index("--global-batch-size")
             del arguments[at : at + 2]
         arguments += ["--train-iters", str(common.trace_iterations if traced else common.iterations)]
         arguments += ["--lr-decay-iters", str(common.iterations)]  # the same learning rates in a shorter run
-        arguments += ["--eval-iters", "1", "--eval-interval", str(1000 if traced else common.eval_interval)]
+        if "--eval-iters" not in arguments:
+            arguments += ["--eval-iters", "1"]
+        arguments += ["--eval-interval", str(1000 if traced else common.eval_interval)]
         arguments += ["--distributed-backend", common.backend, "--result-dir", str(self.output / mode)]
         return arguments + self._checkpoint_arguments(mode) + self.extra
 
@@ -224,9 +216,7 @@ class Comparison:
         if mode.endswith("resumed"):
             saved = self.output / f"checkpoint-{_SAVED_BY[mode]}"
             return ["--load", str(saved), "--ckpt-step", str(self.save_at)]
-        arguments = ["--save", str(self.output / f"checkpoint-{mode}"), "--save-interval", str(self.save_at)]
-        loaded = any(_SAVED_BY.get(other) == mode for other in self.modes)
-        return arguments if loaded or not self.light_saves else [*arguments, "--no-save-optim"]
+        return ["--save", str(self.output / f"checkpoint-{mode}"), "--save-interval", str(self.save_at)]
 
     def _remove_checkpoint_behind(self, mode: str) -> None:
         """Once nobody loads it any more: checkpoints are larger than everything else here."""
@@ -245,11 +235,6 @@ def read_result(text: str) -> Result:
     return {**read_log(text), "out_of_memory": "OutOfMemoryError" in text, "warnings": warnings}
 
 
-def write_json(path: Path, document: Any) -> None:
-    path.with_suffix(".tmp").write_text(json.dumps(document, indent=1))
-    path.with_suffix(".tmp").replace(path)
-
-
 def main() -> int:
     chosen = parse_arguments()
     comparison = Comparison(chosen, chosen.workload, chosen.modes, save_at=chosen.save_at)
@@ -262,7 +247,7 @@ def main() -> int:
                 print((comparison.output / f"{mode}.log").read_text()[-3000:], file=sys.stderr)
     finally:
         comparison.end()
-    print(f"{chosen.workload}, {chosen.processes} processes, {chosen.iterations} iterations")
+    print(f"{chosen.workload}, {comparison.processes} processes, {chosen.iterations} iterations")
     print(table(comparison.results))
     return max(result["exit_code"] != 0 for result in comparison.results.values())
 

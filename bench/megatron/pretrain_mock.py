@@ -164,7 +164,6 @@ def run_pretrain(add_arguments: Any) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--result-dir", type=Path)
-    parser.add_argument("--memory-fraction", type=float, help="cap the device's memory, as a part of it")
     parser.add_argument("--card", type=parse_bytes, help="of the device's memory, so much is there (bench/occupied.py)")
     parser.add_argument("--vary-lengths", type=float, nargs="+", help="parts of --seq-length")
     return stalloc.megatron.add_arguments(parser)
@@ -196,14 +195,11 @@ def result() -> dict[str, Any]:
 def main() -> None:
     # The wheel brings the compiled helper along; Megatron would run make in a source tree.
     dataset_utils.compile_helpers = lambda: None
-    fraction, _ = add_arguments(argparse.ArgumentParser(add_help=False)).parse_known_args()
-    if fraction.memory_fraction is not None:
-        device = int(os.environ.get("LOCAL_RANK", "0"))
-        torch.cuda.set_per_process_memory_fraction(fraction.memory_fraction, device)
-    if fraction.card is not None:
+    chosen, _ = add_arguments(argparse.ArgumentParser(add_help=False)).parse_known_args()
+    if chosen.card is not None:
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
         torch.cuda.set_device(device)
-        occupy(fraction.card, device)
+        occupy(chosen.card, device)
     run_pretrain(add_arguments)
     directory = get_args().result_dir
     if directory is not None:

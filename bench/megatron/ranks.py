@@ -64,11 +64,6 @@ class Ranks:
         self, script: Path, arguments: Sequence[str], environment: Mapping[str, str], port: int, limit_seconds: float
     ) -> int:
         """Runs `script`; 0, or the exit code of the first rank that fails, 124 where the time was over."""
-        self.start(script, arguments, environment, port)
-        return self._wait(time.monotonic() + limit_seconds)
-
-    def start(self, script: Path, arguments: Sequence[str], environment: Mapping[str, str], port: int) -> None:
-        """Lets the ranks go. Ends with `end`."""
         self.wait_until_ready()
         for rank, process in enumerate(self._processes):
             place = {**self._place(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -76,6 +71,7 @@ class Ranks:
             assert process.stdin is not None
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.close()
+        return self._wait(time.monotonic() + limit_seconds)
 
     def _place(self, rank: int) -> dict[str, str]:
         count = len(self._processes)
@@ -85,12 +81,6 @@ class Ranks:
         if on_node < count:  # NCCL takes each node for a host of its own, and goes through the loopback interface
             place |= {"NCCL_HOSTID": f"node{rank // on_node}", "NCCL_SOCKET_IFNAME": "lo"}
         return place
-
-    def failed(self) -> bool:
-        """Whether a rank has ended with an error."""
-        for process in self._processes:
-            process.poll()
-        return self._first_failure() != 0
 
     def end(self) -> None:
         """Ends what still runs or waits."""

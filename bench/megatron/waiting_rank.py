@@ -16,9 +16,6 @@ import os
 import runpy
 import signal
 import sys
-from pathlib import Path
-
-from turns import wait_for_turns
 
 _PR_SET_PDEATHSIG = 1
 
@@ -36,8 +33,6 @@ def main() -> None:
     os.dup2(log, sys.stdout.fileno())
     order = json.loads(line)
     os.environ.update(order["environment"])
-    if "TURNS" in os.environ:
-        wait_for_turns(Path(os.environ["TURNS"]), int(os.environ["RANK"]))
     sys.argv = [order["script"], *order["arguments"]]
     sys.path[0] = os.path.dirname(order["script"])
     runpy.run_path(order["script"], run_name="__main__")

@@ -47,11 +47,14 @@ class Workload:
     options: str = ""
     of_size: dict[str, str] = dataclasses.field(default_factory=dict)  # further options
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    processes: int = 2
+    further: str = ""  # options that come last, and win
 
     def arguments(self, size: str) -> list[str]:
         micro, batch = self.micro[size], self.micro[size] * self.accumulated[size] * self.replicas
         shape = f"--num-layers {self.layers[size]} --micro-batch-size {micro} --global-batch-size {batch}"
         parts = [shape, SIZES[size], self.parallel, self.options, self.of_size.get(size, ""), GPT, WITHOUT_EXTENSIONS]
+        parts.append(self.further)
         return " ".join(parts).split()
 
 
@@ -154,7 +157,6 @@ WORKLOADS = {
         _PIPELINED,
         f"{DISTRIBUTED_OPTIMIZER} --vary-lengths 0.25 0.5 0.75 1.0",
     ),
-    # Four processes.
     "tp2-pp2-vpp2-recompute": Workload(
         _LAYERS,
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
@@ -163,6 +165,7 @@ WORKLOADS = {
         _PIPELINED,
         f"{DISTRIBUTED_OPTIMIZER} --sequence-parallel --recompute-granularity full --recompute-method block "
         "--recompute-num-layers 1",
+        processes=4,
     ),
     "pp2-dp2": Workload(
         _LAYERS,
@@ -171,6 +174,7 @@ WORKLOADS = {
         _MICRO,
         _PIPELINED,
         f"{DISTRIBUTED_OPTIMIZER} --overlap-grad-reduce --overlap-param-gather",
+        processes=4,
     ),
     "ep4-moe": Workload(
         {"h200": 8, "h200-short": 12, "tiny": 4},
@@ -180,8 +184,11 @@ WORKLOADS = {
         _ACCUMULATED,
         f"{DISTRIBUTED_OPTIMIZER} {MOE.replace('--num-experts 8', '--num-experts 32')}",
         {"h200-short": "--moe-ffn-hidden-size 2048"},
+        processes=4,
     ),
-    "mtp": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED, "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"),
+    "mtp": Workload(
+        _LAYERS, "", 1, _MICRO, _ACCUMULATED, "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1", processes=1
+    ),
     "mla": Workload(
         _LAYERS,
         "",
@@ -194,12 +201,67 @@ WORKLOADS = {
             f"--qk-pos-emb-head-dim {head // 2} --v-head-dim {head} --kv-channels {head}"
             for size, head in {"h200": 128, "h200-short": 64, "tiny": 16}.items()
         },
+        processes=1,
     ),
-    "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED),  # one process
+    "dense": Workload(_LAYERS, "", 1, _MICRO, _ACCUMULATED, processes=1),
 }
 
-# Eight processes.
-WORKLOADS["tp2-pp2-dp2-vpp2-recompute"] = dataclasses.replace(WORKLOADS["tp2-pp2-vpp2-recompute"], replicas=2)
+WORKLOADS["tp2-pp2-dp2-vpp2-recompute"] = dataclasses.replace(
+    WORKLOADS["tp2-pp2-vpp2-recompute"], replicas=2, processes=8
+)
+
+# What follows is for traces on a CPU (--size tiny), whose next iteration no plan can know: experts, lengths and numbers
+# of micro-batches that vary. An eighth of the width and of the length of `h200-short`; replays with --scale 64.
+_SMALL = (
+    "--hidden-size 128 --num-attention-heads 8 --seq-length 256 --max-position-embeddings 256 --vocab-size 4000 --bf16 "
+    "--eval-iters 0 "
+)
+_DENSE = f"{_SMALL} --num-layers 8 --micro-batch-size 4 --global-batch-size 16"
+# A learning rate at which routing drifts.
+_DRIFTS = "--moe-ffn-hidden-size 256 --lr 3e-3 --min-lr 1e-3 --moe-aux-loss-coeff 1e-3"
+_SPARSE = f"{_SMALL} --num-layers 6 --micro-batch-size 4 --global-batch-size 16 {_DRIFTS}"
+# Tokens seen, and the sequences of a step from then on: six iterations of 4, four of 8, three of 12.
+_RAMP = "--step-batch-size-schedule 0:4,6144:8,14336:12,23552:16"
+_UNKNOWN = {  # name: workload, processes, options
+    "moe-rampup": ("ep2-moe", 2, f"{_SMALL} --num-layers 6 --micro-batch-size 2 {_DRIFTS} {_RAMP}"),
+    "moe-allgather": ("ep2-moe", 2, f"{_SPARSE} --moe-token-dispatcher-type allgather"),
+    "moe-32x4": (
+        *("ep2-moe", 2),
+        f"{_SPARSE} --num-experts 32 --moe-router-topk 4 --moe-shared-expert-intermediate-size 128 "
+        "--moe-ffn-hidden-size 64",
+    ),
+    "moe-top1": (
+        *("ep2-moe", 2),
+        f"{_SPARSE} --moe-router-load-balancing-type sinkhorn --moe-router-topk 1 --moe-aux-loss-coeff 0",
+    ),
+    "moe-full": (
+        *("ep2-moe", 2),
+        f"{_SPARSE} --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ),
+    "moe-capacity": ("ep2-moe", 2, f"{_SPARSE} --moe-expert-capacity-factor 1.25"),
+    "moe-varlen": ("ep2-moe", 2, f"{_SPARSE} --vary-lengths 0.25 0.5 0.75 1.0"),
+    "moe-mtp": ("ep2-moe", 2, f"{_SPARSE} --num-layers 4 --mtp-num-layers 1"),
+    "moe-pp2": (
+        *("ep2-moe", 4),
+        f"{_SPARSE} --num-layers 8 --global-batch-size 32 --pipeline-model-parallel-size 2 "
+        "--num-virtual-stages-per-pipeline-rank 2",
+    ),
+    "moe-tp2": (
+        *("ep2-moe", 4),
+        f"{_SPARSE} --tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1",
+    ),
+    "dense-varlen": ("dense", 1, f"{_DENSE} --num-layers 6 --vary-lengths 0.1 0.3 0.5 0.75 1.0"),
+    "pp2-varlen-small": ("pp2-varlen", 2, _DENSE),
+    "pp2-recompute-selective": (
+        *("pp2", 2),
+        f"{_DENSE} --global-batch-size 32 --recompute-granularity selective --recompute-modules core_attn mlp",
+    ),
+    "vpp-rampup": ("pp2-vpp4", 2, f"{_SMALL} --num-layers 8 --micro-batch-size 2 {_RAMP}"),
+}
+WORKLOADS |= {
+    name: dataclasses.replace(WORKLOADS[of], processes=processes, further=further)
+    for name, (of, processes, further) in _UNKNOWN.items()
+}
 
 
 def main() -> None:

@@ -69,6 +69,8 @@ class Traced:
 
 def traced(traces: Path, name: str) -> Traced:
     directory = traces / name
+    if (directory / "plan").is_dir():  # of bench/megatron/compare.py
+        directory /= "plan"
     path = directory / "trace" / "rank00000.trace"
     summary = directory / "log_output" / "rank00000.summary.json"
     for file in (path, summary):
@@ -80,7 +82,8 @@ def traced(traces: Path, name: str) -> Traced:
 
 def traces_of(traces: Path, names: list[str]) -> list[Traced]:
     """All of the directory where none are named."""
-    found = sorted(path.parents[1].name for path in traces.glob("*/trace/rank00000.trace"))
+    paths = [path for where in ("*", "*/plan") for path in traces.glob(f"{where}/trace/rank00000.trace")]
+    found = sorted(path.relative_to(traces).parts[0] for path in paths)
     if not names and not found:
         raise MissingError(f"{traces}: expected NAME/trace/rank00000.trace of train.py, found none")
     return [traced(traces, name) for name in names or found]

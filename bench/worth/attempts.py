@@ -14,7 +14,7 @@ from typing import Any, Optional
 from known import Configuration, Known
 from launch import EXIT_OUT_OF_MEMORY, Launcher, failed, outcome_of
 from search import Outcome
-from table import GIB
+from worth_table import GIB
 
 PLANNED_STEPS = 4  # of the trace that stalloc is planned from
 MODES = {"native": {}, "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 from xml.sax.saxutils import escape
 
-from table import ALLOCATORS, PROGRAMS, megatron_row, name_of, ratio_of, table, without_speed
+from worth_table import ALLOCATORS, PROGRAMS, megatron_row, name_of, ratio_of, table, without_speed
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- worth: begin -->", "<!-- worth: end -->"

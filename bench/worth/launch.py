@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "megatron"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "card"))
 
 from kinds import KINDS
 from ranks import Ranks

@@ -13,7 +13,7 @@ from typing import Optional
 from kinds import KINDS, rows_of
 from known import Configuration
 from launch import warm_up
-from table import GIB
+from worth_table import GIB
 
 from stalloc.fitting import choose, document
 from stalloc.fitting.replayed import TracedRun

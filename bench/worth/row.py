@@ -16,9 +16,9 @@ from attempts import MODES, Attempts
 from kinds import KINDS
 from known import Configuration, Known
 from launch import Launcher
-from paired_steps import median_interval
 from proposals import Proposals
 from search import Attempt, Outcome, best_of, first_assumption, search
+from step_ratios import median_interval
 from traces import Traces
 
 _LEFT = 256 << 20  # bytes of a card that are left beside what was found to be no allocator's

@@ -31,7 +31,7 @@ from known import Known
 from launch import Launcher
 from occupied import parse_bytes
 from row import Row
-from table import ALLOCATORS, megatron_row, table
+from worth_table import ALLOCATORS, megatron_row, table
 
 Result = TypeVar("Result")
 

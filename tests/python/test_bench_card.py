@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,32 @@ def test_bisection_finds_the_least_cap_to_the_resolution(needed: int) -> None:
 def test_nothing_is_attempted_where_the_free_cards_need_is_within_the_resolution() -> None:
     assert least(1000, 1004, 5, lambda _: pytest.fail("attempted")) == 1004
     assert least(1000, 990, 5, lambda _: pytest.fail("attempted")) == 990
+
+
+def test_the_interval_is_that_of_the_sign_test() -> None:
+    # Tables of the sign test: with 20 values the 6th and the 15th, with 9 the 2nd and the 8th.
+    assert step_ratios.median_interval([float(i) for i in range(1, 21)]) == [6.0, 15.0]
+    assert step_ratios.median_interval([float(i) for i in range(9, 0, -1)]) == [2.0, 8.0]
+    assert step_ratios.median_interval([3.0, 1.0, 2.0]) == [1.0, 3.0], "too few"
+
+
+def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
+    numbers = random.Random(7)
+    hit = 0
+    for _ in range(1000):
+        low, high = step_ratios.median_interval([numbers.expovariate(1.0) for _ in range(25)])
+        hit += low <= 0.6931 <= high
+    assert 940 <= hit <= 985
+
+
+def test_rounds_do_not_see_who_goes_first() -> None:
+    # Whoever goes second takes a tenth longer; both are equally fast, and so are they in rounds.
+    found = step_ratios.compare([1.1, 1.0] * 8, [1.0, 1.1] * 8, warm_up=1, together=2)
+    assert found is not None
+    assert found["interval"][1] - found["interval"][0] > 0.1
+    assert found["median_of_rounds"] == pytest.approx(1.0)
+    assert found["interval_of_rounds"] == pytest.approx([1.0, 1.0])
+    assert step_ratios.round_sums([1.0, 2.0, 3.0, 4.0, 5.0], 2) == [3.0, 7.0], "no half of a round"
 
 
 def test_steps_are_compared_by_their_index() -> None:

@@ -74,7 +74,9 @@ def test_a_run_that_departs_from_its_plan_is_right_and_served_again_at_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["toy", "toy-recompute", "toy-moe"])
 def test_losses_are_those_of_plain_torch_however_a_run_departs(build: Path, tmp_path: Path, preset: str) -> None:
-    check(build, tmp_path, preset, ["inserted-300", "reordered", "freed-late", "graph-kept", "skipped-step", "evaluated"])
+    check(
+        build, tmp_path, preset, ["inserted-300", "reordered", "freed-late", "graph-kept", "skipped-step", "evaluated"]
+    )
     others = ["batch-size-from", "more-micro-batches", "iteration-unmarked", "raised-in-forward", "second-model-from"]
     check(build, tmp_path / "others", preset, [*others, "gc"])
 
@@ -85,6 +87,8 @@ def test_a_run_that_planned_for_itself_departs_as_well(build: Path, tmp_path: Pa
     environment |= {"STALLOC_AUTO_WAIT": "1", "STALLOC_TRACE_STEPS": "3", "STALLOC_MODEL_INFO_PATH": str(tmp_path)}
     done = run_python("-m", "stalloc", "run", TRAIN, "toy", "dropped", environment=environment)
     assert done.code == 0, done.err
-    expect_equal(json.loads(done.out.splitlines()[-1])["dropped"], train(build, tmp_path, "", "toy", ["dropped"])["dropped"])
+    expect_equal(
+        json.loads(done.out.splitlines()[-1])["dropped"], train(build, tmp_path, "", "toy", ["dropped"])["dropped"]
+    )
     status = json.loads((tmp_path / "log_output" / "rank00000.auto.json").read_text())
     assert status["stages"][-1]["stage"] == "planned"

@@ -63,12 +63,10 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(fit, "quiet_steps_ms", lambda _: [50.0, 150.0])
     MadeUp.ran = []
     chosen = SimpleNamespace(
-        **{"round": None, "workload": "pp2-vpp4", "card": 79 << 30, "output": tmp_path, "report": tmp_path / "out"},
+        **{"workload": "pp2-vpp4", "card": 79 << 30, "output": tmp_path, "report": tmp_path / "out"},
         **{
             "size": "h200-short",
             "megatron": ["--micro-batch-size", "8", "--global-batch-size", "32"],
-            "fraction": None,
-            "margin": 0,
         },
         **{"least_recomputed": 0, "most_recomputed": 3, "selective": True, "iterations": 10},
         **{"traced": tmp_path, "traced_micro_batch": 4, "beside": [str(tmp_path / "two"), "2"]},

@@ -186,25 +186,6 @@ def test_passes_that_megatron_merges_are_marked_as_merged(python: str, build: Pa
         assert begun == [f"micro-batch : {each}" for each in passes] * 2
 
 
-def test_two_runs_take_turns_step_by_step(python: str, build: Path, tmp_path: Path) -> None:
-    out = call(
-        python, build, "paired.py", tmp_path, "--workload", "ep2-moe", "--iterations", "6", "--warm-up", "2"
-    )  # fmt: skip
-    document = json.loads((tmp_path / "paired.json").read_text())
-    for mode in ("native", "alloc"):
-        assert len(document["step_seconds"][mode]) == 6
-        assert min(document["step_seconds"][mode]) > 0
-    assert document["rows"]["native"]["median_ratio"] == 1
-    assert f"{document['rows']['alloc']['median_ratio']:.4f} x native" in out
-    losses = {
-        mode: re.findall(r"lm loss: (\S+)", (tmp_path / f"{mode}.log").read_text()) for mode in ("native", "alloc")
-    }
-    assert losses["alloc"][:5] == losses["native"][:5]
-    assert len(losses["native"]) >= 5
-    assert "stalloc memory (MB) | live: " in (tmp_path / "alloc.log").read_text()
-    assert "stalloc memory (MB) | live: " not in (tmp_path / "native.log").read_text()
-
-
 def test_the_installed_version_has_every_target(python: str) -> None:
     where = "import megatron.core as core, pathlib; print(pathlib.Path(core.__file__).parents[2], core.__version__)"
     found = run([python, "-c", where], {"PYTHONPATH": os.environ.get("STALLOC_MEGATRON_PATH", "")})
@@ -214,11 +195,10 @@ def test_the_installed_version_has_every_target(python: str) -> None:
 
 def test_configurations_that_no_plan_knows_are_traced_for_replays(python: str, build: Path, tmp_path: Path) -> None:
     call(
-        python, build, "unseen.py", tmp_path, "--only", "moe-rampup",
+        python, build, "compare.py", tmp_path, "--workload", "moe-rampup", "--modes", "trace",
         "--iterations", "8", "--trace-iterations", "8",
     )  # fmt: skip
-    marks = "\n".join(marks_of(build, tmp_path / "moe-rampup", 0)).split("Iteration Index")[1:]
+    marks = "\n".join(marks_of(build, tmp_path, 0)).split("Iteration Index")[1:]
     micro_batches = [iteration.count(" : F ") for iteration in marks]
     assert len(micro_batches) == 8
     assert micro_batches[0] < micro_batches[-1], "the batch grows"
-    assert (tmp_path / "traces" / "moe-rampup" / "trace" / "rank00000.trace").is_file()

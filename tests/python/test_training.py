@@ -65,7 +65,7 @@ def test_fewer_marks_or_none_serve_as_well(training: Training, plain: dict[str, 
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
 
 
-@pytest.mark.slow  # bench/compare_modes.py, which is a step of the gate, asks for as much
+@pytest.mark.slow  # bench/run.py, which is a step of the gate, asks for as much
 def test_recomputation_trains_the_same(training: Training) -> None:
     expected = training.run(None, "--iterations", "20", "--recompute")
     traced = training.run("Trace", "--iterations", "4", "--recompute")

@@ -133,7 +133,7 @@ def measured(program: str, ours: int = 4, theirs: int = 3, longest: bool = False
 
 
 def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
-    from table import table
+    from worth_table import table
 
     rows = [measured("lora"), measured("long", longest=True), {"program": "trainer", "error": "no transformers"}]
     lines = table(rows).splitlines()
@@ -156,7 +156,7 @@ def test_the_table_has_a_row_for_each_program_and_says_what_bound_it() -> None:
 
 def test_the_figure_is_of_all_rows_or_not_in_the_readme(tmp_path: Path) -> None:
     import figure
-    from table import PROGRAMS
+    from worth_table import PROGRAMS
 
     (tmp_path / "one.json").write_text(json.dumps({"rows": [measured("lora"), measured("trainer")]}))
     (tmp_path / "two.json").write_text(json.dumps({"rows": [measured("lora", 9), {"program": "long", "error": "x"}]}))
@@ -185,7 +185,7 @@ def test_the_figure_is_of_all_rows_or_not_in_the_readme(tmp_path: Path) -> None:
 
 
 def test_megatron_s_row_is_the_fastest_that_trained() -> None:
-    from table import megatron_row, table
+    from worth_table import megatron_row, table
 
     def ran(mode: str, layers: int, trained: bool, speed: float) -> dict[str, object]:
         figures = {"tokens_per_second": speed, "held_bytes": [1 << 30, 2 << 30]}

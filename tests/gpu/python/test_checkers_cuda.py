@@ -126,16 +126,17 @@ def test_torchs_sanitizer_finds_a_planted_fault_in_our_memory(adapter: Adapter) 
 def test_benches_are_clean_under_torchs_sanitizer(
     library: Path, tmp_path: Path, preset: str, record_property: Property
 ) -> None:
-    """compare_modes says itself which allocator's run failed, should one."""
-    command = [sys.executable, str(ROOT / "bench" / "compare_modes.py"), "--preset", preset, "--device", "cuda"]
-    command += ["--iterations", "8", "--modes", "native", "trace-fast", "alloc", "--check"]
+    """bench/run.py says itself which allocator's run failed, should one."""
+    command = [sys.executable, str(ROOT / "bench" / "run.py"), "--device", "cuda", "--check"]
+    command += ["--modes", "native", "trace-fast", "alloc"]
     command += ["--min-hits", "0" if preset in DATA_DEPENDENT else "99.9"]
     command += ["--directory", str(tmp_path), "--json", str(tmp_path / "results.json")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("STALLOC_", "PYTHON"))}
     environment |= {"TORCH_CUDA_SANITIZER": "1", "STALLOC_LIB_PATH": str(library.parent), "OMP_NUM_THREADS": "2"}
     environment["PYTHONPATH"] = str(ROOT / "patches")
+    options = ["--deterministic", "--device", "cuda", *BENCHES[preset].split()]
     done = subprocess.run(
-        [*command, "--", "--deterministic", *BENCHES[preset].split()],
+        [*command, "--", str(ROOT / "bench" / "train_gpt.py"), "--preset", preset, "--iterations", "8", *options],
         env=environment | DETERMINISTIC,
         cwd=tmp_path,
         capture_output=True,
@@ -145,6 +146,6 @@ def test_benches_are_clean_under_torchs_sanitizer(
     )
     assert "CSAN detected" not in done.stdout + done.stderr, done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads((tmp_path / "results.json").read_text())["results"]["alloc"]["summary"]
+    summary = json.loads((tmp_path / "results.json").read_text())["runs"]["alloc"][0]["summary"]
     for figure in ("requests", "planned_hits", "upstream"):
         record_property(figure, summary[figure])

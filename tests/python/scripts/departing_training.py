@@ -85,7 +85,8 @@ class Loop:
             self.guarded.append((until, tensor))
 
     def run(self) -> dict[str, Any]:
-        for self.iteration in range(ITERATIONS):
+        for iteration in range(ITERATIONS):
+            self.iteration = iteration
             self._count("begin")
             self._release()
             self.begin()
@@ -128,7 +129,8 @@ class Loop:
 
     def _step(self) -> None:
         total = 0.0
-        for self.micro in range(self.micro_batches):
+        for micro in range(self.micro_batches):
+            self.micro = micro
             self.before_micro_batch()
             stalloc.microbatch("F", self.micro)
             self._forward = True
