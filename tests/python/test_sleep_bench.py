@@ -13,10 +13,10 @@ from processes import ROOT, run_python
 BENCH = ROOT / "bench" / "sleep"
 
 
-def measured(build: Path, tmp_path: Path, script: str, *arguments: str) -> dict[str, Any]:
+def measured(build: Path, tmp_path: Path, what: str, *arguments: str) -> dict[str, Any]:
     output = tmp_path / "result.json"
     done = run_python(
-        *(str(BENCH / script), "--device", "cpu", *arguments, "--json", str(output)),
+        *(str(BENCH / "measure.py"), what, "--device", "cpu", *arguments, "--json", str(output)),
         environment={"STALLOC_LIB_PATH": str(build), "OMP_NUM_THREADS": "1"},
     )
     assert done.code == 0, done.err
@@ -25,7 +25,7 @@ def measured(build: Path, tmp_path: Path, script: str, *arguments: str) -> dict[
 
 
 def test_cycles_change_nothing(build: Path, tmp_path: Path) -> None:
-    result = measured(build, tmp_path, "cycles.py", "--cycles", "4", "--layers", "3")
+    result = measured(build, tmp_path, "cycles", "--cycles", "4", "--layers", "3")
     assert result["losses_are_equal"]
     assert result["weights_are_equal"]
     assert not result["grows"], result["grown_bytes"]
@@ -33,10 +33,9 @@ def test_cycles_change_nothing(build: Path, tmp_path: Path) -> None:
 
 
 def test_a_hand_over_loses_nothing(build: Path, tmp_path: Path) -> None:
-    result = measured(build, tmp_path, "handover.py", "--gigabytes", "0.02", "--alone")
-    (size,) = result["sizes"]
-    assert size["stalloc"]["whole"]
-    for row in size["stalloc"]["rounds"]:
+    result = measured(build, tmp_path, "handover", "--gigabytes", "0.02")
+    assert result["whole"]
+    for row in result["rounds"]:
         assert row["sleep"]["devices"][0]["arena_bytes"] == 0
         assert row["sleep"]["memory"]["device"] == 0
         assert row["others_had_bytes"] > 0.02e9 * 0.9
@@ -45,7 +44,7 @@ def test_a_hand_over_loses_nothing(build: Path, tmp_path: Path) -> None:
 @pytest.mark.slow  # the trainer and the others' memory are tried above
 def test_two_processes_take_turns(build: Path, tmp_path: Path) -> None:
     result = measured(
-        build, tmp_path, "turns.py", "--trainer-gb", "0.02", "--generator-gb", "0.02", "--turns", "2", "--tokens", "4"
+        build, tmp_path, "turns", "--trainer-gb", "0.02", "--generator-gb", "0.02", "--turns", "2", "--tokens", "4"
     )
     assert result["answers_are_equal"]
     assert len(result["turns"]) == 2

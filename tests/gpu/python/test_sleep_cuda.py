@@ -139,11 +139,11 @@ def test_all_reduce_after_the_wake(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.whole_gpu  # what is used of the device is looked at, whoever uses it
 def test_cycles_of_training_change_nothing(library: Path, tmp_path: Path) -> None:
-    """More of them: bench/sleep/cycles.py --cycles 100."""
+    """More of them: bench/sleep/measure.py cycles --cycles 100."""
     output = tmp_path / "cycles.json"
     environment = {**os.environ, "STALLOC_LIB_PATH": str(library.parent)}
     size = ["--cycles", "4", "--width", "1024", "--layers", "4"]  # growth is looked at from the third on
-    words = [sys.executable, str(BENCH / "cycles.py"), *size, "--json", str(output)]
+    words = [sys.executable, str(BENCH / "measure.py"), "cycles", *size, "--json", str(output)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
     result = json.loads(output.read_text()) if output.exists() else {}
     said = {name: value for name, value in result.items() if name != "rows"}
