@@ -55,10 +55,18 @@ bool PlanEngine::TakeLentInstead(const Request& request, Place& place, Lock& loc
   return true;
 }
 
+// The next launch would move it away, such as an optimizer's state.
+bool PlanEngine::OutlivesScript(std::int32_t entry) const noexcept {
+  if (entry < 0 || cursor_.script() == nullptr || cursor_.script()->index().size() == 0) return false;
+  const std::uint64_t left = cursor_.script()->index().size() - static_cast<std::uint64_t>(entry);
+  return space_.gaps().LifeOf(cursor_.script_number(), entry) > left;
+}
+
 // The tightest room in pools, for a request without a slot; else it is watched, where it goes instead.
 Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
                                   Lock& lock) noexcept {
   if (request.granules < tuning::kLeastLent || !lent_.MayGoBeforeLaunch(request.granules)) return kNone;
+  if (OutlivesScript(StillThere(request.entry))) return kNone;
   const auto is_obstacle = [](const LiveRecord& record) { return !FreedBlocks::IsReusable(record); };
   GranuleRange best;
   lent_.ForEachOpen([&](GranuleRange open) {

@@ -344,6 +344,8 @@ class PlanEngine {
   }
   [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept;
   [[nodiscard]] bool TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept;
+  // The plan expects the entry's block to be freed after its script has ended. -1: not known, false.
+  [[nodiscard]] bool OutlivesScript(std::int32_t entry) const noexcept;
   [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
                                       Lock& lock) noexcept;
   [[nodiscard]] bool OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,

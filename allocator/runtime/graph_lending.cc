@@ -77,7 +77,10 @@ GraphLending::Answer GraphLending::MakeWay(Pool& pool, const GraphRanges& graph,
   if (!status.ok()) {
     return {.verdict = status.code == DriverCode::kOutOfMemory ? Verdict::kOutOfMemory : Verdict::kNotOrdered};
   }
-  if (is_surprise) TellSurprise(pool, is_last);
+  if (is_surprise) {
+    pool.tried_in = 0;  // the next launch lends it again, without what was in the way
+    TellSurprise(pool, is_last);
+  }
   return NoteLaunch(graph);
 }
 

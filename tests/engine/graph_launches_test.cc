@@ -258,36 +258,63 @@ TEST_F(GraphLaunchesTest, APoolDoesNotOpenOverABlock) {
   EXPECT_TRUE(engine_.OpenLent(0, {&all, 1}, {}, 1));
 }
 
-// A slot of an MiB at the arena's begin, whose memory may be elsewhere.
-TEST(UnmappedSlotTest, APoolServesItsRequestBeforeMemoryIsMapped) {
-  constexpr Bytes kSlot = 2048 * kBlockAlignment;
-  DevicePlan plan = TurnsPlan(1, 1);
-  plan.slots[0].capacity = plan.arena_bytes = kSlot;
-  Entry& entry = plan.cycle[0].entries[0];
-  entry.bytes = entry.min_bytes = entry.max_bytes = kSlot;
-  PlanEngine engine(
-      plan, kBase, nullptr,
-      {.limit_bytes = 2 * kSlot, .mapped_bytes = kSlot, .lent_begin = 2 * kSlot, .lent_bytes = 4 * kSlot});
-  const std::optional<PlanEngine::LentPlace> place = engine.AddLentPool(2 * kSlot);
-  ASSERT_TRUE(place.has_value());
-  EXPECT_EQ(place->begin, 2 * kSlot);
-  EXPECT_FALSE(engine.AddLentPool(4 * kSlot).has_value()) << "there are no addresses for it";
-  const GranuleRange all{WholeGranules(2 * kSlot), WholeGranules(4 * kSlot)};
-  const GraphRanges graph{.own = {all}, .gives = {}, .takes = {}};
-  ASSERT_TRUE(engine.OpenLent(place->pool, {&all, 1}, {}, /*graphs=*/1));
-  for (int launch = 0; launch < 2; ++launch) {
-    ASSERT_EQ(engine.BeginLaunch(place->pool, graph, 7), Launch::kReady);
-    engine.EndLaunch(graph);
+// A slot of an MiB at the arena's begin, whose memory may be elsewhere, and an open pool of two.
+class UnmappedSlotTest : public testing::Test {
+ protected:
+  static constexpr Bytes kSlot = 2048 * kBlockAlignment;
+
+  // `life`: of the slot's block, in requests; 0: not known.
+  static DevicePlan Plan(std::uint64_t life) {
+    DevicePlan plan = TurnsPlan(1, 1);
+    plan.slots[0].capacity = plan.arena_bytes = kSlot;
+    Entry& entry = plan.cycle[0].entries[0];
+    entry.bytes = entry.min_bytes = entry.max_bytes = kSlot;
+    entry.expected_life = life;
+    return plan;
   }
-  engine.OnMark(MarkOf(MarkKind::kIteration));
-  const auto mapped = engine.Allocate(kSlot, 7);
+
+  void Start(std::uint64_t life) {
+    engine_.emplace(
+        Plan(life), kBase, nullptr,
+        DynamicSpaceOptions{
+            .limit_bytes = 2 * kSlot, .mapped_bytes = kSlot, .lent_begin = 2 * kSlot, .lent_bytes = 4 * kSlot});
+    const std::optional<PlanEngine::LentPlace> place = engine_->AddLentPool(2 * kSlot);
+    ASSERT_TRUE(place.has_value());
+    EXPECT_EQ(place->begin, 2 * kSlot);
+    EXPECT_FALSE(engine_->AddLentPool(4 * kSlot).has_value()) << "there are no addresses for it";
+    const GranuleRange all{WholeGranules(2 * kSlot), WholeGranules(4 * kSlot)};
+    const GraphRanges graph{.own = {all}, .gives = {}, .takes = {}};
+    ASSERT_TRUE(engine_->OpenLent(place->pool, {&all, 1}, {}, /*graphs=*/1));
+    for (int launch = 0; launch < 2; ++launch) {
+      ASSERT_EQ(engine_->BeginLaunch(place->pool, graph, 7), Launch::kReady);
+      engine_->EndLaunch(graph);
+    }
+  }
+  PlanEngine::Allocation RequestInNewIteration() {
+    engine_->OnMark(MarkOf(MarkKind::kIteration));
+    return engine_->Allocate(kSlot, 7);
+  }
+
+  std::optional<PlanEngine> engine_;
+};
+
+TEST_F(UnmappedSlotTest, APoolServesItsRequestBeforeMemoryIsMapped) {
+  Start(/*life=*/1);
+  const auto mapped = RequestInNewIteration();
   EXPECT_EQ(mapped.pointer, kBase);
-  engine.Free(mapped.pointer);
-  ASSERT_TRUE(engine.Withdraw(0, kSlot));
-  engine.OnMark(MarkOf(MarkKind::kIteration));
-  const auto lent = engine.Allocate(kSlot, 7);
+  engine_->Free(mapped.pointer);
+  ASSERT_TRUE(engine_->Withdraw(0, kSlot));
+  const auto lent = RequestInNewIteration();
   EXPECT_EQ(lent.pointer, kBase + 2 * kSlot);
   EXPECT_EQ(lent.reason, MissReason::kNone);
+}
+
+TEST_F(UnmappedSlotTest, NoPoolServesWhatOutlivesTheIteration) {
+  for (const std::uint64_t life : {0u, 2u}) {  // 0: for good
+    Start(life);
+    ASSERT_TRUE(engine_->Withdraw(0, kSlot));
+    EXPECT_EQ(RequestInNewIteration().pointer, nullptr) << "nobody maps memory here";
+  }
 }
 
 }  // namespace graph_launches_test
