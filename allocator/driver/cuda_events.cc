@@ -176,8 +176,10 @@ void CudaEvents::Recycle(Event event) noexcept {
 }
 
 bool CudaEvents::Capturing(StreamHandle stream) noexcept {
+  // A thread's first call may come before it has a context, without which no stream can be queried.
+  const cuda::ContextScope current(api_, context_);
   int status = cuda::kCaptureStatusNone;
-  // The legacy stream cannot be asked while a blocking stream is captured: an error, and as good as a yes.
+  // The legacy stream cannot be queried while a blocking stream is captured: an error, and as good as a yes.
   return api_.StreamIsCapturing(cuda::ToStream(stream), &status) != cuda::kSuccess ||
          status != cuda::kCaptureStatusNone;
 }

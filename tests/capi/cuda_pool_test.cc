@@ -31,6 +31,14 @@ TEST_F(CudaPoolTest, AFreeGoesToTheStreamOfTheAllocation) {
   EXPECT_THAT(cuda_.live, IsEmpty());
 }
 
+TEST_F(CudaPoolTest, AThreadWithoutAContextCapturesNothing) {
+  cuda_.thread_context = nullptr;
+  EXPECT_FALSE(events_.Capturing(3));
+  EXPECT_EQ(cuda_.thread_context, nullptr) << "as it was";
+  cuda_.capturing.insert(3);
+  EXPECT_TRUE(events_.Capturing(3));
+}
+
 TEST_F(CudaPoolTest, AFreeWaitsForEveryOtherStreamOnce) {
   void* const pointer = pool_.Allocate(2048, 3);
   pool_.RecordStream(pointer, 7);

@@ -52,9 +52,9 @@ void FakeCuda::SetFunctions() {
   api_.MemPoolTrimTo = [](cuda::MemoryPool, std::size_t) { return g_fake->log.push_back("trim"), cuda::kSuccess; };
   api_.MemAllocAsync = &FakeCuda::Allocate;
   api_.MemFreeAsync = &FakeCuda::Free;
-  api_.CtxGetCurrent = [](cuda::Context* current) { return *current = context(), cuda::kSuccess; };
-  api_.CtxPushCurrent = [](cuda::Context) { return cuda::kSuccess; };
-  api_.CtxPopCurrent = [](cuda::Context*) { return cuda::kSuccess; };
+  api_.CtxGetCurrent = [](cuda::Context* current) { return *current = g_fake->thread_context, cuda::kSuccess; };
+  api_.CtxPushCurrent = [](cuda::Context pushed) { return g_fake->thread_context = pushed, cuda::kSuccess; };
+  api_.CtxPopCurrent = [](cuda::Context*) { return g_fake->thread_context = nullptr, cuda::kSuccess; };
   api_.CtxSynchronize = [] {
     g_fake->log.push_back("synchronize");
     g_fake->waiting = 0;
@@ -67,6 +67,7 @@ void FakeCuda::SetFunctions() {
   };
   api_.GetErrorName = [](cuda::Result, const char** name) { return *name = "CUDA_ERROR_FAKE", cuda::kSuccess; };
   api_.StreamIsCapturing = [](cuda::Stream stream, int* status) {
+    if (g_fake->thread_context == nullptr) return cuda::kErrorInvalidValue;
     *status = g_fake->capturing.count(Id(stream)) != 0 ? cuda::kCaptureStatusActive : cuda::kCaptureStatusNone;
     return cuda::kSuccess;
   };

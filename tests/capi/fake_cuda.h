@@ -26,6 +26,7 @@ class FakeCuda {
 
   std::size_t capacity = 1 << 20;     // of the pool, bytes
   std::set<std::uint64_t> capturing;  // streams
+  cuda::Context thread_context = context();  // without one no stream can be queried
   bool in_use_until_sync = false;     // freed memory comes back only at a synchronisation
   std::vector<std::string> log;
   std::map<std::uint64_t, std::size_t> live;  // address to bytes
