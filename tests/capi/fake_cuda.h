@@ -24,10 +24,10 @@ class FakeCuda {
   [[nodiscard]] const cuda::Api& api() const { return api_; }
   [[nodiscard]] static cuda::Context context() { return reinterpret_cast<cuda::Context>(0x77); }
 
-  std::size_t capacity = 1 << 20;     // of the pool, bytes
-  std::set<std::uint64_t> capturing;  // streams
+  std::size_t capacity = 1 << 20;            // of the pool, bytes
+  std::set<std::uint64_t> capturing;         // streams
   cuda::Context thread_context = context();  // without one no stream can be queried
-  bool in_use_until_sync = false;     // freed memory comes back only at a synchronisation
+  bool in_use_until_sync = false;            // freed memory comes back only at a synchronisation
   std::vector<std::string> log;
   std::map<std::uint64_t, std::size_t> live;  // address to bytes
   std::size_t held = 0;
