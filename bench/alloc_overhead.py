@@ -63,7 +63,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
         rounds = TRACED if os.environ["STALLOC_MODE"] == "Trace" else rounds
     if allocator == "pluggable":
-        from stalloc._core import _library
+        from stalloc.core import library as _library
 
         pluggable = str(_library.find_or_raise("libstalloc.so"))
         plain = torch.cuda.memory.CUDAPluggableAllocator(pluggable, "stalloc_malloc", "stalloc_free")

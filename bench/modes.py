@@ -79,8 +79,8 @@ class Modes:
 
 def await_planners(run: Path) -> None:
     """Until neither a start under Auto nor its planner, which leaves the next start's plan, works in the directory."""
-    from stalloc import _run_files  # not needed where other modes run alone
+    from stalloc.core import run_files  # not needed where other modes run alone
 
     until = time.monotonic() + _PLANNERS_S
-    while _run_files.in_use(run) and time.monotonic() < until:
+    while run_files.in_use(run) and time.monotonic() < until:
         time.sleep(0.1)

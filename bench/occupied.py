@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "patches"))
 
-from stalloc._commands.sizes import parse as parse_bytes
+from stalloc.core.sizes import parse as parse_bytes
 
 __all__ = ["occupy", "parse_bytes"]
 

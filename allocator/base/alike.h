@@ -2,7 +2,7 @@
 //
 // Who says something binds a socket whose name tells the launch and the kind of line, in Linux' abstract namespace: the
 // kernel lets one process have a name, and takes it back when that process ends. Nothing is sent, and no file is left.
-// patches/stalloc/_core/_alike.py does the same for what the package prints. Without heap memory, from any thread, and
+// patches/stalloc/core/alike.py does the same for what the package prints. Without heap memory, from any thread, and
 // after fork().
 #pragma once
 

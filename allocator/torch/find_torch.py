@@ -19,7 +19,7 @@ import types
 
 def load_interface() -> types.ModuleType:
     """Returns the package's module of torch's interface."""
-    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "_core", "_interface.py")
+    source = os.path.join(os.path.dirname(__file__), "..", "..", "patches", "stalloc", "core", "interface.py")
     spec = importlib.util.spec_from_file_location("_interface", source)
     assert spec is not None
     assert spec.loader is not None

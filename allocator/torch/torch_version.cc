@@ -18,7 +18,7 @@ std::string_view MinorVersion(std::string_view version) {
 
 }  // namespace
 
-// The package looks for these words in the library's bytes (patches/stalloc/_core/_interface.py): a library for another
+// The package looks for these words in the library's bytes (patches/stalloc/core/interface.py): a library for another
 // torch may not be loadable at all.
 const char* InterfaceClaim() noexcept {
   return "stalloc adapter for torch " STALLOC_TORCH_VERSION ", interface " STALLOC_TORCH_INTERFACE;

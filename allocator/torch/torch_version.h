@@ -2,7 +2,7 @@
 //
 // The adapters are subclasses of torch's own classes: their virtual tables hold for one minor version only, and another
 // one would call the wrong functions. So the check comes before anything else of torch is touched. That the headers
-// were the same, too, is for the package to check, before it loads the library (patches/stalloc/_core/_interface.py).
+// were the same, too, is for the package to check, before it loads the library (patches/stalloc/core/interface.py).
 #pragma once
 
 #include <string_view>

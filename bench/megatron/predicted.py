@@ -12,10 +12,10 @@ from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "patches"))
 
-from stalloc.fitting.replayed import Change, Planner, TracedRun
-from stalloc.fitting.times import times_of
-from stalloc.fitting.work import Work
-from stalloc.report import collect
+from stalloc.tools.fitting.replayed import Change, Planner, TracedRun
+from stalloc.tools.fitting.times import times_of
+from stalloc.tools.fitting.work import Work
+from stalloc.tools.report import collect
 
 
 @dataclasses.dataclass(frozen=True)

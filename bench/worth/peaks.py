@@ -22,8 +22,8 @@ from typing import Any
 from kinds import KINDS
 from known import write_json
 
-from stalloc.fitting import applied
-from stalloc.fitting.replayed import Change, Planner, TracedRun
+from stalloc.core.module_paths import CHOICE_VERSION
+from stalloc.tools.fitting.replayed import Change, Planner, TracedRun
 
 WORTH = Path(__file__).resolve().parent
 
@@ -90,7 +90,7 @@ def _compared(arguments: argparse.Namespace, fake: Fake, prefix: str, planner: P
         raise SystemExit(f"expected modules like {arguments.recompute[0]}, found for example {', '.join(layers[:3])}")
     fit = arguments.directory / f"{prefix}.json"
     change = {"recompute": [_path(name) for name in chosen], "offload": [], "offload_state": False}
-    write_json(fit, {"version": applied.VERSION, "chosen": {"micro_batch": arguments.micro_batch, **change}})
+    write_json(fit, {"version": CHOICE_VERSION, "chosen": {"micro_batch": arguments.micro_batch, **change}})
     digest = re.sub(r"[^\w]+", "_", "-".join(arguments.recompute))
     words = ["--micro-batch", str(arguments.micro_batch), "--steps", "2", "--fit", str(fit.absolute())]
     came = TracedRun(fake.traced(f"{prefix}-{arguments.micro_batch}-{digest}", words))

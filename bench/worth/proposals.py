@@ -15,8 +15,8 @@ from known import Configuration
 from launch import warm_up
 from worth_table import GIB
 
-from stalloc.fitting import choose, document
-from stalloc.fitting.replayed import TracedRun
+from stalloc.tools.fitting import choose, document
+from stalloc.tools.fitting.replayed import TracedRun
 
 UNIT = 256  # tokens of a unit of a sequence's length
 

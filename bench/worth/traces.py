@@ -12,7 +12,7 @@ from typing import Any
 from kinds import KINDS, Traced
 from known import write_json
 
-from stalloc.fitting.replayed import TracedRun
+from stalloc.tools.fitting.replayed import TracedRun
 
 TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones tell how long steps take untraced
 _VARIABLES = {

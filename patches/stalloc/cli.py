@@ -6,12 +6,14 @@ Exit codes: 0 fine, 1 bad input or infeasible, 2 usage. `run` ends with the code
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from stalloc._commands import (
+from stalloc.core.version import __version__
+from stalloc.tools.commands import (
     advise,
     check,
     clean,
@@ -30,7 +32,6 @@ from stalloc._commands import (
     plan,
     planner,
     report,
-    run,
     runs,
     sleep,
     status,
@@ -39,11 +40,11 @@ from stalloc._commands import (
     wake,
     whatif,
 )
-from stalloc._core._version import __version__
+from stalloc.train import run
 
 
 class Command(Protocol):
-    """What a module in `_commands` offers. Those of the planner have their examples in its help."""
+    """What a module in `tools.commands` offers. Those of the planner have their examples in its help."""
 
     HELP: str
 
@@ -120,6 +121,18 @@ def planners_help(name: str) -> str:
     return planner.help_text(name, getattr(COMMANDS[name], "MORE_FLAGS", ""))
 
 
+def whole_parser() -> argparse.ArgumentParser:
+    """The command line's, with the options of the planner, too, where it can be started."""
+    parser = build_parser()
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for name in VERBATIM:
+        with contextlib.suppress(planner.PlannerError):
+            for flag, value, meaning in planner.flags(planners_help(name)):
+                takes = {} if value else {"action": "store_true"}
+                commands.choices[name].add_argument(f"--{flag}", help=meaning.replace("%", "%%"), **takes)
+    return parser
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns the exit code. argparse leaves by SystemExit: 0 after --help, 2 on bad usage."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -154,4 +167,5 @@ def _main(words: list[str]) -> int:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     arguments = build_parser().parse_args(words)
     arguments.program = program
+    arguments.whole_parser = whole_parser
     return COMMANDS[arguments.command].run(arguments)

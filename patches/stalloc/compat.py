@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import stalloc.megatron
-from stalloc.frameworks import _layers
-from stalloc.megatron import _infini
+from stalloc.train import megatron
+from stalloc.train.frameworks import layers
+from stalloc.train.megatron import infini
 
 __all__ = ["add_STAlloc_patch_for_infini", "hook_memory_model"]
 
@@ -22,12 +22,12 @@ def hook_memory_model(model: Any, args: Any = None) -> Any:
 
     Megatron's own MoE layers are marked without this. `args` is not needed; STALLOC_DYNAMIC does not have to be set.
     """
-    stalloc.megatron.apply()
-    _layers.mark_moe_layers(model)
+    megatron.apply()
+    layers.mark_moe_layers(model)
     return model
 
 
 def add_STAlloc_patch_for_infini() -> None:  # noqa: N802  # the name is theirs
     """Marks Megatron and the schedulers that megatron_infini brings along."""
-    stalloc.megatron.apply()
-    _infini.apply()
+    megatron.apply()
+    infini.apply()

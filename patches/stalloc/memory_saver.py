@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Optional
 
-from stalloc._sleep import api
+from stalloc.train.sleep import api
 
 _DEFAULT_TAG = "default"
 _BACKENDS = (None, "mmap", "pinned")

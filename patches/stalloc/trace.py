@@ -18,10 +18,11 @@ import os
 from pathlib import Path
 from typing import Optional, Union
 
-from stalloc import _install, _session
-from stalloc._core import _config
-from stalloc._marking._tracing import ENDED, RUNS, WAITS, Tracing
-from stalloc._session import Session
+from stalloc.core import config
+from stalloc.train import install
+from stalloc.train import session as _session
+from stalloc.train.marking.tracing import ENDED, RUNS, WAITS, Tracing
+from stalloc.train.session import Session
 
 __all__ = ["dump", "names", "start", "step", "stop"]
 
@@ -64,7 +65,7 @@ def dump() -> Path:
     if _tracing(session).state == WAITS:
         raise RuntimeError("the trace has not begun: it waits for stalloc.trace.start() or STALLOC_TRACE_STEPS")
     session.flush()
-    rank = int(_config.rank_text(os.environ) or 0)
+    rank = int(config.rank_text(os.environ) or 0)
     return Path(os.environ["STALLOC_MODEL_INFO_PATH"]) / "trace" / f"rank{rank:05d}.trace"
 
 
@@ -84,11 +85,11 @@ def _activate(directory: Optional[Union[str, os.PathLike[str]]]) -> None:
         raise RuntimeError("this process is not traced: it launches others, or its rank is not in STALLOC_TRACE_RANKS")
     if directory is None and not os.environ.get("STALLOC_MODEL_INFO_PATH"):
         raise RuntimeError("where to? give start() a directory, or set STALLOC_MODEL_INFO_PATH")
-    os.environ["STALLOC_MODE"] = _config.TRACE
+    os.environ["STALLOC_MODE"] = config.TRACE
     if directory is not None:
         os.environ["STALLOC_MODEL_INFO_PATH"] = os.fspath(directory)
     try:
-        _install.activate()
+        install.activate()
     except (RuntimeError, ValueError):
         del os.environ["STALLOC_MODE"]
         raise

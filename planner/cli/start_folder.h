@@ -1,7 +1,7 @@
 // The folder of one start of a run under STALLOC_MODE=Auto, RUN/starts/NAME: the start's process and its planner have
 // it for themselves, so that starts at the same time do not take each other's traces. What is good is moved to RUN.
 //
-// patches/stalloc/_run_files.py makes such folders, locks them and removes those that nobody has.
+// patches/stalloc/core/run_files.py makes such folders, locks them and removes those that nobody has.
 #pragma once
 
 #include <sys/types.h>

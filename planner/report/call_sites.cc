@@ -6,15 +6,23 @@
 namespace stalloc::planner {
 namespace {
 
-// What stalloc puts around calls of a framework, and what starts the program. As own_calls.py of the Python package.
+// What stalloc puts around calls of a framework, and what starts the program. As own_calls.py of the Python package,
+// which says whose traces have which names.
 bool IsOwn(const std::string& file) {
-  return absl::StrContains(file, "/stalloc/_") || absl::StrContains(file, "/stalloc/frameworks/") ||
-         absl::StrContains(file, "/stalloc/megatron/") || absl::EndsWith(file, "/stalloc/cli.py") ||
-         absl::EndsWith(file, "/stalloc/compat.py") || absl::EndsWith(file, "/stalloc/trace.py");
+  for (const char* folder :
+       {"/stalloc/core/", "/stalloc/train/", "/stalloc/_", "/stalloc/frameworks/", "/stalloc/megatron/"}) {
+    if (absl::StrContains(file, folder)) return true;
+  }
+  for (const char* name : {"/stalloc/cli.py", "/stalloc/compat.py", "/stalloc/megatron.py", "/stalloc/trace.py"}) {
+    if (absl::EndsWith(file, name)) return true;
+  }
+  return false;
 }
 
 // It calls the program: what is outside of it starts python and stalloc.
-bool IsLauncher(const std::string& file) { return absl::EndsWith(file, "/stalloc/_runner.py"); }
+bool IsLauncher(const std::string& file) {
+  return absl::EndsWith(file, "/stalloc/train/runner.py") || absl::EndsWith(file, "/stalloc/_runner.py");
+}
 
 // Not where a reader would look.
 bool IsLibrary(const std::string& file) { return absl::StrContains(file, "/torch/") || IsOwn(file); }

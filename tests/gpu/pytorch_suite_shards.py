@@ -184,6 +184,6 @@ def execute(arguments: argparse.Namespace, mode: str, devices: list[str], deadli
 
 
 def _pluggable_library() -> str:
-    from stalloc._core import _library
+    from stalloc.core import library
 
-    return str(_library.find_or_raise("libstalloc.so"))
+    return str(library.find_or_raise("libstalloc.so"))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stalloc._core._patching import Target, parse_version
+from stalloc.train.patching import Target, parse_version
 
 
 def missing_targets(directory: Path, version: str, targets: Sequence[Target]) -> list[str]:
@@ -35,7 +35,7 @@ def _is_defined(directory: Path, target: Target) -> bool:
 
 
 if __name__ == "__main__":
-    ADAPTER = importlib.import_module(sys.argv[3] if len(sys.argv) > 3 else "stalloc.megatron._targets")
+    ADAPTER = importlib.import_module(sys.argv[3] if len(sys.argv) > 3 else "stalloc.train.megatron.targets")
     MISSING = missing_targets(Path(sys.argv[1]), sys.argv[2], ADAPTER.TARGETS)
     print("\n".join(MISSING) or "all found")
     sys.exit(1 if MISSING else 0)

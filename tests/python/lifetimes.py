@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from stalloc._commands.export import dump_lines
+from stalloc.tools.commands.export import dump_lines
 
 Lifetime = tuple[int, int, int]  # bytes as requested; when allocated and freed, counted in allocations and frees; -1
 

@@ -81,7 +81,7 @@ def write_dist_info(directory: Path) -> Path:
     info = directory / "stalloc-0.1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stalloc\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("[torch.backends]\nstalloc = stalloc._autoload:activate\n")
+    (info / "entry_points.txt").write_text("[torch.backends]\nstalloc = stalloc.train.autoload:activate\n")
     return directory
 
 

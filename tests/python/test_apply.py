@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import stalloc
-from stalloc.fitting import settings
+from stalloc.tools.fitting import settings
 
 torch = pytest.importorskip("torch")
 

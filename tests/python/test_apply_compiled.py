@@ -15,7 +15,7 @@ import stalloc
 torch = pytest.importorskip("torch")
 
 from applied_models import Counting, Layer, Model, Quiet, gradients, same, write  # noqa: E402
-from stalloc.fitting import recompute  # noqa: E402
+from stalloc.train.changes import recompute  # noqa: E402
 
 # Where a graph has ended torch looks at the gradients of what it hands on.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from applied_models import Model, gradients, same  # noqa: E402
-from stalloc.fitting import changed, offload  # noqa: E402
+from stalloc.train.changes import changed, offload  # noqa: E402
 
 
 def offloaded(model: Any, *paths: str) -> Any:

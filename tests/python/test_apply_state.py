@@ -15,7 +15,7 @@ import stalloc
 torch = pytest.importorskip("torch")
 
 from applied_models import Model, gradients, same, write  # noqa: E402
-from stalloc.fitting import state  # noqa: E402
+from stalloc.train.changes import state  # noqa: E402
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stalloc._marking._arguments import caching, stores_caches, tensors_in
-from stalloc._marking._modules import ModuleMarks
+from stalloc.train.marking.arguments import caching, stores_caches, tensors_in
+from stalloc.train.marking.modules import ModuleMarks
 
 torch = pytest.importorskip("torch")
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training, run_python
-from stalloc._core import _coordinates
-from stalloc._run_files import identity, in_use
+from stalloc.core import coordinates
+from stalloc.core.run_files import identity, in_use
 
 MARKED = ("--iterations", "12")
 
@@ -220,9 +220,9 @@ def test_a_replica_begins_with_the_plan_of_a_rank_at_its_place(training: Trainin
         return [stage["stage"] for stage in json.loads(path.read_text())["stages"]]
 
     assert start(0) == ["tracing", "planning", "planned"]
-    own = _coordinates.of_command_line(words[1:], 0, 2)
+    own = coordinates.of_command_line(words[1:], 0, 2)
     assert own is not None
-    _coordinates.write(training.info, 0, own)  # as Megatron's hooks do
+    coordinates.write(training.info, 0, own)  # as Megatron's hooks do
     assert start(1) == ["planned"]
     assert not (training.info / "output" / "plan" / "rank00001.plan").exists()
 

@@ -11,11 +11,11 @@ from typing import Any, Callable, cast
 
 import pytest
 
-from stalloc import _auto
-from stalloc._core._library import Library
-from stalloc._run_choice import Candidate, Choice
-from stalloc._run_files import Paths, Start, identity
-from stalloc.report.files import write_whole
+from stalloc.core.files import write_whole
+from stalloc.core.library import Library
+from stalloc.core.run_files import Paths, Start, identity
+from stalloc.train.auto import auto as _auto
+from stalloc.train.auto.run_choice import Candidate, Choice
 
 
 class TracingLibrary:

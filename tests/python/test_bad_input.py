@@ -128,7 +128,7 @@ def test_two_processes_cannot_trace_into_one_file(training: Training) -> None:
 
 NO_ROOM = """
 import pathlib, resource, sys
-from stalloc.report.files import write_whole
+from stalloc.core.files import write_whole
 resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 write_whole(pathlib.Path(sys.argv[1]), bytes(1000))
 """

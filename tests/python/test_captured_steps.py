@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stalloc._marking._captured_steps import CapturedSteps
+from stalloc.train.marking.captured_steps import CapturedSteps
 
 
 class Graph:

@@ -13,7 +13,7 @@ import pytest
 
 from processes import ROOT, clean_environment, run_python
 from stalloc import cli
-from stalloc._commands import sizes
+from stalloc.core import sizes
 
 PAGE = ROOT / "docs" / "commands.md"
 OWN = sorted(set(cli.COMMANDS) - cli.VERBATIM)

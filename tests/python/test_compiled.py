@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training
-from stalloc._marking._first_forward import FirstForward
-from stalloc._marking._inputs import ModelInputs
-from stalloc._marking._modules import ModuleMarks
-from stalloc._marking._paths import ModulePaths
+from stalloc.train.marking.first_forward import FirstForward
+from stalloc.train.marking.inputs import ModelInputs
+from stalloc.train.marking.modules import ModuleMarks
+from stalloc.train.marking.paths import ModulePaths
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.every_torch

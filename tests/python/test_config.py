@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from stalloc._core import _config, _process
-from stalloc._core._version import __version__, _version_of_source_tree
+from stalloc.core import config
+from stalloc.core.version import __version__, _version_of_source_tree
+from stalloc.train import process
 
 
 def test_nothing_is_read_where_no_mode_is_set() -> None:
-    assert _config.read_config({"STALLOC_DEVICE": "abacus", "STALLOC_LOG_LEVEL": "loud"}) == _config.Config()
-    assert _config.read_config({"STALLOC_MODE": ""}).mode is None
+    assert config.read_config({"STALLOC_DEVICE": "abacus", "STALLOC_LOG_LEVEL": "loud"}) == config.Config()
+    assert config.read_config({"STALLOC_MODE": ""}).mode is None
 
 
 @pytest.mark.parametrize(("written", "mode"), [("Torch", "Torch"), ("TRACE", "Trace"), ("alloc", "Alloc")])
 def test_modes_are_read_in_any_case(written: str, mode: str) -> None:
-    assert _config.read_config({"STALLOC_MODE": written}).mode == mode
+    assert config.read_config({"STALLOC_MODE": written}).mode == mode
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_modes_are_read_in_any_case(written: str, mode: str) -> None:
 )
 def test_a_value_that_is_not_allowed_is_named_with_its_variable(variable: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{variable} must be .*'{value}'"):
-        _config.read_config({"STALLOC_MODE": "Trace", variable: value})
+        config.read_config({"STALLOC_MODE": "Trace", variable: value})
 
 
 def test_every_variable_is_read() -> None:
@@ -35,7 +36,7 @@ def test_every_variable_is_read() -> None:
         "STALLOC_LOG_LEVEL": "Warning",
         "RANK": "3",
     }
-    assert _config.read_config(environment) == _config.Config("Alloc", "cpu", True, "warning", "3")
+    assert config.read_config(environment) == config.Config("Alloc", "cpu", True, "warning", "3")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_every_variable_is_read() -> None:
     [("", "info"), ("0", "debug"), ("1", "debug"), ("2", "debug"), ("3", "info"), ("OFF", "off"), ("error", "error")],
 )
 def test_levels_have_names_and_the_numbers_of_the_published_tool(written: str, level: str) -> None:
-    assert _config.read_config({"STALLOC_MODE": "Trace", "STALLOC_LOG_LEVEL": written}).log_level == level
+    assert config.read_config({"STALLOC_MODE": "Trace", "STALLOC_LOG_LEVEL": written}).log_level == level
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_levels_have_names_and_the_numbers_of_the_published_tool(written: str, l
 )
 def test_one_switch_is_for_all_detail_that_is_not_set_itself(variables: dict[str, str], added: dict[str, str]) -> None:
     environment = {"STALLOC_MODE": "trace", "STALLOC_TRACE_DETAIL": "1", **variables}
-    assert _config.detail_of(environment) == {f"STALLOC_TRACE_{name}": value for name, value in added.items()}
+    assert config.detail_of(environment) == {f"STALLOC_TRACE_{name}": value for name, value in added.items()}
 
 
 def test_a_switch_for_detail_is_0_or_1() -> None:
     with pytest.raises(ValueError, match="STALLOC_TRACE_DETAIL must be 0 or 1: 'all'"):
-        _config.detail_of({"STALLOC_MODE": "Trace", "STALLOC_TRACE_DETAIL": "all"})
+        config.detail_of({"STALLOC_MODE": "Trace", "STALLOC_TRACE_DETAIL": "all"})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_switch_for_detail_is_0_or_1() -> None:
     ],
 )
 def test_the_rank_comes_from_the_first_launcher_variable_that_is_set(environment: dict[str, str], rank: str) -> None:
-    assert _config.rank_text(environment) == rank
+    assert config.rank_text(environment) == rank
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_the_rank_comes_from_the_first_launcher_variable_that_is_set(environment
     ],
 )
 def test_the_module_of_a_command_line_is_found_as_python_finds_it(command: str, module: str | None) -> None:
-    assert _process.module_of_command(command.split()) == module
+    assert process.module_of_command(command.split()) == module
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_the_module_of_a_command_line_is_found_as_python_finds_it(command: str, 
     ],
 )
 def test_launchers_and_our_own_commands_do_not_train(command: str, program: str, trains: bool) -> None:
-    assert _process.trains(command.split(), program) is trains
+    assert process.trains(command.split(), program) is trains
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,10 @@ def test_launchers_and_our_own_commands_do_not_train(command: str, program: str,
     ],
 )
 def test_a_process_of_another_pid_and_the_same_rank_owns_this_one(owner: str | None, rank: str, owned: bool) -> None:
-    environment = {} if owner is None else {_process.OWNER_VARIABLE: owner}
-    found = _process.other_owner(environment, rank, pid=42)
+    environment = {} if owner is None else {process.OWNER_VARIABLE: owner}
+    found = process.other_owner(environment, rank, pid=42)
     assert (found is not None) is owned
-    assert found is None or found == _process.Owner("77", rank, str(owner).endswith("idle"))
+    assert found is None or found == process.Owner("77", rank, str(owner).endswith("idle"))
 
 
 def test_the_version_is_that_of_cmakelists(tmp_path: object) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from processes import HERE, FakeProcess
-from stalloc import _session
-from stalloc._core import _coordinates
-from stalloc._core._coordinates import Coordinates, choose_plan, of_command_line, rank_to_serve_from
-from stalloc.megatron import _ranks
+from stalloc.core import coordinates as _coordinates
+from stalloc.core.coordinates import Coordinates, choose_plan, of_command_line, rank_to_serve_from
+from stalloc.train import session as _session
+from stalloc.train.megatron import ranks as _ranks
 
 PARALLEL = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size=2", "--other", "7", "--mock-data"]
 SIZES = (2, 2, 1, 1, 2)

@@ -10,13 +10,13 @@ from typing import Any, Optional
 
 import pytest
 
-from stalloc._marking._device_work import PARTS, DeviceWork, in_parts
-from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import device_model, layer_times, packed, step_model
-from stalloc.fitting.device_model import WatchedStep
-from stalloc.fitting.replayed import TracedRun
-from stalloc.fitting.work import Lengths, Load, Work, load_of
-from stalloc.report.collect import CollectError
+from stalloc.tools.fitting import device_model, layer_times, packed, step_model
+from stalloc.tools.fitting.device_model import WatchedStep
+from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.work import Lengths, Load, Work, load_of
+from stalloc.tools.report.collect import CollectError
+from stalloc.train.marking.device_work import PARTS, DeviceWork, in_parts
+from stalloc.train.marking.steps import FreeSteps
 
 Kernel = tuple[int, int, str]
 LAUNCH = 50_000  # nanoseconds of the host, from one kernel to the next

@@ -11,9 +11,9 @@ from typing import Any, Optional
 import pytest
 
 from processes import run_python
-from stalloc._commands import doctor
-from stalloc._doctor import gpu, memory, sharing, software, storage
-from stalloc._doctor.machine import FAILURE, OK, WARNING, Finding, Machine
+from stalloc.tools.commands import doctor
+from stalloc.tools.doctor import gpu, memory, sharing, software, storage
+from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 
 
 class FakeDriver:

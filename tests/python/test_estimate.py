@@ -17,9 +17,11 @@ import pytest
 from exports import trace_of_text
 from processes import HERE, ROOT, FakeProcess
 from stalloc import cli
-from stalloc.report.comparison import compare
-from stalloc.report.estimate import Configuration, estimate
-from stalloc.report.megatron_arguments import EstimateError, argument_names, arguments_beside, parse, read_settled
+from stalloc.core.megatron_arguments import argument_names, arguments_beside, read_settled
+from stalloc.tools.report.arguments import EstimateError, parse
+from stalloc.tools.report.comparison import compare
+from stalloc.tools.report.configuration import Configuration
+from stalloc.tools.report.estimate import estimate
 
 GPT = ["--num-layers=8", "--hidden-size=1024", "--num-attention-heads=16", "--seq-length=2048", "--micro-batch-size=2"]
 PLAIN = [*GPT, "--vocab-size=50304", "--bf16"]

@@ -11,8 +11,8 @@ import pytest
 
 from processes import SCRIPTS, Finished, Training, run_python, run_with_torch
 from stalloc import cli
-from stalloc._fake.blocks import Blocks
-from stalloc._fake.unknown import parse_assumptions
+from stalloc.train.fake.blocks import Blocks
+from stalloc.train.fake.unknown import parse_assumptions
 
 SCRIPT = str(SCRIPTS / "fake_training.py")
 GIB = 1 << 30

@@ -15,7 +15,7 @@ from event_runs import KIB, MIB, Writer, answer, run, text
 from exports import STACKED, trace_of_text
 from processes import PACKAGE
 from stalloc import cli
-from stalloc.report import advice, collect, figures, markdown
+from stalloc.tools.report import advice, collect, figures, markdown
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from processes import ROOT, SCRIPTS, Training, run_python
-from stalloc.report import collect
+from stalloc.tools.report import collect
 
 pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stalloc.fitting import settings
+from stalloc.tools.fitting import settings
 
 LAYERS = [f"model.layers.{i}" for i in range(4)]
 PARTS = [f"{layer}.{part}" for layer in LAYERS for part in ("mlp", "norm")]

@@ -1,4 +1,4 @@
-"""What a step has to do, and how long it takes: `stalloc.fitting.work` and `step_model`, without a trace."""
+"""What a step has to do, and how long it takes: `stalloc.tools.fitting.work` and `step_model`, without a trace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from stalloc._marking._device_work import DeviceWork
-from stalloc._marking._steps import FreeSteps
-from stalloc.fitting import choose, step_model, terms
-from stalloc.fitting.device_model import WatchedStep
-from stalloc.fitting.replayed import Change, Outcome, TracedRun
-from stalloc.fitting.step_model import FreeStep
-from stalloc.fitting.work import Lengths, Load, Work
+from stalloc.tools.fitting import choose, step_model, terms
+from stalloc.tools.fitting.device_model import WatchedStep
+from stalloc.tools.fitting.replayed import Change, Outcome, TracedRun
+from stalloc.tools.fitting.step_model import FreeStep
+from stalloc.tools.fitting.work import Lengths, Load, Work
+from stalloc.train.marking.device_work import DeviceWork
+from stalloc.train.marking.steps import FreeSteps
 
 ROWS = (100, 10, 60, 40, 80, 20, 30, 50)  # of two steps of four
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stalloc._core import _graph_errors
+from stalloc.train import graph_errors
 
 WORDS = "stalloc did not launch CUDA graph 3 of pool 2: it reads what graph 1 of the pool leaves to it"
 
@@ -33,7 +33,7 @@ def torch_with(library: Library) -> Any:
             return "launched"
 
     torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=CUDAGraph))
-    _graph_errors.install(torch, library)
+    graph_errors.install(torch, library)
     return torch
 
 
@@ -56,7 +56,7 @@ def test_other_errors_stay_as_they_are() -> None:
         raise RuntimeError("CUDA error: unspecified launch failure")
 
     torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=type("CUDAGraph", (), {"replay": broken})))
-    _graph_errors.install(torch, library)
+    graph_errors.install(torch, library)
     with pytest.raises(RuntimeError, match=r"^CUDA error: unspecified launch failure"):
         torch.cuda.CUDAGraph().replay()
 
@@ -64,7 +64,7 @@ def test_other_errors_stay_as_they_are() -> None:
 @pytest.mark.parametrize("torch", [SimpleNamespace(cuda=SimpleNamespace()), None])
 def test_where_no_launch_is_refused_nothing_is_replaced(torch: Any) -> None:
     if torch is not None:
-        _graph_errors.install(torch, Library())
+        graph_errors.install(torch, Library())
         assert not vars(torch.cuda)
         return
     untouched = torch_with(Library(follows=False)).cuda.CUDAGraph

@@ -12,7 +12,7 @@ from event_runs import MIB, answer, text
 from event_runs import run as without_graphs
 from graphed_runs import POOL, eager, graphed
 from stalloc import cli
-from stalloc.report import collect, graph_choice, graphs
+from stalloc.tools.report import collect, graph_choice, graphs
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stalloc._marking._graphs import GraphMarks
+from stalloc.train.marking.graphs import GraphMarks
 
 
 class Graph:

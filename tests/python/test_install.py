@@ -46,7 +46,11 @@ def test_importing_torch_alone_installs_through_the_entry_point(fake: FakeProces
 
 def test_the_entry_point_and_the_import_install_once(fake: FakeProcess) -> None:
     fake.install_entry_point()
-    for program in ("import stalloc, torch, stalloc.cli", "import torch, stalloc", "import stalloc._autoload, torch"):
+    for program in (
+        "import stalloc, torch, stalloc.cli",
+        "import torch, stalloc",
+        "import stalloc.train.autoload, torch",
+    ):
         assert fake.python("-c", program, STALLOC_MODE="Trace").code == 0
     assert fake.calls() == [INSTALLED_CPU, "flush"] * 3
 
@@ -88,7 +92,7 @@ def test_mode_torch_reports_explicit_iterations_and_the_last_one_at_exit(fake: F
 
 def test_mode_torch_leaves_the_import_system_as_it_was_but_for_the_watch_for_frameworks(fake: FakeProcess) -> None:
     program = (
-        "import sys; before = list(sys.meta_path)\nimport stalloc, torch\nfrom stalloc._core._imports import _watch\n"
+        "import sys; before = list(sys.meta_path)\nimport stalloc, torch\nfrom stalloc.train.imports import _watch\n"
         "assert sys.meta_path == [_watch, *before]\nassert not _watch.callbacks"
     )
     assert fake.python("-c", program, STALLOC_MODE="Torch").err == ""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stalloc._core import _interface, _library
-from stalloc._core._interface import Claim
+from stalloc.core import interface as _interface
+from stalloc.core import library as _library
+from stalloc.core.interface import Claim
 
 HEADER = "struct Allocator {\n  virtual void* allocate(int bytes) = 0; // in bytes\n};\n"
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from processes import FakeProcess, Finished, Training, clean_environment, run_python
-from stalloc._core import _alike, _log
+from stalloc.core import alike as _alike
+from stalloc.core import log
 
 LEVELS = ("debug", "info", "warning", "error", "off")
 SAYS_ALL = """
-from stalloc._core import _log
-for say in (_log.debug, _log.info, _log.figures, _log.warning, _log.error, _log.fatal):
+from stalloc.core import log
+for say in (log.debug, log.info, log.figures, log.warning, log.error, log.fatal):
     say(say.__name__)
 """
 
@@ -51,10 +52,10 @@ def test_what_a_run_came_to_is_rank_0s_to_say() -> None:
 
 
 def test_after_the_last_word_there_is_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_log, "_silent", False)
-    _log.error("before")
-    _log.silence()
-    _log.error("after")
+    monkeypatch.setattr(log, "_silent", False)
+    log.error("before")
+    log.silence()
+    log.error("after")
     assert capsys.readouterr().err == "[stalloc] rank 0 error: before\n"
 
 
@@ -62,14 +63,14 @@ def test_after_the_last_word_there_is_none(capsys: pytest.CaptureFixture[str], m
 
 RANK = """
 import os, sys
-from stalloc._core import _log
+from stalloc.core import log
 rank = int(os.environ["RANK"])
 sys.stdin.readline()
-_log.info("has a plan")
-_log.warning(f"/runs/rank{rank:05d}.plan: {10 + rank} requests differ")
+log.info("has a plan")
+log.warning(f"/runs/rank{rank:05d}.plan: {10 + rank} requests differ")
 if rank == 5:
-    _log.warning("its own trouble")
-_log.warning(f"/runs/rank{rank:05d}.plan: {10 + rank} requests differ")
+    log.warning("its own trouble")
+log.warning(f"/runs/rank{rank:05d}.plan: {10 + rank} requests differ")
 print("said", flush=True)
 sys.stdin.readline()
 """
@@ -116,7 +117,7 @@ def test_another_launch_and_a_process_without_a_rank_speak_for_themselves(monkey
     monkeypatch.setattr(_alike, "_ours", {})
     here = {"MASTER_ADDR": "host", "MASTER_PORT": "29513"}
     assert _alike.is_first("a warning", here)
-    asks = "import sys; from stalloc._core import _alike; print(_alike.is_first(sys.argv[1], {'MASTER_ADDR': 'host', "
+    asks = "import sys; from stalloc.core import alike; print(alike.is_first(sys.argv[1], {'MASTER_ADDR': 'host', "
     asks += "'MASTER_PORT': sys.argv[2]}))"
     assert run_python("-c", asks, "a warning", "29513").out == "False\n"
     assert run_python("-c", asks, "a warning", "29514").out == "True\n"

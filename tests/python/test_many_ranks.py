@@ -13,7 +13,7 @@ import rank_copies
 from processes import run_python
 from rank_copies import copy_ranks, with_rank
 from stalloc import cli
-from stalloc._commands import many_ranks
+from stalloc.tools.commands import many_ranks
 from synthetic_runs import RANKS, planned_pipeline
 
 KINDS = RANKS

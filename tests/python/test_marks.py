@@ -10,9 +10,9 @@ import pytest
 
 import stalloc
 from processes import run_python
-from stalloc import _session
-from stalloc._marking._hooks import _PATIENCE, OptimizerHooks
-from stalloc._marking._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker
+from stalloc.train import session
+from stalloc.train.marking.hooks import _PATIENCE, OptimizerHooks
+from stalloc.train.marking.marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER, Marker
 
 MarkTuple = tuple[int, int, int, int, int, Optional[bytes], int]
 
@@ -37,7 +37,7 @@ def recording() -> Recording:
 @pytest.fixture
 def active(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """The public functions with a session behind them."""
-    monkeypatch.setattr(_session, "current", _session.Session("Torch", None, recording.marker))
+    monkeypatch.setattr(session, "current", session.Session("Torch", None, recording.marker))
     return recording
 
 

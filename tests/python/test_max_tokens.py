@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from processes import ROOT, FakeProcess, Finished, Training, run_python, run_with_torch
-from stalloc._commands import max_tokens
-from stalloc._marking import _tokens
+from stalloc.core.trace_files import path_of
+from stalloc.tools.commands import max_tokens
 
 CHUNK = 2 << 20  # bytes by which an arena grows
 
 
 def sidecar(directory: Path, rank: int = 0) -> Any:
-    path = _tokens.path_of(directory, rank)
+    path = path_of(directory, rank, "tokens.json")
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_number_of_tokens_is_refused(fake: FakeProcess, value: str, e
 
 
 def test_a_file_that_cannot_be_written_costs_a_warning(fake: FakeProcess) -> None:
-    _tokens.path_of(fake.directory, 0).mkdir(parents=True)
+    path_of(fake.directory, 0, "tokens.json").mkdir(parents=True)
     done = fake.python("-c", loop([10]), STALLOC_MODE="Trace")
     assert done.code == 0
     assert "the tokens of micro-batches could not be noted" in done.err
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_written_costs_a_warning(fake: FakeProcess) -> Non
 def test_the_trainer_of_transformers_tells_its_input_ids(fake: FakeProcess) -> None:
     program = """
 import stalloc, types
-from stalloc.frameworks import huggingface
+from stalloc.train.frameworks import huggingface
 step = huggingface.WRAPPERS["forward"](lambda self, model, inputs, items=None: "loss")
 stalloc.iteration(0)
 for inputs in ({"input_ids": types.SimpleNamespace(numel=lambda: n)} for n in (12, 0, 30)):
@@ -111,7 +111,7 @@ class FakePlanner:
         planner.chmod(0o755)
 
     def rank(self, rank: int, counts: Any) -> None:
-        path = _tokens.path_of(self.directory, rank)
+        path = path_of(self.directory, rank, "tokens.json")
         path.with_name(f"rank{rank:05d}.trace").touch()
         if counts is not None:
             path.write_text(json.dumps(counts))

@@ -8,7 +8,7 @@ import pytest
 
 from megatron_scripts import SCRIPT, Megatron
 from processes import Finished, run_python
-from stalloc._core._variables import VARIABLES
+from stalloc.core.variables import VARIABLES
 
 PARSE = """
 import argparse, sys
@@ -90,6 +90,6 @@ def test_a_wrong_argument_names_itself(megatron: Megatron, words: list[str], sai
 
 
 def test_every_variable_is_an_argument() -> None:
-    program = "import argparse; from stalloc.megatron import _arguments as a; "
+    program = "import argparse; from stalloc.train.megatron import arguments as a; "
     program += "print(*vars(a.add_arguments(argparse.ArgumentParser()).parse_args([])))"
     assert {name.upper() for name in run_python("-c", program).out.split()} == set(VARIABLES)

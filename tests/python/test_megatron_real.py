@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from processes import HERE, PACKAGE, ROOT, run
-from stalloc.report.megatron_arguments import parse, read_settled
+from stalloc.core.megatron_arguments import read_settled
+from stalloc.tools.report.arguments import parse
 
 pytestmark = [pytest.mark.megatron, pytest.mark.timeout(900)]
 REAL = HERE / "megatron_real"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from processes import Training, run_python, view_of
-from stalloc._marking._marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
-from stalloc._marking._modules import ModuleMarks
-from stalloc._marking._nvtx import Ranges
+from stalloc.train.marking.marks import BEGIN, END, FENCE, ITERATION, LAYER, MICROBATCH, OPTIMIZER
+from stalloc.train.marking.modules import ModuleMarks
+from stalloc.train.marking.nvtx import Ranges
 
 torch = pytest.importorskip("torch")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training, view_of
-from stalloc._marking import _names
-from stalloc._marking._paths import ModulePaths
-from stalloc.report import wrappers
+from stalloc.tools.report import wrappers
+from stalloc.train.marking import names as _names
+from stalloc.train.marking.paths import ModulePaths
 
 torch = pytest.importorskip("torch")
 

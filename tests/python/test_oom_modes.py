@@ -12,7 +12,7 @@ from typing import Any, Optional
 import pytest
 
 from processes import SCRIPTS, Finished, Training, run_python
-from stalloc._oom import classes, names, torch_mode
+from stalloc.train.oom import classes, names, torch_mode
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stalloc._core._patching import Function, Patcher, Target, argument, parse_version
+from stalloc.train.patching import Function, Patcher, Target, argument, parse_version
 
 
 class Engine:

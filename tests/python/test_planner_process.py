@@ -11,9 +11,9 @@ from typing import Any, Callable
 
 import pytest
 
-from stalloc import _planner
-from stalloc._planner import Planner
-from stalloc._run_files import Paths, Start
+from stalloc.core.run_files import Paths, Start
+from stalloc.train.auto import planner as _planner
+from stalloc.train.auto.planner import Planner
 
 MAKES_ITS_PLAN = 'mkdir -p "$2/output/plan"; touch "$2/output/plan/rank00000.running.plan"'
 

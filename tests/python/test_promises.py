@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from processes import SCRIPTS, Training
-from stalloc.report import advice, collect, figures, findings, how_to
+from stalloc.tools.report import advice, collect, figures, findings, how_to
 
 pytest.importorskip("torch")
 

@@ -13,8 +13,8 @@ import pytest
 from exports import trace_of_text
 from processes import Training
 from stalloc import cli
-from stalloc._core import _coordinates
-from stalloc.report import comparison, figures
+from stalloc.core import coordinates
+from stalloc.tools.report import comparison, figures
 from synthetic_runs import RANKS, planned_pipeline
 
 
@@ -207,7 +207,7 @@ def test_state_is_shared_among_replicas_alone(
 
     def split(pipeline: int, data: int) -> None:
         sizes = (1, pipeline, 1, 1, data)
-        _coordinates.write(tmp_path, 0, _coordinates.Coordinates(0, 0, 0, 0, 0, sizes))
+        coordinates.write(tmp_path, 0, coordinates.Coordinates(0, 0, 0, 0, 0, sizes))
 
     split(pipeline=2, data=1)
     assert shared() == []

@@ -14,7 +14,7 @@ from exports import trace_of_text
 from processes import SCRIPTS, Training
 from shown_page import NARROW, WIDE, Shown, report_of
 from stalloc import cli
-from stalloc._commands.export import dump_lines
+from stalloc.tools.commands.export import dump_lines
 from synthetic_runs import planned_pipeline, synthesize
 
 SECTIONS = (

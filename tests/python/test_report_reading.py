@@ -12,7 +12,7 @@ from event_runs import MIB, answer
 from exports import trace_of_text
 from layered_runs import layered
 from shown_page import Shown, report_of
-from stalloc.report import figures, first_look
+from stalloc.tools.report import figures, first_look
 
 PHONE = {"has_touch": True, "is_mobile": True}
 NEITHER = "100 % of the peak has neither a module nor a tensor's name."

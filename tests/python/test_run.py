@@ -12,7 +12,7 @@ import pytest
 
 from processes import ROOT, FakeProcess, Finished, run_python
 from stalloc import cli
-from stalloc._commands import run as run_command
+from stalloc.train import run as run_command
 
 INTROSPECTION = """
 import json, sys

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from processes import clean_environment
-from stalloc import _run_cache, _run_choice, _run_files
-from stalloc._run_files import Start
+from stalloc.core import run_cache, run_files
+from stalloc.core.run_files import Start
+from stalloc.train.auto import run_choice
 
 
 def use(run: Path, *, held: int, age: int = 0) -> None:
@@ -37,7 +38,7 @@ def locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
         def no_locks(descriptor: int, operation: int) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(_run_files.fcntl, "flock", no_locks)
+        monkeypatch.setattr(run_files.fcntl, "flock", no_locks)
     return bool(request.param)
 
 
@@ -47,7 +48,7 @@ def locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 @contextlib.contextmanager
 def in_child(code: str, run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that begins a start there, and what it says first. It is ended."""
-    begin = f"import os, sys, time; from pathlib import Path; from stalloc._run_files import Start; {code}"
+    begin = f"import os, sys, time; from pathlib import Path; from stalloc.core.run_files import Start; {code}"
     command = [sys.executable, "-c", begin, str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment({})) as process:
         try:
@@ -59,7 +60,7 @@ def in_child(code: str, run: Path) -> Iterator[tuple[subprocess.Popen[str], str]
 
 def await_idle(run: Path) -> None:
     until = time.monotonic() + 10
-    while _run_files.in_use(run):
+    while run_files.in_use(run):
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -74,25 +75,25 @@ def test_folders_are_apart_and_go_when_nobody_has_them(locks: bool, tmp_path: Pa
         own = Start.begin(tmp_path)
         assert own.folder != folder
         assert (folder / "trace").read_bytes() == b"another's"
-        assert _run_files.in_use(tmp_path)
+        assert run_files.in_use(tmp_path)
         own.leave()
-        assert _run_files.starts_in(tmp_path) == [folder]
-    assert not _run_files.in_use(tmp_path)
+        assert run_files.starts_in(tmp_path) == [folder]
+    assert not run_files.in_use(tmp_path)
     last = Start.begin(tmp_path)
-    _run_files.remove_ended(tmp_path)
-    assert _run_files.starts_in(tmp_path) == [last.folder]
+    run_files.remove_ended(tmp_path)
+    assert run_files.starts_in(tmp_path) == [last.folder]
     last.leave()
     assert not (tmp_path / "starts").exists()
 
 
 def test_a_process_that_has_the_number_of_one_that_has_ended_does_not_count(tmp_path: Path) -> None:
-    line = _run_files._name_of(os.getpid())
-    assert _run_files._lives(line, age=0)
-    assert not _run_files._lives(line.rpartition(" ")[0] + " 1", age=0)
+    line = run_files._name_of(os.getpid())
+    assert run_files._lives(line, age=0)
+    assert not run_files._lives(line.rpartition(" ")[0] + " 1", age=0)
     elsewhere = line.replace(line.split()[0], "another-host", 1)
-    assert _run_files._lives(elsewhere, age=3600)
-    assert not _run_files._lives(elsewhere, age=30 * 24 * 3600)
-    assert _run_files._lives("nonsense", age=0)
+    assert run_files._lives(elsewhere, age=3600)
+    assert not run_files._lives(elsewhere, age=30 * 24 * 3600)
+    assert run_files._lives("nonsense", age=0)
 
 
 def test_the_planner_holds_the_folder_when_its_process_has_ended(locks: bool, tmp_path: Path) -> None:
@@ -105,11 +106,11 @@ def test_the_planner_holds_the_folder_when_its_process_has_ended(locks: bool, tm
     with in_child(code, tmp_path) as (process, said):
         planner = int(said)
         process.wait()
-        assert _run_files.in_use(tmp_path)
-        assert not _run_files.remove_run(tmp_path)
+        assert run_files.in_use(tmp_path)
+        assert not run_files.remove_run(tmp_path)
         os.kill(planner, signal.SIGKILL)
         await_idle(tmp_path)
-        assert _run_files.remove_run(tmp_path)
+        assert run_files.remove_run(tmp_path)
         assert not tmp_path.exists()
 
 
@@ -127,13 +128,13 @@ def test_a_forked_child_does_not_hold_its_parents_folder(tmp_path: Path) -> None
 
 
 def test_a_fork_at_the_gate_does_not_keep_it_closed(tmp_path: Path) -> None:
-    with _run_files.gate(tmp_path):
+    with run_files.gate(tmp_path):
         child = os.fork()
         if child == 0:
             time.sleep(60)
             os._exit(0)
     try:
-        with _run_files.gate(tmp_path, seconds=0):
+        with run_files.gate(tmp_path, seconds=0):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -143,7 +144,7 @@ def test_a_fork_at_the_gate_does_not_keep_it_closed(tmp_path: Path) -> None:
 def test_a_gate_that_stays_closed_is_an_error_that_names_it(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(TimeoutError, match=str(tmp_path / ".lock")), _run_files.gate(tmp_path, seconds=0.05):
+        with pytest.raises(TimeoutError, match=str(tmp_path / ".lock")), run_files.gate(tmp_path, seconds=0.05):
             pass
 
 
@@ -155,11 +156,11 @@ def test_many_begin_and_leave_at_the_same_time(tmp_path: Path) -> None:
             for _ in range(20):
                 start = Start.begin(tmp_path / "run")
                 assert (start.folder / "lock").is_file()
-                _run_files.remove_ended(tmp_path / "run")
-                _run_files.remove_run(tmp_path / "run")
+                run_files.remove_ended(tmp_path / "run")
+                run_files.remove_run(tmp_path / "run")
                 assert (start.folder / "lock").is_file()
                 start.leave()
-                _run_files.remove_run(tmp_path / "run")
+                run_files.remove_run(tmp_path / "run")
         except BaseException as fault:
             faults.append(fault)
 
@@ -189,12 +190,12 @@ def test_a_file_that_another_process_writes_is_not_replaced(tmp_path: Path) -> N
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_run_cache, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(run_cache, "_MOST_BYTES", 10_000)
     return tmp_path / "stalloc" / "runs"
 
 
 def begin(cache: Path, program: str = "x.py") -> Start:
-    return _run_choice.begin({"XDG_CACHE_HOME": str(cache.parent.parent)}, [program], "2.11.0", 0).start
+    return run_choice.begin({"XDG_CACHE_HOME": str(cache.parent.parent)}, [program], "2.11.0", 0).start
 
 
 def names(cache: Path) -> set[str]:
@@ -232,7 +233,7 @@ def test_a_large_run_of_ones_own_costs_others_only_what_is_needed(cache: Path) -
 
 def test_a_run_that_begins_while_it_would_be_removed_is_whole(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(cache / "old", held=20_000)
-    taken = _run_files.in_use
+    taken = run_files.in_use
 
     def begins_meanwhile(run: Path) -> bool:
         found = taken(run)
@@ -242,7 +243,7 @@ def test_a_run_that_begins_while_it_would_be_removed_is_whole(cache: Path, monke
 
     begun: list[Start] = []
     thread = threading.Thread(target=lambda: begun.append(Start.begin(cache / "old")))
-    monkeypatch.setattr(_run_files, "in_use", begins_meanwhile)
+    monkeypatch.setattr(run_files, "in_use", begins_meanwhile)
     begin(cache)
     thread.join()
     assert (begun[0].folder / "lock").is_file()
@@ -272,7 +273,7 @@ def test_a_user_without_a_home_is_told_what_to_set(
     monkeypatch.setattr(Path, "home", nowhere)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    start = _run_choice.begin({}, ["x.py"], "2.11.0", 0).start
+    start = run_choice.begin({}, ["x.py"], "2.11.0", 0).start
     assert "cannot be kept for the next start: the user has no home directory: set" in capsys.readouterr().err
     start.leave()
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
-from stalloc._run_signature import Later, Phase, Signature
+from stalloc.core.run_signature import Later, Phase, Signature
 
 MIB = 1 << 20
 WEIGHTS = [4 * MIB, 2 * MIB, 3 * MIB, MIB]

@@ -15,9 +15,9 @@ import pytest
 
 from processes import Training, run_python
 from sleepers import eventually
-from stalloc import _run_status, cli
-from stalloc._core import _identity
-from stalloc._run_status import RunStatus
+from stalloc import cli
+from stalloc.core import identity, run_status
+from stalloc.core.run_status import RunStatus
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each iteration is written."""
-    monkeypatch.setattr(_run_status, "REFRESH_SECONDS", 0)
-    monkeypatch.setattr(_run_status, "_MOST_OF_TIME", float("inf"))
+    monkeypatch.setattr(run_status, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(run_status, "_MOST_OF_TIME", float("inf"))
 
 
 def state(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = _run_status.read(path)["state"]
+    found: dict[str, Any] = run_status.read(path)["state"]
     return found
 
 
@@ -53,7 +53,7 @@ def test_a_process_runs_until_it_ends(path: Path) -> None:
     assert (state(path)["stage"], state(path)["pid"], state(path)["iterations"]) == ("running", os.getpid(), 0)
     status.end(12)
     assert (state(path)["stage"], state(path)["iterations"]) == ("ended", 12)
-    assert _run_status.read(path)["stages"][0]["to_trace"] == 6
+    assert run_status.read(path)["stages"][0]["to_trace"] == 6
 
 
 def test_iterations_are_written_seldom(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_slow_disk_is_written_to_more_seldom_still(path: Path, monkeypatch: py
         written.append(now)
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(_run_status, "write_whole", slow)
+    monkeypatch.setattr(run_status, "write_whole", slow)
     status = RunStatus(path, 0)
     status.enter("tracing", 0)
     for iteration in range(1000):
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_is_one_warning_and_harms_nothing(
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(_run_status, "write_whole", full)
+    monkeypatch.setattr(run_status, "write_whole", full)
     status = RunStatus(path, 0)
     status.enter("tracing", 0)
     for iteration in range(9):
@@ -117,7 +117,7 @@ def test_the_start_that_began_last_has_the_file(path: Path) -> None:
     first.enter("planning", 8)
     first.end(9)
     assert state(path)["stage"] == "running"
-    assert [stage["stage"] for stage in _run_status.read(path)["stages"]] == ["planned"]
+    assert [stage["stage"] for stage in run_status.read(path)["stages"]] == ["planned"]
     second.finished(3)
     assert state(path)["iterations"] == 3
 
@@ -138,14 +138,14 @@ def test_a_directory_that_was_removed_is_not_made_anew_by_a_refresh(path: Path) 
 
 def test_a_number_that_another_process_has_by_now_is_gone(path: Path) -> None:
     RunStatus(path, 0).enter("tracing", 0)
-    rewritten(path, started=_identity.own()["started"] - 1)
+    rewritten(path, started=identity.own()["started"] - 1)
     assert state(path)["stage"] == "gone"
 
 
 def test_one_that_is_over_and_only_waited_for_is_gone(path: Path) -> None:
     RunStatus(path, 0).enter("tracing", 0)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        rewritten(path, pid=process.pid, started=_identity._started(process.pid))
+        rewritten(path, pid=process.pid, started=identity._started(process.pid))
         assert state(path)["stage"] == "running"
         process.send_signal(signal.SIGKILL)
         assert eventually(lambda: state(path)["stage"] == "gone"), "nobody has waited for it yet"
@@ -156,7 +156,7 @@ def test_a_name_with_brackets_and_blanks_hides_no_time(tmp_path: Path) -> None:
     odd = tmp_path / "a) S 1 (b"
     odd.symlink_to(sys.executable)
     with subprocess.Popen([str(odd), "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started, own = _identity._started(process.pid), _identity._started(os.getpid())
+        started, own = identity._started(process.pid), identity._started(os.getpid())
         process.communicate(b"\n")
     assert started is not None
     assert own is not None
@@ -179,7 +179,7 @@ def test_a_file_that_names_no_process_is_an_error_with_its_name(path: Path, proc
     RunStatus(path, 0).enter("tracing", 0)
     path.write_text(json.dumps({**json.loads(path.read_text()), "process": process}))
     with pytest.raises(ValueError, match=str(path)):
-        _run_status.read(path)
+        run_status.read(path)
 
 
 def test_many_ranks_are_counted_by_what_their_processes_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +229,7 @@ def test_a_run_is_running_then_gone_and_another_ended(training: Training, tmp_pa
         "-c",
         LOOP.replace(
             "stalloc, torch\n",
-            "stalloc\nfrom stalloc import _run_status\n_run_status.REFRESH_SECONDS = 0.1\nimport torch\n",
+            "stalloc\nfrom stalloc.core import run_status\nrun_status.REFRESH_SECONDS = 0.1\nimport torch\n",
         ),
         str(tmp_path / "info"),
         str(stop),

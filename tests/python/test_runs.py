@@ -14,10 +14,11 @@ import pytest
 
 from known_runs import FOUND, TRACED, Started, Starts
 from processes import Finished, Training, run_python
-from stalloc import _run_cache, _run_choice, _run_files
-from stalloc._run_cache import Program
-from stalloc._run_files import Start
-from stalloc._run_signature import Signature
+from stalloc.core import run_cache, run_files
+from stalloc.core.run_cache import Program
+from stalloc.core.run_files import Start
+from stalloc.core.run_signature import Signature
+from stalloc.train.auto import run_choice
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_the_table_of_changes_and_plans(starts: Starts, tmp_path: Path) -> None:
     for changed, start, *_ in table:
         started = start()
         assert started.hit_rate >= 0.97, (changed, started.result, started.err)
-        came_to.append((changed, started.came_to, len(_run_cache.by_use(starts.kept))))
+        came_to.append((changed, started.came_to, len(run_cache.by_use(starts.kept))))
     print("\n".join(f"{changed:45} {how:8} {runs} runs" for changed, how, runs in came_to))
     assert came_to == [(changed, how, runs) for changed, _, how, runs in table]
 
@@ -176,8 +177,8 @@ def test_a_program_is_its_file_the_number_of_ranks_and_torch() -> None:
     ],
 )
 def test_a_run_is_named_by_its_arguments(arguments: tuple[str, ...], hint: str) -> None:
-    assert _run_cache.hint_of(arguments) == hint.strip("-.")
-    assert "abc" not in " ".join(_run_cache.without_secrets(arguments))
+    assert run_cache.hint_of(arguments) == hint.strip("-.")
+    assert "abc" not in " ".join(run_cache.without_secrets(arguments))
 
 
 def known(cache: Path, one: Program, name: str, *, used: int = 0, rank: int = 0) -> Path:
@@ -185,14 +186,14 @@ def known(cache: Path, one: Program, name: str, *, used: int = 0, rank: int = 0)
     plan = directory / "output" / "plan" / f"rank{rank:05d}.plan"
     plan.parent.mkdir(parents=True)
     plan.write_bytes(b"plan")
-    _run_cache.describe(directory, one, fits=True)
+    run_cache.describe(directory, one, fits=True)
     os.utime(directory / "run.json", (1_000_000 + used, 1_000_000 + used))
     return directory
 
 
-def begin(cache: Path, *arguments: str, rank: int = 0) -> _run_choice.Choice:
+def begin(cache: Path, *arguments: str, rank: int = 0) -> run_choice.Choice:
     environ = {"XDG_CACHE_HOME": str(cache.parent.parent)}
-    return _run_choice.begin(environ, ["/x/train.py", *arguments], "2.11.0", rank)
+    return run_choice.begin(environ, ["/x/train.py", *arguments], "2.11.0", rank)
 
 
 @pytest.fixture
@@ -206,10 +207,10 @@ def test_the_run_with_the_nearest_arguments_is_guessed(cache: Path) -> None:
     six = known(cache, program("--batch", "6", "--steps", "10"), "-6", used=1)
     two = known(cache, program("--batch", "2", "--steps", "10"), "-2", used=2)
     for arguments, run, trust in (
-        (("--batch", "6", "--steps", "10"), six, _run_choice.CHECKED),
-        (("--batch", "6", "--steps", "99"), six, _run_choice.GUESSED),
-        (("--steps", "99", "--batch", "2"), two, _run_choice.GUESSED),
-        (("--lr", "1"), two, _run_choice.GUESSED),
+        (("--batch", "6", "--steps", "10"), six, run_choice.CHECKED),
+        (("--batch", "6", "--steps", "99"), six, run_choice.GUESSED),
+        (("--steps", "99", "--batch", "2"), two, run_choice.GUESSED),
+        (("--lr", "1"), two, run_choice.GUESSED),
     ):
         choice = begin(cache, *arguments)
         assert (choice.start.run, choice.trust) == (run, trust)
@@ -217,7 +218,7 @@ def test_the_run_with_the_nearest_arguments_is_guessed(cache: Path) -> None:
     known(cache, program("--batch", "6", "--steps", "10"), "-file", used=3)
     choice = begin(cache, "--batch", "6", "--steps", "10")
     assert choice.start.run == cache / f"{program().key}-file", "the one that was used last"
-    assert choice.trust == _run_choice.GUESSED, "another one had the same arguments"
+    assert choice.trust == run_choice.GUESSED, "another one had the same arguments"
 
 
 def test_a_rank_is_not_sent_where_it_has_no_plan(cache: Path) -> None:
@@ -245,10 +246,10 @@ def test_what_the_cache_has_of_others_is_not_touched(cache: Path) -> None:
 def test_a_run_remembers_the_arguments_of_its_last_starts(cache: Path) -> None:
     run = known(cache, program("--steps", "0"), "")
     for steps in range(1, 40):
-        _run_cache.describe(run, program("--steps", str(steps)), fits=True)
-    _run_cache.describe(run, program("--steps", "30"), fits=True)
-    _run_cache.describe(run, program("--other"), fits=False)
-    found = _run_cache.read_run(run)
+        run_cache.describe(run, program("--steps", str(steps)), fits=True)
+    run_cache.describe(run, program("--steps", "30"), fits=True)
+    run_cache.describe(run, program("--other"), fits=False)
+    found = run_cache.read_run(run)
     assert found is not None
     steps_of = [int(arguments[1]) for arguments in found.arguments]
     assert steps_of[:3] == [30, 39, 38]
@@ -260,7 +261,7 @@ def test_a_program_keeps_so_many_runs(cache: Path) -> None:
         known(cache, program("--batch", str(number)), f"-{number}", used=number)
     held = Start.begin(cache / f"{program().key}-0")
     begin(cache, "--batch", "19")
-    names = {run.directory.name for run in _run_cache.runs_of(program(), cache)}
+    names = {run.directory.name for run in run_cache.runs_of(program(), cache)}
     assert names == {f"{program().key}-{number}" for number in (0, *range(4, 20))}, "what is in use stays"
     held.leave()
 
@@ -273,7 +274,7 @@ def test_a_signature_that_cannot_be_read_is_named_and_its_plan_is_not_trusted(
     broken.write_text("{")
     choice = begin(cache, "--batch", "6")
     assert str(broken) in capsys.readouterr().err
-    assert choice.look(signature(4), 2) == _run_choice.Found(None)
+    assert choice.look(signature(4), 2) == run_choice.Found(None)
 
 
 def signature(rows: int) -> Signature:
@@ -284,7 +285,7 @@ def signature(rows: int) -> Signature:
     return found
 
 
-def publish(choice: _run_choice.Choice) -> None:
+def publish(choice: run_choice.Choice) -> None:
     """What the planner does."""
     target = choice.start.run / "output" / "plan"
     target.mkdir(parents=True, exist_ok=True)
@@ -314,7 +315,7 @@ def test_traced_runs_do_not_take_each_others_places(cache: Path) -> None:
     assert back.candidate is not None
     assert back.candidate.directory == again.start.run, "the second iteration has told otherwise"
     third = begin(cache, "--x")
-    assert third.look(signature(16), 2) == _run_choice.Found(None)
+    assert third.look(signature(16), 2) == run_choice.Found(None)
     assert third.claim(signature(16))
     assert third.start.run.name == f"{program().key}-x-3"
     assert not begin(cache, "--y").claim(signature(8)), "it is in the run of the one before"
@@ -328,12 +329,12 @@ def test_a_start_moves_with_what_is_open(tmp_path: Path) -> None:
         assert start.move_to(tmp_path / "b", lambda: True)
         trace.write("goes on")
     assert (tmp_path / "b" / "starts" / start.folder.name / "trace").read_text() == "goes on"
-    assert _run_files.in_use(tmp_path / "b")
-    assert not _run_files.in_use(tmp_path / "a")
+    assert run_files.in_use(tmp_path / "b")
+    assert not run_files.in_use(tmp_path / "a")
     assert not (tmp_path / "a" / "starts").exists()
-    assert not _run_files.remove_run(tmp_path / "b")
+    assert not run_files.remove_run(tmp_path / "b")
     start.leave()
-    assert _run_files.remove_run(tmp_path / "b")
+    assert run_files.remove_run(tmp_path / "b")
 
 
 # stalloc runs, stalloc clean -----------------------------------------------------------------------------------------
@@ -392,5 +393,5 @@ def test_clean_removes_what_is_named_or_old_and_nothing_in_use(cache: Path) -> N
     held.leave()
     assert command(cache, "clean", str(old)).code == 0
     assert command(cache, "clean", "--all").code == 0
-    assert _run_cache.by_use(cache) == []
+    assert run_cache.by_use(cache) == []
     assert command(cache, "clean", "--all").out == "nothing to remove\n"

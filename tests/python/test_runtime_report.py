@@ -10,7 +10,7 @@ import pytest
 
 from event_runs import KIB, MIB, Writer
 from stalloc import cli
-from stalloc.report.runtime_report import runtime_report
+from stalloc.tools.report.runtime_report import runtime_report
 
 # As its schemas have them.
 OF_AN_EVENT = """event_type module phase step mem_allocated_before mem_allocated_after mem_reserved_before

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from processes import FakeProcess
-from stalloc._core import _config, _scalars
+from stalloc.core import config
+from stalloc.train import scalars
 
 SCRIPT = "import stalloc\nfor i in range(6): stalloc.iteration(i)\n"
 WRITER = """
@@ -59,7 +60,7 @@ def test_without_the_variable_the_log_level_decides(fake: FakeProcess) -> None:
 
 def test_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match=r"STALLOC_LOG_STEPS must be .*'often'"):
-        _config.read_config({"STALLOC_MODE": "Trace", "STALLOC_LOG_STEPS": "often"})
+        config.read_config({"STALLOC_MODE": "Trace", "STALLOC_LOG_STEPS": "often"})
 
 
 def test_each_iteration_has_its_scalars(tensorboard: FakeProcess, tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_each_iteration_has_its_scalars(tensorboard: FakeProcess, tmp_path: Path
 
 
 def test_without_the_package_one_error_says_so(fake: FakeProcess) -> None:
-    if _scalars.importlib.util.find_spec("tensorboard") is not None:
+    if scalars.importlib.util.find_spec("tensorboard") is not None:
         pytest.skip("tensorboard is installed here")
     done = fake.python("-c", "import stalloc", STALLOC_MODE="Alloc", STALLOC_TENSORBOARD="tb")
     assert done.code == 1
@@ -94,14 +95,14 @@ def test_scalars_that_cannot_be_written_end_in_one_warning(tensorboard: FakeProc
 
 def test_devices_are_told_apart() -> None:
     stats = {"devices": [{"device": -1, "live_bytes": 1 << 29}, {"device": 1, "live_bytes": 1 << 30}]}
-    assert dict(_scalars.of_stats(stats)) == {"stalloc/device -1/live GiB": 0.5, "stalloc/device 1/live GiB": 1.0}
+    assert dict(scalars.of_stats(stats)) == {"stalloc/device -1/live GiB": 0.5, "stalloc/device 1/live GiB": 1.0}
 
 
 def test_the_share_of_planned_requests_is_the_trainings() -> None:
     device = {"planned_hits": 90, "requests": 500, "steady": {"requests": 80, "hits": 60, "fenced": 400}}
-    assert dict(_scalars.of_stats({"devices": [device]}))["stalloc/planned of steady requests"] == 0.75
+    assert dict(scalars.of_stats({"devices": [device]}))["stalloc/planned of steady requests"] == 0.75
     device["steady"] = {"requests": 0, "hits": 0, "fenced": 0}
-    assert "stalloc/planned of steady requests" not in dict(_scalars.of_stats({"devices": [device]}))
+    assert "stalloc/planned of steady requests" not in dict(scalars.of_stats({"devices": [device]}))
 
 
 def test_torch_s_own_figures() -> None:
@@ -115,11 +116,11 @@ def test_torch_s_own_figures() -> None:
         ]
     }
     cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, memory_stats=lambda _: stats)
-    assert dict(_scalars.of_torch(types.SimpleNamespace(cuda=cuda))) == {
+    assert dict(scalars.of_torch(types.SimpleNamespace(cuda=cuda))) == {
         "stalloc/allocated GiB": 1,
         "stalloc/peak allocated GiB": 2,
         "stalloc/reserved GiB": 3,
         "stalloc/peak reserved GiB": 4,
     }
     idle = types.SimpleNamespace(is_initialized=lambda: False)
-    assert not dict(_scalars.of_torch(types.SimpleNamespace(cuda=idle)))
+    assert not dict(scalars.of_torch(types.SimpleNamespace(cuda=idle)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from processes import run_python
-from stalloc.report.session import CollectError, Session
+from stalloc.tools.report.session import CollectError, Session
 
 
 @pytest.fixture
@@ -46,6 +46,6 @@ def test_a_planner_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_without_a_planner_it_is_said_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stalloc._core._library.directories", lambda: [tmp_path])
+    monkeypatch.setattr("stalloc.core.library.directories", lambda: [tmp_path])
     with pytest.raises(CollectError, match=str(tmp_path)):
         Session(tmp_path / "a.trace")

@@ -16,7 +16,7 @@ import pytest
 from processes import FakeProcess
 from sleepers import IDLE, LAST, LOOP, Sleeper, children, eventually
 from stalloc import cli
-from stalloc._sleep import client
+from stalloc.tools import sleep_client
 
 Start = Callable[..., Sleeper]
 
@@ -50,7 +50,8 @@ def test_the_same_where_the_program_serves_before_it_is_active(start: Start) -> 
     """`stalloc.auto()` comes later than the socket, and so does what it does at the end."""
     late = LAST.replace("print(", "import os\nprint(", 1).replace(
         "stalloc.iteration(0)",
-        "os.environ['STALLOC_MODE'] = 'Alloc'\nfrom stalloc import _install\n_install.activate()\nstalloc.iteration(0)",
+        "os.environ['STALLOC_MODE'] = 'Alloc'\n"
+        "from stalloc.train import install\ninstall.activate()\nstalloc.iteration(0)",
     )
     program = start(late, STALLOC_MODE="")
     with program.start_order("sleep", program.pid) as sender:
@@ -167,10 +168,10 @@ def test_a_program_that_does_not_answer_at_all_has_its_order_withdrawn(
 ) -> None:
     program = start(LOOP)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(program.runtime))
-    monkeypatch.setattr(client, "_SLACK_SECONDS", 0.5)
+    monkeypatch.setattr(sleep_client, "_SLACK_SECONDS", 0.5)
     program.process.send_signal(signal.SIGSTOP)
-    one = client.Ordered(int(program.pid))
-    client.order([one], {"do": "sleep", "timeout": 0.5})
+    one = sleep_client.Ordered(int(program.pid))
+    sleep_client.order([one], {"do": "sleep", "timeout": 0.5})
     assert one.result() == {"ok": False, "error": "no answer within 1 s: the order is withdrawn"}
     program.process.send_signal(signal.SIGCONT)
     assert program.goes_on(60)

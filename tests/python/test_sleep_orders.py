@@ -13,8 +13,9 @@ from typing import Any, Optional, cast
 import pytest
 
 from sleepers import eventually
-from stalloc._sleep import api, boundary, orders, server, sockets
-from stalloc._sleep.figures import DeviceFigures, SleepResult
+from stalloc.core import sleep_sockets
+from stalloc.train.sleep import api, boundary, orders, server
+from stalloc.train.sleep.figures import DeviceFigures, SleepResult
 
 NOTHING = SleepResult((), True)
 
@@ -228,13 +229,13 @@ def test_a_loop_stays_although_an_error_of_ours_comes_meanwhile(
 
 def test_an_order_that_was_answered_and_closed_is_none_any_more(arena: Arena) -> None:
     ours, theirs = socket.socketpair()
-    order = orders.Order(arena.sleep, wakes=False, is_wanted=lambda: sockets.is_open(ours))
+    order = orders.Order(arena.sleep, wakes=False, is_wanted=lambda: sleep_sockets.is_open(ours))
     boundary.give(order)
     with theirs:
-        assert sockets.is_open(ours)
+        assert sleep_sockets.is_open(ours)
         assert not order.answer(0.01)["ok"]
         ours.close()
-        assert not sockets.is_open(ours)
+        assert not sleep_sockets.is_open(ours)
         boundary.reached(0)
     assert arena.done == []
 

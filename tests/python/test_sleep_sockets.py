@@ -19,8 +19,9 @@ import pytest
 
 from processes import FakeProcess
 from sleepers import IDLE, LOOP, Sleeper, eventually
-from stalloc._core import _identity
-from stalloc._sleep import api, boundary, client, places, server
+from stalloc.core import identity, sleep_places
+from stalloc.tools import sleep_client
+from stalloc.train.sleep import api, boundary, server
 
 
 @pytest.fixture
@@ -148,14 +149,14 @@ def test_a_client_with_another_runtime_directory_finds_it(idle: Sleeper, tmp_pat
     assert idle.order("sleep", idle.pid, XDG_RUNTIME_DIR=str(other)).code == 0
     assert idle.order("wake", idle.pid, XDG_RUNTIME_DIR="").code == 0
     assert idle.calls() == ["sleep", "wake"]
-    assert not list(other.iterdir()), "a client makes nothing"
+    assert not list(other.iterdir()), "a sleep_client makes nothing"
 
 
 def test_without_a_runtime_directory_it_is_in_the_users_own_below_tmp(fake: FakeProcess, tmp_path: Path) -> None:
     for text in ("", "relative", str(tmp_path / "nowhere")):
         program = "import os\nos.environ['XDG_RUNTIME_DIR'] = " + repr(text) + "\n" + IDLE
         with Sleeper(fake, tmp_path / "idle", program) as idle:
-            assert idle.path == Path(f"/tmp/stalloc-{os.getuid()}") / places.own_name(idle.process.pid)
+            assert idle.path == Path(f"/tmp/stalloc-{os.getuid()}") / sleep_places.own_name(idle.process.pid)
             assert idle.order("sleep", idle.pid).code == 0
             assert idle.end().code == 0
         assert not idle.path.exists(), "the socket goes with its process"
@@ -175,7 +176,7 @@ def test_a_program_that_takes_no_orders_is_told_with_where_it_was_looked(tmp_pat
     unfit = f"{tmp_path}/chosen/stalloc ({tmp_path}/chosen/stalloc must be a directory of this user with mode 0700"
     for place in ("looked for in /its/own/stalloc, ", unfit, f"/tmp/stalloc-{os.getuid()}"):
         assert place in told.err
-    assert places.own_name(quiet.pid) in told.err
+    assert sleep_places.own_name(quiet.pid) in told.err
 
 
 def test_a_path_that_is_too_long_for_an_address_is_none_of_the_users_business(
@@ -202,7 +203,7 @@ def test_a_directory_that_is_not_the_users_alone_is_not_used(tmp_path: Path, kin
     else:
         directory.mkdir(mode=0o755)
     with pytest.raises(OSError, match="must be a directory of this user with mode 0700"):  # noqa: SIM117
-        with places.opened(directory, os.getuid()):
+        with sleep_places.opened(directory, os.getuid()):
             pass
     assert not list(elsewhere.iterdir())
 
@@ -210,7 +211,9 @@ def test_a_directory_that_is_not_the_users_alone_is_not_used(tmp_path: Path, kin
 def test_where_no_directory_can_be_used_each_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir(mode=0o755)
-    monkeypatch.setattr(places, "of_user", lambda *_: [tmp_path / "one", tmp_path / "two", tmp_path / "no" / "three"])
+    monkeypatch.setattr(
+        sleep_places, "of_user", lambda *_: [tmp_path / "one", tmp_path / "two", tmp_path / "no" / "three"]
+    )
     with pytest.raises(OSError, match=r"one must be .*; .*two must be .*; .*No such file.*three"):
         server.Server(server.ONCE)
 
@@ -219,18 +222,18 @@ def test_where_no_directory_can_be_used_each_is_named(monkeypatch: pytest.Monkey
 
 
 def test_a_name_is_of_one_process_of_one_namespace_and_boot(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = places.own_name()
-    assert own == places.name_of(os.getpid())
+    own = sleep_places.own_name()
+    assert own == sleep_places.name_of(os.getpid())
     assert own.startswith(f"{os.getpid()}-")
-    monkeypatch.setattr(_identity, "namespace", lambda: "pid:[1]")
-    assert places.own_name() != own, "a container's"
+    monkeypatch.setattr(identity, "namespace", lambda: "pid:[1]")
+    assert sleep_places.own_name() != own, "a container's"
 
 
 def test_a_socket_that_somebody_listens_on_is_never_taken_away(
     here: server.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = here.path.stat().st_ino
-    monkeypatch.setattr(places, "of_user", lambda *_: [here.path.parent])
+    monkeypatch.setattr(sleep_places, "of_user", lambda *_: [here.path.parent])
     with pytest.raises(OSError, match="a process listens there already"):
         server.Server(server.ONCE)
     assert here.path.stat().st_ino == before
@@ -283,7 +286,7 @@ def test_a_client_obeys_no_stranger_under_the_name(idle: Sleeper, monkeypatch: p
         other.bind(str(idle.path))
         other.listen()
         with pytest.raises(OSError, match=f"process {os.getpid()} listens there"):
-            client._connected(idle.process.pid)
+            sleep_client._connected(idle.process.pid)
 
 
 def _namespaces() -> Optional[list[str]]:

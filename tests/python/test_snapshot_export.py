@@ -92,8 +92,8 @@ def test_stacks_go_into_snapshots_and_come_back(build: Path, tmp_path: Path) -> 
 
 def test_exported_stacks_have_no_calls_of_stalloc(build: Path, tmp_path: Path) -> None:
     """Neither those around a framework's calls nor those that started the program, and not what started these."""
-    files = ("<frozen runpy>", "/site/stalloc/cli.py", "/site/stalloc/_runner.py", "/home/me/stalloc/train.py")
-    files = (*files, "/site/stalloc/frameworks/_around.py", "/site/stalloc/_core/_patching.py", "/site/torch/linear.py")
+    files = ("<frozen runpy>", "/site/stalloc/cli.py", "/site/stalloc/train/runner.py", "/home/me/stalloc/train.py")
+    files = (*files, "/site/stalloc/train/frameworks/around.py", "/site/stalloc/core/log.py", "/site/torch/linear.py")
     texts = [f"t {name}" for name in ("call", *files)]
     calls = [f"c {at} {10 + at} {at + 1} 0" for at in range(len(files))]
     lines = ["stalloc-events 1", *texts, *calls, "a 0 4096 0 0 1 7", "a 1 512 0 0 2 3", "f 1 3"]

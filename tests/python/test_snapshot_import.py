@@ -14,10 +14,10 @@ import pytest
 from histories import BASE, MIB, History, imported, training
 from lifetimes import lifetimes, most_requested
 from stalloc import cli
-from stalloc._commands.export import dump_lines
-from stalloc.snapshot import iterations
-from stalloc.snapshot.phases import find_marks
-from stalloc.snapshot.read import SnapshotError, parse, read_snapshot
+from stalloc.tools.commands.export import dump_lines
+from stalloc.tools.snapshot import iterations
+from stalloc.tools.snapshot.phases import find_marks
+from stalloc.tools.snapshot.read import SnapshotError, parse, read_snapshot
 
 DATA = Path(__file__).resolve().parent / "data"
 

@@ -12,10 +12,10 @@ import pytest
 
 from histories import FORWARD, MIB, OPTIMIZER, History, imported, training
 from stalloc import cli
-from stalloc._commands.export import dump_lines
-from stalloc.snapshot import iterations
-from stalloc.snapshot.phases import find_marks
-from stalloc.snapshot.read import parse
+from stalloc.tools.commands.export import dump_lines
+from stalloc.tools.snapshot import iterations
+from stalloc.tools.snapshot.phases import find_marks
+from stalloc.tools.snapshot.read import parse
 
 STEP = "Optimizer.step#AdamW.step"
 

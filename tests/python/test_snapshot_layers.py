@@ -12,10 +12,10 @@ from exports import exported, trace_of_text
 from histories import OPTIMIZER, History, imported
 from processes import view_of
 from stalloc import cli
-from stalloc._commands.export import dump_lines
-from stalloc.snapshot import metadata
-from stalloc.snapshot.phases import find_marks
-from stalloc.snapshot.read import parse
+from stalloc.tools.commands.export import dump_lines
+from stalloc.tools.snapshot import metadata
+from stalloc.tools.snapshot.phases import find_marks
+from stalloc.tools.snapshot.read import parse
 
 STEP = "Optimizer.step#AdamW.step"
 NAMED = """stalloc-events 1

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stalloc import cli
-from stalloc.report import advice, figures, select, splits
-from stalloc.report.estimate import estimate
-from stalloc.report.megatron_arguments import parse
+from stalloc.tools.report import advice, figures, select, splits
+from stalloc.tools.report.arguments import parse
+from stalloc.tools.report.estimate import estimate
 
 WORDS = shlex.split("""--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --bf16
     --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 --swiglu

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from processes import Finished, Training
-from stalloc import _started
+from stalloc.train import started
 
 # Two ranks of other sizes. HOW: what tells a rank its number.
 SPAWNS = """
@@ -168,7 +168,7 @@ class FakeCuda:
 def test_a_process_is_asked_before_its_gpu_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = FakeCuda()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    _started.before_use("cuda", lambda: torch.order.append("asked"))
+    started.before_use("cuda", lambda: torch.order.append("asked"))
     assert torch.order == []
     assert torch._C._cuda_init() == "result"
     assert torch._C._cuda_init() == "result"
@@ -184,12 +184,12 @@ def test_what_goes_wrong_then_does_not_reach_the_program(
     def fails() -> None:
         raise RuntimeError("no libraries")
 
-    _started.before_use("cuda", fails)
+    started.before_use("cuda", fails)
     assert torch._C._cuda_init() == "result"
     assert "no libraries; going on with plain torch" in capsys.readouterr().err
 
 
 def test_a_rank_of_a_launcher_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    _started.take_rank()
-    assert _started.RANK not in os.environ
+    started.take_rank()
+    assert started.RANK not in os.environ

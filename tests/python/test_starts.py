@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from processes import Finished, Training, clean_environment
-from stalloc._run_files import in_use, starts_in
+from stalloc.core.run_files import in_use, starts_in
 
 # ROWS is of the environment, as a seed or a GPU may be: the command is the same.
 LOOP = """
@@ -195,8 +195,8 @@ def test_what_a_killed_start_has_left_goes_with_the_next(training: Training, loo
 # Once the trace has its first allocations: before, it is begun anew where its directory has gone.
 DIRECTORY_GOES = """
 import shutil
-from stalloc import _session
-_session.current.flush()
+from stalloc.train import session
+session.current.flush()
 shutil.rmtree(os.environ["STALLOC_MODEL_INFO_PATH"])"""
 
 

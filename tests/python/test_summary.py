@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from processes import Training, run_python
-from stalloc._core import _outcome
+from stalloc.core import outcome as _outcome
 
 MIB = 1 << 20
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from stalloc import cli
-from stalloc._marking import _experts
-from stalloc.report import tokens
-from stalloc.report.collect import CollectError
+from stalloc.core.trace_files import path_of
+from stalloc.tools.report import tokens
+from stalloc.tools.report.collect import CollectError
+from stalloc.train.marking import experts
 from synthetic_runs import synthesize
 
 
@@ -68,7 +69,7 @@ def test_micro_batches_and_layers_add_up(tmp_path: Path) -> None:
 
 
 def test_what_was_noted_beside_the_trace_is_taken(run_directory: Path, capsys: Any) -> None:
-    noted = _experts.ExpertTokens(_experts.path_of(run_directory, 0))
+    noted = experts.ExpertTokens(path_of(run_directory, 0, "experts.jsonl"))
     for iteration in range(3):
         noted.add(1, [5 + iteration, 1])
         noted.add(1, [2, 2])

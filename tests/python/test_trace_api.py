@@ -64,7 +64,7 @@ def test_start_needs_a_directory() -> None:
 
 
 def test_a_step_of_an_optimizer_is_not_counted_twice(fake: FakeProcess) -> None:
-    from stalloc._marking._marks import Marker
+    from stalloc.train.marking.marks import Marker
 
     told: list[int] = []
     marks: list[tuple[object, ...]] = []

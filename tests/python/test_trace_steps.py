@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from processes import FakeProcess, Training, view_of
-from stalloc._core import _config
+from stalloc.core import config
 
 SCRIPT = "import stalloc\nfor i in range(5): stalloc.iteration(i + 70)\n"
 
@@ -48,7 +48,7 @@ def test_stop_ends_it_anywhere(fake: FakeProcess) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "5:2", "2:2", ":5", "all", "1:2:3"])
 def test_other_values_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match=f"STALLOC_TRACE_STEPS must be .*'{value}'"):
-        _config.read_config({"STALLOC_MODE": "Trace", "STALLOC_TRACE_STEPS": value})
+        config.read_config({"STALLOC_MODE": "Trace", "STALLOC_TRACE_STEPS": value})
 
 
 def test_ranks_that_are_not_listed_stay_as_they_are(fake: FakeProcess) -> None:
@@ -67,7 +67,7 @@ def test_ranks_that_are_not_listed_stay_as_they_are(fake: FakeProcess) -> None:
 @pytest.mark.parametrize("value", ["0,", "a", "3-1", "1-", "0 3"])
 def test_no_list_of_ranks_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=f"STALLOC_TRACE_RANKS must be .*'{value}'"):
-        _config.read_config({"STALLOC_MODE": "Trace", "STALLOC_TRACE_RANKS": value})
+        config.read_config({"STALLOC_MODE": "Trace", "STALLOC_TRACE_RANKS": value})
 
 
 # -- Real training on the CPU

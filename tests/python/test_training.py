@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from processes import PACKAGE, SCRIPTS, Training, write_dist_info
-from stalloc._core import _interface
+from stalloc.core import interface as _interface
 
 TRAIN = str(SCRIPTS / "train.py")
 

@@ -23,7 +23,7 @@ def test_every_message_stands_in_the_page_by_its_text() -> None:
 def test_messages_of_all_parts_are_looked_for() -> None:
     places = list(fragments())
     assert len(places) > 50
-    for folder in ("patches/stalloc/_auto", "allocator/runtime/", "allocator/torch/", "planner/analysis/"):
+    for folder in ("patches/stalloc/train/auto/", "allocator/runtime/", "allocator/torch/", "planner/analysis/"):
         assert any(place.startswith(folder) for place in places), folder
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from processes import SCRIPTS, Training, run, view_of
 from stalloc import cli
-from stalloc.report import unused, wrappers
+from stalloc.tools.report import unused, wrappers
 
 SCRIPT = str(SCRIPTS / "used_training.py")
 KIB = 1 << 10

@@ -6,7 +6,7 @@ import re
 import sys
 
 from processes import ROOT, FakeProcess, run_python
-from stalloc._core._variables import GROUPS, INTERNAL, TOOLS, VARIABLES, misspelt
+from stalloc.core.variables import GROUPS, INTERNAL, TOOLS, VARIABLES, misspelt
 
 PAGE = ROOT / "docs" / "variables.md"
 READ = re.compile(r'"(STALLOC_[A-Z0-9_]+)"')
@@ -22,7 +22,7 @@ def test_all_that_the_allocator_and_the_package_read_is_in_the_table() -> None:
     read = names_in("allocator", ".cc", ".h")
     assert "STALLOC_MODE" in read
     assert read <= {*VARIABLES, *INTERNAL}
-    table = ROOT / "patches" / "stalloc" / "_core" / "_variables.py"
+    table = ROOT / "patches" / "stalloc" / "core" / "variables.py"
     others = [path for path in (ROOT / "patches").rglob("*.py") if path != table]
     assert {name for path in others for name in READ.findall(path.read_text())} <= {*VARIABLES, *INTERNAL}
 

@@ -9,7 +9,7 @@ import pytest
 
 from event_runs import MIB, Writer, answer, run, text
 from stalloc import cli
-from stalloc.report import findings
+from stalloc.tools.report import findings
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ def _of_package() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "patches" / "stalloc").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_log.warning", "_log.error", "_log.fatal"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("log.warning", "log.error", "log.fatal"):
                 found[_place(path, node.lineno)] = _longest(_parts(node.args[0]))
     return found
 

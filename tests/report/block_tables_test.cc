@@ -103,7 +103,7 @@ TEST(BlockTablesTest, SharesAreOfTheWholeRun) {
 
 TEST(CallSitesTest, FramesOfTorchAndStallocAreNoSite) {
   Trace trace;
-  trace.texts = {"step", "/x/site-packages/torch/optim/adam.py", "/x/site-packages/stalloc/frameworks/_around.py",
+  trace.texts = {"step", "/x/site-packages/torch/optim/adam.py", "/x/site-packages/stalloc/train/frameworks/around.py",
                  "/home/me/stalloc/train.py", "/x/site-packages/stalloc/_hooks.py"};
   trace.calls = {{0, 0, 3, 7}, {1, 0, 2, 19}, {2, 0, 4, 5}, {3, 0, 1, 80}, {0, 0, 1, 33}};
   const CallSites sites(trace);

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from adapter_process import ROOT
 
-from stalloc._core import _interface
+from stalloc.core import interface
 
 pytestmark = pytest.mark.every_torch
 
@@ -41,10 +41,10 @@ def test_the_format_of_shared_segments_is_that_of_the_version(found: dict[str, s
 
 
 def test_the_library_claims_what_the_build_found(found: dict[str, str], library: Path) -> None:
-    claim = _interface.claim_of(library)
+    claim = interface.claim_of(library)
     assert claim is not None
     assert claim.torch.partition("+")[0] == found["version"].partition("+")[0]
-    assert claim.interface == found["interface"] == _interface.fingerprint(found["include"])
+    assert claim.interface == found["interface"] == interface.fingerprint(found["include"])
 
 
 def test_where_there_is_no_torch_nothing_is_found(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Marks for training frameworks other than Megatron, one module each; `_adapters.py` applies them."""
+"""Marks that a program sets itself: `stalloc.frameworks.loop`."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import stalloc
-from stalloc._core._library import TorchLibrary
+from stalloc.core.library import TorchLibrary
 
 directory, iterations, captured_in = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 width = int(sys.argv[4]) if len(sys.argv) > 4 else 256

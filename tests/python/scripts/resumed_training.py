@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import stalloc.megatron
-from stalloc.megatron import _loading
+from stalloc.train.megatron import loading
 
 import torch  # isort: skip
 
 WIDTH, LAYERS, ROWS = 256, 6, 256  # an activation is as large as a matrix
-STATE = _loading.LoadedState()
+STATE = loading.LoadedState()
 
 
 class Optimizer:
@@ -67,10 +67,10 @@ def main() -> None:
     torch.manual_seed(1)
     layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.LayerNorm(WIDTH)) for _ in range(LAYERS)]
     model, losses, first = torch.nn.Sequential(*layers), [], 0
-    Optimizer.sharded_state_dict = _loading.optimizer_state(Optimizer.sharded_state_dict, STATE)  # type: ignore
+    Optimizer.sharded_state_dict = loading.optimizer_state(Optimizer.sharded_state_dict, STATE)  # type: ignore
     optimizer = Optimizer(model)
     if chosen.load:
-        first = _loading.loading(load, STATE)(chosen.load, model, optimizer)
+        first = loading.loading(load, STATE)(chosen.load, model, optimizer)
     around_first = [stalloc.stats()]
     for number in range(first, chosen.iterations):
         with stalloc.iteration(number):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import stalloc
-from stalloc.fitting import state
+from stalloc.train.changes import state
 
 DEVICES = [torch.device(name) for name in sys.argv[2:] or ["cuda:0"]]
 DEVICE = DEVICES[0]

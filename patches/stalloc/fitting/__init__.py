@@ -1,1 +1,0 @@
-"""What a run can do with its memory: chosen from a trace (`stalloc fit`), written as settings, applied to a model."""

@@ -1,0 +1,88 @@
+"""`stalloc advise`: what would lower the peak, each computed from the trace."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Optional
+
+from stalloc.tools.commands import viewed
+
+HELP = "what would lower the peak of a traced run, by how much, and at what cost"
+EXAMPLES = ("advise run1 --gpus 4",)
+
+_EPILOG = """
+Each row is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
+a Megatron-LM model are estimated (stalloc estimate; options behind -- change its configuration). Savings do not add up.
+Where a row says "at least", the trace does not tell all, and the worse was taken. Which layers to recompute is known of
+traces with STALLOC_TRACE_MODULES=1. Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1
+a trace knows which operations use a block; without, late is what outlives a mark that ends its use. Of captured CUDA
+graphs it is told what their pools hold, and what lending them between launches saves.
+"""
+_MOST = 20
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    viewed.add_arguments(parser)
+    parser.add_argument("--gpus", type=_positive, metavar="N", help="to split the model over (default: as traced)")
+    parser.add_argument("--bus", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
+    parser.add_argument("--all", action="store_true", help=f"more than the {_MOST} that save most")
+
+
+def _positive(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1: {text}")
+    return count
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.tools.report import advice, collect, figures, graphs
+
+    def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        view["added_options"] = arguments.program
+        device = figures.device_figures(view, index)
+        rows = advice.advise(view, index, device, arguments.gpus, arguments.bus * 1e9)
+        return {
+            "device": device["device"],
+            "peak_live_bytes": device["peak_live_bytes"],
+            "peak_phase": device["peak_phase"],
+            "advice": rows,
+            "graphs": graphs.finding(view, index),
+            "hint": advice.hint(view, index),
+        }
+
+    def show(device: dict[str, Any]) -> None:
+        _show(device, None if arguments.all else _MOST)
+
+    return viewed.answer("advise", arguments, of_device, show, collect.ViewOptions(ranks=arguments.gpus))
+
+
+def _show(device: dict[str, Any], most: Optional[int]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import device_name, size
+
+    print(f"{device_name(device['device'])}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
+    found = device["advice"]
+    shown = found[:most]
+    rows = [
+        (saves(row), ("at most " if row["at_least"] else "") + size(row["peak_bytes"]), row["what"], row["cost"])
+        for row in shown
+    ]
+    lines = text.table(("saves", "peak then", "change", "cost"), rows, text_columns=(2, 3)).splitlines()
+    print("\n".join(lines[:2]))
+    for line, row in zip(lines[2:], shown):
+        print(f"{line}\n    set: {row['how_to']}\n    known from: {row['how_known']}")
+    if len(shown) < len(found):
+        print(f"and {len(found) - len(shown)} that save less (--all)")
+    if device["graphs"] is not None:
+        print("\n" + "\n    ".join(device["graphs"]["told"]))
+    if device["hint"] is not None:
+        print(device["hint"])
+
+
+def saves(row: dict[str, Any]) -> str:
+    """Of a row of advice: "-4.00 MiB", "at least -4.00 MiB"."""
+    from stalloc.tools.report.figures import size
+
+    return ("at least " if row["at_least"] else "") + f"-{size(row['saves_bytes'])}"

@@ -1,0 +1,26 @@
+"""`stalloc completion`: what a shell needs to complete stalloc's commands and options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "print the completion of commands and options for a shell (needs `pip install shtab`)"
+EXAMPLES = (
+    "completion bash > ~/.local/share/bash-completion/completions/stalloc",
+    "completion zsh > ~/.zfunc/_stalloc",
+)
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        print("stalloc completion: completion needs shtab: pip install shtab", file=sys.stderr)
+        return 1
+    print(shtab.complete(arguments.whole_parser(), shell=arguments.shell))
+    return 0

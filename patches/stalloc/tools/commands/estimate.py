@@ -1,0 +1,104 @@
+"""`stalloc estimate`: what a Megatron-LM configuration should need, beside what the trace says."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from stalloc.tools.report.configuration import Configuration
+    from stalloc.tools.report.layer_tape import Operation
+
+HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
+EXAMPLES = (
+    "estimate run1",
+    "estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+    "--micro-batch-size 1 --vocab-size 32000 --bf16",
+)
+
+_EPILOG = """
+With DIR or TRACE the configuration is what stalloc.megatron noted beside the trace (rank00000.megatron.json), else the
+command line that it was recorded with, and the estimate stands beside what was measured; options behind -- change it.
+Without DIR all of it stands behind --.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?", help="a traced run, or one of its traces")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak, else 0)")
+    parser.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: the trace's, else 1)")
+    parser.add_argument("--operations", action="store_true", help="what each operation of a layer keeps, too")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.tools.report import collect, layer_tape, select
+    from stalloc.tools.report.arguments import EstimateError
+    from stalloc.tools.report.comparison import compare
+    from stalloc.tools.report.estimate import estimate
+
+    try:
+        view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
+        config = _configuration(view, arguments)
+        result = estimate(config)
+    except (collect.CollectError, EstimateError) as error:
+        print(f"stalloc estimate: {error}", file=sys.stderr)
+        return 1
+    rows = compare(config, result, view)
+    operations = layer_tape.operations(config)
+    if arguments.json:
+        told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
+        print(json.dumps({**told, "operations": [dataclasses.asdict(operation) for operation in operations]}))
+        return 0
+    _show(config.stage, result.parameters, rows)
+    if arguments.operations:
+        _show_operations(operations)
+    return 0
+
+
+def _configuration(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> Configuration:
+    from stalloc.tools.report.arguments import parse, traced_configuration
+
+    if view is None:
+        return parse(arguments.program, arguments.world_size or 1, arguments.rank or 0)
+    view["added_options"] = arguments.program
+    return traced_configuration(view, arguments.world_size or 0)
+
+
+def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import size
+
+    print(f"pipeline stage {stage}, {parameters / 1e9:.3f} G parameters\n")
+
+    def cells(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
+        if row["measured"] is None:
+            return row["name"], size(row["estimate"]), "-", "-", row["why"]
+        off = row["estimate"] - row["measured"]
+        share = f" ({100 * off / row['measured']:+.1f} %)" if row["measured"] else ""
+        return (
+            row["name"],
+            size(row["estimate"]),
+            size(row["measured"]),
+            text.signed(size(abs(off)), off) + share,
+            row["why"],
+        )
+
+    header = ("", "estimate", "measured at the peak", "estimate - measured", "what it is")
+    print(text.table(header, [cells(row) for row in rows], text_columns=(0, 4)), end="")
+
+
+def _show_operations(operations: Sequence[Operation]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import size
+
+    rows = [(operation.name, size(round(operation.kept)), size(round(operation.backward))) for operation in operations]
+    rows.append(("together", size(round(sum(operation.kept for operation in operations))), ""))
+    header = ("of a layer and micro-batch", "keeps", "its backward needs besides")
+    print("\n" + text.table(header, rows), end="")

@@ -1,0 +1,157 @@
+"""`stalloc export`: a trace for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+HELP = "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite"
+EXAMPLES = ("export run1 --format perfetto --output run1.json",)
+
+_EPILOG = """
+snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too
+perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
+csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
+sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
+Stacks are the program's: calls of stalloc itself are left out.
+Of a directory with several traces it is rank 0's, unless --rank says otherwise.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("trace", metavar="DIR|TRACE", type=Path, help="a run's directory, or DIR/trace/rank00000.trace")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory: whose trace (default 0)")
+    parser.add_argument(
+        "--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True, help="see below"
+    )
+    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="what is written")
+    parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
+    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.core.files import write_whole
+    from stalloc.tools.report.collect import CollectError
+
+    try:
+        content = _FORMS[arguments.format](_trace_of(arguments.trace, arguments.rank), arguments.device)
+        write_whole(arguments.output, content)
+    except (CollectError, OSError) as error:
+        print(f"stalloc export: {error}", file=sys.stderr)
+        return 1
+    told = {"output": str(arguments.output), "format": arguments.format, "bytes": len(content)}
+    print(json.dumps(told) if arguments.json else f"{arguments.output}: {len(content)} bytes")
+    return 0
+
+
+def _trace_of(path: Path, rank: Optional[int]) -> Path:
+    """CollectError where a directory has no such rank."""
+    from stalloc.tools.report.collect import CollectError, find_ranks
+
+    if not path.is_dir():
+        return path
+    traces = {files.rank: files.trace for files in find_ranks(path)}
+    if (rank or 0) not in traces:
+        raise CollectError(f"{path}/trace has no rank {rank or 0}; traced: {', '.join(map(str, traces))}")
+    return traces[rank or 0]
+
+
+def _snapshot(trace: Path, _device: object) -> bytes:
+    from stalloc.tools.report.collect import traced_view
+    from stalloc.tools.report.own_calls import without_own_calls
+    from stalloc.tools.snapshot.write import write_snapshot
+
+    view = traced_view(trace, every_block=True)
+    blocks = [device["blocks"] for device in view["devices"]]
+    categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
+    tensors = {
+        event: (role, tuple((names or name).split("\n")))
+        for known in blocks
+        for event, role, name, names in zip(*(known[column] for column in ("event", "tensor", "name", "names")))
+        if name
+    }
+    return write_snapshot(without_own_calls(dump_lines(trace)), categories, tensors)
+
+
+def _perfetto(trace: Path, device: object) -> bytes:
+    from stalloc.tools.report.collect import CollectError, traced_view
+    from stalloc.tools.report.perfetto import trace_events
+
+    view = traced_view(trace)
+    devices = [entry for entry in view["devices"] if device is None or entry["device"] == device]
+    if not devices:
+        raise CollectError(f"{trace} has no device {device}; it has {[entry['device'] for entry in view['devices']]}")
+    return json.dumps(trace_events(view, devices)).encode()
+
+
+def _sqlite(trace: Path, _device: object) -> bytes:
+    from stalloc.tools.report.collect import traced_view
+    from stalloc.tools.report.database import database
+    from stalloc.tools.report.own_calls import without_own_calls
+
+    view = traced_view(trace, every_block=True)
+    return database(view, without_own_calls(dump_lines(trace)))
+
+
+def _csv(trace: Path, device: object) -> bytes:
+    rows: dict[int, dict[int, list[int]]] = {}  # by device and block: id, begin, end, size
+    now: dict[int, int] = {}
+    for line in dump_lines(trace):
+        if line["event"] not in ("alloc", "free"):
+            continue
+        of, block = line["device"], line["id"]
+        now[of] = now.get(of, 0) + 1
+        if line["event"] == "alloc":
+            rows.setdefault(of, {})[block] = [block, now[of], -1, max(512, -(-line["bytes"] // 512) * 512)]
+        else:
+            rows[of][block][2] = now[of]
+    chosen = _device_of(trace, sorted(rows), device)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["id", "lower", "upper", "size"])
+    behind = now.get(chosen, 0) + 1
+    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else behind, row[3]] for row in rows[chosen].values())
+    return out.getvalue().encode()
+
+
+def _device_of(trace: Path, known: list[int], device: object) -> int:
+    """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
+    from stalloc.tools.report.collect import CollectError
+
+    if device is None and len(known) == 1:
+        return known[0]
+    if device is None:
+        raise CollectError(f"{trace} has devices {known}, and CSV is of one: choose it with --device")
+    if device not in known:
+        raise CollectError(f"{trace} has no device {device}; it has {known}")
+    return known[known.index(device)]
+
+
+_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite}
+
+
+def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
+    """The events of a trace, as stalloc-planner dump --json has them. CollectError where it cannot be read."""
+    from stalloc.core import library
+    from stalloc.tools.report.collect import CollectError
+
+    try:
+        planner = library.find_or_raise(library.PLANNER_NAME)
+    except library.LibraryError as error:
+        raise CollectError(str(error)) from error
+    with subprocess.Popen(
+        [str(planner), "dump", str(trace), "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode != 0:
+        raise CollectError(f"{trace} cannot be read; stalloc dump {trace} tells more")

@@ -1,0 +1,346 @@
+"""`stalloc fit`: the cheapest way to fit into so much memory, or the best use of what is left of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc.core import sizes
+
+HELP = "from one trace: the fastest micro-batch, and what to recompute or offload, for so much memory"
+EXAMPLES = (
+    "fit run1 --memory 80G --micro-batch 4 --output fit.json",
+    "fit run1 --memory 40G --keep-micro-batch --for trainer",
+)
+
+_EPILOG = """
+Each choice is an edit of the traced run, and the edited run goes through the whole planner: predicted are its peak of
+live bytes, what its plan holds, and the seconds of a step, from the traced times of passes and layers. Which layers to
+recompute is known of traces with STALLOC_TRACE_MODULES=1; on a GPU STALLOC_TRACE_TIMES=1 makes their times the
+device's.
+"""
+_MOST = 12
+_FREE = 1 << 30  # what CUDA's context and libraries take of a card, beside what an allocator holds
+_CARD = 16 << 30  # less is no card, but a cap
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    from stalloc.tools.fitting import replayed, settings
+
+    parser.epilog = _EPILOG
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
+    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
+    parser.add_argument(
+        "--headroom", type=sizes.parse, metavar="2G", help="of it, to leave free (default: 1G of a card of 16G or more)"
+    )
+    parser.add_argument("--micro-batch", type=int, metavar="N", help="as it was traced (default: Megatron-LM's, or 1)")
+    parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches of a step (default 1)")
+    parser.add_argument("--rows", type=int, metavar="N", help="of a step, whatever its micro-batches: the global batch")
+    parser.add_argument(
+        "--lengths",
+        type=Path,
+        metavar="FILE",
+        help="tokens of the run's rows, one a line: a micro-batch is padded to its longest",
+    )
+    parser.add_argument("--packed", action="store_true", help="rows lie one behind the other, without padding")
+    parser.add_argument(
+        "--in-order", action="store_true", help="the run takes the rows as --lengths has them; else in any order"
+    )
+    parser.add_argument("--keep-micro-batch", action="store_true", help="do not change it")
+    parser.add_argument(
+        "--longest", action="store_true", help="the largest micro-batch (or sequence) that fits, however slow"
+    )
+    parser.add_argument(
+        "--sequence",
+        type=int,
+        metavar="TOKENS",
+        help="of a row as it was traced: the longest that fits is looked for, the rows of a micro-batch stay",
+    )
+    parser.add_argument(
+        "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
+    )
+    parser.add_argument(
+        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced with CUDA graphs, or without them"
+    )
+    parser.add_argument(
+        "--beside",
+        nargs=2,
+        metavar=("DIR|TRACE", "N"),
+        help="traced with a micro-batch of N: sizes and times as a + b k",
+    )
+    parser.add_argument("--bus-bandwidth", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
+    parser.add_argument("--allocator", choices=replayed.ALLOCATORS, default="stalloc", help="that has to fit")
+    parser.add_argument("--for", dest="kind", choices=settings.KINDS, default="torch", help="what it is written for")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
+    parser.add_argument(
+        "--output", type=Path, metavar="fit.json", help='write the choice: stalloc.apply("fit.json", model)'
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: it fits; 1: bad input, or nothing fits."""
+    from stalloc.tools.fitting import choose
+    from stalloc.tools.report import collect
+
+    try:
+        document = _document(arguments)
+    except (choose.FitError, collect.CollectError, OSError) as error:
+        choose.progress("")
+        print(f"stalloc fit: {error}", file=sys.stderr)
+        return 1
+    if arguments.output is not None:
+        _write(arguments.output, document)
+    if arguments.json:
+        print(json.dumps(document))
+    else:
+        _show(document, arguments)
+    return 0 if document["fits"] else 1
+
+
+def _document(arguments: argparse.Namespace) -> dict[str, Any]:
+    from stalloc.tools.fitting import choose
+    from stalloc.tools.fitting.document import document_of
+
+    files, traced = _traced_run(arguments)
+    micro_batch = arguments.micro_batch or _megatron_s_micro_batch(files) or 1
+    headroom = arguments.headroom
+    if headroom is None:
+        headroom = _FREE if arguments.memory >= _CARD else 0
+    unit = _unit_of_length(arguments.sequence) if arguments.sequence else 0
+    if unit and (arguments.lengths or arguments.keep_micro_batch or arguments.rows):
+        raise choose.FitError("--sequence changes the length alone: not with --lengths, --rows or --keep-micro-batch")
+    wish = choose.Wish(
+        memory=arguments.memory - headroom,
+        micro_batch=arguments.sequence // unit if unit else micro_batch,
+        sequence_unit=unit,
+        keep_accumulation=bool(unit),
+        graphs=arguments.graphs,
+        accumulation=arguments.accumulation,
+        keep_micro_batch=arguments.keep_micro_batch,
+        longest=arguments.longest or bool(unit),
+        bus=arguments.bus_bandwidth * 1e9,
+        allocator=arguments.allocator,
+        rows=arguments.rows,
+        divides=arguments.kind != "torch",
+        lengths=() if arguments.lengths is None else _lengths(arguments.lengths),
+        packed=arguments.packed,
+        in_order=arguments.in_order,
+    )
+    choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
+    document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+    document["graphs"] = _graphs(files, document, arguments)
+    return _with_rows(document, micro_batch) if unit else document
+
+
+def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
+    """Both runs as they were traced. CollectError."""
+    from stalloc.tools.report import collect, graph_choice
+
+    if arguments.graphs_beside is None:
+        return None
+    view = collect.view(files)
+    index = next(i for i, drawn in enumerate(view["devices"]) if drawn["device"] == document["device"])
+    return graph_choice.choice(view, files.trace, arguments.graphs_beside, index, document["room_bytes"])
+
+
+def _unit_of_length(sequence: int) -> int:
+    """Lengths are tried in such steps: a 32nd of the traced one, a divisor of it."""
+    return next(unit for unit in range(max(1, sequence // 32), 0, -1) if sequence % unit == 0)
+
+
+def _with_rows(document: dict[str, Any], micro_batch: int) -> dict[str, Any]:
+    """Of a search over lengths: what is set has the rows that were traced, and the length beside them."""
+    from stalloc.tools.fitting import settings
+
+    document["chosen"]["micro_batch"] = document["micro_batch"] = micro_batch
+    document["settings"] = settings.with_rows(document["for"], document["settings"], document["chosen"])
+    return document
+
+
+def _traced_run(arguments: argparse.Namespace) -> Any:
+    """The files of the rank that is asked for, and the run, given its micro-batch."""
+    from stalloc.tools.fitting.replayed import TracedRun
+    from stalloc.tools.report import collect
+
+    files = _rank_of(arguments.path, arguments.rank)
+
+    def traced(micro_batch: int) -> Any:
+        if arguments.beside is None:
+            return TracedRun(files.trace)
+        other, count = _rank_of(Path(arguments.beside[0]), files.rank), arguments.beside[1]
+        ratio = _ratio(TracedRun(files.trace).most_tokens(), TracedRun(other.trace).most_tokens(), micro_batch, count)
+        if ratio in (0, 1):
+            raise collect.CollectError(f"--beside needs a micro-batch other than the traced one: {count}")
+        rows = int(count) / micro_batch if count.isdigit() and not arguments.sequence else 0
+        return TracedRun(files.trace, other.trace, ratio, rows or 1.0)
+
+    return files, traced
+
+
+def _ratio(tokens: Optional[int], others: Optional[int], micro_batch: int, count: str) -> float:
+    """Of the micro-batches of two traces: by their tokens, if both tell; 0: `count` is no number."""
+    if tokens is not None and others is not None:
+        return others / tokens
+    return int(count) / micro_batch if count.isdigit() else 0
+
+
+def _rank_of(path: Path, rank: Optional[int]) -> Any:
+    from stalloc.tools.report import collect, select
+
+    found = collect.find_ranks(path)
+    if len(found) == 1:
+        return found[0]
+    if rank is None:
+        rank = select.view_of(path, None)["rank"]["rank"]
+    chosen = [files for files in found if files.rank == rank]
+    if not chosen:
+        raise collect.CollectError(f"rank {rank} has no trace in {path}/trace")
+    return chosen[0]
+
+
+def _megatron_s_micro_batch(files: Any) -> Optional[int]:
+    from stalloc.core import megatron_arguments
+    from stalloc.tools.report import collect
+
+    try:
+        settled = megatron_arguments.read_settled(files.trace)
+    except ValueError as error:
+        raise collect.CollectError(str(error)) from error
+    found = (settled or {}).get("micro_batch_size")
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _lengths(path: Path) -> tuple[int, ...]:
+    """One a line. CollectError."""
+    from stalloc.tools.report import collect
+
+    words = path.read_text(encoding="utf-8").split()
+    wrong = next((word for word in words if not word.isdigit() or int(word) < 1), None)
+    if wrong is not None or not words:
+        found = "nothing" if wrong is None else repr(wrong)
+        raise collect.CollectError(f"{path}: expected tokens of rows, one whole number a line, found {found}")
+    return tuple(map(int, words))
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+# -- As text
+
+
+def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from stalloc.tools.report import graph_choice
+    from stalloc.tools.report.figures import device_name, size
+
+    traced, predicted, chosen = document["traced"], document["predicted"], document["chosen"]
+    print(
+        f"{device_name(document['device'])}: traced with micro-batches of {document['micro_batch']}: "
+        f"{size(traced['peak_live_bytes'])} live at the peak, {traced['step_seconds']:.3f} s a step; "
+        f"room {size(document['room_bytes'])}\n"
+    )
+    _show_tried(document)
+    _show_candidates(document)
+    if document["graphs"] is not None:
+        graph_choice.show(document["graphs"])
+        print()
+    if not document["fits"]:
+        least = size(predicted["peak_live_bytes"])
+        print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
+        return
+    print(f"chosen: micro-batches of {chosen['micro_batch']}, {chosen['accumulation']} a step")
+    if "sequence_length" in chosen:
+        print(f"  rows of {chosen['sequence_length']} tokens")
+    for word in ("recompute", "offload"):
+        if chosen[word]:
+            print(f"  {word} {_brief(chosen[word])}")
+    if chosen["offload_state"]:
+        print("  offload the optimizer's state")
+    held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
+    seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
+    print(
+        f"predicted: {size(predicted['peak_live_bytes'])} live at the peak ({document['bound']}); held under {held}\n"
+        f"           {seconds} a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
+    )
+    if predicted["step_at_least"]:
+        print("  the host bounds the steps that were traced, not the device: larger micro-batches, traced, tell more")
+    _show_graphs(predicted["graphs"])
+    print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def _show_graphs(graphs: dict[str, Any]) -> None:
+    from stalloc.tools.report.figures import size
+
+    verdict = "fit" if graphs["fit"] else "do not fit"
+    print(f"graphs of all passes in one pool: {size(graphs['held_bytes'])} with all else, they {verdict}")
+    traced = graphs["traced"]
+    if traced is None:
+        print("  none was captured while it was traced: what their pools really have is not known")
+    else:
+        print(f"  traced: {traced['pools']} pools with {size(traced['bytes'])}, {size(traced['held'])} with all else")
+
+
+def _show_tried(document: dict[str, Any]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import size
+
+    rows = [
+        (
+            f"{row['accumulation']} x {row['micro_batch']}",
+            str(len(row["recompute"])),
+            str(len(row["offload"]) + row["offload_state"]),
+            size(row["peak_live_bytes"]),
+            f"{row['step_seconds']:.3f}",
+            f"{row['tokens_per_second']:.3f} x",
+            "yes" if row["fits"] else "no",
+            row["bound"],
+        )
+        for row in document["tried"]
+    ]
+    header = ("micro-batch", "recomputed", "offloaded", "live", "step s", "tokens/s", "fits", "peak in")
+    print(text.table(header, rows, text_columns=(6, 7)))
+
+
+def _show_candidates(document: dict[str, Any]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import size
+
+    rows = [
+        (
+            f"{row['use']} {row['layers']} ({row['count']})",
+            size(row["away_bytes"]),
+            ("at most " if row["at_least"] else "") + size(row["peak_live_bytes"]),
+            f"{row['seconds']:.3f}",
+        )
+        for row in document["candidates"][:_MOST]
+    ]
+    if rows:
+        header = ("each alone, micro-batch as traced", "away", "live then", "seconds more")
+        print(text.table(header, rows))
+
+
+def _brief(paths: list[str]) -> str:
+    """ "blocks.*.mlp: 0-3, 5" for each kind."""
+    kinds: dict[str, list[int]] = {}
+    for path in paths:
+        parts = path.split(".")
+        numbers = [int(part) for part in parts if part.isdigit()]
+        kinds.setdefault(".".join("*" if p.isdigit() else p for p in parts), []).extend(numbers[-1:])
+    return "; ".join(f"{kind}: {_ranges(sorted(set(numbers)))}" if numbers else kind for kind, numbers in kinds.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -1,0 +1,160 @@
+"""`stalloc import`: a PyTorch memory snapshot as a trace, to ask what a plan would save without installing anything."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from stalloc.tools.snapshot.phases import Marks
+    from stalloc.tools.snapshot.read import Snapshot
+
+HELP = "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)"
+EXAMPLES = ("import run.pickle --output run1",)
+
+_EPILOG = """
+Record some iterations in the training script, without stalloc:
+    torch.cuda.memory._record_memory_history(max_entries=1000000)
+    ...                                                              # set-up and three iterations, or one
+    torch.cuda.memory._dump_snapshot("run.pickle")
+then:  stalloc import run.pickle --output run1 && stalloc plan run1 && stalloc report run1
+
+Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#, else from the period
+with which requests repeat, else from the optimizer's calls in Python stacks. One is enough to tell what a plan would
+hold; three tell which sizes vary. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk) and "optimizer" tell passes;
+without them Python stacks do, where the history has them. Other ranges are layers; without any, the calls of forward()
+in stacks are.
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path, help="what _dump_snapshot wrote")
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="DIR", help="of the run (default: SNAPSHOT without .pickle)"
+    )
+    parser.add_argument("--rank", type=int, default=0, help="whose trace it becomes (default 0)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--iterations", metavar="NAME", help="ranges of record_function whose names begin so")
+    which.add_argument("--whole", action="store_true", help="the history is one iteration, whatever is in it")
+    parser.add_argument("--json", action="store_true", help="what was found, as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.tools.snapshot.read import SnapshotError
+
+    try:
+        found = _convert(arguments)
+    except SnapshotError as error:
+        print(f"stalloc import: {arguments.snapshot}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"stalloc import: {error}", file=sys.stderr)
+        return 1
+    for note in found["notes"]:
+        print(f"stalloc import: note: {note}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{found['allocations']} allocations, {found['events']} events: {found['trace']}")
+    directory = Path(found["trace"]).parents[1]
+    if found["iterations"]:
+        print(f"iterations from {found['source']}\nnext: stalloc plan {directory}; stalloc report {directory}")
+    else:
+        print(
+            f"no iterations found: {_why_none(found['pile'])}; without them there is no plan "
+            f"(--whole: the history is one)\nnext: stalloc report {directory}"
+        )
+    return 0
+
+
+def _why_none(pile: Optional[dict[str, int]]) -> str:
+    if pile is None:
+        return "nothing repeats twice at least, no optimizer's step is seen, and no range is named as --iterations says"
+    return f"{_piled(pile)}, as layers of one pass do"
+
+
+def _piled(pile: dict[str, int]) -> str:
+    from stalloc.tools.report.figures import size
+
+    grow = "grow" if pile["bytes"] > 0 else "shrink"
+    return (
+        f"{pile['repeats']} repeats of {pile['requests']} requests pile up: live bytes {grow} by "
+        f"{size(abs(pile['bytes']))} in each"
+    )
+
+
+def _left_behind(snapshot: Snapshot, marks: Marks) -> int:
+    from stalloc.tools.snapshot.steps import left_behind
+
+    edges = {mark.edge: mark.before for mark in reversed(marks.marks) if mark.kind == "iteration"}
+    return left_behind(snapshot.events, edges["begin"], edges.get("end", len(snapshot.events)))
+
+
+def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
+    from stalloc.tools.report.figures import size
+
+    notes = list(snapshot.notes)
+    if snapshot.earlier_blocks:
+        notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
+    if marks.pile is not None and marks.source:
+        notes.append(f"{_piled(dataclasses.asdict(marks.pile))}; what piles up has no place in a plan")
+    if marks.iterations == 1:
+        notes.append(
+            "it is one iteration: enough to tell what a plan would hold, but not which sizes vary "
+            "(record three for that)"
+        )
+        left = _left_behind(snapshot, marks)
+        if left > 0:
+            notes.append(
+                f"it leaves {size(left)} behind (as an optimizer's state from its first step on), which the plan has "
+                "beside the whole iteration, as later ones do: what other allocators would hold for these is not told"
+            )
+    return notes
+
+
+def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
+    from stalloc.tools.snapshot.convert import event_lines
+    from stalloc.tools.snapshot.phases import find_marks
+    from stalloc.tools.snapshot.read import read_snapshot
+
+    snapshot = read_snapshot(arguments.snapshot)
+    marks = find_marks(snapshot, arguments.iterations, arguments.whole)
+    directory: Path = arguments.output or arguments.snapshot.with_suffix("")
+    trace = directory / "trace" / f"rank{arguments.rank:05d}.trace"
+    written = _write_trace("".join(event_lines(snapshot, marks.marks, arguments.rank)), trace)
+    return {
+        **written,
+        "trace": str(trace),
+        "iterations": marks.iterations,
+        "source": marks.source,
+        "pile": None if marks.pile is None else dataclasses.asdict(marks.pile),
+        "earlier_blocks": snapshot.earlier_blocks,
+        "notes": _notes(snapshot, marks),
+    }
+
+
+def _write_trace(text: str, trace: Path) -> dict[str, Any]:
+    from stalloc.core import library
+    from stalloc.tools.snapshot.read import SnapshotError
+
+    try:
+        planner = library.find_or_raise(library.PLANNER_NAME)
+    except library.LibraryError as error:
+        raise SnapshotError(str(error)) from error
+    done = subprocess.run(
+        [str(planner), "import", "-", f"--output={trace}", "--json"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SnapshotError(done.stderr.strip())
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

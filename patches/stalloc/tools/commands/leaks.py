@@ -1,0 +1,79 @@
+"""`stalloc leaks`: what makes live bytes grow from iteration to iteration."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from stalloc.tools.commands import viewed
+
+HELP = "find what makes live bytes grow from iteration to iteration, and where it is allocated"
+EXAMPLES = ("leaks run1",)
+
+_EPILOG = """
+A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) of which more is
+live where an iteration begins than where the one before began, four times or more, the first iteration left out: trace
+6 iterations or more. What keeps the last N tensors grows until it has N: to tell that from a leak, trace more than
+N + 2. Exit code 0 whether there are leaks or not.
+"""
+_SHOWN = 12  # beginnings of iterations
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    viewed.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.tools.report import findings
+
+    return viewed.answer("leaks", arguments, findings.leaks, _show)
+
+
+def _show(device: dict[str, Any]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import device_name, size
+
+    name, needed = device_name(device["device"]), device["needed_iterations"]
+    live = [size(row["bytes"]) for row in device["live_at_begin"]]
+    if not device["enough_iterations"]:
+        print(f"{name}: too few iterations to tell: {device['iterations']} traced, {needed} are needed")
+    elif not device["groups"]:
+        print(f"{name}: no leak in {device['iterations']} iterations")
+    else:
+        print(f"{name}: {size(device['bytes_per_iteration'])} more in every iteration")
+    print(f"live where iterations begin: {', '.join(_shortened(live))}")
+    if not device["groups"]:
+        return
+    rows = [
+        (
+            size(group["bytes_per_iteration"]),
+            f"{group['blocks_per_iteration']:.3g}",
+            _block(group),
+            str(group["since_iteration"]),
+            group["class"],
+            group["layer"] or "-",
+            group["phase"],
+            group["call_site"] or "-",
+        )
+        for group in device["groups"]
+    ]
+    header = ("an iteration", "blocks", "of", "since", "class", "layer", "phase", "allocated at")
+    print("\n" + text.table(header, rows, text_columns=(4, 5, 6, 7)), end="")
+    if not any(group["call_site"] for group in device["groups"]):
+        print("\nSTALLOC_TRACE_STACKS=1 when tracing tells the line that allocates it.")
+
+
+def _block(group: dict[str, Any]) -> str:
+    from stalloc.tools.report.figures import size
+
+    least, most = size(group["bytes"]), size(group["most_bytes"])
+    return least if least == most else f"{least} to {most}"
+
+
+def _shortened(values: Sequence[str]) -> list[str]:
+    """The first and the last ones of many."""
+    if len(values) <= _SHOWN:
+        return list(values)
+    return [*values[:4], "...", *values[-(_SHOWN - 4) :]]

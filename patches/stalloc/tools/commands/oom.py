@@ -1,0 +1,176 @@
+"""`stalloc oom`: the report of an out-of-memory error as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any, TextIO
+
+HELP = "show a report that STALLOC_OOM_REPORT wrote: what was alive, what happened last, where the run was in its plan"
+EXAMPLES = ("oom oom/rank00000.pid4711.oom1.json --stacks",)
+KIND = "stalloc out of memory"
+_AROUND_MODULES = "torch/nn/modules/module.py"  # three calls around each module's own
+_EPILOG = """
+STALLOC_OOM_REPORT=DIR leaves a report in every mode, and without one. In mode Trace blocks have what the trace knows of
+them: class, tensor, layer (STALLOC_TRACE_MODULES=1) and stack (STALLOC_TRACE_STACKS=1). What is not known is said below
+"not known".
+"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("report", metavar="FILE", type=Path, help="rank00000.pid4711.oom1.json")
+    parser.add_argument("--blocks", type=int, default=20, metavar="N", help="the N largest live blocks (default 20)")
+    parser.add_argument("--events", type=int, default=20, metavar="N", help="the last N events (default 20)")
+    parser.add_argument("--stacks", action="store_true", help="whole stacks of these blocks, where they are known")
+    parser.add_argument(
+        "--json", action="store_true", help="the report as JSON, with what the trace knows of its blocks"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.tools import oom_trace
+
+    try:
+        report = read(arguments.report)
+    except (OSError, ValueError) as error:
+        print(f"stalloc oom: {arguments.report}: {error}", file=sys.stderr)
+        return 1
+    report.setdefault("notes", [])
+    missing = oom_trace.join(report)
+    if missing:
+        report["notes"].append(missing)
+    if arguments.json:
+        print(json.dumps(report))
+    else:
+        show(report, arguments.blocks, arguments.events, sys.stdout, whole_stacks=arguments.stacks)
+    return 0
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Raises OSError, or ValueError where the file is something else."""
+    report = json.loads(path.read_text())
+    if not isinstance(report, dict) or report.get("report") != KIND:
+        raise ValueError(f'expected a report of kind "{KIND}"')
+    if report.get("version") != 1:
+        raise ValueError(f"expected version 1, found {report.get('version')}")
+    return report
+
+
+def show(report: dict[str, Any], blocks: int, events: int, out: TextIO, whole_stacks: bool = False) -> None:
+    _show_request(report, out)
+    if report["plan"] is not None:
+        _show_plan(report["plan"], report["figures"], out)
+    _show_classes(report["live_blocks"], out)
+    _show_blocks(report, blocks, whole_stacks, out)
+    if report["events"]:
+        _show_events(report["events"], events, out)
+    if report.get("notes"):
+        print("\nnot known:", file=out)
+        for note in report["notes"]:
+            print(f"  {note}", file=out)
+
+
+def _show_request(report: dict[str, Any], out: TextIO) -> None:
+    figures, memory = report["figures"], report["device_memory"]
+    device = "the CPU" if report["device"] < 0 else f"device {report['device']}"
+    mode = {"none": ", without stalloc's allocator"}.get(report.get("mode", ""), f", mode {report.get('mode')}")
+    print(f"rank {report['rank']}, {device}, process {report['pid']}{mode if report.get('mode') else ''}", file=out)
+    where = f", in {report['phase']}" if report.get("phase") else ""
+    print(
+        f"request       {_size(report['request']['bytes'])} on stream {report['request']['stream']:#x}{where}", file=out
+    )
+    if memory is not None:
+        print(f"device        {_size(memory['free'])} free of {_size(memory['total'])}", file=out)
+    peak = figures.get("peak_live_bytes")
+    print(f"live          {_size(figures['live_bytes'])}" + (f", at most {_size(peak)}" if peak else ""), file=out)
+    if figures.get("heap_bytes"):
+        print(f"heap          {_size(figures['heap_bytes'])} held by the exact trace", file=out)
+    if figures.get("upstream_reserved_bytes") is not None:
+        print(f"upstream      {_size(figures['upstream_reserved_bytes'])} reserved", file=out)
+
+
+def _show_plan(plan: dict[str, Any], figures: dict[str, Any], out: TextIO) -> None:
+    mapped, live = plan["arena_mapped_bytes"], figures["arena_live_bytes"]
+    print(f"arena         {_size(mapped)} mapped of {_size(plan['arena_planned_bytes'])}, {_size(live)} live", file=out)
+    served, requests = figures["planned_hits"], figures["requests"]
+    missed = ", ".join(f"{reason} {count}" for reason, count in figures["misses"].items() if count)
+    print(f"plan          {served} of {requests} requests served" + (f"; missed: {missed}" if missed else ""), file=out)
+    if plan["script"] is None:
+        return
+    step = "in step" if plan["in_sync"] else "not in step"
+    expected = "" if plan["expected_bytes"] is None else f", expects {_size(plan['expected_bytes'])} next"
+    print(
+        f"              iteration {plan['iterations']}, script {plan['script']}, "
+        f"request {plan['entry']} of {plan['entries']}, {step}{expected}",
+        file=out,
+    )
+
+
+def _show_classes(blocks: list[dict[str, Any]], out: TextIO) -> None:
+    if not any("class" in block for block in blocks):
+        return
+    by_class: dict[str, int] = defaultdict(int)
+    for block in blocks:
+        by_class[block.get("class", "not known")] += int(block["bytes"])
+    total = sum(by_class.values())
+    print("\nlive by class:", file=out)
+    for name, count in sorted(by_class.items(), key=lambda item: -item[1]):
+        print(f"  {_size(count):>10}  {100 * count / max(total, 1):5.1f} %  {name}", file=out)
+
+
+def _show_blocks(report: dict[str, Any], most: int, whole_stacks: bool, out: TextIO) -> None:
+    blocks = sorted(report["live_blocks"], key=lambda block: -int(block["bytes"]))
+    total = sum(int(block["bytes"]) for block in blocks)
+    print(f"\n{len(blocks) + report['live_blocks_omitted']} live blocks, {_size(total)}; the largest:", file=out)
+    for block in blocks[:most]:
+        print(f"  {_size(block['bytes']):>10}  {block['address']}  {'; '.join(_told(block))}", file=out)
+        if whole_stacks:
+            for call in block.get("stack", []):
+                if _AROUND_MODULES not in call:
+                    print(f"              {call}", file=out)
+
+
+def _told(block: dict[str, Any]) -> list[str]:
+    """What is known of a block, the most telling first."""
+    names = block.get("names") or []
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    told = [block["class"]] if "class" in block else []
+    if names:
+        told.append(f"{block['tensor']} {names[0]}{more}")
+    if block.get("layer"):
+        told.append(block["layer"])
+    if block.get("phase"):
+        told.append(block["phase"])
+    if block.get("call_site") or block.get("stack"):
+        told.append(block.get("call_site") or block["stack"][0])
+    entries = " ".join(f"{script}:{entry}" for script, entry in block.get("entries", []))
+    cut = "..." if block.get("candidates", 0) > len(block.get("entries", [])) else ""
+    told.append(block["from"] + (f" plan {entries}{cut}" if entries else ""))
+    if block.get("pending"):
+        told.append("freed, in use by another stream")
+    return told
+
+
+def _show_events(events: list[dict[str, Any]], most: int, out: TextIO) -> None:
+    kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(event["event"] for event in events).most_common())
+    print(f"\n{len(events)} events ({kinds}); the last:", file=out)
+    for event in events[len(events) - min(most, len(events)) :]:
+        if event["event"] == "mark":
+            what = f"{event['mark']} {event['edge']}"
+        else:
+            size = _size(event["bytes"]) if "bytes" in event else ""
+            source = event.get("from", "") + (f" (miss: {event['miss']})" if "miss" in event else "")
+            what = f"{size:>10}  {event.get('address', ''):<18} {source}".rstrip()
+        print(f"  -{event['us']:>9} us  {event['event']:<15} {what}", file=out)
+
+
+def _size(count: int) -> str:
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{value:.2f} {units[0]}"

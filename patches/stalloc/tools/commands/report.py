@@ -1,0 +1,198 @@
+"""`stalloc report`: where the memory of a traced run went."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+HELP = "show where the memory of a traced run went: an HTML file, Markdown or JSON"
+EXAMPLES = ("report run1 --open", "report run1 --md")
+
+_EPILOG = """
+Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
+of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
+(one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
+runtime_report.md and memory.log (totals by class where phases begin). runtime_report.json has MemScope's keys
+(runtime_trace, peak, top_events, comparisons, metadata) beside those of --json. The others print. Of a single TRACE
+the files lie beside it. Options of Megatron-LM that the traced command line lacks stand behind -- (for the estimate).
+"""
+_TOP = 20  # as MemScope's
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "directory", metavar="DIR|TRACE", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH; or one of its traces"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
+    which.add_argument("--all", action="store_true", help="details of every rank; of equal ones one")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--html", dest="form", action="store_const", const="html", help="one HTML file (default)")
+    form.add_argument("--md", dest="form", action="store_const", const="md", help="Markdown")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="all that the page draws")
+    form.add_argument(
+        "--per-rank",
+        dest="form",
+        action="store_const",
+        const="per-rank",
+        help="files for every rank, named as MemScope's and with its keys",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=_count,
+        metavar="N",
+        help=f"with --per-rank: how many events stand in top_events (default {_TOP})",
+    )
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
+    parser.add_argument(
+        "--tokens",
+        type=Path,
+        metavar="DIR",
+        help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run); default: what traces have beside them",
+    )
+    parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
+    parser.set_defaults(form="html", parser=parser)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a number: {text!r}")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stalloc.core.files import write_whole
+    from stalloc.tools.report import collect
+
+    if arguments.open and arguments.form != "html":
+        arguments.parser.error("--open needs --html")
+    if arguments.top_k is not None and arguments.form != "per-rank":
+        arguments.parser.error("--top-k needs --per-rank")
+    try:
+        if arguments.form == "per-rank":
+            return _write_ranks(arguments)
+        text = _render(arguments)
+        path = _output(arguments)
+        if path is None:
+            sys.stdout.write(text)
+            return 0
+        write_whole(path, text.encode())
+    except (collect.CollectError, OSError) as error:
+        print(f"stalloc report: {error}", file=sys.stderr)
+        return 1
+    print(path)
+    if arguments.open:
+        webbrowser.open(path.resolve().as_uri())
+    return 0
+
+
+def _output(arguments: argparse.Namespace) -> Optional[Path]:
+    if arguments.output is None and arguments.form == "html":
+        directory: Path = arguments.directory
+        return directory.with_suffix(".html") if directory.is_file() else _folder(directory) / "report.html"
+    output: Optional[Path] = arguments.output
+    return output
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.is_file() else path / "output" / "report"
+
+
+def _name(path: Path) -> str:
+    return path.stem if path.is_file() else path.resolve().name
+
+
+def _render(arguments: argparse.Namespace) -> str:
+    from stalloc.tools.report import collect, markdown, page
+
+    directory, rank = arguments.directory, arguments.rank
+    files = collect.find_ranks(directory)
+    if rank is not None and rank not in [entry.rank for entry in files]:
+        raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
+    views = collect.views(files)
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
+    highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
+    wanted = highest if rank is None else rank
+    shown = [view for view in views if arguments.all and "equal_to" not in view]  # a page for each kind of rank
+    details = shown or [view for view in views if view["rank"]["rank"] == wanted]
+    for view in details:
+        _complete(view, arguments)
+    payload = {"ranks": ranks, "views": details}
+    title = f"Memory of {_name(directory)}"
+    if arguments.form == "md":
+        return markdown.render(details, ranks, title)
+    if arguments.form == "json":
+        return json.dumps(payload) + "\n"
+    return page.render(payload, title)
+
+
+def _traces(path: Path) -> Path:
+    """Where what was noted of a run's tokens lies."""
+    return path.parent if path.is_file() else path / "trace"
+
+
+def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: Path) -> list[dict[str, Any]]:
+    """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
+    from stalloc.tools.report import figures
+    from stalloc.tools.report.tokens import known_ranks, read_tokens
+
+    rows = figures.rank_rows(views)
+    if tokens is not None:
+        known_ranks(tokens)
+    for row in rows:
+        known = read_tokens(tokens or beside, row["rank"]).values()
+        row["tokens"] = max((entry["tokens"] for entry in known), default=None)
+        row["uneven"] = max((entry["uneven"] for entry in known), default=None)
+    return rows
+
+
+def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
+    from stalloc.tools.report import advice, comparison, figures, findings, first_look, graphs, tokens
+
+    directory = arguments.tokens or _traces(arguments.directory)
+    view["added_options"] = arguments.program
+    view["estimate"] = comparison.of_view(view)
+    view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
+    view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
+    view["graphs"] = [graphs.finding(view, index) for index in range(len(view["devices"]))]
+    view["best_changes"] = [first_look.best_changes(rows) for rows in view["advice"]]
+    view["hints"] = [first_look.hints(view, index) for index in range(len(view["devices"]))]
+    known = tokens.read_tokens(directory, view["rank"]["rank"])
+    view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]
+    view["correlation"] = [tokens.correlation(rows) for rows in view["iterations"]]
+    view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
+
+
+def _write_ranks(arguments: argparse.Namespace) -> int:
+    from stalloc.core.files import write_whole
+    from stalloc.tools.commands.export import dump_lines
+    from stalloc.tools.report import collect, markdown, memory_log
+    from stalloc.tools.report.runtime_report import runtime_report, top_table
+
+    directory = arguments.directory
+    files = collect.find_ranks(directory)
+    views = collect.views(files)
+    top = _TOP if arguments.top_k is None else arguments.top_k
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
+    for of_rank, view in zip(files, views):
+        _complete(view, arguments)
+        found = runtime_report(view, dump_lines(of_rank.trace), top)
+        folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"
+        title = f"Memory of {_name(directory)}, rank {view['rank']['rank']}"
+        write_whole(folder / "runtime_report.json", (json.dumps({**found, **view}) + "\n").encode())
+        told = markdown.render([view], ranks, title) + top_table(found)
+        write_whole(folder / "runtime_report.md", told.encode())
+        write_whole(folder / "memory.log", memory_log.render(view).encode())
+        print(folder)
+    return 0
+
+
+def _listed(files: Sequence[Any]) -> str:
+    return ", ".join(str(entry.rank) for entry in files)

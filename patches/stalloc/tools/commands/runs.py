@@ -1,0 +1,172 @@
+"""`stalloc runs`: runs under STALLOC_MODE=Auto whose plans are kept for later starts."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc.core import run_cache, run_files, run_signature
+from stalloc.core.memory_figures import size
+from stalloc.tools.commands import many_ranks
+
+HELP = "list the runs under STALLOC_MODE=Auto whose plans are kept for later starts"
+EXAMPLES = ("runs", "runs train --json")
+
+_EPILOG = """
+They are below ~/.cache/stalloc/runs, or XDG_CACHE_HOME. A start is served from the plan of the run that requests the
+same as it does, whatever its arguments; those shown are of its last start. `stalloc status` and `stalloc summary` tell
+more of a run's directory, `stalloc clean` removes runs.
+"""
+_PLAN = re.compile(r"rank(\d{5,})\.plan")
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Of one run. Bytes; `used` in seconds since 1970.
+
+    Args:
+        known: None where the directory does not say whose it is.
+        ranks: that have plans.
+    """
+
+    directory: Path
+    known: Optional[run_cache.KnownRun]
+    used: float
+    bytes: int
+    ranks: list[int]
+    in_use: bool
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def arguments(self) -> list[list[str]]:
+        """Of its starts, the last one first."""
+        return [] if self.known is None else [run_cache.without_secrets(one) for one in self.known.arguments]
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("words", metavar="WORD", nargs="*", help="only runs whose name or program contains it")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        cache = run_cache.cache_directory(os.environ)
+    except OSError as error:
+        print(f"stalloc runs: {error}", file=sys.stderr)
+        return 1
+    rows = [row for row in rows_of(cache) if all(_has(row, word) for word in arguments.words)]
+    if arguments.json:
+        print(json.dumps({"directory": str(cache), "runs": [_as_json(row) for row in rows]}, indent=1))
+    elif rows:
+        print("\n".join(_lines(rows)))
+    else:
+        print(f"no runs in {cache}")
+    return 0
+
+
+def rows_of(cache: Path) -> list[Row]:
+    """Of all runs there, the one that was used last first."""
+    return [_row(used, directory) for used, directory in run_cache.by_use(cache)]
+
+
+def _row(used: float, directory: Path) -> Row:
+    names = [_PLAN.fullmatch(path.name) for path in (directory / "output" / "plan").glob("rank*.plan")]
+    return Row(
+        directory=directory,
+        known=run_cache.read_run(directory),
+        used=used,
+        bytes=run_cache.bytes_in(directory),
+        ranks=sorted(int(name[1]) for name in names if name is not None),
+        in_use=run_files.in_use(directory),
+    )
+
+
+def _has(row: Row, word: str) -> bool:
+    return word in row.name or (row.known is not None and word in row.known.path)
+
+
+def _lines(rows: list[Row]) -> list[str]:
+    """By programs, that of the last run first."""
+    programs: dict[str, list[Row]] = {}
+    for row in rows:
+        programs.setdefault("of an earlier version" if row.known is None else row.known.path, []).append(row)
+    width = max(len(row.name) for row in rows)
+    lines = []
+    for program, ones in programs.items():
+        lines.append(program)
+        for row in ones:
+            facts = ", ".join([_requests(row), f"{size(row.bytes)} on disk", _age(row.used)])
+            lines.append(f"  {row.name:<{width}}  {facts}{', in use' if row.in_use else ''}")
+            if row.arguments:
+                lines.append(f"  {'':<{width}}  {shlex.join(row.arguments[0]) or 'no arguments'}")
+    return lines
+
+
+def _requests(row: Row) -> str:
+    """What an iteration of it requests, of the ranks that have plans."""
+    if not row.ranks:
+        return "no plan yet"
+    ranks = "" if row.ranks == [0] else f" of rank {many_ranks.listed(row.ranks)}"
+    told = [one for one in (_signature(row, rank) for rank in row.ranks) if one is not None]
+    if not told:
+        return f"plan{ranks}"
+    requests = many_ranks.ranged([one["requests"] for one in told], "{:.0f}".format)
+    growth = many_ranks.ranged([one["growth_bytes"] for one in told], size)
+    return f"plan{ranks} for {requests} requests an iteration, which grows by {growth}"
+
+
+def _signature(row: Row, rank: int) -> Optional[dict[str, Any]]:
+    try:
+        found = run_signature.read_signature(row.directory, rank)
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return {
+        "rank": rank,
+        "device": found.device,
+        "requests": found.steady.requests,
+        "requested_bytes": found.steady.bytes,
+        "growth_bytes": found.steady.growth,
+        "set_up_bytes": found.set_up.bytes,
+        "order": found.steady.order,
+    }
+
+
+def _age(used: float) -> str:
+    seconds = max(0.0, time.time() - used)
+    for length, name in _UNITS:
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"used {count} {name}{'' if count == 1 else 's'} ago"
+    return "used just now"
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    known = row.known
+    return {
+        "name": row.name,
+        "directory": str(row.directory),
+        "program": None if known is None else known.path,
+        "torch": None if known is None else known.torch,
+        "arguments": row.arguments,
+        "ranks": row.ranks,
+        "signatures": [one for one in (_signature(row, rank) for rank in row.ranks) if one is not None],
+        "bytes": row.bytes,
+        "used": datetime.datetime.fromtimestamp(row.used, datetime.timezone.utc).isoformat(timespec="seconds"),
+        "in_use": row.in_use,
+    }

@@ -1,0 +1,111 @@
+"""`stalloc summary`: what a run held, and what its plan saved, of each rank."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+from stalloc.core.json_files import read_object
+from stalloc.core.memory_figures import size
+from stalloc.core.outcome import NEVER_SHORT, Outcome, held_for, outcome_of
+from stalloc.tools.commands import many_ranks
+
+HELP = "show what a run held, how many requests its plan served, and what that saved, of each rank"
+EXAMPLES = ("summary run1",)
+
+_EPILOG = """
+Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
+docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
+with PyTorch's allocator, as a model of it says that followed the run's first requests, or that the planner fed with the
+trace; it is not known where the run became another later. Where more than eight lines would differ, ranks are told of
+together; --rank R has one's own.
+"""
+Found = tuple[int, dict[str, Any], Optional[Outcome]]  # rank, its summary, what it came to
+_NAME = re.compile(r"rank(\d{5,})\.summary\.json")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("dir", metavar="DIR", type=Path, help="directory of the run")
+    parser.add_argument("--rank", type=int, metavar="R", help="this rank alone (default: all)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        ranks = _read(arguments.dir, arguments.rank)
+    except (OSError, ValueError) as error:
+        print(f"stalloc summary: {error}", file=sys.stderr)
+        return 1
+    found = [(rank, summary, outcome_of(summary, arguments.dir, rank)) for rank, summary in ranks.items()]
+    if arguments.json:
+        rows = [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]
+        print(json.dumps({"ranks": rows}, indent=1))
+        return 0
+    told: dict[str, list[int]] = {}  # ranks of a large run mostly say the same
+    for rank, summary, outcome in found:
+        mode = summary.get("degraded") or summary.get("mode")
+        text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.told()}"
+        told.setdefault(text, []).append(rank)
+    if len(told) >= many_ranks.MANY:
+        print("\n".join(_of_many(found)))
+        return 0
+    for text, of_ranks in told.items():
+        print(f"rank {many_ranks.listed(of_ranks)}  {text}")
+    return 0
+
+
+def _of_many(found: list[Found]) -> list[str]:
+    """Ranks of which hardly two say the same: from the least to the most, and who wastes most."""
+    modes: dict[str, list[Found]] = {}
+    for one in found:
+        mode = str(one[1].get("degraded") or one[1].get("mode"))
+        modes.setdefault(re.sub(r"rank\d{5,}", "rankNNNNN", mode), []).append(one)  # a reason names the rank's file
+    lines = []
+    for mode, ones in modes.items():
+        outcomes = [(rank, outcome) for rank, _, outcome in ones if outcome is not None]
+        lines.append(f"{many_ranks.counted(len(ones))}  {mode}: {_ranges(outcomes)}")
+        lines.append(f"    rank {many_ranks.listed([rank for rank, _, _ in ones])}")
+    return lines
+
+
+def _ranges(outcomes: list[tuple[int, Outcome]]) -> str:
+    if not outcomes:
+        return "nothing was allocated"
+    held, live = (
+        many_ranks.ranged([getattr(outcome, name) for _, outcome in outcomes], size)
+        for name in ("held_peak_bytes", "peak_live_bytes")
+    )
+    text = held_for(held, live)
+    short = [(rank, outcome) for rank, outcome in outcomes if outcome.was_short]
+    if short:
+        text += f": E {many_ranks.ranged([100 * outcome.efficiency for _, outcome in short], '{:.2f} %'.format)}"
+        text += f", least on rank {min(short, key=lambda one: one[1].efficiency)[0]}"
+    else:
+        text += f", {NEVER_SHORT}"
+    saved = [outcome.saved_bytes for _, outcome in outcomes if outcome.saved_bytes is not None]
+    return f"{text}; saved {many_ranks.ranged(saved, size)}" if saved else text
+
+
+def _read(directory: Path, rank: Any) -> dict[int, dict[str, Any]]:
+    """ValueError where there is none."""
+    named = [(_NAME.fullmatch(path.name), path) for path in sorted((directory / "log_output").glob("rank*.json"))]
+    paths = {int(match[1]): path for match, path in named if match}
+    wanted = {number: path for number, path in paths.items() if rank in (None, number)}
+    if not wanted:
+        which = "no rank" if rank is None else f"not rank {rank}"
+        raise ValueError(
+            f"{directory}/log_output has the summary of {which}; a run in mode Trace, Alloc or Auto leaves it"
+        )
+    return {number: read_object(path) for number, path in wanted.items()}
+
+
+def _as_json(outcome: Any) -> Any:
+    if not isinstance(outcome, Outcome):
+        return None
+    return {**dataclasses.asdict(outcome), "saved_bytes": outcome.saved_bytes}

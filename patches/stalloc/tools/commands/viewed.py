@@ -1,0 +1,53 @@
+"""What commands about one view of a run share: its path and rank, JSON or text, errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+if TYPE_CHECKING:
+    from stalloc.tools.report.collect import ViewOptions
+
+View = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
+    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def answer(
+    name: str,
+    arguments: argparse.Namespace,
+    of_device: Callable[[View, int], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+    options: Optional[ViewOptions] = None,
+) -> int:
+    """Prints what `of_device` finds of each device of the view; returns the exit code.
+
+    Args:
+        name: of the command, for errors.
+        arguments: those of `add_arguments`.
+        of_device: takes the planner's JSON and the index of a device; ValueError tells why there is no answer.
+        show: prints it as text.
+        options: what the view has beside its trace.
+    """
+    from stalloc.tools.report import collect, select
+
+    try:
+        view = select.view_of(arguments.path, arguments.rank, options)
+        found = [of_device(view, index) for index in range(len(view["devices"]))]
+    except (collect.CollectError, ValueError) as error:
+        print(f"stalloc {name}: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps({"rank": view["rank"]["rank"], "devices": found}))
+        return 0
+    for device in found:
+        show(device)
+    return 0

@@ -1,0 +1,220 @@
+"""`stalloc whatif`: would the run fit, and with how large a micro-batch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+from stalloc.core import sizes
+from stalloc.tools.commands import viewed
+
+if TYPE_CHECKING:
+    from stalloc.tools.report.collect import ViewOptions
+
+HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
+EXAMPLES = (
+    "whatif run1 --memory 40G",
+    "whatif run1 --memory 80G --micro-batch 2 --beside run2 4",
+    "whatif run1 --memory 80G --graphs-beside run2",
+)
+
+_EPILOG = """
+The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
+scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
+--beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
+buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
+what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take is
+compared, as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers recomputed
+or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
+"""
+_MOST = 12
+_TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    viewed.add_arguments(parser)
+    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
+    parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="as it was traced (default 1)")
+    parser.add_argument(
+        "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
+    )
+    parser.add_argument(
+        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced without CUDA graphs, or with them"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
+        _want_an_iteration(view, index, arguments.path)
+        found = {"memory_bytes": arguments.memory, **_answer(view, index, arguments)}
+        return {**found, "graphs": _graphs(view, index, arguments)}
+
+    def show(device: dict[str, Any]) -> None:
+        _show(device, arguments)
+
+    from stalloc.tools.report.collect import CollectError
+
+    try:
+        options = _beside(arguments)
+    except (ValueError, CollectError) as error:
+        print(f"stalloc whatif: {error}", file=sys.stderr)
+        return 1
+    return viewed.answer("whatif", arguments, of_device, show, options)
+
+
+def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
+    from stalloc.tools.report import graph_choice
+
+    if arguments.graphs_beside is None:
+        return None
+    return graph_choice.choice(view, arguments.path, arguments.graphs_beside, index, arguments.memory)
+
+
+def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
+    """ValueError where none ran to its end: what grows with the micro-batch is then not in the trace, or in part."""
+    from stalloc.tools.report.fakes import iterations_of
+
+    rank = view["rank"]
+    traced = sum(segment["iteration"] >= 0 for segment in rank["devices"][index]["segments"])
+    broken_off = traced == 1 and (not rank["trace_complete"] or iterations_of(path, rank["rank"]) == 0)
+    if traced == 0 or broken_off:
+        raise ValueError(
+            f"{path} has no iteration that ran to its end, so that what grows with the micro-batch is not known: "
+            f"{'the first one was broken off' if broken_off else 'no iteration is marked'}"
+        )
+
+
+def _beside(arguments: argparse.Namespace) -> ViewOptions:
+    """ValueError where the second trace cannot tell more than the first."""
+    from stalloc.tools.report import collect
+
+    if arguments.beside is None:
+        return collect.ViewOptions()
+    path, count = Path(arguments.beside[0]), arguments.beside[1]
+    if not count.isdigit() or int(count) in (0, arguments.micro_batch):
+        raise ValueError(f"--beside needs a micro-batch other than --micro-batch {arguments.micro_batch}: {count}")
+    if path.is_dir():
+        if arguments.rank is None and arguments.path.is_dir() and len(collect.find_ranks(arguments.path)) > 1:
+            raise ValueError("--beside of several ranks needs --rank, so that both are of the same")
+        path = path / "trace" / f"rank{arguments.rank or 0:05d}.trace"
+    return collect.ViewOptions(path, int(count) / arguments.micro_batch)
+
+
+def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    from stalloc.tools.report import figures, findings
+
+    of_device = figures.device_figures(view, index)
+    points = view["devices"][index]["scaling"]
+    rows = []
+    for row in of_device["allocators"]:
+        room = arguments.memory * row["efficiency"]
+        scale = findings.largest_scale(points, room)
+        rows.append(
+            {
+                "name": row["name"],
+                "held_bytes": row["held_bytes"],
+                "fits": row["held_bytes"] <= arguments.memory,
+                "largest_scale": scale,
+                "largest_micro_batch": int(scale * arguments.micro_batch),
+            }
+        )
+    return {
+        "device": of_device["device"],
+        "peak_live_bytes": of_device["peak_live_bytes"],
+        "peak_of_twice": findings.peak_at_scale(points, 2),
+        "fit": _fit(view["devices"][index]["fit"], points, arguments),
+        "allocators": rows,
+        "changes": _changes(view, index, of_device, arguments),
+    }
+
+
+def _changes(
+    view: dict[str, Any], index: int, of_device: dict[str, Any], arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """What `stalloc advise` would change of what is live, by the peak that is left; which allocators then fit."""
+    from stalloc.tools.report import advice
+
+    memory, live = arguments.memory, of_device["peak_live_bytes"]
+    known = [row for row in of_device["allocators"] if row["efficiency"]]
+    if all(row["held_bytes"] <= memory for row in known):
+        return []
+    view["added_options"] = arguments.program
+    rows = []
+    for row in advice.advise(view, index, of_device):
+        if not row["of_live"]:
+            continue
+        fits = [each["name"] for each in known if row["peak_bytes"] <= memory * each["efficiency"]]
+        rows.append({key: row[key] for key in _TOLD} | {"fits": fits})
+    return [row for row in rows if row["peak_bytes"] < live]
+
+
+def _fit(
+    fit: Optional[dict[str, int]], points: dict[str, Any], arguments: argparse.Namespace
+) -> Optional[dict[str, int]]:
+    """What is live at the first trace's peak, by how it grows, and the second's peak from the fit and as it was."""
+    from stalloc.tools.report import findings
+
+    if fit is None:
+        return None
+    ratio = int(arguments.beside[1]) / arguments.micro_batch
+    return {**fit, "micro_batch": int(arguments.beside[1]), "fitted_peak_bytes": findings.peak_at_scale(points, ratio)}
+
+
+def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from stalloc.tools.report import graph_choice, text
+    from stalloc.tools.report.figures import device_name, size
+
+    print(
+        f"{device_name(device['device'])}: {size(device['peak_live_bytes'])} live at the peak, "
+        f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}"
+    )
+    fit = device["fit"]
+    if fit is not None:
+        off = fit["fitted_peak_bytes"] / fit["other_peak_bytes"] - 1
+        print(
+            f"sizes from both traces: {size(fit['fixed_bytes'])} of the peak do not grow, "
+            f"{size(fit['proportional_bytes'])} grow with the micro-batch, {size(fit['affine_bytes'])} in another way, "
+            f"{size(fit['unpaired_bytes'])} are in one trace alone\n"
+            f"with a micro-batch of {fit['micro_batch']}: {size(fit['fitted_peak_bytes'])} from the fit, "
+            f"{size(fit['other_peak_bytes'])} traced ({100 * off:+.2f} %)"
+        )
+    print()
+    rows = [
+        (
+            row["name"],
+            size(row["held_bytes"]),
+            "yes" if row["fits"] else "no",
+            f"{row['largest_scale']:.2f} x",
+            str(row["largest_micro_batch"]),
+        )
+        for row in device["allocators"]
+    ]
+    header = ("allocator", "holds", "fits", "at most", f"micro-batch (traced {arguments.micro_batch})")
+    print(text.table(header, rows), end="")
+    if device["changes"]:
+        _show_changes(device)
+    if device["graphs"] is not None:
+        print()
+        graph_choice.show(device["graphs"])
+
+
+def _show_changes(device: dict[str, Any]) -> None:
+    from stalloc.tools.report import text
+    from stalloc.tools.report.figures import size
+
+    rows = [
+        (
+            row["what"],
+            ("at most " if row["at_least"] else "") + size(row["peak_bytes"]),
+            ", ".join(row["fits"]) or "none",
+            row["cost"],
+        )
+        for row in device["changes"]
+    ]
+    print("\nwith one change, it would be (stalloc advise: what to set for each)\n")
+    print(text.table(("change", "live", "fits under", "cost"), rows[:_MOST], text_columns=(0, 2, 3)), end="")
+    if len(rows) > _MOST:
+        print(f"and {len(rows) - _MOST} that save less (--json)")

@@ -1,0 +1,405 @@
+"""Which micro-batch, and what to recompute or offload for it, is fastest in so much memory. Bytes, seconds.
+
+A step has as many rows as are asked for (`Wish.rows`), else about as many as before: a smaller micro-batch comes more
+often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
+is step_model.py's: passes, recomputed layers forward once more, what is offloaded twice over the bus. The fastest by
+rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is planned; where
+the plan holds more than there is room for, the search is asked again for as much less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any, Callable, Optional
+
+from stalloc.tools.fitting import packed
+from stalloc.tools.fitting.replayed import Change, Outcome, Planner, TracedRun
+from stalloc.tools.fitting.terms import NOTHING, Terms, total
+from stalloc.tools.fitting.times import times_of
+from stalloc.tools.fitting.work import Lengths, Work
+from stalloc.tools.report import findings
+
+_AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
+_ROUNDS = 6
+_MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
+_CLOSE = 16  # micro-batches that differ by one in so many are next to each other
+_MOST_SCALES = 12
+_CLOSER = 2  # rounds in which micro-batches next to the fastest are tried
+
+
+class FitError(ValueError):
+    """There is no answer. One line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is asked for."""
+
+    memory: int  # bytes that may be held
+    micro_batch: int = 1  # as it was traced
+    accumulation: int = 1  # micro-batches of a traced step
+    keep_micro_batch: bool = False
+    bus: float = 25e9
+    allocator: str = "stalloc"
+    longest: bool = False  # the largest micro-batch that fits, however slow
+    keep_accumulation: bool = False  # a step has as many micro-batches whatever their size
+    rows: Optional[int] = None  # of a step, whatever its micro-batches
+    divides: bool = False  # micro-batches divide the rows of a step
+    lengths: tuple[int, ...] = ()  # tokens of the run's rows
+    packed: bool = False  # rows lie one behind the other, without padding
+    in_order: bool = False  # lengths are in the run's order
+    graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
+    sequence_unit: int = 0  # tokens: a micro-batch is in such units of one length, and its rows stay
+    timed: tuple[int, ...] = ()  # lengths of the steps whose time is asked for; none: of all
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """One micro-batch, with the least change that was found for it."""
+
+    micro_batch: int
+    accumulation: int
+    change: Change
+    fits: bool
+    live: int
+    step_seconds: float
+    tokens: float  # a second, over those of the traced run
+    bound: str
+    graph_bytes: int  # if graphs of all passes lay in one pool
+    at_least: bool = False  # a step may take longer: the host bounds those that were traced
+    outcome: Optional[Outcome] = None  # planned
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    device: int
+    traced_live: int
+    traced_step_seconds: float
+    best: Tried  # with its outcome
+    fits: bool
+    tried: list[Tried]
+    candidates: list[dict[str, Any]]
+    layers: dict[str, dict[str, Any]]  # by the planner's name
+    graph_pools: Optional[dict[str, int]]  # of graphs that the traced run captured: pools, bytes, held
+
+
+def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
+    """Of the device that holds most. FitError, CollectError.
+
+    Args:
+        run: what was traced.
+        wish: what is asked for.
+        told: is given lines of progress.
+    """
+    told("reading the trace")
+    with Planner(run) as planner:
+        return _Chooser(run, planner, wish, told).choose()
+
+
+def progress(line: str) -> None:
+    """On a terminal one line that changes, else nothing."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{line}")
+        sys.stderr.flush()
+
+
+class _Chooser:
+    def __init__(self, run: TracedRun, planner: Planner, wish: Wish, told: Callable[[str], object]) -> None:
+        # Packed rows that attention takes for one are one row, however many a micro-batch has.
+        self._together = wish.packed and packed.are_together(
+            dataclasses.replace(run, rows=1.0).watched_steps(), run.watched_steps()
+        )
+        self._run = run = dataclasses.replace(run, rows=1.0) if self._together else run
+        self._planner = planner
+        self._wish = wish
+        self._told = told
+        traced = planner.traced(wish.bus, candidates=True)
+        self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
+        self._device = int(self._first["device"])
+        self._work = self._work_of_a_step()
+        other = next((each for each in traced["beside"] if each["device"] == self._device), None)
+        self._times = times_of(run, self._first, other, wish.accumulation, of_length=wish.sequence_unit > 0)
+        self._model = self._times.model
+        self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
+
+    def choose(self) -> Choice:
+        best, tried = self._fastest()
+        self._told("")
+        first = self._first
+        return Choice(
+            device=self._device,
+            traced_live=first["peak"],
+            traced_step_seconds=first["step_ns"] / 1e9,
+            best=best,
+            fits=best.fits,
+            tried=tried,
+            candidates=first["candidates"],
+            layers={layer["name"]: layer for layer in first["layers"]},
+            graph_pools=first["graph_pools"],
+        )
+
+    def _work_of_a_step(self) -> Work:
+        wish, run = self._wish, self._run
+        most, lengths = run.most_tokens(), None
+        if wish.lengths:
+            if most is None:
+                raise FitError(
+                    "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
+                    "stalloc.tokens(n), padding included"
+                )
+            lengths = Lengths(wish.lengths, most, wish.packed, self._together, wish.in_order, wish.timed)
+        steps = TracedRun(run.trace).free_steps() if most is not None else []
+        usual = sum(step.size for step in steps) / sum(step.count for step in steps) if steps else 1.0
+        return Work(
+            wish.micro_batch,
+            wish.accumulation,
+            wish.rows,
+            wish.divides,
+            wish.keep_accumulation,
+            usual,
+            lengths,
+            longer=wish.sequence_unit > 0,
+        )
+
+    def _count(self, micro_batch: int) -> int:
+        return self._work.count(micro_batch)
+
+    def _seconds(
+        self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0, again: Terms = NOTHING
+    ) -> float:
+        """A step. The costs are those of a traced step; `again`: of a micro-batch."""
+        often = self._count(micro_batch) / self._wish.accumulation
+        return self._model.seconds(self._work.load(micro_batch), growing_cost, fixed_cost * often, again)
+
+    def _changed_seconds(self, micro_batch: int, result: dict[str, Any]) -> float:
+        """A step, with what the planner has found to change for it."""
+        growing, fixed = result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9
+        names = result["recompute"]
+        again = self._times.again(names)
+        if not names or again is None:
+            return self._seconds(micro_batch, growing, fixed)
+        traced = {layer["name"]: layer["forward_ns"] / 1e9 for layer in self._first["layers"]}
+        offloaded = max(0.0, growing - sum(traced[name] for name in names))
+        checkpoints = (fixed / self._wish.accumulation, 0.0, 0.0)
+        return self._seconds(micro_batch, offloaded, 0.0, total([checkpoints, again]))
+
+    def _tokens(self, micro_batch: int, seconds: float) -> float:
+        """A second, over those of the traced micro-batch."""
+        traced = self._wish.micro_batch
+        rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
+        return rows * self._seconds(traced) / seconds if seconds > 0 else rows
+
+    # -- Which micro-batches
+
+    def _largest_untouched(self) -> int:
+        """That fits with nothing changed, live; 0: none."""
+        try:
+            scale = findings.largest_scale(self._first["scaling"], self._room)
+        except ValueError as error:
+            raise FitError(str(error)) from error
+        sizes = self._work.sizes()
+        if sizes is not None or self._wish.lengths:
+            allowed = sizes if sizes is not None else range(1, 1 + len(self._wish.lengths))
+            return max((size for size in allowed if self._work.largest(size) <= scale + 1e-9), default=0)
+        return int(scale * self._wish.micro_batch + 1e-9)
+
+    def _size(self, micro_batch: int) -> Change:
+        """Of micro-batches. Where traced steps have one, gradients of others are taken to be there in all, so that it
+        makes no difference which comes first."""
+        several, traced = self._count(micro_batch) > 1, self._wish.accumulation
+        first, behind = self._work.largest_of_step(micro_batch)
+        if several and traced > 1:
+            return Change(behind, first=first / behind)
+        return Change(max(first, behind), accumulated=several, single=not several and traced > 1)
+
+    def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
+        sizes = [self._size(each) for each in micro_batches]
+        graphs = self._wish.memory if self._wish.graphs else 0
+        found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs)
+        return [self._tried(*each) for each in zip(micro_batches, found, sizes)]
+
+    def _try_all(self) -> list[Tried]:
+        """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
+        traced = self._wish.micro_batch
+        if self._wish.keep_micro_batch:
+            return self._told_and_searched([traced])
+        if self._wish.longest:
+            return self._longest()
+        sizes = self._work.sizes()
+        if sizes is not None:
+            return self._promising(sizes)
+        largest = self._largest_untouched()
+        smaller = {largest - 1, largest // 2} if largest < traced else set()
+        known = self._told_and_searched(sorted({max(1, largest), traced, *smaller} - {0, -1}))
+        best = max((each.tokens for each in known if each.fits), default=0.0)
+        larger = [each for each in _larger(max(1, largest)) if each != traced]
+        known += self._told_and_searched([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
+        for _ in range(_CLOSER):
+            known += self._told_and_searched(
+                _beside_the_best([(each.micro_batch, each.tokens * each.fits) for each in known])
+            )
+        return sorted(known, key=lambda each: each.micro_batch)
+
+    def _promising(self, sizes: list[int]) -> list[Tried]:
+        """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
+        known: list[Tried] = []
+        for size in sorted(sizes, key=self._most_tokens, reverse=True):
+            best = max((each.tokens for each in known if each.fits), default=0.0)
+            if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
+                break
+            known += self._told_and_searched([size])
+        return sorted(known, key=lambda each: each.micro_batch)
+
+    def _longest(self) -> list[Tried]:
+        """The largest that fits with whatever it takes, and the next one."""
+        least = max(1, self._largest_untouched())
+        known = self._told_and_searched([least])
+        most = 2 * least
+        while self._told_and_searched([most])[0].fits:
+            least, most = most, 2 * most
+        while most - least > 1:
+            middle = (least + most) // 2
+            known += self._told_and_searched([middle])
+            least, most = (middle, most) if known[-1].fits else (least, middle)
+        return known + self._told_and_searched([least]) if least > known[0].micro_batch else known
+
+    def _told_and_searched(self, micro_batches: Sequence[int]) -> list[Tried]:
+        if not micro_batches:
+            return []
+        self._told(f"micro-batch {', '.join(map(str, micro_batches))}: what to recompute for it")
+        return self._search(self._room, micro_batches)
+
+    def _most_tokens(self, micro_batch: int) -> float:
+        return self._tokens(micro_batch, self._seconds(micro_batch))
+
+    # -- The fastest
+
+    def _fastest(self) -> tuple[Tried, list[Tried]]:
+        tried = self._tried_in_room()
+        failed: set[int] = set()  # plans of these, as they were found, hold too much
+        while True:
+            left = [each for each in tried.values() if each.fits]
+            if not left:
+                lowest = min(tried.values(), key=lambda each: each.live)
+                return self._with_outcome(lowest), list(tried.values())
+            first = min(left, key=self._rank)
+            if first.outcome is None:
+                planned = tried[first.micro_batch] = self._planned(first)
+                if planned.fits and planned.change == first.change:
+                    continue
+                failed.add(first.micro_batch)
+                following = self._less(planned)
+            else:
+                following = self._between(first.micro_batch, failed, tried)
+                if following is None or following in tried:
+                    return first, list(tried.values())
+            if following is not None and following not in tried:
+                (tried[following],) = self._told_and_searched([following])
+
+    def _tried_in_room(self) -> dict[int, Tried]:
+        """All micro-batches, in room of which the allocator wastes as much as it does of the first choice."""
+        tried = {each.micro_batch: each for each in self._try_all()}
+        for _ in range(_ROUNDS):
+            left = [each for each in tried.values() if each.fits]
+            if not left:
+                return tried
+            first = self._with_outcome(min(left, key=self._rank))
+            assert first.outcome is not None
+            held = first.outcome.needed(self._wish.allocator)
+            if held <= self._wish.memory:
+                return {**tried, first.micro_batch: first}
+            if held <= self._wish.memory * (1 + _MUCH):
+                return tried
+            self._room = min(int(self._wish.memory * first.live / held), self._room - 1)
+            tried = {each.micro_batch: each for each in self._try_all()}
+        return tried
+
+    def _less(self, planned: Tried) -> Optional[int]:
+        """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
+        if self._wish.keep_micro_batch or planned.outcome is None:
+            return None
+        held = planned.outcome.needed(self._wish.allocator)
+        less = min(planned.micro_batch - 1, planned.micro_batch * self._wish.memory // max(1, held))
+        sizes = self._work.sizes()
+        if sizes is not None:
+            return max((size for size in sizes if size <= less), default=None)
+        return less if less >= 1 else None
+
+    def _between(self, fits: int, failed: set[int], tried: dict[int, Tried]) -> Optional[int]:
+        """Half way to the next that failed, where that is far."""
+        if self._work.sizes() is not None:  # all that matter have been tried
+            return None
+        too_large = failed | {each for each, one in tried.items() if not one.fits}
+        above = [each for each in too_large if each > fits]
+        nearest = min(above, default=fits)
+        return (fits + nearest) // 2 if nearest - fits > max(1, nearest // _CLOSE) else None
+
+    def _rank(self, one: Tried) -> tuple[float, int]:
+        """Lowest first: faster by steps of _AS_FAST, then what changes less."""
+        if self._wish.longest:
+            return -one.micro_batch, 0
+        changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
+        return -round(one.tokens / _AS_FAST), changes
+
+    def _tried(self, micro_batch: int, result: dict[str, Any], size: Change) -> Tried:
+        recompute, offload = tuple(result["recompute"]), tuple(result["offload"])
+        state = result["offload_state"]
+        seconds = self._changed_seconds(micro_batch, result)
+        return Tried(
+            micro_batch=micro_batch,
+            accumulation=self._count(micro_batch),
+            change=dataclasses.replace(size, recompute=recompute, offload=offload, offload_state=state),
+            fits=result["fits"],
+            live=result["peak"],
+            step_seconds=seconds,
+            tokens=self._tokens(micro_batch, seconds),
+            bound=result["bound"],
+            graph_bytes=result["pool"] + result["outside_pool"],
+            at_least=self._model.at_least(self._work.load(micro_batch)),
+        )
+
+    def _planned(self, one: Tried) -> Tried:
+        """With its plan; searched anew for less live memory where the plan holds too much."""
+        live, best, outcome = self._room, one, self._outcome(one)
+        for _ in range(_ROUNDS):
+            held = outcome.needed(self._wish.allocator)
+            if held <= self._wish.memory:
+                return dataclasses.replace(best, outcome=outcome)
+            live = min(live, best.live) - max(1, held - self._wish.memory)
+            (again,) = self._search(live, [best.micro_batch])
+            if not again.fits:
+                break
+            best, outcome = again, self._outcome(again)
+        return dataclasses.replace(best, fits=False, outcome=outcome)
+
+    def _with_outcome(self, one: Tried) -> Tried:
+        return one if one.outcome is not None else dataclasses.replace(one, outcome=self._outcome(one))
+
+    def _outcome(self, one: Tried) -> Outcome:
+        recomputed = len(one.change.recompute)
+        self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
+        return self._planner.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
+
+
+def _beside_the_best(known: list[tuple[int, float]]) -> list[int]:
+    """Half way from the fastest micro-batch to those next to it. `known`: micro-batches, and how fast each is; 0: it
+    does not fit."""
+    known = sorted(known)
+    best = max(range(len(known)), key=lambda i: known[i][1])
+    if known[best][1] <= 0:
+        return []
+    size = known[best][0]
+    nearest = [known[i][0] for i in (best - 1, best + 1) if 0 <= i < len(known)]
+    return [(size + other) // 2 for other in nearest if abs(size - other) > 1]
+
+
+def _larger(largest: int) -> list[int]:
+    """Than what fits untouched, up to four times as large."""
+    found: list[int] = []
+    size = largest
+    while size < 4 * largest and len(found) < _MOST_SCALES:
+        size = max(size + 1, round(size * 1.25))
+        found.append(size)
+    return found

@@ -1,0 +1,94 @@
+"""A choice as fit.json: what `stalloc fit` prints and `stalloc.apply` reads. Bytes, seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stalloc.core.module_paths import CHOICE_VERSION
+from stalloc.tools.fitting import settings
+from stalloc.tools.fitting.choose import Choice, Tried, Wish
+
+
+def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) -> dict[str, Any]:
+    """`kind`: of settings.KINDS."""
+    best = choice.best
+    assert best.outcome is not None
+    chosen = _chosen(choice, wish)
+    layers = [settings.module_path(name) for name in choice.layers]
+    return {
+        "version": CHOICE_VERSION,
+        "run": run,
+        "for": kind,
+        "device": choice.device,
+        "memory_bytes": wish.memory + headroom,
+        "headroom_bytes": headroom,
+        "room_bytes": wish.memory,
+        "allocator": wish.allocator,
+        "micro_batch": wish.micro_batch,
+        "accumulation": wish.accumulation,
+        "fits": choice.fits,
+        "traced": {"peak_live_bytes": choice.traced_live, "step_seconds": choice.traced_step_seconds},
+        "chosen": chosen,
+        "predicted": {
+            "peak_live_bytes": best.outcome.live,
+            "held_bytes": best.outcome.held,
+            "step_seconds": best.step_seconds,
+            "step_at_least": best.at_least,  # the host bounds traced steps, the device may bound larger ones
+            "tokens_per_second": best.tokens,
+            # In one pool with all passes; `traced`: the pools of graphs that the traced run had, as it was.
+            "graphs": {
+                "held_bytes": best.graph_bytes,
+                "fit": best.graph_bytes <= wish.memory,
+                "traced": choice.graph_pools,
+            },
+        },
+        "bound": best.bound,
+        "settings": settings.settings(kind, chosen, layers),
+        "tried": [_tried(each) for each in choice.tried],
+        "candidates": [_candidate(each) for each in choice.candidates],
+    }
+
+
+def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
+    best, change = choice.best, choice.best.change
+    rows = wish.rows or best.accumulation * best.micro_batch
+    tokens = rows / (wish.accumulation * wish.micro_batch)
+    units = {"sequence_length": best.micro_batch * wish.sequence_unit} if wish.sequence_unit else {}
+    return {
+        "micro_batch": best.micro_batch,
+        **units,
+        "accumulation": best.accumulation,
+        "tokens_of_a_step": tokens,  # over those of the traced run
+        "recompute": [settings.module_path(name) for name in change.recompute],
+        "offload": [settings.module_path(name) for name in change.offload],
+        "offload_state": change.offload_state,
+        "stores": any(choice.layers[name]["stores"] for name in change.recompute),
+    }
+
+
+def _tried(one: Tried) -> dict[str, Any]:
+    return {
+        "micro_batch": one.micro_batch,
+        "accumulation": one.accumulation,
+        "recompute": list(one.change.recompute),
+        "offload": list(one.change.offload),
+        "offload_state": one.change.offload_state,
+        "fits": one.fits,
+        "peak_live_bytes": one.live,
+        "held_bytes": one.outcome.held if one.outcome is not None else None,
+        "step_seconds": one.step_seconds,
+        "tokens_per_second": one.tokens,
+        "bound": one.bound,
+    }
+
+
+def _candidate(one: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "layers": one["layers"],
+        "use": one["use"],
+        "count": one["count"],
+        "away_bytes": one["away"],
+        "peak_live_bytes": one["peak"],
+        "seconds": one["cost_ns"] / 1e9,
+        "at_least": one["at_least"],
+    }

@@ -1,0 +1,68 @@
+"""Blocks that are held while no operation uses them, from the planner's JSON of a trace with uses. Bytes.
+
+Where a trace has none (STALLOC_TRACE_USES=1 records them) there are no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stalloc.tools.report.figures import size
+
+HOW = {"early": "allocated early", "late": "freed late", "idle": "idle"}
+_NUMBERS = ("bytes", "count", "events", "ns", "byte_seconds", "at_peak", "peak", "before", "after")
+
+
+def rows(view: dict[str, Any], index: int) -> list[dict[str, Any]]:
+    """Of one device, by what avoiding them saves: groups of blocks that are alike."""
+    drawn = view["devices"][index]
+    table = drawn["unused"]
+    if table is None:
+        return []
+    return [
+        {
+            "kind": table["kind"][i],
+            "class": view["classes"][table["class"][i]],
+            "phase": drawn["roles"][table["role"][i]],
+            "layer": _layer(drawn["layers"][table["layer"][i]], table["layers"][i]),
+            "tensor": table["name"][i],
+            "call_site": drawn["stacks"]["call_site"][table["stack"][i]],
+            "saves_bytes": drawn["peak"]["live_bytes"] - table["peak"][i],
+            **{key: table[key][i] for key in _NUMBERS},
+        }
+        for i in range(len(table["kind"]))
+    ]
+
+
+def told(row: dict[str, Any]) -> str:
+    """What the block is and where it comes from: "activations of 4.00 MiB, 12 times, in F 0, blocks.*.mlp"."""
+    times = f", {row['count']} times" if row["count"] > 1 else ""
+    places = [row["phase"], row["layer"], row["tensor"], row["call_site"]]
+    return f"{row['class']} of {size(row['bytes'])}{times}: " + ", ".join(place for place in places if place)
+
+
+def when(row: dict[str, Any]) -> str:
+    """Between which operations: "545 events (1.2 ms) after aten::mul"."""
+    length = f"{row['events']} events ({row['ns'] / 1e6:.1f} ms)"
+    if row["kind"] == "early":
+        return f"{length} before {row['after']}"
+    if row["kind"] == "late":
+        return f"{length} after {row['before']}"
+    return f"{length} between {row['before']} and {row['after']}"
+
+
+def summary(view: dict[str, Any], index: int) -> Iterator[tuple[str, int]]:
+    """What the peak of the run would be, by what is done."""
+    drawn = view["devices"][index]
+    table = drawn["unused"]
+    if table is None:
+        return
+    yield "every block allocated at its first use", table["early_peak"]
+    yield "freed behind its last", table["late_peak"]
+    yield "both", table["early_and_late_peak"]
+    yield "away where it is idle for long (a bound)", table["idle_peak"]
+
+
+def _layer(layer: str, alike: int) -> str:
+    return ".".join("*" if part.isdigit() else part for part in layer.split(".")) if alike > 1 else layer

@@ -1,0 +1,1 @@
+"""What a training process loads: the allocator put in place, marks, frameworks, sleep. Imports nothing of tools."""

@@ -1,0 +1,1 @@
+"""Marks for training frameworks other than Megatron, one module each; `adapters.py` applies them."""

@@ -1,0 +1,50 @@
+"""Tokens that each expert of this rank got, left beside the trace for `stalloc report`.
+
+A line for each iteration and layer, as Megatron-LM's --save-tokens-per-expert-interval has them (there only of
+TransformerEngine's experts): {"iter": 1, "layer": 3, "tpe": [[128, 64], [96, 80]]}, a list for each micro-batch with a
+number for each expert; iterations count from 1. The file is rank00000.experts.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable
+
+from stalloc.core import files, log
+
+
+class ExpertTokens:
+    """Of one rank's trace. Called on the thread that runs the loop. What cannot be written costs a warning."""
+
+    def __init__(self, path: Path) -> None:
+        """Removes what an earlier trace has left."""
+        self._path = path
+        self._current: dict[int, list[list[int]]] = {}  # of the iteration that runs, by layer
+        self._lines: list[str] = []
+        self._written = True
+        self._guarded(lambda: files.remove(path))
+
+    def add(self, layer: int, counts: list[int]) -> None:
+        """Of one micro-batch."""
+        self._current.setdefault(layer, []).append(counts)
+
+    def iteration_finished(self, iteration: int) -> None:
+        for layer, counts in sorted(self._current.items()):
+            self._lines.append(json.dumps({"iter": iteration + 1, "layer": layer, "tpe": counts}))
+            self._written = False
+        self._current = {}
+
+    def write(self) -> None:
+        """Nothing where no iteration has finished since."""
+        if self._written:
+            return
+        self._written = True
+        content = "".join(f"{line}\n" for line in self._lines).encode()
+        self._guarded(lambda: files.write_whole(self._path, content))
+
+    def _guarded(self, access: Callable[[], object]) -> None:
+        try:
+            access()
+        except OSError as error:
+            log.warning(f"the tokens of experts could not be noted: {error}")

@@ -1,0 +1,148 @@
+"""`stalloc run`: a training script under stalloc, in this process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stalloc.core import config
+from stalloc.core.variables import read_settings
+from stalloc.train import install, process, runner
+from stalloc.train.fake import unknown
+
+HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
+EXAMPLES = ("run --auto train.py --epochs 3", "run --mode Trace --dir run1 -m package.train")
+
+_EPILOG = """
+stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
+runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir run1 pretrain.py ...
+"""
+_OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume", "--config")
+_FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "stalloc run [--auto | --mode MODE] [--dir DIR] [--device DEVICE] [--config FILE] [--fake [--assume VALUES]] "
+        "(SCRIPT | -m MODULE) [ARGUMENT ...]"
+    )
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "--mode",
+        type=_mode,
+        help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
+    )
+    parser.add_argument("--auto", dest="mode", action="store_const", const=config.AUTO, help="the same as --mode Auto")
+    parser.add_argument("--dir", help="directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
+    parser.add_argument(
+        "--device",
+        choices=config.DEVICES,
+        help="whose memory: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help='settings: {"mode": "Trace", "trace_steps": "2:5", "trace_stacks": 8}, the STALLOC_* variables in lower '
+        "case, as JSON or (.yaml) YAML; variables that are set, and options, overrule them",
+    )
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="trace without a device and without its memory: tensors of --device (default: a GPU) are fake, and the "
+        f"program ends after STALLOC_TRACE_STEPS iterations (default {_FAKE_ITERATIONS})",
+    )
+    parser.add_argument(
+        "--assume",
+        metavar="VALUES",
+        help="with --fake: values that the program reads from fake tensors, as in int=4096,bool=0,nonzero=1/16 "
+        "(nonzero: which part of a mask is true)",
+    )
+    parser.set_defaults(parser=parser)
+
+
+def _mode(text: str) -> str:
+    try:
+        return config.parse_mode(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Cuts `run [options] PROGRAM …` into our words and the program with its arguments."""
+    position = 1
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return list(words[:position]), list(words[position + 1 :])
+        if word == "-m" or not word.startswith("-"):
+            break
+        position += 2 if word in _OPTIONS_WITH_VALUE else 1
+    return list(words[:position]), list(words[position:])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    program: list[str] = arguments.program
+    if not program or program == ["-m"]:
+        arguments.parser.error("a SCRIPT or -m MODULE is needed")
+    if arguments.config is not None:
+        try:
+            settings = read_settings(arguments.config)
+        except (OSError, ValueError) as error:
+            print(f"stalloc run: {error}", file=sys.stderr)
+            return 2
+        for variable, value in settings.items():
+            os.environ.setdefault(variable, value)
+    os.environ["STALLOC_MODE"] = arguments.mode or os.environ.get("STALLOC_MODE") or config.TORCH
+    if arguments.dir is not None:
+        os.environ["STALLOC_MODEL_INFO_PATH"] = arguments.dir
+    if arguments.device is not None:
+        os.environ["STALLOC_DEVICE"] = arguments.device
+    if arguments.fake or arguments.assume is not None:
+        _prepare_fake(arguments)
+    is_module = program[0] == "-m"
+    if not is_module and not os.path.exists(program[0]):
+        print(f"stalloc run: no such script: {program[0]!r}", file=sys.stderr)
+        return 2
+    if is_module:
+        runner.prepare_module(program[1], program[2:])
+    else:
+        runner.prepare_script(program[0], program[1:])
+    status = _activate(is_module, program)
+    if status != 0:
+        return status
+    return runner.run_module(program[1]) if is_module else runner.run_script(program[0])
+
+
+def _prepare_fake(arguments: argparse.Namespace) -> None:
+    if not arguments.fake:
+        arguments.parser.error("--assume is for --fake")
+    if arguments.mode not in (None, config.TRACE):
+        arguments.parser.error(f"--fake is for --mode Trace, which it implies: {arguments.mode}")
+    if arguments.assume is not None:
+        try:
+            unknown.parse_assumptions(arguments.assume)
+        except ValueError as error:
+            arguments.parser.error(f"--assume: {error}")
+        os.environ["STALLOC_FAKE_ASSUME"] = arguments.assume
+    os.environ["STALLOC_MODE"] = config.TRACE
+    os.environ["STALLOC_TRACE_FAKE"] = "1"
+    os.environ.setdefault("STALLOC_TRACE_STEPS", _FAKE_ITERATIONS)
+
+
+def _activate(is_module: bool, program: list[str]) -> int:
+    if process.is_launcher("" if is_module else program[0], program[1] if is_module else None):
+        process.deny()  # its workers inherit the environment
+        return 0
+    try:
+        install.activate()
+    except ValueError as error:
+        print(f"stalloc run: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        print(f"stalloc run: {error}", file=sys.stderr)
+        return 1
+    return 0
