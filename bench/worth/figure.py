@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Optional
 from xml.sax.saxutils import escape
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from worth_table import ALLOCATORS, PROGRAMS, megatron_row, name_of, ratio_of, table, without_speed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,12 +120,6 @@ def readme(text: str, rows: list[dict[str, Any]]) -> str:
     return changed
 
 
-def write(path: Path, content: str) -> None:
-    partial = path.with_suffix(".tmp")
-    partial.write_text(content)
-    partial.replace(path)
-
-
 def main() -> int:
     chosen = parse_arguments()
     rows = rows_of(chosen.files, chosen.without)
@@ -131,12 +127,12 @@ def main() -> int:
     try:
         if chosen.performance:
             path = ROOT / "docs" / "performance.md"
-            write(path, put_between(path.read_text(), table(rows), path.name))
+            path.write_text(put_between(path.read_text(), table(rows), path.name))
         if chosen.picture:
             for kind in _INKS:
-                write(ROOT / "docs" / f"worth-{kind}.svg", picture(rows, kind))
+                (ROOT / "docs" / f"worth-{kind}.svg").write_text(picture(rows, kind))
         if chosen.readme:
-            write(ROOT / "README.md", readme((ROOT / "README.md").read_text(), rows))
+            (ROOT / "README.md").write_text(readme((ROOT / "README.md").read_text(), rows))
     except ValueError as error:
         print(f"figure.py: {error}", file=sys.stderr)
         return 1

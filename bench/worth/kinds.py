@@ -28,16 +28,12 @@ class Kind:
     ranks: int = 1
     longest: bool = False  # what counts is the longest sequence, not speed
     divides: bool = False  # the framework knows no smaller last micro-batch
-    modules: tuple[str, ...] = ()  # what it imports besides torch, which takes long
 
-
-_FSDP = ("torch.distributed.fsdp", "torch._inductor.compile_fx")
-_TRAINER = ("transformers.trainer", "transformers.models.llama.modeling_llama", "accelerate")
 
 KINDS = {
-    "fsdp2-packed": Kind(Traced(2, 1.0), Traced(1, 1.0), ranks=2, modules=_FSDP),
+    "fsdp2-packed": Kind(Traced(2, 1.0), Traced(1, 1.0), ranks=2),
     "lora": Kind(Traced(1, 0.5), Traced(1, 0.25)),
-    "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True, modules=_TRAINER),
+    "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True),
     "experts": Kind(Traced(24, 1.0), Traced(12, 1.0)),
     "rollout": Kind(Traced(32), Traced(16)),
     "long": Kind(Traced(64), Traced(32), longest=True),

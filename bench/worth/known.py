@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import threading
 from pathlib import Path
 from typing import Any, Optional
 
+from documents import write_json
 from launch import EXIT_OUT_OF_MEMORY
 from search import Outcome
 
@@ -33,10 +33,10 @@ class Configuration:
 
 
 class Known:
-    """Outcomes and rows, written to the file after each; those that it had are not made again. Any thread may call."""
+    """Outcomes and rows, written to the file after each; those that it had are not made again."""
 
     def __init__(self, path: Optional[Path], conditions: dict[str, Any]) -> None:
-        self._path, self._lock = path, threading.Lock()
+        self._path = path
         before = json.loads(path.read_text()) if path is not None and path.is_file() else {}
         if before and before.get("conditions") != conditions:
             raise SystemExit(f"worth: {path} was made under {before.get('conditions')}, and this is {conditions}")
@@ -55,19 +55,17 @@ class Known:
 
     def add(self, program: str, allocator: str, configuration: Configuration, outcome: Outcome) -> None:
         told = {"of": [program, allocator, configuration.key()], "told": configuration.told()}
-        with self._lock:
-            self._content["attempts"].append({**told, **dataclasses.asdict(outcome)})
-            self._write()
+        self._content["attempts"].append({**told, **dataclasses.asdict(outcome)})
+        self._write()
 
     def row(self, program: str) -> Optional[dict[str, Any]]:
         rows = [row for row in self._content["rows"] if row["program"] == program and "error" not in row]
         return rows[-1] if rows else None
 
     def add_row(self, row: dict[str, Any]) -> None:
-        with self._lock:
-            others = [each for each in self._content["rows"] if each["program"] != row["program"]]
-            self._content["rows"] = [*others, row]
-            self._write()
+        others = [each for each in self._content["rows"] if each["program"] != row["program"]]
+        self._content["rows"] = [*others, row]
+        self._write()
 
     def rows(self) -> list[dict[str, Any]]:
         return list(self._content["rows"])
@@ -75,9 +73,3 @@ class Known:
     def _write(self) -> None:
         if self._path is not None:
             write_json(self._path, self._content)
-
-
-def write_json(path: Path, content: Any) -> None:
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(content, indent=1))
-    partial.replace(path)

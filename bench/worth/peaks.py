@@ -19,8 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from documents import write_json
 from kinds import KINDS
-from known import write_json
 
 from stalloc.core.module_paths import CHOICE_VERSION
 from stalloc.tools.fitting.replayed import Change, Planner, TracedRun

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Optional
 
+from documents import GIB
 from kinds import KINDS, rows_of
 from known import Configuration
 from launch import warm_up
-from worth_table import GIB
 
 from stalloc.tools.fitting import choose, document
 from stalloc.tools.fitting.replayed import TracedRun
@@ -23,28 +21,16 @@ UNIT = 256  # tokens of a unit of a sequence's length
 
 @dataclasses.dataclass
 class Proposals:
-    """Any thread may call."""
-
     chosen: argparse.Namespace
     program: str
     run: TracedRun
     _known: dict[tuple[str, int], Optional[Configuration]] = dataclasses.field(default_factory=dict)
-    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def __call__(self, allocator: str, memory: int) -> Optional[Configuration]:
         """For so many bytes; None: nothing would fit."""
-        with self._lock:
-            if (allocator, memory) in self._known:
-                return self._known[allocator, memory]
-        found = self._proposed(allocator, memory)
-        with self._lock:
-            self._known[allocator, memory] = found
-        return found
-
-    def prepare(self, allocators: list[str], memory: int) -> None:
-        """The first ones, side by side."""
-        with ThreadPoolExecutor(len(allocators)) as pool:
-            list(pool.map(lambda name: self(name, memory), allocators))
+        if (allocator, memory) not in self._known:
+            self._known[allocator, memory] = self._proposed(allocator, memory)
+        return self._known[allocator, memory]
 
     def _proposed(self, allocator: str, memory: int) -> Optional[Configuration]:
         wish, begin = self._wish(allocator, memory), time.monotonic()

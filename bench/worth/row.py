@@ -6,141 +6,87 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 
-from attempts import MODES, Attempts
+from attempts import Attempts
 from kinds import KINDS
 from known import Configuration, Known
 from launch import Launcher
 from proposals import Proposals
-from search import Attempt, Outcome, best_of, first_assumption, search
+from search import Attempt, Outcome, best_of, search
 from step_ratios import median_interval
 from traces import Traces
 
 _LEFT = 256 << 20  # bytes of a card that are left beside what was found to be no allocator's
-# Of attempts: stalloc's plan is made while expandable_segments trains. Where time runs out, the last has none.
-_ORDER = ("expandable", "stalloc", "native")
+_ORDER = ("expandable", "stalloc", "native")  # where time runs out, the last has no attempts
 
 
 class Row:
-    """`trace`, `propose` (needs no GPU), `measure`, in this order."""
-
     def __init__(
         self, chosen: argparse.Namespace, program: str, directory: Path, known: Known, launcher: Launcher
     ) -> None:
-        self.chosen, self.program, self.kind, self.launcher = chosen, program, KINDS[program], launcher
-        self.directory = directory / program
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.attempts = Attempts(chosen, program, self.directory, known, launcher)
-        devices = chosen.devices.split(",") if chosen.device == "cuda" else []
-        self._groups = [devices[i : i + self.kind.ranks] for i in range(0, len(devices), self.kind.ranks)] or [[]]
-        if chosen.device == "cuda" and chosen.size == "real":
-            self._groups = [group for group in self._groups if len(group) == self.kind.ranks]
-        if not self._groups:
-            raise RuntimeError(f"{program} needs {self.kind.ranks} GPUs: --devices {chosen.devices}")
-        self._size = _micro_batch if self.kind.longest else None
-        self._names = sorted(chosen.allocators, key=_ORDER.index)
-        self._traced_seconds = 0.0
-
-    def prepare(self) -> None:
-        """Processes that will trace start, and import."""
-        self.launcher.prepare(self.program, self._groups[0])
-
-    def trace(self) -> None:
-        begin = time.monotonic()
-
-        def run(words: list[str], mode: dict[str, str]) -> tuple[int, list[dict[str, Any]], str]:
-            found = self.launcher.run(self.program, self._groups[0], words, mode)
-            self.prepare()  # the other trace, or an attempt
-            return found
-
-        self._traces = Traces(self.program, self.directory, run)
-        self._traced_seconds = time.monotonic() - begin
-        left = self._traces.outside + (_LEFT if self.chosen.device == "cuda" else 0)
-        self._room = self.chosen.card - left
-        self._proposals = Proposals(self.chosen, self.program, self._traces.traced_run())
-
-    def propose(self) -> None:
-        """The first configuration of each allocator."""
-        self._proposals.prepare(self._names, first_assumption(self._room))
+        self._chosen, self._program, self._launcher = chosen, program, launcher
+        self._directory, self._known = directory / program, known
+        self._directory.mkdir(parents=True, exist_ok=True)
+        ranks = launcher.ranks(program)
+        if chosen.device == "cuda" and ranks > len(chosen.devices.split(",")):
+            raise RuntimeError(f"{program} needs {ranks} GPUs: --devices {chosen.devices}")
+        self._size = _micro_batch if KINDS[program].longest else None
 
     def measure(self) -> dict[str, Any]:
         begin = time.monotonic()
-        self.attempts.begin()
-        for name in self._names:
-            self.launcher.prepare(self.program, self._group_of(name), _allocation(name))
-        if "stalloc" in self._names:
-            first = self._proposals("stalloc", first_assumption(self._room))
-            if first is not None:
-                self.attempts.plan_ahead(first, self._group_of("stalloc"))
-        attempts = self._side_by_side(self._search)
-        self._side_by_side(lambda name, devices: self._try_the_best(attempts, name, devices))
+        traces = Traces(
+            self._program, self._directory, lambda words, mode: self._launcher.run(self._program, words, mode)
+        )
+        traced_seconds = time.monotonic() - begin
+        room = self._chosen.card - traces.outside - (_LEFT if self._chosen.device == "cuda" else 0)
+        proposals = Proposals(self._chosen, self._program, traces.traced_run())
+        made = Attempts(self._chosen, self._program, self._directory, self._known, self._launcher)
+        attempts: dict[str, list[Attempt[Configuration]]] = {}
+        for name in sorted(self._chosen.allocators, key=_ORDER.index):
+            attempts[name] = search(
+                room,
+                lambda memory, name=name: proposals(name, memory),  # type: ignore[misc]
+                lambda configuration, name=name: made.in_time(configuration, name),  # type: ignore[misc]
+                self._chosen.attempts,
+            )
+        for name in attempts:
+            self._try_the_best(attempts, name, made)
         best = {name: best_of(tried, self._size) for name, tried in attempts.items()}
-        runs = self._turns({name: one for name, one in best.items() if one is not None})
+        runs = self._turns({name: one for name, one in best.items() if one is not None}, made)
         return {
-            "program": self.program,
-            "longest": self.kind.longest,
-            "room_bytes": self._room,
+            "program": self._program,
+            "longest": KINDS[self._program].longest,
+            "room_bytes": room,
             "allocators": {name: told(name, attempts[name], best[name], runs.get(name, [])) for name in attempts},
-            "traces": self._traces.told,
-            "trace_seconds": self._traced_seconds,
+            "traces": traces.told,
+            "trace_seconds": traced_seconds,
             "wall_seconds": time.monotonic() - begin,
-            "processes": self.launcher.processes,
+            "processes": self._launcher.processes,
         }
 
-    def _group_of(self, name: str) -> list[str]:
-        return self._groups[self._names.index(name) % len(self._groups)]
-
-    def _side_by_side(self, work: Callable[[str, list[str]], Any]) -> dict[str, Any]:
-        """Each allocator on GPUs of its own, as far as there are enough."""
-        with ThreadPoolExecutor(len(self._groups)) as pool:
-            return dict(zip(self._names, pool.map(lambda name: work(name, self._group_of(name)), self._names)))
-
-    def _search(self, allocator: str, devices: list[str]) -> list[Attempt[Configuration]]:
-        return search(
-            self._room,
-            lambda memory: self._proposals(allocator, memory),
-            lambda configuration: self._attempt(configuration, allocator, devices),
-            self.chosen.attempts,
-        )
-
-    def _attempt(self, configuration: Configuration, allocator: str, devices: list[str]) -> Optional[Outcome]:
-        found = self.attempts.in_time(configuration, allocator, devices)
-        self.launcher.prepare(self.program, devices, _allocation(allocator))  # one more may come
-        return found
-
-    def _try_the_best(
-        self, attempts: dict[str, list[Attempt[Configuration]]], allocator: str, devices: list[str]
-    ) -> None:
+    def _try_the_best(self, attempts: dict[str, list[Attempt[Configuration]]], allocator: str, made: Attempts) -> None:
         """What was the best under any allocator, under this one."""
-        every = [each for tried in list(attempts.values()) for each in list(tried)]
-        best = best_of(every, self._size)
+        best = best_of([each for tried in attempts.values() for each in tried], self._size)
         if best is None or any(each.configuration == best.configuration for each in attempts[allocator]):
             return
-        outcome = self._attempt(best.configuration, allocator, devices)
+        outcome = made.in_time(best.configuration, allocator)
         if outcome is not None:
             attempts[allocator].append(Attempt(best.assumed, best.configuration, outcome))
 
-    def _turns(self, best: dict[str, Attempt[Configuration]]) -> dict[str, list[Outcome]]:
-        """The best attempts and their repetitions; each allocator has each GPU and each place in turn."""
+    def _turns(self, best: dict[str, Attempt[Configuration]], made: Attempts) -> dict[str, list[Outcome]]:
+        """The best attempts and their repetitions; each allocator has each place in turn."""
         found = {name: [one.outcome] for name, one in best.items()}
         names = list(best)
-        for number in range(self.chosen.rounds):
-            order = names[number % len(names) :] + names[: number % len(names)] if names else []
-            for place, name in enumerate(order):
-                devices = self._groups[(number + place) % len(self._groups)]
-                outcome = self.attempts.made(best[name].configuration, name, devices)
+        for number in range(self._chosen.rounds if names else 0):
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                outcome = made.made(best[name].configuration, name)
                 if outcome.fits:
                     found[name].append(outcome)
         return found
-
-
-def _allocation(name: str) -> str:
-    return MODES.get(name, {}).get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 def _micro_batch(configuration: Configuration) -> int:

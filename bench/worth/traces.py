@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from documents import write_json
 from kinds import KINDS, Traced
-from known import write_json
 
 from stalloc.tools.fitting.replayed import TracedRun
 
@@ -67,9 +67,7 @@ class Traces:
             "seconds": results[0]["seconds"],
             "tokens": results[0]["tokens"],
             "live_bytes": results[0].get("live_bytes"),
-            "spent_seconds": results[0]["spent"],
         }
         write_json(path, told)
-        spent = ", ".join(f"{what} {seconds:.0f}" for what, seconds in told["spent_seconds"].items())
-        print(f"{self._program}, {name}: {time.monotonic() - begin:.0f} s ({spent})", flush=True)
+        print(f"{self._program}, {name}: {time.monotonic() - begin:.0f} s", flush=True)
         return told

@@ -8,7 +8,6 @@ Exit code 3: the memory was not enough. `--card 80G` leaves so much of a larger 
 
 from __future__ import annotations
 
-import begin  # isort: skip
 import argparse
 import json
 import os
@@ -135,7 +134,6 @@ def outside(device: torch.device, card: Optional[int]) -> int:
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
-    clock = [begin.BEGIN, time.perf_counter()]
     device = device_of(arguments)
     options = Options(arguments.size, arguments.micro_batch, arguments.seed, arguments.share)
     make = PROGRAMS[arguments.program]
@@ -145,12 +143,8 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         stalloc.apply(arguments.fit, program.model)
     program.prepare()
     _synchronize(device)
-    clock.append(time.perf_counter())
     found = measure(program, arguments.steps, device)
-    clock.append(time.perf_counter())
-    # Where the time goes of what was not made ahead.
-    spent = {name: end - start for name, start, end in zip(("imports", "set_up", "steps"), clock, clock[1:])}
-    return {**found, **memory(device), "spent": spent, "outside_bytes": outside(device, arguments.card)}
+    return {**found, **memory(device), "outside_bytes": outside(device, arguments.card)}
 
 
 def main() -> int:
@@ -162,6 +156,7 @@ def main() -> int:
         if not _NO_MEMORY.search(str(error)):
             raise
         result, code = {"out_of_memory": str(error).splitlines()[0]}, EXIT_OUT_OF_MEMORY
+    result["rank"] = int(os.environ.get("RANK", "0"))
     print("RESULT " + json.dumps(result), flush=True)
     if code:
         os._exit(code)  # other ranks may wait in a collective: nothing ends in order

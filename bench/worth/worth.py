@@ -2,7 +2,6 @@
 
     python bench/worth/worth.py lora experts --card 79G --json worth.json     # one GPU, one allocator after the other
     python bench/worth/worth.py fsdp2-packed --devices 0,1 --json worth.json  # again with the file: rows in it are kept
-    python bench/worth/worth.py lora --devices 0,1,2 --json worth.json        # allocators side by side
     python bench/worth/worth.py --size toy --device cpu --card 60M            # on a CPU: nothing runs out of memory
 
 Each program is traced twice, the second time with half the tokens; from these `stalloc fit` proposes what would be
@@ -19,11 +18,9 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "card"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kinds import KINDS
@@ -33,17 +30,13 @@ from occupied import parse_bytes
 from row import Row
 from worth_table import ALLOCATORS, megatron_row, table
 
-Result = TypeVar("Result")
-
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--size", choices=["real", "toy"], default="real")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument(
-        "--devices", default="0", help="GPUs, as 0,1,2: allocators run side by side where there are enough"
-    )
+    parser.add_argument("--devices", default="0", help="GPUs, as 0,1")
     parser.add_argument("--card", type=parse_bytes, default=79 << 30, help="its memory (default 79G: an 80 GB card's)")
     parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
     parser.add_argument("--attempts", type=int, default=2, help="of each allocator's proposals, at most")
@@ -56,8 +49,6 @@ def parse_arguments() -> argparse.Namespace:
         type=Path,
         help="for traces and plans (default: a temporary one); traces in it are not made again",
     )
-    parser.add_argument("--cold", action="store_true", help="processes import nothing ahead of their run")
-    parser.add_argument("--toy-ranks", action="store_true", help="a toy has as many ranks as the program, too")
     parser.add_argument("--megatron", type=Path, metavar="FIT_JSON", help="bench/megatron/fit.py's, as one more row")
     parser.add_argument("--json", type=Path, help="write all results here")
     arguments = parser.parse_args()
@@ -67,65 +58,21 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-class Rows:
-    """Makes rows: one is traced ahead, and its proposals are made while the one before has the GPU."""
-
-    def __init__(self, chosen: argparse.Namespace, known: Known, directory: Path) -> None:
-        self._chosen, self._known, self._directory = chosen, known, directory
-        self._launcher = Launcher(chosen, directory)
-        self._background = ThreadPoolExecutor(1)
-        self._rows: dict[str, Row] = {}
-        self.failed = False
-
-    def make(self, programs: list[str]) -> None:
-        """Those that are not known. The table is printed after each."""
-        wanted = [program for program in programs if self._known.row(program) is None]
+def make_rows(chosen: argparse.Namespace, known: Known, directory: Path) -> bool:
+    """Those that are not known; what fails is that row, and the others are made all the same. Whether one failed."""
+    launcher, failed = Launcher(chosen, directory), False
+    for program in chosen.programs or list(KINDS):
+        if known.row(program) is not None:
+            continue
         try:
-            following = self._traced(wanted[0]) if wanted else None
-            for i, program in enumerate(wanted):
-                present, following = following, None
-                if i + 1 < len(wanted):
-                    following = self._traced(wanted[i + 1])
-                for later in wanted[i + 2 : i + 3]:
-                    self._guarded(later, self._row)  # imports while this one is measured
-                if present is not None:
-                    self._guarded(program, lambda _, present=present: self._measured(*present))
-                self._launcher.drop(keeping=wanted[i + 1 : i + 3])
-                print(table(self._known.rows()), flush=True)
-        finally:
-            self._launcher.end()
-            self._background.shutdown()
-
-    def _row(self, program: str) -> Row:
-        if program not in self._rows:
-            self._rows[program] = Row(self._chosen, program, self._directory, self._known, self._launcher)
-            self._rows[program].prepare()
-        return self._rows[program]
-
-    def _traced(self, program: str) -> tuple[Row, Future[None]] | None:
-        """Its row, and its proposals as they are made."""
-
-        def traced(_: str) -> tuple[Row, Future[None]]:
-            row = self._row(program)
-            row.trace()
-            return row, self._background.submit(row.propose)
-
-        return self._guarded(program, traced)
-
-    def _measured(self, row: Row, proposed: Future[None]) -> None:
-        proposed.result()
-        self._known.add_row(row.measure())
-
-    def _guarded(self, program: str, work: Callable[[str], Result]) -> Result | None:
-        """What fails is that row: the others are made all the same."""
-        try:
-            return work(program)
+            known.add_row(Row(chosen, program, directory, known, launcher).measure())
         except Exception as error:
             traceback.print_exception(error)
-            self.failed = True
-            self._known.add_row({"program": program, "error": str(error)})
+            failed = True
+            known.add_row({"program": program, "error": str(error)})
             print(f"worth: {program}: {error}", file=sys.stderr, flush=True)
-            return None
+        print(table(known.rows()), flush=True)
+    return failed
 
 
 def main() -> int:
@@ -135,10 +82,9 @@ def main() -> int:
     if chosen.megatron:
         known.add_row(megatron_row(json.loads(chosen.megatron.read_text())))
     with tempfile.TemporaryDirectory(prefix="stalloc-worth-") as temporary:
-        rows = Rows(chosen, known, (chosen.directory or Path(temporary)).resolve())
-        rows.make(chosen.programs or list(KINDS))
+        failed = make_rows(chosen, known, (chosen.directory or Path(temporary)).resolve())
     print(table(known.rows()), flush=True)
-    return 1 if rows.failed else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

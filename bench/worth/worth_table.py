@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, Optional
 
+from documents import GIB
+
 ALLOCATORS = ("native", "expandable", "stalloc")
-GIB = float(1 << 30)
+
 PROGRAMS = {  # in the order of the table
     "fsdp2-packed": "FSDP2, two GPUs, packed rows, compiled blocks",
     "lora": "LoRA, Llama 3 8B's shapes, rows of 512 to 12288 tokens",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 
 from processes import PACKAGE, ROOT, run_python, run_with_torch
 
+sys.path.insert(0, str(ROOT / "bench" / "card"))
+sys.path.insert(0, str(ROOT / "bench"))
 sys.path.insert(0, str(ROOT / "bench" / "worth"))
 
 from search import Attempt, Outcome, best_of, first_assumption, search
@@ -205,25 +206,19 @@ def test_megatron_s_row_is_the_fastest_that_trained() -> None:
     assert "| 1.250 | +1.0 %, -1.0 % |" in table([row])
 
 
-def test_ranks_that_have_imported_ahead_are_traced_and_count_what_each_step_took(build: Path, tmp_path: Path) -> None:
-    """FSDP2 on two processes with gloo: what is to trace is decided after they have imported torch."""
-    from launch import KINDS, Launcher, outcome_of
+def test_ranks_are_traced_and_count_what_each_step_took(build: Path, tmp_path: Path) -> None:
+    """FSDP2 on two processes with gloo."""
+    from launch import Launcher, outcome_of
 
-    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=100.0, cold=False, toy_ranks=True)
+    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=100.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STALLOC_LIB_PATH", str(build))
         patch.setenv("PYTHONPATH", str(PACKAGE))
-        patch.setitem(KINDS, "fsdp2-packed", dataclasses.replace(KINDS["fsdp2-packed"], modules=()))  # of the compiler
-        launcher = Launcher(chosen, tmp_path)  # type: ignore[arg-type]
-        try:
-            launcher.prepare("fsdp2-packed", [])
-            mode = {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(tmp_path / "run")}
-            words = ["--micro-batch", "2", "--steps", "2"]
-            code, results, said = launcher.run("fsdp2-packed", [], words, mode)
-        finally:
-            launcher.end()
+        mode = {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(tmp_path / "run")}
+        words = ["--micro-batch", "2", "--steps", "2"]
+        code, results, said = Launcher(chosen, tmp_path).run("fsdp2-packed", words, mode)  # type: ignore[arg-type]
     assert code == 0, said
-    assert launcher.processes == 1, "nothing had to be done again"
+    assert [rank["rank"] for rank in results] == [0, 1]
     assert sorted(path.name for path in (tmp_path / "run" / "trace").glob("*.trace")) == [
         "rank00000.trace",
         "rank00001.trace",
@@ -235,42 +230,19 @@ def test_ranks_that_have_imported_ahead_are_traced_and_count_what_each_step_took
     assert [len(figures["seconds"]), len(figures["first_seconds"])] == [1, 1]
 
 
-def test_what_has_no_memory_is_not_run_again_and_what_fails_otherwise_is(
+def test_what_takes_too_long_is_ended_and_what_has_no_memory_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import launch
 
-    ran: list[list[str]] = []
-
-    class MadeUp:
-        """Ranks that fail where something was imported ahead."""
-
-        def __init__(self, count: int, modules: list[str], environment: dict[str, str], directory: Path) -> None:
-            self.modules = list(modules)
-
-        def run(self, script: Path, words: list[str], mode: dict[str, str], port: int, limit: float) -> int:
-            ran.append(self.modules)
-            return 1 if self.modules else 0
-
-        def output(self) -> str:
-            return 'RESULT {"out_of_memory": "none left"}' if memory else ""
-
-        def end(self) -> None:
-            """Nothing waits."""
-
-    monkeypatch.setattr(launch, "Ranks", MadeUp)
-    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=10.0, cold=False, toy_ranks=False)
+    program = tmp_path / "train.py"
+    monkeypatch.setattr(launch, "__file__", str(tmp_path / "launch.py"))
+    chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=5.0)
     launcher = launch.Launcher(chosen, tmp_path)  # type: ignore[arg-type]
-    memory = True
-    assert launcher.run("lora", [], [], {})[0] == launch.EXIT_OUT_OF_MEMORY
-    assert len(ran) == 1
-    memory = False
-    assert launcher.run("lora", [], [], {})[0] == 0
-    assert launcher.run("lora", [], [], {})[0] == 0
-    launcher.end()
-    assert [bool(modules) for modules in ran] == [True, True, False, False], (
-        "and nothing is imported ahead from then on"
-    )
+    program.write_text('print(\'RESULT {"out_of_memory": "none left", "rank": 0}\')\nraise SystemExit(1)\n')
+    assert launcher.run("lora", [], {})[0] == launch.EXIT_OUT_OF_MEMORY
+    program.write_text("import time\ntime.sleep(60)\n")
+    assert launcher.run("lora", [], {})[0] == 124
 
 
 def test_traces_that_are_there_are_not_made_again(tmp_path: Path) -> None:
@@ -284,7 +256,7 @@ def test_traces_that_are_there_are_not_made_again(tmp_path: Path) -> None:
         trace.parent.mkdir(parents=True)
         trace.touch()
         trace.with_suffix(".tokens.json").write_text(json.dumps({"most": [len(ran) * 100]}))
-        return 0, [{"outside_bytes": len(ran), "seconds": [1.0], "tokens": [8], "spent": {"steps": 1.0}}], ""
+        return 0, [{"outside_bytes": len(ran), "seconds": [1.0], "tokens": [8]}], ""
 
     first = Traces("lora", tmp_path, run)
     assert (first.outside, first.traced_run().ratio) == (2, 2.0)
@@ -296,40 +268,24 @@ def test_traces_that_are_there_are_not_made_again(tmp_path: Path) -> None:
         Traces("lora", tmp_path, run)
 
 
-def test_a_row_is_traced_while_the_one_before_waits_and_one_that_fails_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import worth
     from known import Known
-
-    did: list[str] = []
 
     class MadeUp:
         def __init__(self, chosen: object, program: str, directory: Path, known: Known, launcher: object) -> None:
             self.program = program
 
-        def prepare(self) -> None:
-            """Nothing to import."""
-
-        def trace(self) -> None:
-            did.append(f"trace {self.program}")
+        def measure(self) -> dict[str, object]:
             if self.program == "trainer":
                 raise RuntimeError("no transformers")
-
-        def propose(self) -> None:
-            """Nothing to choose."""
-
-        def measure(self) -> dict[str, object]:
-            did.append(f"measure {self.program}")
             return {"program": self.program, "longest": False, "allocators": {}}
 
     monkeypatch.setattr(worth, "Row", MadeUp)
     known = Known(tmp_path / "worth.json", {})
-    rows = worth.Rows(SimpleNamespace(cold=True), known, tmp_path)  # type: ignore[arg-type]
-    rows.make(["lora", "trainer", "long"])
-    assert did == ["trace lora", "trace trainer", "measure lora", "trace long", "measure long"]
-    assert rows.failed
-    assert [row.get("error") for row in known.rows()] == ["no transformers", None, None]
+    chosen = SimpleNamespace(programs=["lora", "trainer", "long"])
+    assert worth.make_rows(chosen, known, tmp_path)  # type: ignore[arg-type]
+    assert [row.get("error") for row in known.rows()] == [None, "no transformers", None]
 
 
 def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
