@@ -216,15 +216,11 @@ void InsertAndDrop(Piece* piece, double share, std::uint64_t seed) {
   Insert(std::move(insertions), copies, piece);
 }
 
-void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::uint64_t seed, LateBlocks among) {
+void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&](std::uint64_t below) { return random() % below; };
   constexpr std::uint64_t kWhole = 1 << 20;
   const auto chosen = static_cast<std::uint64_t>(share * static_cast<double>(kWhole));
-  std::vector<bool> may_be_late(piece->blocks.size(), among == LateBlocks::kAll);
-  for (const Step& step : piece->steps) {
-    if (step.kind == StepKind::kUse) may_be_late[step.index] = true;
-  }
   std::vector<std::vector<Step>> due(piece->blocks.size() + 1);  // by the request that they come before
   std::vector<Step> steps;
   std::size_t requests = 0;
@@ -233,7 +229,7 @@ void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::ui
       steps.insert(steps.end(), due[requests].begin(), due[requests].end());
       ++requests;
     }
-    if (step.kind == StepKind::kFree && may_be_late[step.index] && most_requests > 0 && draw(kWhole) < chosen) {
+    if (step.kind == StepKind::kFree && most_requests > 0 && draw(kWhole) < chosen) {
       due[std::min<std::size_t>(requests + 1 + draw(most_requests), piece->blocks.size())].push_back(step);
     } else {
       steps.push_back(step);

@@ -25,10 +25,7 @@ void Scale(Recording* recording, std::uint32_t factor);
 void InsertAndDrop(Piece* piece, double share, std::uint64_t seed);
 
 // Frees `share` of the piece's blocks later, by up to `most_requests` requests, as threads of a communication library
-// do, which hold on to a block until they see that the device is done with it. `among`: of which blocks. The same for
-// the same seed.
-enum class LateBlocks : std::uint8_t { kAll, kUsedByOtherStreams };
-void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::uint64_t seed,
-                LateBlocks among = LateBlocks::kAll);
+// do, which hold on to a block until they see that the device is done with it. The same for the same seed.
+void DelayFrees(Piece* piece, double share, std::uint32_t most_requests, std::uint64_t seed);
 
 }  // namespace stalloc::bench

@@ -19,25 +19,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostReordered = 5;
 
-absl::Status CheckNumbers(const Recording& recording, const std::vector<std::size_t>& named) {
-  for (const std::size_t iteration : named) {
-    if (iteration < recording.iterations.size()) continue;
-    return absl::OutOfRangeError(
-        absl::StrCat(recording.name, ": no iteration ", iteration, ": it has 0 to ", recording.iterations.size() - 1));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckIterations(const Recording& recording, const ExperimentOptions& options) {
   if (options.planned.empty()) return absl::InvalidArgumentError("no iteration to plan from");
   if (options.served.empty()) return absl::InvalidArgumentError("no iteration to serve");
   std::vector<std::size_t> named = options.planned;
   named.insert(named.end(), options.served.begin(), options.served.end());
   named.insert(named.end(), options.awaited.begin(), options.awaited.end());
-  if (options.plan_of != nullptr) {
-    if (absl::Status status = CheckNumbers(*options.plan_of, options.planned); !status.ok()) return status;
+  for (const std::size_t iteration : named) {
+    if (iteration < recording.iterations.size()) continue;
+    return absl::OutOfRangeError(
+        absl::StrCat(recording.name, ": no iteration ", iteration, ": it has 0 to ", recording.iterations.size() - 1));
   }
-  return CheckNumbers(recording, named);
+  return absl::OkStatus();
 }
 
 absl::Status SimulatePeers(const ComposedRun& run, MarkStyle marks, Experiment* experiment) {
@@ -78,8 +71,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   if (absl::Status status = CheckIterations(recording, options); !status.ok()) return status;
   Experiment experiment{.name = recording.name, .planned = options.planned, .served = options.served};
 
-  const Recording& source = options.plan_of != nullptr ? *options.plan_of : recording;
-  const ComposedRun traced = ComposeRun(source, Chosen(source, options.planned), options.marks);
+  const ComposedRun traced = ComposeRun(recording, Chosen(recording, options.planned), options.marks);
   const Clock::time_point start = Clock::now();
   const absl::StatusOr<DevicePlan> plan = PlanOf(traced, options);
   if (!plan.ok()) return plan.status();
@@ -95,7 +87,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
     served.push_back(recording.iterations[iteration]);
     const std::uint64_t seed = options.seed + served.size() - 1;
     InsertAndDrop(&served.back(), options.edited_share, seed);
-    DelayFrees(&served.back(), options.late_share, options.late_by, seed, options.late_blocks);
+    DelayFrees(&served.back(), options.late_share, options.late_by, seed);
   }
   std::vector<const Piece*> pieces = Chosen(recording, experiment.warmup);
   for (const Piece& piece : served) pieces.push_back(&piece);
@@ -103,9 +95,7 @@ absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const Exper
   const Serving serving{.first = experiment.warmup.size(),
                         .dynamic = options.dynamic,
                         .lag = options.lag,
-                        .wait_seconds = options.wait_seconds,
                         .card = options.card,
-                        .empties = options.empties,
                         .takes_plan = options.takes_plan,
                         .rules = options.rules};
   absl::StatusOr<Replayed> replayed = ReplayRun(run, *plan, serving);

@@ -25,17 +25,13 @@ struct ExperimentOptions {
   std::uint64_t seed = 1;   // of the edits and of the packing
   int threads = 2;          // of the packing
   planner::Work packing_work = planner::kDefaultPackingWork;
-  bool dynamic = true;      // what has no slot is served from the arena, too
-  std::uint64_t lag = 0;    // of the device behind its host, in requests
-  double wait_seconds = 0;  // of a wait for the device
-  double card = 0;          // of the peak of live bytes; 0: as large as it takes
-  double late_share = 0;    // of each served iteration's frees: come later, by up to so many requests
+  bool dynamic = true;    // what has no slot is served from the arena, too
+  std::uint64_t lag = 0;  // of the device behind its host, in requests
+  double card = 0;        // of the peak of live bytes; 0: as large as it takes
+  double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests
   std::uint32_t late_by = 64;
-  LateBlocks late_blocks = LateBlocks::kAll;
-  std::size_t empties = 0;             // caches are emptied before every so many-th served iteration; 0: never
-  Rules rules = {};                    // that the engine has
-  bool times = true;                   // measure the time of requests, too
-  const Recording* plan_of = nullptr;  // whose iterations the plan is made from; null: of the one that is served
+  Rules rules = {};   // that the engine has
+  bool times = true;  // measure the time of requests, too
   // Auto: the run traces the planned iterations itself, goes on without a plan through `awaited`, and takes its plan up
   // before the served ones.
   bool takes_plan = false;

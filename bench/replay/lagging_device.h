@@ -1,15 +1,13 @@
 // LaggingDevice: a device that is behind its host by so many requests, as one that computes is: an event is done when
 // so many requests have come since it was recorded, or when somebody has waited for the device. With a lag of 0 all is
-// done at once. A wait for the device takes `wait_seconds`.
+// done at once.
 //
 // A driver in front of another one, and the fence of its streams; counts the calls of both. Not thread-safe.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <thread>
 
 #include "allocator/driver/forwarding_driver.h"
 #include "allocator/driver/stream_fence.h"
@@ -20,8 +18,7 @@ namespace stalloc::bench {
 class LaggingDevice final : public ForwardingDriver, public StreamFence {
  public:
   // `driver` outlives this.
-  LaggingDevice(VmmDriver& driver, std::uint64_t lag, double wait_seconds = 0)
-      : ForwardingDriver(driver), lag_(lag), wait_seconds_(wait_seconds) {}
+  LaggingDevice(VmmDriver& driver, std::uint64_t lag) : ForwardingDriver(driver), lag_(lag) {}
 
   // The host comes to another request.
   void Advance() {
@@ -51,7 +48,6 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
   }
   DriverStatus Synchronize() noexcept override {
     Count(DriverCall::kSynchronize);
-    std::this_thread::sleep_for(std::chrono::duration<double>(wait_seconds_));
     CatchUp();
     return ForwardingDriver::Synchronize();
   }
@@ -83,7 +79,6 @@ class LaggingDevice final : public ForwardingDriver, public StreamFence {
   }
 
   const std::uint64_t lag_;
-  const double wait_seconds_;
   std::uint64_t now_ = 0;               // requests so far
   std::deque<std::uint64_t> recorded_;  // when, of events that are not done; in order
   Event last_ = 0;

@@ -32,8 +32,6 @@
 #include "planner/cli/arguments.h"
 
 ABSL_FLAG(std::string, plan_from, "0-2", "Iterations that the plan is made from: a range, or numbers in any order.");
-ABSL_FLAG(std::string, plan_of, "",
-          "Another recording, whose iterations the plan is made from: a plan for another run.");
 ABSL_FLAG(std::string, serve, "3", "Iterations that are served, one after the other.");
 ABSL_FLAG(int, scale, 1, "Every request so many times as large: toy runs recorded on a CPU as large as real ones.");
 ABSL_FLAG(bool, orders, false, "Every choice of who is planned from and who is served; the first planned one stays.");
@@ -45,17 +43,14 @@ ABSL_FLAG(std::vector<std::string>, without, {},
           "lent-slots.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
 ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
-ABSL_FLAG(double, wait_seconds, 0, "A wait for the device takes so long.");
 ABSL_FLAG(double, card, 0, "The card is so many times as large as the peak of live bytes; 0: as large as it takes.");
 ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
 ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");
-ABSL_FLAG(bool, late_shared, false, "--late is of the blocks that other streams use, as a communication library's.");
 ABSL_FLAG(std::uint64_t, empty_cache, 0, "Caches are emptied before every so many-th served iteration; 0: never.");
 ABSL_FLAG(bool, times, true, "Measure the time of requests, too.");
 ABSL_FLAG(bool, auto, false,
           "As under STALLOC_MODE=Auto: the run traces the iterations that it is planned from, and takes its plan up.");
 ABSL_FLAG(std::string, await, "", "--auto: iterations between those and the first that is served, without a plan.");
-ABSL_FLAG(int, growth, 0, "List so many of the arena's last growths.");
 ABSL_FLAG(bool, floors, false, "What must be reached; exit code 1 if one is missed.");
 ABSL_FLAG(std::vector<std::string>, floor, {}, "Only these floors, by name.");
 ABSL_FLAG(std::string, root, "", "The repository, for its recorded runs; default $STALLOC_SOURCE_DIR or here.");
@@ -121,12 +116,9 @@ absl::StatusOr<ExperimentOptions> OptionsFromFlags() {
   options.packing_work = planner::WorkOfSeconds(absl::GetFlag(FLAGS_time_limit));
   options.dynamic = absl::GetFlag(FLAGS_dynamic);
   options.lag = absl::GetFlag(FLAGS_lag);
-  options.wait_seconds = absl::GetFlag(FLAGS_wait_seconds);
   options.card = absl::GetFlag(FLAGS_card);
   options.late_share = absl::GetFlag(FLAGS_late) / 100;
   options.late_by = absl::GetFlag(FLAGS_late_by);
-  if (absl::GetFlag(FLAGS_late_shared)) options.late_blocks = LateBlocks::kUsedByOtherStreams;
-  options.empties = absl::GetFlag(FLAGS_empty_cache);
   const absl::StatusOr<Rules> rules = RulesWithout(absl::GetFlag(FLAGS_without));
   if (!rules.ok()) return rules.status();
   options.rules = *rules;
@@ -221,13 +213,6 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
   if (!options.ok()) return Fail(options.status().message(), 2);
   const bool with_floors = absl::GetFlag(FLAGS_floors);
   if (files.empty() != with_floors) return Fail("expected recorded runs, or --floors and none", 2);
-  absl::StatusOr<Recording> plan_of = Recording();
-  if (const std::string path = absl::GetFlag(FLAGS_plan_of); !path.empty()) {
-    if (with_floors || absl::GetFlag(FLAGS_orders)) return Fail("--plan-of: expected no --floors and no --orders", 2);
-    plan_of = ReadScaled(path);
-    if (!plan_of.ok()) return Fail(plan_of.status().message());
-    options->plan_of = &*plan_of;
-  }
   const bool markdown = absl::GetFlag(FLAGS_markdown);
   std::vector<Experiment> experiments;
   std::vector<FloorResult> floors;
@@ -239,15 +224,8 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
     if (!measured.ok()) return Fail(measured.status().message());
     floors = *std::move(measured);
     std::cout << FloorTable(floors, markdown);
-  } else if (markdown || absl::GetFlag(FLAGS_orders)) {
-    std::cout << ExperimentTable(experiments, markdown);
   } else {
-    const auto growths = static_cast<std::size_t>(std::max(0, absl::GetFlag(FLAGS_growth)));
-    for (const Experiment& experiment : experiments) {
-      std::cout << ExperimentText(experiment);
-      if (experiment.served.size() > 1) std::cout << IterationText(experiment);
-      if (growths > 0) std::cout << GrowthText(experiment, growths);
-    }
+    std::cout << ExperimentTable(experiments, markdown);
   }
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
     const absl::Status status = WriteFile(path, ResultsJson(experiments, floors, FactsOf(arguments)));
@@ -265,10 +243,9 @@ int main(int argc, char** argv) {
       "[FILE.txt.gz|FILE.trace|synth/PRESET]...",
       "What is held for an iteration that a plan made from others cannot know.",
       "",
-      {"plan_from",   "plan_of", "serve",  "orders",       "cut_tail", "edit",  "scale",   "marks",
-       "dynamic",     "without", "lag",    "wait_seconds", "card",     "late",  "late_by", "late_shared",
-       "empty_cache", "times",   "growth", "floors",       "auto",     "await", "floor",   "root",
-       "time_limit",  "threads", "seed",   "json",         "markdown"},
+      {"plan_from", "serve", "orders", "cut_tail",   "edit",    "scale", "marks",  "dynamic",
+       "without",   "lag",   "card",   "late",       "late_by", "times", "floors", "auto",
+       "await",     "floor", "root",   "time_limit", "threads", "seed",  "json",   "markdown"},
       "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18 --markdown\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {

@@ -29,7 +29,7 @@ class Bed {
     std::unique_ptr<Bed> bed(new Bed(run));
     bed->driver_ = HostDriver::Create({.capacity = kDeviceBytes});
     if (bed->driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
-    bed->device_ = std::make_unique<LaggingDevice>(*bed->driver_, serving.lag, serving.wait_seconds);
+    bed->device_ = std::make_unique<LaggingDevice>(*bed->driver_, serving.lag);
     bed->runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = run.device,
                                                                          .upstream = &bed->upstream_,
                                                                          .driver = bed->device_.get(),
@@ -69,10 +69,6 @@ class Bed {
   absl::Status TakePlan(const DevicePlan& plan) {
     const std::string why = runtime_->TakePlan(plan, open_marks_.explicit_kinds());
     return why.empty() ? absl::OkStatus() : absl::InternalError(why);
-  }
-  void EmptyCaches() {
-    (void)runtime_->EmptyCache();
-    upstream_.ReleaseCached();
   }
   // Now, not at a peak.
   [[nodiscard]] SincePlan Parts(Bytes live) const {
@@ -125,7 +121,7 @@ class Replayer {
  public:
   // `plan`: to be taken up on the way; null: it is served already.
   Replayer(const ComposedRun& run, Bed& bed, const Serving& serving, const DevicePlan* plan)
-      : run_(run), bed_(bed), plan_(plan), first_served_(serving.first), empties_(serving.empties) {
+      : run_(run), bed_(bed), plan_(plan), first_served_(serving.first) {
     result_.served_by.resize(run.blocks.size());
   }
 
@@ -139,8 +135,6 @@ class Replayer {
     }
     before_ = bed_.runtime().Stats();
     for (std::size_t i = first_served_; i < run_.begin.size(); ++i) {
-      const std::size_t served = i - first_served_;
-      if (empties_ > 0 && served > 0 && served % empties_ == 0) bed_.EmptyCaches();
       const Activity before = SoFar();
       held_in_iteration_ = bed_.arena_bytes() + bed_.upstream_bytes();
       if (absl::Status status = TakeSteps(run_.begin[i], run_.end(i), true); !status.ok()) return status;
@@ -270,7 +264,6 @@ class Replayer {
   Bed& bed_;
   const DevicePlan* const plan_;
   const std::size_t first_served_;
-  const std::size_t empties_;
   LiveRanges live_;
   Replayed result_;
   RuntimeStats before_;  // as the served iteration begins

@@ -94,9 +94,7 @@ struct Serving {
   std::size_t first = 0;    // the run's iterations from here on are those that are served
   bool dynamic = true;      // what has no slot is served from the arena, too (STALLOC_DYNAMIC)
   std::uint64_t lag = 0;    // of the device, in requests (lagging_device.h)
-  double wait_seconds = 0;  // of a wait for it
   double card = 0;          // bytes that may be held, of the run's peak of live bytes; 0: as many as it takes
-  std::size_t empties = 0;  // before every so many-th served iteration caches are emptied; 0: never
   bool takes_plan = false;  // Auto: there is no plan before the iterations that are served
   Rules rules = {};
 };

@@ -15,11 +15,8 @@ using planner::JsonWriter;
 using Row = std::vector<std::string>;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kMiB = 1024.0 * 1024;
 
 std::string GiB(Bytes bytes) { return absl::StrFormat("%.3f", static_cast<double>(bytes) / kGiB); }
-
-std::string MiB(Bytes bytes) { return absl::StrFormat("%.0f", static_cast<double>(bytes) / kMiB); }
 
 double Ratio(Bytes held, const Experiment& experiment) {
   return static_cast<double>(held) / static_cast<double>(std::max<Bytes>(experiment.replayed.peak_live_bytes, 1));
@@ -29,11 +26,6 @@ std::string RatioText(double ratio) { return absl::StrFormat("%.5f", ratio); }
 
 std::string OrderText(const Experiment& experiment) {
   return absl::StrCat(absl::StrJoin(experiment.planned, ","), " -> ", absl::StrJoin(experiment.served, ","));
-}
-
-// Which iterations ran before those that are served.
-std::string WarmupText(const Experiment& experiment) {
-  return experiment.warmup.empty() ? "" : absl::StrCat(" after ", absl::StrJoin(experiment.warmup, ","));
 }
 
 std::string Table(const std::vector<Row>& rows, bool markdown) {
@@ -47,43 +39,6 @@ std::string Table(const std::vector<Row>& rows, bool markdown) {
   absl::StrAppend(&text, "|\n");
   for (std::size_t i = 1; i < rows.size(); ++i) absl::StrAppend(&text, "| ", absl::StrJoin(rows[i], " | "), " |\n");
   return text;
-}
-
-std::string MissesText(const Replayed& replayed) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 1; i < kMissReasons; ++i) {
-    if (replayed.misses[i] == 0) continue;
-    parts.push_back(absl::StrCat(MissReasonName(static_cast<MissReason>(i)), " ", replayed.misses[i]));
-  }
-  return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
-}
-
-std::string KindsText(const Experiment& experiment) {
-  std::string text;
-  for (std::size_t i = 0; i < kServedKinds; ++i) {
-    const PairTimes& times = experiment.times[i];
-    absl::StrAppendFormat(&text, "  %-9s %7d requests, %9.3f GiB", ServedByName(static_cast<ServedBy>(i)),
-                          experiment.replayed.requests[i], static_cast<double>(experiment.replayed.bytes[i]) / kGiB);
-    if (times.pairs > 0) {
-      absl::StrAppendFormat(&text, "; a request and its free %.0f ns (median), %.0f ns (99th of 100), %.0f ns (mean)",
-                            times.median_ns, times.p99_ns, times.mean_ns);
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  return text;
-}
-
-// Empty but under Auto.
-std::string SinceText(const Replayed& replayed) {
-  if (!replayed.since_plan.has_value()) return "";
-  const SincePlan& since = *replayed.since_plan;
-  const auto part = [](Bytes held, Bytes live) { return absl::StrCat(MiB(held), " MiB for ", MiB(live), " live"); };
-  return absl::StrCat(
-      "\n  since the plan: peak live ", GiB(since.peaks.live_bytes), " GiB, peak held ", GiB(since.peaks.held_bytes),
-      absl::StrFormat(" GiB, E %.2f %%\n    held then: weights and state ", since.peaks.efficiency() * 100),
-      part(since.first_arena_bytes, since.first_arena_live_bytes), "; the plan's arena ",
-      part(since.plan_arena_bytes, since.plan_arena_live_bytes), "; upstream ",
-      part(since.upstream_bytes, since.upstream_live_bytes));
 }
 
 void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json) {
@@ -169,52 +124,6 @@ double MeanRatio(const FloorResult& result, Bytes Experiment::*held) {
 }
 
 }  // namespace
-
-std::string ExperimentText(const Experiment& experiment) {
-  const Replayed& replayed = experiment.replayed;
-  return absl::StrCat(
-      experiment.name, ", planned from ", absl::StrJoin(experiment.planned, ","), " (", GiB(experiment.plan_bytes),
-      " GiB in ", absl::StrFormat("%.1f", experiment.plan_seconds), " s), served ",
-      absl::StrJoin(experiment.served, ","), WarmupText(experiment), replayed.gave_up ? "; the plan was given up" : "",
-      "\n  peak live ", GiB(replayed.peak_live_bytes), " GiB, peak held ", GiB(replayed.peak_held_bytes),
-      " GiB (arena ", GiB(replayed.arena_bytes), ", upstream ", GiB(replayed.upstream_bytes), "): held / live ",
-      RatioText(replayed.ratio()), absl::StrFormat(", E %.2f %%", replayed.efficiency() * 100), SinceText(replayed),
-      "\n  held / live of native ", RatioText(Ratio(experiment.native_bytes, experiment)), ", of expandable_segments ",
-      RatioText(Ratio(experiment.expandable_bytes, experiment)), " (simulated)\n", KindsText(experiment),
-      "  misses: ", MissesText(replayed), "\n  growth: ", replayed.growths.size(), " steps, ",
-      absl::StrFormat("%.0f MiB\n", static_cast<double>(replayed.growth_bytes()) / kMiB),
-      "  idle chunks moved: ", replayed.moves, " times, ", GiB(replayed.moved_bytes),
-      " GiB; streams waited for each other: ", replayed.stream_waits, " times, ", replayed.stream_events, " events\n");
-}
-
-std::string IterationText(const Experiment& experiment) {
-  planner::TextTable table({"iteration", "live GiB", "held GiB", "E %", "expandable: held GiB", "E %", "dynamic",
-                            "upstream", "growth MiB", "moved MiB", "maps", "waits for the device"});
-  for (std::size_t i = 0; i < experiment.replayed.iterations.size(); ++i) {
-    const IterationPeaks& own = experiment.replayed.iterations[i];
-    const IterationPeaks& peer = experiment.expandable_iterations[i];
-    const Activity& activity = experiment.replayed.activities[i];
-    const auto calls = [&](DriverCall call) { return activity.driver_calls[static_cast<std::size_t>(call)]; };
-    table.AddRow({absl::StrCat(experiment.served[i]), GiB(own.live_bytes), GiB(own.held_bytes),
-                  absl::StrFormat("%.2f", own.efficiency() * 100), GiB(peer.held_bytes),
-                  absl::StrFormat("%.2f", peer.efficiency() * 100), absl::StrCat(activity.requests[1]),
-                  absl::StrCat(activity.requests[2]), MiB(activity.growth_bytes), MiB(activity.moved_bytes),
-                  absl::StrCat(calls(DriverCall::kMap)), absl::StrCat(calls(DriverCall::kSynchronize))});
-  }
-  return table.Render();
-}
-
-std::string GrowthText(const Experiment& experiment, std::size_t most) {
-  const std::vector<Growth>& growths = experiment.replayed.growths;
-  planner::TextTable table({"request", "bytes", "growth MiB", "arena GiB", "live GiB"});
-  for (std::size_t i = growths.size() - std::min(most, growths.size()); i < growths.size(); ++i) {
-    const Growth& growth = growths[i];
-    table.AddRow({absl::StrCat(growth.request), absl::StrCat(growth.requested),
-                  absl::StrFormat("%.0f", static_cast<double>(growth.bytes) / kMiB), GiB(growth.arena_bytes),
-                  GiB(growth.live_bytes)});
-  }
-  return table.Render();
-}
 
 std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown) {
   std::vector<Row> rows = {{"run", "planned -> served", "live GiB", "held / live", "native", "expandable", "planned",

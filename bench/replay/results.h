@@ -1,4 +1,4 @@
-// Experiments as text, as a Markdown table and as JSON. Ratios are held / peak live bytes of the run that is served.
+// Experiments as tables and as JSON. Ratios are held / peak live bytes of the run that is served.
 #pragma once
 
 #include <string>
@@ -17,12 +17,6 @@ struct RunFacts {
   std::string command_line;
 };
 
-// Everything about one.
-[[nodiscard]] std::string ExperimentText(const Experiment& experiment);
-// Each served iteration beside expandable_segments.
-[[nodiscard]] std::string IterationText(const Experiment& experiment);
-// The last `most` growths of the arena: those that decide what is held in the end.
-[[nodiscard]] std::string GrowthText(const Experiment& experiment, std::size_t most);
 // A line for each.
 [[nodiscard]] std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown);
 [[nodiscard]] std::string FloorTable(const std::vector<FloorResult>& floors, bool markdown);

@@ -159,24 +159,6 @@ TEST(EditsTest, AShareOfFreesComesLaterByUpToSoManyRequests) {
   }
 }
 
-TEST(EditsTest, ThoseThatOtherStreamsUseMayBeTheOnlyOnesThatAreLate) {
-  Piece piece = LongPiece();
-  std::vector<bool> used(piece.blocks.size());
-  for (const Step& step : piece.steps) {
-    if (step.kind == StepKind::kUse) used[step.index] = true;
-  }
-  const std::vector<std::size_t> before = FreedBefore(piece);
-  DelayFrees(&piece, 1, 5, 1, LateBlocks::kUsedByOtherStreams);
-  const std::vector<std::size_t> after = FreedBefore(piece);
-  std::size_t late = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    EXPECT_LE(after[i] > before[i], used[i]) << i;
-    late += after[i] > before[i] ? 1 : 0;
-  }
-  EXPECT_GT(late, 100u);
-  EXPECT_LT(late, 300u);  // of 400
-}
-
 TEST(EditsTest, NoShareIsNoEdit) {
   Piece piece = LongPiece();
   const std::size_t steps = piece.steps.size();

@@ -18,7 +18,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr std::size_t kPlanned = static_cast<std::size_t>(ServedBy::kPlanned);
@@ -105,17 +104,6 @@ TEST(ExperimentTest, WithoutDynamicSpaceUpstreamServesWhatHasNoSlot) {
   EXPECT_GE(serve(true).growth_bytes(), 28 * kMiB);
 }
 
-TEST(ExperimentTest, APlanMayBeOfAnotherRun) {
-  const Recording recording = Cut(kSteady);
-  const Recording other = Cut("+w=4194304 I +a=2097152 -a I +a=2097152 -a I +a=2097152 -a");
-  const Experiment experiment = RunExperiment(recording, {.times = false, .plan_of = &other}).value();
-  EXPECT_EQ(experiment.plan_bytes, 6 * kMiB);
-  EXPECT_EQ(experiment.replayed.requests[kPlanned], 0u);
-  EXPECT_EQ(experiment.replayed.peak_live_bytes, 13 * kMiB);
-  EXPECT_THAT(std::string(RunExperiment(recording, {.planned = {3}, .plan_of = &other}).status().message()),
-              HasSubstr("no iteration 3: it has 0 to 2"));
-}
-
 TEST(ExperimentTest, SeveralIterationsAreServedInTurnEachWithItsPeaks) {
   // The last but one asks for 30 MiB more; what that took stays held.
   const std::string more = " I +a=8388608 +x=31457280 +b=1048576 -a -b -x I +a=8388608 +b=1048576 -a -b";
@@ -132,7 +120,6 @@ TEST(ExperimentTest, SeveralIterationsAreServedInTurnEachWithItsPeaks) {
   EXPECT_EQ(experiment.replayed.requests[kPlanned], 6u);
   ASSERT_EQ(experiment.expandable_iterations.size(), 3u);
   EXPECT_EQ(experiment.expandable_iterations.back().held_bytes, experiment.expandable_bytes);
-  EXPECT_THAT(IterationText(experiment), HasSubstr("\n4"));
 }
 
 TEST(ExperimentTest, EachServedIterationHasItsCounts) {
@@ -201,7 +188,6 @@ TEST(ExperimentTest, ARunTakesItsPlanUpOnTheWay) {
   EXPECT_EQ(since.peaks.held_bytes, since.first_arena_bytes + since.plan_arena_bytes + since.upstream_bytes);
   EXPECT_GT(replayed.peak_held_bytes, since.peaks.held_bytes) << "before the plan";
   EXPECT_EQ(replayed.upstream_bytes, 0u) << "the last one's page has gone back";
-  EXPECT_THAT(ExperimentText(experiment), HasSubstr("weights and state 32 MiB for 32 live"));
   EXPECT_THAT(ResultsJson({experiment}, {}, {}), HasSubstr("\"since_plan\""));
 }
 
@@ -269,15 +255,12 @@ TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
   EXPECT_THAT(FloorTable({result}, true), HasSubstr("| 1.01000 | 1.01050 | 1.02100 | 2 |"));
 }
 
-TEST(ResultsTest, TextAndJsonHaveTheFigures) {
+TEST(ResultsTest, TableAndJsonHaveTheFigures) {
   const Experiment experiment = RunExperiment(Cut(kSteady), {}).value();
-  EXPECT_THAT(ExperimentText(experiment), HasSubstr("misses: none"));
   EXPECT_THAT(ExperimentTable({experiment}, true), HasSubstr("| script | 0,1,2 -> 3 | 0.013 | 1.07692 |"));
   Experiment grown = experiment;
   grown.replayed.growths = {{7, 1000, 4 * kMiB, 8 * kMiB, 6 * kMiB}, {9, 3000, 2 * kMiB, 10 * kMiB, 9 * kMiB}};
   EXPECT_EQ(grown.replayed.growth_bytes(), 6 * kMiB);
-  EXPECT_THAT(GrowthText(grown, 1),
-              AllOf(HasSubstr("9         3000           2      0.010     0.009"), Not(HasSubstr("1000"))));
   const std::string json = ResultsJson({experiment}, {}, {});
   EXPECT_THAT(json, HasSubstr("\"peak_held_bytes\": 14680064"));
   EXPECT_THAT(json, HasSubstr("\"growth_steps\": 0"));
