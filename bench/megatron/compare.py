@@ -32,13 +32,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from documents import write_json
 from figures import Result, read_log, rows_of, table
 from modes import await_planners
-from ranks import Ranks
+from ranks import run_ranks
 from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
 AUTO = ("auto", "auto-again")
 MODES = ["native", "native-again", "native-resumed", "expandable", "trace", "alloc", *AUTO, "resumed"]
-MODULES = ["megatron.training", "megatron.core.models.gpt.gpt_layer_specs"]  # imported ahead of a run
 _KEPT = ("STALLOC_LIB_PATH", "STALLOC_DEVICE", "STALLOC_ROOT")
 _ports = itertools.count()
 
@@ -57,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for `stalloc fit`: a trace knows layers, at the device's time; half of its iterations run untraced",
     )
     parser.add_argument("--entry", type=Path, default=HERE / "pretrain_mock.py")
-    parser.add_argument("--import-first", nargs="+", default=MODULES, help="modules that waiting processes import")
     parser.add_argument("--backend", default="nccl")
     gpus = "ranks share the first N GPUs (default: 1), see ranks.py"
     parser.add_argument("--share-gpus", type=int, nargs="?", const=1, default=0, metavar="N", help=gpus)
@@ -102,42 +100,25 @@ class Comparison:
         self.results: dict[str, Result] = {}
         self.plan: dict[str, Any] | None = None
         self.exact = False  # the trace is over a heap without fragmentation: slower
-        self._waiting: dict[str, Ranks] = {}
-
-    def prepare(self) -> None:
-        """Starts the processes of all modes, which import and wait."""
-        for mode in self.modes:
-            directory = self.output / mode
-            shutil.rmtree(directory, ignore_errors=True)
-            environment = self._environment(mode)
-            self._waiting[mode] = Ranks(
-                self.processes, self.common.import_first, environment, directory, self.common.share_gpus
-            )
-
-    def wait_until_ready(self) -> None:
-        for ranks in self._waiting.values():
-            ranks.wait_until_ready()
-
-    def end(self) -> None:
-        """Of the processes that still wait."""
-        for ranks in self._waiting.values():
-            ranks.end()
 
     def run(self, mode: str) -> Result:
         """One mode, once; writes results.json. It is ended after --time-limit."""
         if mode == "alloc":
             self.make_plan()
-        ranks = self._waiting.pop(mode)
+        directory = self.output / mode
+        shutil.rmtree(directory, ignore_errors=True)
         begin = time.perf_counter()
-        port = self.common.port + next(_ports)
-        limit = self.common.time_limit
-        try:
-            code = ranks.run(self.common.entry, self._arguments(mode), self._stalloc_variables(mode), port, limit)
-        finally:
-            ranks.end()
+        code, text = run_ranks(
+            [str(self.common.entry), *self._arguments(mode)],
+            self.processes,
+            {**self._environment(mode), **self._stalloc_variables(mode)},
+            directory,
+            port=self.common.port + next(_ports),
+            limit_seconds=self.common.time_limit,
+            share_gpus=self.common.share_gpus,
+        )
         if mode in AUTO:
             await_planners(self.output / "auto-plan")
-        text = ranks.output()
         (self.output / f"{mode}.log").write_text(text)
         result = {"exit_code": code, "wall_seconds": time.perf_counter() - begin, **read_result(text)}
         result["disturbed_every"] = [self.common.eval_interval, self.save_at]
@@ -170,7 +151,6 @@ class Comparison:
         }
 
     def _environment(self, mode: str) -> dict[str, str]:
-        """Of a process that waits: without what makes stalloc active, since there is no plan yet."""
         variables = {k: v for k, v in os.environ.items() if not k.startswith("STALLOC_") or k in _KEPT}
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             variables.pop(name, None)
@@ -221,7 +201,7 @@ class Comparison:
     def _remove_checkpoint_behind(self, mode: str) -> None:
         """Once nobody loads it any more: checkpoints are larger than everything else here."""
         saved = _SAVED_BY.get(mode, mode)
-        if not any(_SAVED_BY.get(other) == saved for other in self._waiting):
+        if not any(_SAVED_BY.get(other) == saved for other in self.modes if other not in self.results):
             shutil.rmtree(self.output / f"checkpoint-{saved}", ignore_errors=True)
 
 
@@ -238,15 +218,10 @@ def read_result(text: str) -> Result:
 def main() -> int:
     chosen = parse_arguments()
     comparison = Comparison(chosen, chosen.workload, chosen.modes, save_at=chosen.save_at)
-    comparison.prepare()
-    try:
-        comparison.wait_until_ready()
-        for mode in chosen.modes:
-            print(f"== {chosen.workload}: {mode}", file=sys.stderr, flush=True)
-            if comparison.run(mode)["exit_code"]:
-                print((comparison.output / f"{mode}.log").read_text()[-3000:], file=sys.stderr)
-    finally:
-        comparison.end()
+    for mode in chosen.modes:
+        print(f"== {chosen.workload}: {mode}", file=sys.stderr, flush=True)
+        if comparison.run(mode)["exit_code"]:
+            print((comparison.output / f"{mode}.log").read_text()[-3000:], file=sys.stderr)
     print(f"{chosen.workload}, {comparison.processes} processes, {chosen.iterations} iterations")
     print(table(comparison.results))
     return max(result["exit_code"] != 0 for result in comparison.results.values())

@@ -15,7 +15,6 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ class Fit:
         extra = [*recompute, "--card", str(self.chosen.card)]
         comparison = Comparison(self.chosen, self.workload, modes, output=output, extra=extra)
         comparison.exact = True  # what fits is traced, though PyTorch's allocator could not hold it
-        for each in _running(comparison):
+        for each in comparison.modes:
             if comparison.run(each)["exit_code"]:
                 break
         ran = set(comparison.results)
@@ -195,15 +194,6 @@ def _told(layers: int, words: list[str]) -> str:
     if not words:
         return "nothing recomputed"
     return f"{layers} layers of a chunk recomputed" if layers else _SCORES
-
-
-def _running(comparison: Comparison) -> Iterator[str]:
-    """Its modes, with their processes; those end with the loop."""
-    comparison.prepare()
-    try:
-        yield from comparison.modes
-    finally:
-        comparison.end()
 
 
 def _number(arguments: list[str], name: str) -> int:

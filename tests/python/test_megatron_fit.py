@@ -28,12 +28,6 @@ class MadeUp:
         self.modes, self.results, self.exact = modes, {}, False
         assert "--card" in extra
 
-    def prepare(self) -> None:
-        """Nothing waits."""
-
-    def end(self) -> None:
-        """Nothing waits."""
-
     def run(self, mode: str) -> dict[str, Any]:
         MadeUp.ran.append(f"{mode} {self.layers}")
         assert mode != "trace" or self.exact, "what Alloc can hold is traced"

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "megatron"))
 
-from ranks import Ranks
+from ranks import run_ranks
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NCCL_HOSTID", "OF_ALL"]
 SCRIPT = f"""
@@ -33,10 +33,28 @@ open(os.path.join(sys.argv[1], os.environ["RANK"]), "w").write(json.dumps(place)
 def test_each_rank_knows_its_place(tmp_path: Path, share_gpus: int, last: dict[str, str | None]) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    ranks = Ranks(4, ["json"], {**os.environ, "OF_ALL": "same"}, tmp_path / "logs", share_gpus)
-    code = ranks.run(script, [str(tmp_path)], {}, port=29999, limit_seconds=60)
-    assert code == 0, ranks.output()
+    environment = {**os.environ, "OF_ALL": "same"}
+    code, said = run_ranks(
+        [str(script), str(tmp_path)],
+        4,
+        environment,
+        tmp_path / "logs",
+        port=29999,
+        limit_seconds=60,
+        share_gpus=share_gpus,
+    )
+    assert code == 0, said
     places = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(4)]
     assert [place["RANK"] for place in places] == ["0", "1", "2", "3"]
     assert all(place["WORLD_SIZE"] == "4" and place["OF_ALL"] == "same" for place in places)
     assert places[-1].items() >= last.items()
+
+
+def test_where_one_rank_fails_the_others_are_ended(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import os, time\nos.environ['RANK'] == '1' and exit(7)\ntime.sleep(60)\n")
+    code, _ = run_ranks([str(script)], 2, os.environ, tmp_path / "logs", port=29999, limit_seconds=30)
+    assert code == 7
+    script.write_text("import time\ntime.sleep(60)\n")
+    code, _ = run_ranks([str(script)], 1, os.environ, tmp_path / "logs", port=29999, limit_seconds=1)
+    assert code == 124

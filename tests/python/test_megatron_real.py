@@ -80,7 +80,6 @@ def call(python: str, build: Path, program: str, directory: Path, *arguments: st
     }
     command = [python, str(ROOT / "bench" / "megatron" / program), "--size", "tiny", "--backend", "gloo"]
     command += ["--entry", str(REAL / "pretrain_on_cpu.py"), "--output", str(directory), "--port", str(port)]
-    command += ["--import-first", "cuda_on_cpu", "megatron.training"]
     done = run([*command, *arguments], environment)
     assert done.code == 0, done.err[-4000:]
     return done.out
