@@ -2,7 +2,7 @@
 
     python bench/run.py -- bench/train_gpt.py --preset toy --iterations 20       # CPU or GPU, whatever torch finds
     python bench/run.py --ranks 2 --modes native expandable auto -- train_fsdp.py                   # with torchrun
-    python bench/run.py --suite presets --output results                         # bench/suites.json; go on later
+    python bench/run.py --suite presets --output results               # of workloads/suites.json
 
 Modes: see bench/modes.py. E is peak live bytes / peak held bytes; live bytes are those that stalloc counts (each
 request rounded up to 512 B, from allocation to free), in the run or in that of its plan, else PyTorch's. Of auto it
@@ -54,7 +54,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--min-efficiency", type=float, default=0.0, help="with --check: Alloc's least E, in percent")
     parser.add_argument("--min-hits", type=float, default=99.9, help="with --check: Alloc's least hit rate, percent")
     parser.add_argument("--max-step-ratio", type=float, help="with --check: Alloc's median step, in native's")
-    parser.add_argument("--suite", help="of bench/suites.json; each program's JSON goes into --output, and stays there")
+    parser.add_argument(
+        "--suite", help="of bench/workloads/suites.json; each program's JSON goes into --output, and stays there"
+    )
     parser.add_argument("--output", type=Path, help="of --suite")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a Python program and its arguments, after --")
     chosen = parser.parse_args()
@@ -221,7 +223,7 @@ def run_suite(chosen: argparse.Namespace) -> int:
     gpus = int(torch.cuda.device_count()) if chosen.device != "cpu" else 0
     chosen.output.mkdir(parents=True, exist_ok=True)
     code = 0
-    for entry in json.loads((HERE / "suites.json").read_text())[chosen.suite]:
+    for entry in json.loads((HERE / "workloads" / "suites.json").read_text())[chosen.suite]:
         words = [entry["program"], *entry.get("gpu" if gpus else "cpu", [])]
         path = chosen.output / f"{entry.get('name') or Path(words[0]).stem}.json"
         if path.exists() and json.loads(path.read_text())["complete"]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -36,26 +38,8 @@ class WorkloadConfig:
         return self.router_drift != 0.0 or self.collapse_from >= 0
 
 
-PRESETS: dict[str, WorkloadConfig] = {
-    "toy": WorkloadConfig(),
-    "toy-bf16": WorkloadConfig(dtype="bfloat16"),
-    "toy-recompute": WorkloadConfig(recompute="full"),
-    "toy-half-recompute": WorkloadConfig(recompute="half"),
-    "toy-moe": WorkloadConfig(experts=8),
-    "toy-moe-recompute": WorkloadConfig(experts=8, recompute="full"),
-    "toy-moe-drift": WorkloadConfig(experts=8, router_drift=0.05),
-    "toy-moe-collapse": WorkloadConfig(experts=8, collapse_from=6),
-    "toy-varlen": WorkloadConfig(variable_length=True),
-    "dense-1b": WorkloadConfig(22, 2048, 16, 5632, 32000, 2048, 4, 4, dtype="bfloat16"),
-    "half-recompute-3b": WorkloadConfig(36, 2560, 20, 6912, 32000, 2048, 4, 4, recompute="half", dtype="bfloat16"),
-    "moe-16x12": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16"),
-    "moe-recompute": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, 16, recompute="full", dtype="bfloat16"),
-    "moe-drift": WorkloadConfig(12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16", router_drift=0.05),
-    "moe-collapse": WorkloadConfig(
-        12, 2048, 16, 2816, 32000, 2048, 4, 4, experts=16, dtype="bfloat16", collapse_from=10
-    ),
-    "varlen-1b": WorkloadConfig(22, 2048, 16, 5632, 32000, 2048, 4, 4, variable_length=True, dtype="bfloat16"),
-}
+_FILE = Path(__file__).resolve().parent / "workloads" / "gpt.json"
+PRESETS = {name: WorkloadConfig(**sizes) for name, sizes in json.loads(_FILE.read_text()).items()}
 
 
 class RmsNorm(nn.Module):

@@ -31,6 +31,13 @@ def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def tutorial(iterations: int) -> Losses:
     """Output, loss and batch stay in their variables until the next iteration replaces them."""
     model = perceptron(256, 1024, 4096)
@@ -73,10 +80,7 @@ def images(iterations: int) -> Losses:
         loss = functional.cross_entropy(outputs, labels)
         _, predicted = outputs.max(1)
         right += int(predicted.eq(labels).sum())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def features(iterations: int) -> Losses:
@@ -89,10 +93,7 @@ def features(iterations: int) -> Losses:
         with torch.no_grad():
             found = [layer(batch) for layer in frozen]
         loss = torch.stack([head(feature).square().mean() for feature in found]).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def history(iterations: int) -> Losses:
@@ -104,10 +105,7 @@ def history(iterations: int) -> Losses:
         output = model(torch.randn(512, 256))
         last.append(output.detach())
         loss = torch.stack([functional.mse_loss(output, old) for old in last]).sum() + output.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def prefetch(iterations: int) -> Losses:
@@ -118,10 +116,7 @@ def prefetch(iterations: int) -> Losses:
     for _ in range(iterations):
         batch, following = following, torch.randn(1024, 1024)
         loss = model(batch).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def recurrent(iterations: int) -> Losses:
@@ -134,10 +129,7 @@ def recurrent(iterations: int) -> Losses:
         state = tuple(part.detach() for part in state)
         scores = head(output)
         loss = functional.cross_entropy(scores.reshape(-1, 1000), torch.randint(0, 1000, (32 * 24,)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def persistent(iterations: int) -> Losses:
@@ -152,10 +144,7 @@ def persistent(iterations: int) -> Losses:
         if iteration == 1:
             kept += [parameter.detach().clone() for parameter in model.parameters()]
         loss = functional.mse_loss(output, kept[0]) + output.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 def teacher(iterations: int) -> Losses:
@@ -187,15 +176,10 @@ def adversarial(iterations: int) -> Losses:
         real = torch.randn(256, 1024)
         fake = generator(torch.randn(256, 64))
         judged = critic(fake.detach()).mean() - critic(real).mean()
-        judging.zero_grad()
-        judged.backward()
-        judging.step()
+        stepped(judging, judged)
         sample = generator(torch.randn(256, 64))
         loss = -critic(sample).mean()
-        generating.zero_grad()
-        loss.backward()
-        generating.step()
-        yield loss
+        yield stepped(generating, loss)
 
 
 def turns(iterations: int) -> Losses:
@@ -208,15 +192,11 @@ def turns(iterations: int) -> Losses:
         real = torch.randn(256, 1024)
         fake = generator(torch.randn(256, 64))
         loss = critic(fake.detach()).mean() - critic(real).mean()
-        judging.zero_grad()
-        loss.backward()
-        judging.step()
+        stepped(judging, loss)
         if iteration % 2 == 1:
             sample = generator(torch.randn(256, 64))
             generated = -critic(sample).mean()
-            generating.zero_grad()
-            generated.backward()
-            generating.step()
+            stepped(generating, generated)
         yield loss
 
 
@@ -246,10 +226,7 @@ def overlapped(iterations: int) -> Losses:
         if len(entered) < 3:
             continue
         loss = second(entered.popleft()).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield loss
+        yield stepped(optimizer, loss)
 
 
 LOOPS: dict[str, Callable[[int], Losses]] = {

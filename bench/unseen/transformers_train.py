@@ -16,60 +16,17 @@ NAME is a model, and options behind dashes:
 from __future__ import annotations
 
 import argparse
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 VOCABULARY, BATCH, LONGEST, SHORTEST, FIXED = 1000, 4, 384, 48, 256
-_DECODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 128,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-    "intermediate_size": 352,
-}
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("LlamaConfig", _DECODER),
-    "mixtral": ("MixtralConfig", {**_DECODER, "num_local_experts": 8, "output_router_logits": True}),
-    "qwen2moe": (
-        "Qwen2MoeConfig",
-        {**_DECODER, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 256, "num_experts": 16}
-        | {"num_experts_per_tok": 2},
-    ),
-    "qwen3moe": (
-        "Qwen3MoeConfig",
-        {**_DECODER, "moe_intermediate_size": 96, "num_experts": 32, "num_experts_per_tok": 4, "head_dim": 32}
-        | {"output_router_logits": True},
-    ),
-    "olmoe": (
-        "OlmoeConfig",
-        {**_DECODER, "intermediate_size": 128, "num_experts": 16, "num_experts_per_tok": 4},
-    ),
-    "gptoss": (
-        "GptOssConfig",
-        {**_DECODER, "intermediate_size": 128, "head_dim": 32, "num_local_experts": 8, "num_experts_per_tok": 2},
-    ),
-    "deepseek": (
-        "DeepseekV3Config",
-        {**_DECODER, "num_hidden_layers": 5, "num_key_value_heads": 4, "moe_intermediate_size": 128}
-        | {"n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}
-        | {"q_lora_rank": 64, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32},
-    ),
-    "mamba": ("MambaConfig", {"vocab_size": VOCABULARY, "hidden_size": 128, "num_hidden_layers": 6, "state_size": 8}),
-    "bert": (
-        "BertConfig",
-        {key: value for key, value in _DECODER.items() if key != "num_key_value_heads"} | {"intermediate_size": 512},
-    ),
-    "t5": (
-        "T5Config",
-        {"vocab_size": VOCABULARY, "d_model": 128, "d_ff": 352, "num_layers": 5, "num_heads": 4, "d_kv": 32}
-        | {"decoder_start_token_id": 0},
-    ),
-}
+_FILE = Path(__file__).resolve().parents[1] / "workloads" / "transformers.json"
+MODELS: dict[str, dict[str, Any]] = json.loads(_FILE.read_text())  # the configuration's class and its arguments
 _CLASSES = {"t5": "AutoModelForSeq2SeqLM", "bert": "AutoModelForMaskedLM"}
 _WITHOUT_SDPA = ("gptoss", "mamba")
 OPTIONS = ["eager", "grouped", "fixed", "sorted", "ckpt", "acc1", "acc8", "bf16"]
@@ -89,8 +46,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_model(name: str, options: list[str]) -> Any:
-    config_class, sizes = MODELS[name]
-    config = getattr(transformers, config_class)(**sizes)
+    config = getattr(transformers, MODELS[name]["config"])(**MODELS[name]["sizes"])
     model_class = getattr(transformers, _CLASSES.get(name, "AutoModelForCausalLM"))
     attention = "eager" if name in _WITHOUT_SDPA else "sdpa"
     model = model_class.from_config(config, attn_implementation=attention)

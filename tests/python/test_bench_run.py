@@ -117,7 +117,7 @@ def test_lines_with_losses_are_read_in_the_order_of_ranks() -> None:
 
 
 def test_every_example_is_in_the_suite_and_all_programs_are_there() -> None:
-    suites = json.loads((BENCH / "suites.json").read_text())
+    suites = json.loads((BENCH / "workloads" / "suites.json").read_text())
     examples = [ROOT / entry["program"] for entry in suites["examples"]]
     assert sorted(examples) == sorted((ROOT / "examples").glob("*.py"))
     assert all((ROOT / entry["program"]).is_file() for entries in suites.values() for entry in entries)
