@@ -15,7 +15,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import resource
 import statistics
 import sys
 import time
@@ -60,9 +59,6 @@ class Marks:
         if self._api is not None:
             self._api.tokens(count)
 
-    def fence(self, kind: str) -> Any:
-        return contextlib.nullcontext() if self._api is None else self._api.fence(kind)
-
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,14 +72,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
     parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--deterministic", action="store_true", help="deterministic algorithms only")
     parser.add_argument("--marks", choices=["none", "iteration", "full"], default="full")
-    parser.add_argument("--memory-fraction", type=float, help="cap this process's share of the GPU's memory")
-    parser.add_argument("--eval-at", type=int, help="evaluate after this iteration")
-    parser.add_argument("--eval-fence", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--extra-tensor-from", type=int, help="from this iteration on, one more tensor a step")
-    parser.add_argument("--extra-tensor-bytes", type=int, default=1 << 20)
     parser.add_argument("--micro-batch-from", type=int, nargs=2, metavar=("ITERATION", "SIZE"), help="change the batch")
     parser.add_argument("--memory-history", type=Path, metavar="FILE", help="dump PyTorch's history of the memory")
     parser.add_argument("--json", type=Path, help="write the result here")
@@ -108,17 +98,10 @@ def digest_of(model: torch.nn.Module) -> str:
         return hashlib.sha256(b"".join(threads.map(digest, model.parameters()))).hexdigest()
 
 
-def max_resident_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 class IterationPeaks:
-    """Peaks of each iteration, in bytes: `live`, what the program asked for and had not freed, and `held`.
-
-    On a GPU by PyTorch's own statistics, whose peaks are reset as an iteration begins (no block of this program is used
-    by a second stream, so that requested bytes end with the program's free). On the CPU, where only stalloc counts, of
-    the run so far; without stalloc there are none.
-    """
+    """Peaks of each iteration on a GPU, in bytes: `live`, what the program requested and had not freed, and `held`. By
+    PyTorch's own statistics, whose peaks are reset as an iteration begins (no block of this program is used by a second
+    stream, so that requested bytes end with the program's free)."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -126,21 +109,12 @@ class IterationPeaks:
 
     def begin(self) -> None:
         if self.device.type == "cuda":
-            self._read()
+            self.end()
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def end(self) -> dict[str, int]:
-        if self.device.type == "cuda":
-            return self._read()
-        with contextlib.suppress(ImportError):
-            import stalloc
-
-            devices = stalloc.stats()["devices"]
-            if devices:
-                return {"live": devices[0]["peak_live_bytes"], "held": devices[0]["held_peak_bytes"]}
-        return {}
-
-    def _read(self) -> dict[str, int]:
+        if self.device.type != "cuda":
+            return {}
         stats = torch.cuda.memory_stats(self.device)
         held = int(stats["reserved_bytes.all.peak"])
         self.held_peak = max(self.held_peak, held)
@@ -158,18 +132,15 @@ class Training:
         self.device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(self.device)
-            if arguments.memory_fraction is not None:
-                torch.cuda.set_per_process_memory_fraction(arguments.memory_fraction, self.device)
             if arguments.memory_history is not None:
                 torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
         torch.manual_seed(arguments.seed)
         if arguments.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
-        self.resident_at_start = max_resident_bytes()
         self.marks = Marks(arguments.marks)
         self.model = Gpt(self.config, self.device)
-        self.optimizer = MasterWeightAdamW(self.model, arguments.learning_rate)
+        self.optimizer = MasterWeightAdamW(self.model, 1e-4)
         self.batches: Iterator[torch.Tensor] = token_batches(self.config, arguments.seed, self.device)
         self.shift = RoutingShift(self.config, arguments.seed) if self.config.shifts_routing else None
         self.peaks = IterationPeaks(self.device)
@@ -182,7 +153,6 @@ class Training:
         self.marks.iteration(iteration)
         if self.shift is not None:
             self.model.shift_routing(self.shift.bias(iteration))
-        extra: list[torch.Tensor] = []
         change = self.arguments.micro_batch_from
         if change is not None and iteration == change[0]:
             self.config.micro_batch = change[1]
@@ -190,15 +160,11 @@ class Training:
         for number in range(self.config.accumulation):
             self.marks.microbatch("F", number)
             loss = self.loss_of_next_batch() / self.config.accumulation
-            if self.arguments.extra_tensor_from is not None and iteration >= self.arguments.extra_tensor_from:
-                extra.append(torch.full((self.arguments.extra_tensor_bytes,), 1, dtype=torch.uint8, device=self.device))
             self.marks.microbatch("B", number)
             loss.backward()
             total += loss.detach()
         self.marks.optimizer()
         self.optimizer.step()
-        if any(int(t.min()) != 1 for t in extra):
-            raise RuntimeError("an extra tensor was overwritten")
         return total.item()
 
     def loss_of_next_batch(self) -> torch.Tensor:
@@ -207,15 +173,9 @@ class Training:
             self.marks.tokens(tokens[:, 1:].numel())
         return self.model(tokens)
 
-    def evaluate(self) -> float:
-        fence = self.marks.fence("eval") if self.arguments.eval_fence else contextlib.nullcontext()
-        with fence, torch.no_grad():
-            return self.model(next(self.batches)).item()
-
     def run(self) -> dict[str, Any]:
         losses: list[float] = []
         seconds: list[float] = []
-        evaluations: list[float] = []
         peaks: list[dict[str, int]] = []
         for iteration in range(self.arguments.iterations):
             self.synchronize()
@@ -225,8 +185,6 @@ class Training:
             self.synchronize()
             seconds.append(time.perf_counter() - begin)
             peaks.append(self.peaks.end())
-            if iteration == self.arguments.eval_at:
-                evaluations.append(self.evaluate())
         memory = self.memory()  # before the digest
         if self.arguments.memory_history is not None and self.device.type == "cuda":
             torch.cuda.memory._dump_snapshot(str(self.arguments.memory_history))
@@ -236,7 +194,6 @@ class Training:
             "torch": torch.__version__,
             "losses": losses,
             "losses_hex": [loss.hex() for loss in losses],
-            "evaluations_hex": [loss.hex() for loss in evaluations],
             "weights_sha256": digest_of(self.model),
             "step_seconds": seconds,
             "iteration_peaks": peaks,
@@ -245,17 +202,12 @@ class Training:
         }
 
     def memory(self) -> dict[str, int]:
-        """Bytes; `held_peak`: what the allocator kept from the device. Not known on the CPU: the resident set has
-        libraries and threads in it, too."""
+        """`held_peak` in bytes; empty on a CPU."""
         if self.device.type == "cpu":
-            return {"resident_growth": max_resident_bytes() - self.resident_at_start}
+            return {}
         self.peaks.end()
         stats = torch.cuda.memory_stats(self.device)
-        return {
-            "held_peak": self.peaks.held_peak,
-            "alloc_retries": stats["num_alloc_retries"],
-            "allocations": stats["allocation.all.allocated"],
-        }
+        return {"held_peak": self.peaks.held_peak, "allocations": stats["allocation.all.allocated"]}
 
 
 def main() -> int:
@@ -264,8 +216,7 @@ def main() -> int:
         result = Training(arguments).run()
         milliseconds = result["step_seconds_median"] * 1e3
         print(f"last loss {result['losses'][-1]:.6f}, median step {milliseconds:.1f} ms", flush=True)
-        evaluated = [float.fromhex(loss) for loss in result["evaluations_hex"]]
-        computed = {"losses": [*evaluated, *result["losses"]], "weights": result["weights_sha256"]}
+        computed = {"losses": result["losses"], "weights": result["weights_sha256"]}
         print("RESULT " + json.dumps(computed), flush=True)
     except torch.OutOfMemoryError as error:
         result = {"out_of_memory": str(error)}
