@@ -7,79 +7,45 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Optional, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, Optional
 
 from stalloc.core.version import __version__
-from stalloc.tools.commands import (
-    advise,
-    check,
-    clean,
-    completion,
-    diff,
-    doctor,
-    dump,
-    estimate,
-    export,
-    fit,
-    import_,
-    info,
-    leaks,
-    oom,
-    pack,
-    plan,
-    planner,
-    report,
-    runs,
-    sleep,
-    status,
-    summary,
-    synth,
-    wake,
-    whatif,
-)
-from stalloc.train import run
 
-
-class Command(Protocol):
-    """What a module in `tools.commands` offers. Those of the planner have their examples in its help."""
-
-    HELP: str
-
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, arguments: argparse.Namespace) -> int: ...
-
-
-COMMANDS: dict[str, Command] = {
-    "run": run,
-    "status": status,
-    "summary": summary,
-    "runs": runs,
-    "clean": clean,
-    "plan": plan,
-    "report": report,
-    "diff": diff,
-    "leaks": leaks,
-    "advise": advise,
-    "whatif": whatif,
-    "fit": fit,
-    "estimate": estimate,
-    "import": import_,
-    "export": export,
-    "dump": dump,
-    "pack": pack,
-    "check": check,
-    "synth": synth,
-    "sleep": sleep,
-    "wake": wake,
-    "oom": oom,
-    "doctor": doctor,
-    "info": info,
-    "completion": completion,
+# What each does. Its module has `prepare_parser` and `run`, and EXAMPLES, unless the planner's help has them.
+COMMANDS = {
+    "run": "run a training script (or -m MODULE) with stalloc's allocator in place",
+    "status": "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank, and "
+    "whether it runs",
+    "summary": "show what a run held, how many requests its plan served, and what that saved, of each rank",
+    "runs": "list the runs under STALLOC_MODE=Auto whose plans are kept for later starts",
+    "clean": "remove runs under STALLOC_MODE=Auto that are kept for later starts",
+    "plan": "plan the memory of every traced rank below a directory",
+    "report": "show where the memory of a traced run went: an HTML file, Markdown or JSON",
+    "diff": "what a second run has more or less of at its peak, by class, layer, block and phase",
+    "leaks": "find what makes live bytes grow from iteration to iteration, and where it is allocated",
+    "advise": "what would lower the peak of a traced run, by how much, and at what cost",
+    "whatif": "would a traced run fit in so much memory, and how large could its micro-batch be",
+    "fit": "from one trace: the fastest micro-batch, and what to recompute or offload, for so much memory",
+    "estimate": "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced",
+    "import": "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)",
+    "export": "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite",
+    "dump": "print a trace as text",
+    "pack": "pack the buffers of a CSV file (id,lower,upper,size)",
+    "check": "check a plan against its trace, independently of the planner",
+    "synth": "make a synthetic trace of a pipeline run, or an instance for pack",
+    "sleep": "put processes to sleep: what lives in their arenas goes to the host, its memory to the device",
+    "wake": "wake processes that sleep: what lived in their arenas comes back to its addresses",
+    "oom": "show a report that STALLOC_OOM_REPORT wrote: what was alive, what happened last, where the run "
+    "was in its plan",
+    "doctor": "check what works on this machine and what to do about the rest; paste its output into an issue",
+    "info": "print versions, the libraries found and whether they fit this torch",
+    "completion": "print the completion of commands and options for a shell (needs `pip install shtab`)",
 }
+_MODULES = {"import": "stalloc.tools.commands.import_", "run": "stalloc.train.run"}
 
 # Their arguments are another program's: argparse must not look at them.
 VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
@@ -87,8 +53,13 @@ VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
 MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Of all commands, for the command line itself, shell completion and the page of commands."""
+def module_of(name: str) -> Any:
+    """A command's: one that does not run is not imported."""
+    return importlib.import_module(_MODULES.get(name, f"stalloc.tools.commands.{name}"))
+
+
+def build_parser(whole: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """With the options of the commands in `whole`; of others with the names alone."""
     parser = argparse.ArgumentParser(
         prog="stalloc",
         description="Plans the memory of a training run from a trace of its first iterations.",
@@ -96,35 +67,34 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"stalloc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
+    for name, told in COMMANDS.items():
         of_command = subparsers.add_parser(
             name,
-            help=command.HELP,
-            description=command.HELP,
+            help=told,
+            description=told,
             add_help=name not in VERBATIM,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.prepare_parser(of_command)
-        shown = "".join(f"  stalloc {example}\n" for example in examples(command))
-        of_command.epilog = f"{(of_command.epilog or '').strip()}\n\nexamples:\n{shown}".lstrip()
+        if name in VERBATIM:
+            of_command.add_argument("arguments", nargs=argparse.REMAINDER)
+        elif name in whole:
+            module_of(name).prepare_parser(of_command)
+            shown = "".join(f"  stalloc {example}\n" for example in module_of(name).EXAMPLES)
+            of_command.epilog = f"{(of_command.epilog or '').strip()}\n\nexamples:\n{shown}".lstrip()
     return parser
-
-
-def examples(command: Command) -> Sequence[str]:
-    """Command lines without `stalloc`; none of a command that the planner carries out."""
-    found: Sequence[str] = getattr(command, "EXAMPLES", ())
-    return found
 
 
 def planners_help(name: str) -> str:
     """Of a command that the planner carries out, with the flags that are the package's. planner.PlannerError."""
-    return planner.help_text(name, getattr(COMMANDS[name], "MORE_FLAGS", ""))
+    help_text: str = module_of("planner").help_text(name, getattr(module_of(name), "MORE_FLAGS", ""))
+    return help_text
 
 
 def whole_parser() -> argparse.ArgumentParser:
     """The command line's, with the options of the planner, too, where it can be started."""
     parser = build_parser()
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    planner = module_of("planner")
     for name in VERBATIM:
         with contextlib.suppress(planner.PlannerError):
             for flag, value, meaning in planner.flags(planners_help(name)):
@@ -158,14 +128,20 @@ def _leave_closed_pipe() -> int:
 
 
 def _main(words: list[str]) -> int:
-    if words and words[0] in VERBATIM:
-        return COMMANDS[words[0]].run(argparse.Namespace(arguments=words[1:]))
+    name = words[0] if words and words[0] in COMMANDS else ""
+    if name in VERBATIM:
+        return _run(name, argparse.Namespace(arguments=words[1:]))
     program: list[str] = []
-    if words and words[0] == "run":
-        words, program = run.split(words)
-    elif words and words[0] in MODEL_OPTIONS and "--" in words:
+    if name == "run":
+        words, program = module_of(name).split(words)
+    elif name in MODEL_OPTIONS and "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
-    arguments = build_parser().parse_args(words)
+    arguments = build_parser((name,)).parse_args(words)
     arguments.program = program
     arguments.whole_parser = whole_parser
-    return COMMANDS[arguments.command].run(arguments)
+    return _run(arguments.command, arguments)
+
+
+def _run(name: str, arguments: argparse.Namespace) -> int:
+    code: int = module_of(name).run(arguments)
+    return code

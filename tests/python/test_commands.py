@@ -54,11 +54,24 @@ def test_every_argument_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_examples_of_help_are_understood(name: str) -> None:
-    for example in cli.examples(cli.COMMANDS[name]):
+    for example in cli.module_of(name).EXAMPLES:
         words = example.partition(" > ")[0].partition(" -- ")[0].split()
         if name == "run":
-            words = cli.run.split(words)[0]
+            words = cli.module_of(name).split(words)[0]
         assert cli.build_parser().parse_args(words).command == name
+
+
+@pytest.mark.parametrize(("word", "imported"), [("--help", []), ("runs", ["many_ranks", "runs"])])
+def test_the_command_that_runs_alone_is_imported(word: str, imported: list[str]) -> None:
+    program = f"""
+import contextlib, sys
+from stalloc import cli
+with contextlib.suppress(SystemExit):
+    cli.main(["{word}"])
+print(*sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith("stalloc.tools.commands.")))
+print(*[name for name in sys.modules if name.startswith("stalloc.tools.") and ".commands" not in name])"""
+    *_, commands, others = run_python("-c", program).out.splitlines()
+    assert (commands.split(), others) == (imported, "")
 
 
 RANKED = (

@@ -109,4 +109,4 @@ def test_the_page_has_every_example_and_each_names_its_command() -> None:
         assert command in (EXAMPLES / program).read_text(encoding="utf-8")
         words = shlex.split(command)
         words = words[words.index("stalloc") + 1 :]
-        assert cli.build_parser().parse_args(cli.run.split(words)[0]).mode == "Auto"
+        assert cli.build_parser().parse_args(cli.module_of("run").split(words)[0]).mode == "Auto"

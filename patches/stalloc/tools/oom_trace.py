@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from stalloc.core import oom_notes
+from stalloc.tools.report import collect
 
 _MOST_STRANGERS = 0.01  # of the blocks, whose sizes the trace has otherwise: else it is another run's, or began late
 
 
 def join(report: dict[str, Any]) -> str:
     """Gives blocks what the trace knows. Returns why it could not, for the user, or ""."""
-    from stalloc.tools.report import collect
-
     if not report.get("trace"):
         return ""
     path = Path(report["trace"])

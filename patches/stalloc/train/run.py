@@ -13,7 +13,6 @@ from stalloc.core.variables import read_settings
 from stalloc.train import install, process, runner
 from stalloc.train.fake import unknown
 
-HELP = "run a training script (or -m MODULE) with stalloc's allocator in place"
 EXAMPLES = ("run --auto train.py --epochs 3", "run --mode Trace --dir run1 -m package.train")
 
 _EPILOG = """

@@ -6,8 +6,9 @@ import argparse
 from typing import Any, Optional
 
 from stalloc.tools.commands import viewed
+from stalloc.tools.report import advice, collect, figures, graphs, text
+from stalloc.tools.report.figures import device_name, size
 
-HELP = "what would lower the peak of a traced run, by how much, and at what cost"
 EXAMPLES = ("advise run1 --gpus 4",)
 
 _EPILOG = """
@@ -37,8 +38,6 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.tools.report import advice, collect, figures, graphs
-
     def of_device(view: dict[str, Any], index: int) -> dict[str, Any]:
         view["added_options"] = arguments.program
         device = figures.device_figures(view, index)
@@ -59,9 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(device: dict[str, Any], most: Optional[int]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import device_name, size
-
     print(f"{device_name(device['device'])}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
     found = device["advice"]
     shown = found[:most]
@@ -83,6 +79,4 @@ def _show(device: dict[str, Any], most: Optional[int]) -> None:
 
 def saves(row: dict[str, Any]) -> str:
     """Of a row of advice: "-4.00 MiB", "at least -4.00 MiB"."""
-    from stalloc.tools.report.figures import size
-
     return ("at least " if row["at_least"] else "") + f"-{size(row['saves_bytes'])}"

@@ -12,7 +12,6 @@ from stalloc.core import run_cache, run_files
 from stalloc.core.memory_figures import size
 from stalloc.tools.commands.runs import Row, rows_of
 
-HELP = "remove runs under STALLOC_MODE=Auto that are kept for later starts"
 EXAMPLES = ("clean --older 30", "clean train-2e3678b6-batch-6", "clean --all --dry-run")
 
 _EPILOG = """

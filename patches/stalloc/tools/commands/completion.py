@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-HELP = "print the completion of commands and options for a shell (needs `pip install shtab`)"
 EXAMPLES = (
     "completion bash > ~/.local/share/bash-completion/completions/stalloc",
     "completion zsh > ~/.zfunc/_stalloc",

@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HELP = "what a second run has more or less of at its peak, by class, layer, block and phase"
+from stalloc.core.files import write_whole
+from stalloc.tools.report import collect, page, select, text
+from stalloc.tools.report.difference import curve, difference
+from stalloc.tools.report.figures import size
+
 EXAMPLES = ("diff run1 run2", "diff run1 run2 --html changes.html")
 
 _EPILOG = """
@@ -30,10 +34,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.core.files import write_whole
-    from stalloc.tools.report import collect, page, select
-    from stalloc.tools.report.difference import curve, difference
-
     paths = (arguments.before, arguments.after)
     try:
         views = [select.view_of(path, arguments.rank) for path in paths]
@@ -63,9 +63,6 @@ def _names(*paths: Path) -> list[str]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     peak, phase = found["peak_live_bytes"], found["peak_phase"]
     change = text.signed(size(abs(peak["change"])), peak["change"])
     print(f"peak {size(peak['before'])} in {phase['before']} -> {size(peak['after'])} in {phase['after']}: {change}")

@@ -14,7 +14,6 @@ from stalloc.core import log
 from stalloc.tools.doctor import gpu, memory, sharing, software, storage
 from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 
-HELP = "check what works on this machine and what to do about the rest; paste its output into an issue"
 EXAMPLES = ("doctor", "doctor --json")
 
 _EPILOG = """

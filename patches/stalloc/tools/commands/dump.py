@@ -6,13 +6,7 @@ import argparse
 
 from stalloc.tools.commands import of_rank
 
-HELP = "print a trace as text"
 MORE_FLAGS = of_rank.FLAG
-
-
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    """Only for the list of commands: the planner has its own --help."""
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
 
 def run(arguments: argparse.Namespace) -> int:

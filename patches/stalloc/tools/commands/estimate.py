@@ -8,13 +8,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
-if TYPE_CHECKING:
-    from stalloc.tools.report.configuration import Configuration
-    from stalloc.tools.report.layer_tape import Operation
+from stalloc.tools.report import collect, layer_tape, select, text
+from stalloc.tools.report.arguments import EstimateError, parse, traced_configuration
+from stalloc.tools.report.comparison import compare
+from stalloc.tools.report.configuration import Configuration
+from stalloc.tools.report.estimate import estimate
+from stalloc.tools.report.figures import size
+from stalloc.tools.report.layer_tape import Operation
 
-HELP = "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced"
 EXAMPLES = (
     "estimate run1",
     "estimate --world-size 8 -- --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
@@ -38,11 +41,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.tools.report import collect, layer_tape, select
-    from stalloc.tools.report.arguments import EstimateError
-    from stalloc.tools.report.comparison import compare
-    from stalloc.tools.report.estimate import estimate
-
     try:
         view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
         config = _configuration(view, arguments)
@@ -63,8 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _configuration(view: Optional[dict[str, Any]], arguments: argparse.Namespace) -> Configuration:
-    from stalloc.tools.report.arguments import parse, traced_configuration
-
     if view is None:
         return parse(arguments.program, arguments.world_size or 1, arguments.rank or 0)
     view["added_options"] = arguments.program
@@ -72,9 +68,6 @@ def _configuration(view: Optional[dict[str, Any]], arguments: argparse.Namespace
 
 
 def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     print(f"pipeline stage {stage}, {parameters / 1e9:.3f} G parameters\n")
 
     def cells(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
@@ -95,9 +88,6 @@ def _show(stage: int, parameters: int, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_operations(operations: Sequence[Operation]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     rows = [(operation.name, size(round(operation.kept)), size(round(operation.backward))) for operation in operations]
     rows.append(("together", size(round(sum(operation.kept for operation in operations))), ""))
     header = ("of a layer and micro-batch", "keeps", "its backward needs besides")

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-HELP = "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite"
+from stalloc.core import library
+from stalloc.core.files import write_whole
+from stalloc.tools.report.collect import CollectError, find_ranks, traced_view
+from stalloc.tools.report.database import database
+from stalloc.tools.report.own_calls import without_own_calls
+from stalloc.tools.report.perfetto import trace_events
+from stalloc.tools.snapshot.write import write_snapshot
+
 EXAMPLES = ("export run1 --format perfetto --output run1.json",)
 
 _EPILOG = """
@@ -38,9 +45,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.core.files import write_whole
-    from stalloc.tools.report.collect import CollectError
-
     try:
         content = _FORMS[arguments.format](_trace_of(arguments.trace, arguments.rank), arguments.device)
         write_whole(arguments.output, content)
@@ -54,8 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _trace_of(path: Path, rank: Optional[int]) -> Path:
     """CollectError where a directory has no such rank."""
-    from stalloc.tools.report.collect import CollectError, find_ranks
-
     if not path.is_dir():
         return path
     traces = {files.rank: files.trace for files in find_ranks(path)}
@@ -65,10 +67,6 @@ def _trace_of(path: Path, rank: Optional[int]) -> Path:
 
 
 def _snapshot(trace: Path, _device: object) -> bytes:
-    from stalloc.tools.report.collect import traced_view
-    from stalloc.tools.report.own_calls import without_own_calls
-    from stalloc.tools.snapshot.write import write_snapshot
-
     view = traced_view(trace, every_block=True)
     blocks = [device["blocks"] for device in view["devices"]]
     categories = {event: view["classes"][of] for known in blocks for event, of in zip(known["event"], known["class"])}
@@ -82,9 +80,6 @@ def _snapshot(trace: Path, _device: object) -> bytes:
 
 
 def _perfetto(trace: Path, device: object) -> bytes:
-    from stalloc.tools.report.collect import CollectError, traced_view
-    from stalloc.tools.report.perfetto import trace_events
-
     view = traced_view(trace)
     devices = [entry for entry in view["devices"] if device is None or entry["device"] == device]
     if not devices:
@@ -93,10 +88,6 @@ def _perfetto(trace: Path, device: object) -> bytes:
 
 
 def _sqlite(trace: Path, _device: object) -> bytes:
-    from stalloc.tools.report.collect import traced_view
-    from stalloc.tools.report.database import database
-    from stalloc.tools.report.own_calls import without_own_calls
-
     view = traced_view(trace, every_block=True)
     return database(view, without_own_calls(dump_lines(trace)))
 
@@ -124,8 +115,6 @@ def _csv(trace: Path, device: object) -> bytes:
 
 def _device_of(trace: Path, known: list[int], device: object) -> int:
     """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
-    from stalloc.tools.report.collect import CollectError
-
     if device is None and len(known) == 1:
         return known[0]
     if device is None:
@@ -140,9 +129,6 @@ _FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _
 
 def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
     """The events of a trace, as stalloc-planner dump --json has them. CollectError where it cannot be read."""
-    from stalloc.core import library
-    from stalloc.tools.report.collect import CollectError
-
     try:
         planner = library.find_or_raise(library.PLANNER_NAME)
     except library.LibraryError as error:

@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import sizes
+from stalloc.core import megatron_arguments, sizes
+from stalloc.tools.fitting import choose, replayed, settings
+from stalloc.tools.fitting.document import document_of
+from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.report import collect, graph_choice, select, text
+from stalloc.tools.report.figures import device_name, size
 
-HELP = "from one trace: the fastest micro-batch, and what to recompute or offload, for so much memory"
 EXAMPLES = (
     "fit run1 --memory 80G --micro-batch 4 --output fit.json",
     "fit run1 --memory 40G --keep-micro-batch --for trainer",
@@ -29,8 +33,6 @@ _CARD = 16 << 30  # less is no card, but a cap
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    from stalloc.tools.fitting import replayed, settings
-
     parser.epilog = _EPILOG
     parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
     parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
@@ -84,9 +86,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0: it fits; 1: bad input, or nothing fits."""
-    from stalloc.tools.fitting import choose
-    from stalloc.tools.report import collect
-
     try:
         document = _document(arguments)
     except (choose.FitError, collect.CollectError, OSError) as error:
@@ -103,9 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _document(arguments: argparse.Namespace) -> dict[str, Any]:
-    from stalloc.tools.fitting import choose
-    from stalloc.tools.fitting.document import document_of
-
     files, traced = _traced_run(arguments)
     micro_batch = arguments.micro_batch or _megatron_s_micro_batch(files) or 1
     headroom = arguments.headroom
@@ -139,8 +135,6 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
     """Both runs as they were traced. CollectError."""
-    from stalloc.tools.report import collect, graph_choice
-
     if arguments.graphs_beside is None:
         return None
     view = collect.view(files)
@@ -155,8 +149,6 @@ def _unit_of_length(sequence: int) -> int:
 
 def _with_rows(document: dict[str, Any], micro_batch: int) -> dict[str, Any]:
     """Of a search over lengths: what is set has the rows that were traced, and the length beside them."""
-    from stalloc.tools.fitting import settings
-
     document["chosen"]["micro_batch"] = document["micro_batch"] = micro_batch
     document["settings"] = settings.with_rows(document["for"], document["settings"], document["chosen"])
     return document
@@ -164,9 +156,6 @@ def _with_rows(document: dict[str, Any], micro_batch: int) -> dict[str, Any]:
 
 def _traced_run(arguments: argparse.Namespace) -> Any:
     """The files of the rank that is asked for, and the run, given its micro-batch."""
-    from stalloc.tools.fitting.replayed import TracedRun
-    from stalloc.tools.report import collect
-
     files = _rank_of(arguments.path, arguments.rank)
 
     def traced(micro_batch: int) -> Any:
@@ -190,8 +179,6 @@ def _ratio(tokens: Optional[int], others: Optional[int], micro_batch: int, count
 
 
 def _rank_of(path: Path, rank: Optional[int]) -> Any:
-    from stalloc.tools.report import collect, select
-
     found = collect.find_ranks(path)
     if len(found) == 1:
         return found[0]
@@ -204,9 +191,6 @@ def _rank_of(path: Path, rank: Optional[int]) -> Any:
 
 
 def _megatron_s_micro_batch(files: Any) -> Optional[int]:
-    from stalloc.core import megatron_arguments
-    from stalloc.tools.report import collect
-
     try:
         settled = megatron_arguments.read_settled(files.trace)
     except ValueError as error:
@@ -217,8 +201,6 @@ def _megatron_s_micro_batch(files: Any) -> Optional[int]:
 
 def _lengths(path: Path) -> tuple[int, ...]:
     """One a line. CollectError."""
-    from stalloc.tools.report import collect
-
     words = path.read_text(encoding="utf-8").split()
     wrong = next((word for word in words if not word.isdigit() or int(word) < 1), None)
     if wrong is not None or not words:
@@ -237,9 +219,6 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from stalloc.tools.report import graph_choice
-    from stalloc.tools.report.figures import device_name, size
-
     traced, predicted, chosen = document["traced"], document["predicted"], document["chosen"]
     print(
         f"{device_name(document['device'])}: traced with micro-batches of {document['micro_batch']}: "
@@ -276,8 +255,6 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _show_graphs(graphs: dict[str, Any]) -> None:
-    from stalloc.tools.report.figures import size
-
     verdict = "fit" if graphs["fit"] else "do not fit"
     print(f"graphs of all passes in one pool: {size(graphs['held_bytes'])} with all else, they {verdict}")
     traced = graphs["traced"]
@@ -288,9 +265,6 @@ def _show_graphs(graphs: dict[str, Any]) -> None:
 
 
 def _show_tried(document: dict[str, Any]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     rows = [
         (
             f"{row['accumulation']} x {row['micro_batch']}",
@@ -309,9 +283,6 @@ def _show_tried(document: dict[str, Any]) -> None:
 
 
 def _show_candidates(document: dict[str, Any]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     rows = [
         (
             f"{row['use']} {row['layers']} ({row['count']})",

@@ -8,13 +8,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
-if TYPE_CHECKING:
-    from stalloc.tools.snapshot.phases import Marks
-    from stalloc.tools.snapshot.read import Snapshot
+from stalloc.core import library
+from stalloc.tools.report.figures import size
+from stalloc.tools.snapshot.convert import event_lines
+from stalloc.tools.snapshot.phases import Marks, find_marks
+from stalloc.tools.snapshot.read import Snapshot, SnapshotError, read_snapshot
+from stalloc.tools.snapshot.steps import left_behind
 
-HELP = "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)"
 EXAMPLES = ("import run.pickle --output run1",)
 
 _EPILOG = """
@@ -46,8 +48,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.tools.snapshot.read import SnapshotError
-
     try:
         found = _convert(arguments)
     except SnapshotError as error:
@@ -80,8 +80,6 @@ def _why_none(pile: Optional[dict[str, int]]) -> str:
 
 
 def _piled(pile: dict[str, int]) -> str:
-    from stalloc.tools.report.figures import size
-
     grow = "grow" if pile["bytes"] > 0 else "shrink"
     return (
         f"{pile['repeats']} repeats of {pile['requests']} requests pile up: live bytes {grow} by "
@@ -90,15 +88,11 @@ def _piled(pile: dict[str, int]) -> str:
 
 
 def _left_behind(snapshot: Snapshot, marks: Marks) -> int:
-    from stalloc.tools.snapshot.steps import left_behind
-
     edges = {mark.edge: mark.before for mark in reversed(marks.marks) if mark.kind == "iteration"}
     return left_behind(snapshot.events, edges["begin"], edges.get("end", len(snapshot.events)))
 
 
 def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
-    from stalloc.tools.report.figures import size
-
     notes = list(snapshot.notes)
     if snapshot.earlier_blocks:
         notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
@@ -119,10 +113,6 @@ def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
 
 
 def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
-    from stalloc.tools.snapshot.convert import event_lines
-    from stalloc.tools.snapshot.phases import find_marks
-    from stalloc.tools.snapshot.read import read_snapshot
-
     snapshot = read_snapshot(arguments.snapshot)
     marks = find_marks(snapshot, arguments.iterations, arguments.whole)
     directory: Path = arguments.output or arguments.snapshot.with_suffix("")
@@ -140,9 +130,6 @@ def _convert(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write_trace(text: str, trace: Path) -> dict[str, Any]:
-    from stalloc.core import library
-    from stalloc.tools.snapshot.read import SnapshotError
-
     try:
         planner = library.find_or_raise(library.PLANNER_NAME)
     except library.LibraryError as error:

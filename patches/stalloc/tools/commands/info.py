@@ -12,7 +12,6 @@ from typing import Any, Optional
 from stalloc.core import library
 from stalloc.core.version import __version__
 
-HELP = "print versions, the libraries found and whether they fit this torch"
 EXAMPLES = ("info", "info --json")
 
 

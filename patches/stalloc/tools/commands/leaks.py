@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stalloc.tools.commands import viewed
+from stalloc.tools.report import findings, text
+from stalloc.tools.report.figures import device_name, size
 
-HELP = "find what makes live bytes grow from iteration to iteration, and where it is allocated"
 EXAMPLES = ("leaks run1",)
 
 _EPILOG = """
@@ -26,15 +27,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.tools.report import findings
-
     return viewed.answer("leaks", arguments, findings.leaks, _show)
 
 
 def _show(device: dict[str, Any]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import device_name, size
-
     name, needed = device_name(device["device"]), device["needed_iterations"]
     live = [size(row["bytes"]) for row in device["live_at_begin"]]
     if not device["enough_iterations"]:
@@ -66,8 +62,6 @@ def _show(device: dict[str, Any]) -> None:
 
 
 def _block(group: dict[str, Any]) -> str:
-    from stalloc.tools.report.figures import size
-
     least, most = size(group["bytes"]), size(group["most_bytes"])
     return least if least == most else f"{least} to {most}"
 

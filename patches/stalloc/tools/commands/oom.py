@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, TextIO
 
-HELP = "show a report that STALLOC_OOM_REPORT wrote: what was alive, what happened last, where the run was in its plan"
+from stalloc.tools import oom_trace
+
 EXAMPLES = ("oom oom/rank00000.pid4711.oom1.json --stacks",)
 KIND = "stalloc out of memory"
 _AROUND_MODULES = "torch/nn/modules/module.py"  # three calls around each module's own
@@ -32,8 +33,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.tools import oom_trace
-
     try:
         report = read(arguments.report)
     except (OSError, ValueError) as error:

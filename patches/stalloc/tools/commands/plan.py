@@ -14,8 +14,6 @@ from pathlib import Path
 
 from stalloc.tools.commands import max_tokens, planner
 
-HELP = "plan the memory of every traced rank below a directory"
-
 _DRAW = "--draw"
 _ALWAYS = ("--validation", "--autotune")
 MORE_FLAGS = f"""{max_tokens.HELP}
@@ -23,11 +21,6 @@ MORE_FLAGS = f"""{max_tokens.HELP}
   {_ALWAYS[0]}  For users of the published tool: every plan is checked.
   {_ALWAYS[1]}  For users of the published tool: all solvers are tried.
 """
-
-
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    """Only for the list of commands: the planner has its own --help."""
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-HELP = "show where the memory of a traced run went: an HTML file, Markdown or JSON"
+from stalloc.core.files import write_whole
+from stalloc.tools.commands.export import dump_lines
+from stalloc.tools.report import (
+    advice,
+    collect,
+    comparison,
+    figures,
+    findings,
+    first_look,
+    graphs,
+    markdown,
+    memory_log,
+    page,
+    tokens,
+)
+from stalloc.tools.report.runtime_report import runtime_report, top_table
+from stalloc.tools.report.tokens import known_ranks, read_tokens
+
 EXAMPLES = ("report run1 --open", "report run1 --md")
 
 _EPILOG = """
@@ -67,9 +84,6 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stalloc.core.files import write_whole
-    from stalloc.tools.report import collect
-
     if arguments.open and arguments.form != "html":
         arguments.parser.error("--open needs --html")
     if arguments.top_k is not None and arguments.form != "per-rank":
@@ -109,8 +123,6 @@ def _name(path: Path) -> str:
 
 
 def _render(arguments: argparse.Namespace) -> str:
-    from stalloc.tools.report import collect, markdown, page
-
     directory, rank = arguments.directory, arguments.rank
     files = collect.find_ranks(directory)
     if rank is not None and rank not in [entry.rank for entry in files]:
@@ -139,9 +151,6 @@ def _traces(path: Path) -> Path:
 
 def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: Path) -> list[dict[str, Any]]:
     """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
-    from stalloc.tools.report import figures
-    from stalloc.tools.report.tokens import known_ranks, read_tokens
-
     rows = figures.rank_rows(views)
     if tokens is not None:
         known_ranks(tokens)
@@ -154,8 +163,6 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: 
 
 def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
-    from stalloc.tools.report import advice, comparison, figures, findings, first_look, graphs, tokens
-
     directory = arguments.tokens or _traces(arguments.directory)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)
@@ -171,11 +178,6 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _write_ranks(arguments: argparse.Namespace) -> int:
-    from stalloc.core.files import write_whole
-    from stalloc.tools.commands.export import dump_lines
-    from stalloc.tools.report import collect, markdown, memory_log
-    from stalloc.tools.report.runtime_report import runtime_report, top_table
-
     directory = arguments.directory
     files = collect.find_ranks(directory)
     views = collect.views(files)

@@ -18,7 +18,6 @@ from stalloc.core import run_cache, run_files, run_signature
 from stalloc.core.memory_figures import size
 from stalloc.tools.commands import many_ranks
 
-HELP = "list the runs under STALLOC_MODE=Auto whose plans are kept for later starts"
 EXAMPLES = ("runs", "runs train --json")
 
 _EPILOG = """

@@ -6,7 +6,6 @@ import argparse
 
 from stalloc.tools import sleep_client
 
-HELP = "put processes to sleep: what lives in their arenas goes to the host, its memory to the device"
 EXAMPLES = (
     "sleep 4711",
     "sleep 4711 4712 --tags kv_cache,weights --json",

@@ -13,7 +13,6 @@ from stalloc.core import run_cache, run_status
 from stalloc.core.memory_figures import size
 from stalloc.tools.commands import many_ranks
 
-HELP = "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank, and whether it runs"
 EXAMPLES = ("status run1",)
 
 _EPILOG = """

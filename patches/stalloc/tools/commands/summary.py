@@ -15,7 +15,6 @@ from stalloc.core.memory_figures import size
 from stalloc.core.outcome import NEVER_SHORT, Outcome, held_for, outcome_of
 from stalloc.tools.commands import many_ranks
 
-HELP = "show what a run held, how many requests its plan served, and what that saved, of each rank"
 EXAMPLES = ("summary run1",)
 
 _EPILOG = """

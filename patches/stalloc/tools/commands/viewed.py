@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
-if TYPE_CHECKING:
-    from stalloc.tools.report.collect import ViewOptions
+from stalloc.tools.report import collect, select
+from stalloc.tools.report.collect import ViewOptions
 
 View = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -37,8 +37,6 @@ def answer(
         show: prints it as text.
         options: what the view has beside its trace.
     """
-    from stalloc.tools.report import collect, select
-
     try:
         view = select.view_of(arguments.path, arguments.rank, options)
         found = [of_device(view, index) for index in range(len(view["devices"]))]

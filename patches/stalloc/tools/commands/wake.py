@@ -6,7 +6,6 @@ import argparse
 
 from stalloc.tools import sleep_client
 
-HELP = "wake processes that sleep: what lived in their arenas comes back to its addresses"
 EXAMPLES = (
     "wake 4711",
     "wake 4711 --tags weights",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from stalloc.core import sizes
 from stalloc.tools.commands import viewed
+from stalloc.tools.report import advice, collect, figures, findings, graph_choice, text
+from stalloc.tools.report.collect import CollectError, ViewOptions
+from stalloc.tools.report.fakes import iterations_of
+from stalloc.tools.report.figures import device_name, size
 
-if TYPE_CHECKING:
-    from stalloc.tools.report.collect import ViewOptions
-
-HELP = "would a traced run fit in so much memory, and how large could its micro-batch be"
 EXAMPLES = (
     "whatif run1 --memory 40G",
     "whatif run1 --memory 80G --micro-batch 2 --beside run2 4",
@@ -55,8 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     def show(device: dict[str, Any]) -> None:
         _show(device, arguments)
 
-    from stalloc.tools.report.collect import CollectError
-
     try:
         options = _beside(arguments)
     except (ValueError, CollectError) as error:
@@ -66,8 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
-    from stalloc.tools.report import graph_choice
-
     if arguments.graphs_beside is None:
         return None
     return graph_choice.choice(view, arguments.path, arguments.graphs_beside, index, arguments.memory)
@@ -75,8 +71,6 @@ def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
 
 def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
     """ValueError where none ran to its end: what grows with the micro-batch is then not in the trace, or in part."""
-    from stalloc.tools.report.fakes import iterations_of
-
     rank = view["rank"]
     traced = sum(segment["iteration"] >= 0 for segment in rank["devices"][index]["segments"])
     broken_off = traced == 1 and (not rank["trace_complete"] or iterations_of(path, rank["rank"]) == 0)
@@ -89,8 +83,6 @@ def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
 
 def _beside(arguments: argparse.Namespace) -> ViewOptions:
     """ValueError where the second trace cannot tell more than the first."""
-    from stalloc.tools.report import collect
-
     if arguments.beside is None:
         return collect.ViewOptions()
     path, count = Path(arguments.beside[0]), arguments.beside[1]
@@ -104,8 +96,6 @@ def _beside(arguments: argparse.Namespace) -> ViewOptions:
 
 
 def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    from stalloc.tools.report import figures, findings
-
     of_device = figures.device_figures(view, index)
     points = view["devices"][index]["scaling"]
     rows = []
@@ -135,8 +125,6 @@ def _changes(
     view: dict[str, Any], index: int, of_device: dict[str, Any], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """What `stalloc advise` would change of what is live, by the peak that is left; which allocators then fit."""
-    from stalloc.tools.report import advice
-
     memory, live = arguments.memory, of_device["peak_live_bytes"]
     known = [row for row in of_device["allocators"] if row["efficiency"]]
     if all(row["held_bytes"] <= memory for row in known):
@@ -155,8 +143,6 @@ def _fit(
     fit: Optional[dict[str, int]], points: dict[str, Any], arguments: argparse.Namespace
 ) -> Optional[dict[str, int]]:
     """What is live at the first trace's peak, by how it grows, and the second's peak from the fit and as it was."""
-    from stalloc.tools.report import findings
-
     if fit is None:
         return None
     ratio = int(arguments.beside[1]) / arguments.micro_batch
@@ -164,9 +150,6 @@ def _fit(
 
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from stalloc.tools.report import graph_choice, text
-    from stalloc.tools.report.figures import device_name, size
-
     print(
         f"{device_name(device['device'])}: {size(device['peak_live_bytes'])} live at the peak, "
         f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}"
@@ -202,9 +185,6 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _show_changes(device: dict[str, Any]) -> None:
-    from stalloc.tools.report import text
-    from stalloc.tools.report.figures import size
-
     rows = [
         (
             row["what"],
